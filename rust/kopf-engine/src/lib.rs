@@ -1,0 +1,1 @@
+//! Placeholder of the first commit; see the crate's description.
