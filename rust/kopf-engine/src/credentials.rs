@@ -1,0 +1,69 @@
+//! What login handlers give: where the API server is and how to be let in.
+//!
+//! Plain data with the names of `kopf.ConnectionInfo`. Nothing here prints a secret: `Debug` shows which parts are set.
+
+use std::fmt;
+
+use secrecy::SecretString;
+use serde::Deserialize;
+
+/// The result of a login activity.
+#[derive(Debug, Clone)]
+pub enum Login {
+    /// The credentials by the id of the login handler that gave them; empty if none gave any.
+    Provided(Vec<(String, Credentials)>),
+    /// There are no login handlers: look for a service account and a kubeconfig.
+    Fallback,
+}
+
+/// The fields of `kopf.ConnectionInfo`, see contract/api 7.1.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Credentials {
+    /// The address, such as `https://10.0.0.1:6443`.
+    pub server: String,
+    /// Credentials of a higher priority are used first.
+    pub priority: i64,
+    /// The namespace for whatever has none of its own.
+    pub default_namespace: Option<String>,
+    /// When they stop being valid, in seconds since the epoch.
+    pub expiration: Option<f64>,
+    /// The file with the authority's certificates.
+    pub ca_path: Option<String>,
+    /// The authority's certificates: PEM, or its base64.
+    pub ca_data: Option<String>,
+    /// Whether the server's certificate is not verified.
+    pub insecure: Option<bool>,
+    /// For basic authentication.
+    pub username: Option<String>,
+    /// For basic authentication.
+    pub password: Option<SecretString>,
+    /// The scheme of the `Authorization` header; `Bearer` by default.
+    pub scheme: Option<String>,
+    /// The token.
+    pub token: Option<SecretString>,
+    /// The file with the client's certificate.
+    pub certificate_path: Option<String>,
+    /// The client's certificate: PEM, or its base64.
+    pub certificate_data: Option<String>,
+    /// The file with the client's private key.
+    pub private_key_path: Option<String>,
+    /// The client's private key: PEM, or its base64.
+    pub private_key_data: Option<SecretString>,
+    /// The proxy on the way to the server.
+    pub proxy_url: Option<String>,
+    /// Whether the environment's proxy variables are obeyed.
+    pub trust_env: bool,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("server", &self.server)
+            .field("priority", &self.priority)
+            .field("has_token", &self.token.is_some())
+            .field("has_password", &self.password.is_some())
+            .field("has_certificate", &(self.certificate_path.is_some() || self.certificate_data.is_some()))
+            .finish_non_exhaustive()
+    }
+}

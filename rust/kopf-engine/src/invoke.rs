@@ -1,0 +1,151 @@
+//! The port to the language of the handlers: what the engine asks of the other side, and how it is answered.
+//!
+//! Whoever implements [`Invoker`] runs the user's code. The engine neither knows in which language that is, nor on which
+//! threads: it hands over [`Job`]s, which may be collected in batches, and waits for their replies.
+//! Nothing here may hold an object of the other side.
+
+use std::sync::Arc;
+
+use kopf_core::cause::EventType;
+use kopf_core::notes::Level;
+use kopf_core::object::Object;
+use kopf_core::resource::{Resource, Selector};
+use kopf_core::script::{Reply, Script};
+use kopf_core::value::{Map, Value};
+use tokio::sync::oneshot;
+
+use crate::credentials::Login;
+
+/// The number of one processing cycle of one object, unique in the process.
+pub type CycleId = u64;
+
+/// The other side of the border. All methods return at once: they only put things into a queue.
+pub trait Invoker: Send + Sync + 'static {
+    /// Hands over a piece of work. Its reply comes through the channel inside of the job.
+    fn submit(&self, job: Job);
+
+    /// Hands over a log line, in order with the jobs.
+    fn log(&self, entry: Entry);
+
+    /// Whether log lines of this level are wanted, so that nothing is formatted in vain.
+    fn enabled(&self, level: Level) -> bool;
+}
+
+/// A piece of work for the other side.
+#[derive(Debug)]
+pub enum Job {
+    /// Run the handlers and filters of one object, in the given order.
+    Script(ScriptJob),
+    /// Apply the transformation functions of a cycle's patch to the freshest state of the object.
+    Transform(TransformJob),
+    /// The cycle is over: forget its patch and whatever else was kept for it.
+    Close(CycleId),
+    /// The object is gone: forget its memo.
+    Forget(Arc<str>),
+    /// Get credentials from the login handlers.
+    Login(LoginJob),
+    /// Ask the selectors that are functions which of the resources they want.
+    Select(SelectJob),
+    /// The operator has passed its start-up and watches now.
+    Ready,
+}
+
+/// One script of one cycle. A cycle may need several, one after another, which share the patch.
+#[derive(Debug)]
+pub struct ScriptJob {
+    /// The cycle, the key to what the other side keeps between the scripts of it.
+    pub cycle: CycleId,
+    /// The key of the object's memo.
+    pub uid: Arc<str>,
+    /// What kind of object it is.
+    pub resource: Arc<Resource>,
+    /// The type of the event that is handled.
+    pub event: EventType,
+    /// The object as it came with that event.
+    pub object: Arc<Object>,
+    /// What to do.
+    pub script: Script,
+    /// Where the outcomes go.
+    pub reply: oneshot::Sender<Reply>,
+}
+
+/// A request to apply the functions of a patch.
+#[derive(Debug)]
+pub struct TransformJob {
+    /// The cycle whose patch has the functions.
+    pub cycle: CycleId,
+    /// The object as it is known to be now.
+    pub object: Arc<Object>,
+    /// The object as it should be, or what the functions raised.
+    pub reply: oneshot::Sender<Result<Value, String>>,
+}
+
+/// A request for credentials.
+#[derive(Debug)]
+pub struct LoginJob {
+    /// The credentials of all login handlers, or why there are none.
+    pub reply: oneshot::Sender<Result<Login, String>>,
+}
+
+/// A request to evaluate the selectors that are functions.
+#[derive(Debug)]
+pub struct SelectJob {
+    /// The handlers (indices in the registry) with such selectors.
+    pub handlers: Vec<usize>,
+    /// The resources to choose from.
+    pub resources: Vec<Arc<Resource>>,
+    /// For each handler, for each resource, whether it is wanted; or what the function raised.
+    pub reply: oneshot::Sender<Result<Vec<Vec<bool>>, String>>,
+}
+
+/// A line for the log of the other side.
+#[derive(Debug)]
+pub struct Entry {
+    /// How severe it is.
+    pub level: Level,
+    /// The logger's name.
+    pub logger: &'static str,
+    /// The text. Secrets never get in here.
+    pub text: String,
+    /// The object that it is about.
+    pub object: Option<Arc<Object>>,
+    /// Whether it may become a Kubernetes event of that object, if such posting is on.
+    pub posted: bool,
+    /// The cycle whose last exception is to be logged along, with its traceback.
+    pub exception_of: Option<CycleId>,
+}
+
+/// The logger of everything that is about one object.
+pub const OBJECTS: &str = "kopf.objects";
+
+impl Entry {
+    /// A line which is about no object in particular.
+    pub fn general(level: Level, logger: &'static str, text: impl Into<String>) -> Self {
+        Self { level, logger, text: text.into(), object: None, posted: false, exception_of: None }
+    }
+
+    /// A line about an object, which never becomes a Kubernetes event.
+    pub fn local(level: Level, object: &Arc<Object>, text: impl Into<String>) -> Self {
+        Self { object: Some(Arc::clone(object)), ..Self::general(level, OBJECTS, text) }
+    }
+
+    /// A line about an object, which may become a Kubernetes event.
+    pub fn posted(level: Level, object: &Arc<Object>, text: impl Into<String>) -> Self {
+        Self { posted: true, ..Self::local(level, object, text) }
+    }
+
+    /// The same with the traceback of the exception that ended the cycle's script.
+    #[must_use]
+    pub fn with_exception_of(mut self, cycle: CycleId) -> Self {
+        self.exception_of = Some(cycle);
+        self
+    }
+}
+
+/// An empty patch, as a reply has it when the handlers did not touch theirs.
+pub type HandlersPatch = Option<Map<String, Value>>;
+
+/// A selector that the other side has to evaluate in part.
+pub fn needs_asking(selector: Option<&Selector>) -> bool {
+    selector.is_some_and(|selector| selector.callable)
+}
