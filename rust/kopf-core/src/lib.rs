@@ -2,3 +2,19 @@
 //!
 //! This crate reads no clock, environment, file, network or randomness, and never sees Python: time and chance are arguments.
 //! Whatever can be a rule is here, so that the semantics run as tables and stories in microseconds.
+
+pub mod conventions;
+pub mod diff;
+pub mod diffbase;
+pub mod essence;
+pub mod finalizer;
+pub mod jsonpatch;
+pub mod object;
+pub mod patch;
+pub mod path;
+pub mod progress;
+pub mod resource;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod time;
+pub mod value;
