@@ -14,6 +14,7 @@ pub mod patch;
 pub mod path;
 pub mod progress;
 pub mod resource;
+mod scan;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod time;
