@@ -88,7 +88,7 @@ impl Api {
         let total = backoffs.len() + 1;
         let mut attempt = 1;
         loop {
-            let what = format_args!("#{attempt}/{total}");
+            let what = format!("#{attempt}/{total}");
             if attempt > 1 {
                 self.debug(|| format!("Request attempt {what}: {method} {url}"));
             }

@@ -16,6 +16,8 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tower::BoxError;
+use tower::util::MapErr;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::credentials::Credentials;
@@ -231,6 +233,7 @@ where
     config.headers.extend(authorization.into_iter().map(|value| (header::AUTHORIZATION, value)));
     let https = config.rustls_https_connector_with_connector(connector).map_err(explain)?;
     let transport = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https);
+    let transport = MapErr::new(transport, BoxError::from);
     let auth = config.auth_layer().map_err(explain)?;
     let builder = ClientBuilder::new(transport, config.default_namespace.clone());
     let extra = config.extra_headers_layer().map_err(explain)?;

@@ -249,10 +249,11 @@ impl Orchestrator {
             if self.streams.contains_key(&(resource.clone(), namespace.clone())) {
                 continue;
             }
+            let shared = Arc::new(resource.clone());
             let callables = |handler: usize| wanted(handler, &resource);
-            let plan = Arc::new(self.shared.rules.registry.plan(&resource, &callables));
+            let plan = Arc::new(self.shared.rules.registry.plan(&shared, &callables));
             let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&self.shared), plan));
-            let stream = self.stream(&Arc::new(resource.clone()), namespace.as_deref());
+            let stream = self.stream(&shared, namespace.as_deref());
             let mut sink = DispatchSink { dispatcher: Arc::clone(&dispatcher) };
             let task = self.tasks.spawn(async move { stream.follow(&mut sink).await.map(|never| match never {}) });
             self.streams.insert((resource, namespace), (task, dispatcher));
