@@ -25,7 +25,9 @@ pub mod path;
 pub mod progress;
 pub mod registry;
 pub mod resource;
+mod scan;
 pub mod script;
+pub mod selection;
 pub mod settings;
 #[cfg(feature = "testing")]
 pub mod testing;

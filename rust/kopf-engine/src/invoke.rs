@@ -9,9 +9,9 @@ use std::sync::Arc;
 use kopf_core::cause::EventType;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
-use kopf_core::resource::{Resource, Selector};
+use kopf_core::resource::Resource;
 use kopf_core::script::{Reply, Script};
-use kopf_core::value::{Map, Value};
+use kopf_core::value::Value;
 use tokio::sync::oneshot;
 
 use crate::credentials::Login;
@@ -39,15 +39,20 @@ pub enum Job {
     /// Apply the transformation functions of a cycle's patch to the freshest state of the object.
     Transform(TransformJob),
     /// The cycle is over: forget its patch and whatever else was kept for it.
-    Close(CycleId),
+    Close {
+        /// Which one.
+        cycle: CycleId,
+        /// The transformation functions could not be applied: put them into the patch of the object's next cycle.
+        carry: bool,
+    },
+    /// The operator stops and does not wait for this cycle any longer: cancel what runs of it.
+    Cancel(CycleId),
     /// The object is gone: forget its memo.
     Forget(Arc<str>),
     /// Get credentials from the login handlers.
     Login(LoginJob),
     /// Ask the selectors that are functions which of the resources they want.
     Select(SelectJob),
-    /// The operator has passed its start-up and watches now.
-    Ready,
 }
 
 /// One script of one cycle. A cycle may need several, one after another, which share the patch.
@@ -142,10 +147,3 @@ impl Entry {
     }
 }
 
-/// An empty patch, as a reply has it when the handlers did not touch theirs.
-pub type HandlersPatch = Option<Map<String, Value>>;
-
-/// A selector that the other side has to evaluate in part.
-pub fn needs_asking(selector: Option<&Selector>) -> bool {
-    selector.is_some_and(|selector| selector.callable)
-}

@@ -10,6 +10,7 @@ use kopf_core::lifecycle::Lifecycle;
 use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
+use kopf_engine::error::FailureKind;
 use kopf_engine::invoke::Job;
 use kopf_engine::operator::{Config, Operator};
 use pyo3::prelude::*;
@@ -42,20 +43,18 @@ const MAX_RESOURCES: usize = 4096;
 
 #[pymethods]
 impl Engine {
-    /// Takes what was declared: handlers and settings as dicts, the name of the lifecycle, the scope.
+    /// Takes what was declared: handlers and settings as dicts, the name of the lifecycle, the patterns of namespaces
+    /// (none for the whole cluster), and what the server is told of who asks.
     ///
     /// `make_resource` turns a dict of a resource's fields into what handlers get.
     #[new]
-    #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, clusterwide, identity, version, make_resource))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
+    #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource))]
     fn new(
         handlers: &Bound<'_, PyList>,
         settings: &Bound<'_, PyDict>,
         lifecycle: &Bound<'_, PyString>,
         namespaces: Vec<String>,
-        clusterwide: bool,
-        identity: String,
-        version: String,
+        agent: String,
         make_resource: Py<PyAny>,
     ) -> PyResult<Self> {
         let handlers = handlers.iter().map(|declared| read_handler(&declared)).collect::<PyResult<_>>()?;
@@ -63,7 +62,7 @@ impl Engine {
         let lifecycle: Lifecycle =
             depythonize(lifecycle).map_err(|error| declaration("lifecycle", error))?;
         let registry = Arc::new(Registry { handlers });
-        let config = Config { registry, settings, lifecycle, namespaces, clusterwide, identity, version };
+        let config = Config { registry, settings, lifecycle, namespaces, agent };
         let border = Border::new().map_err(|error| system("The border's queue cannot be made", error))?;
         Ok(Self {
             border: Arc::new(border),
@@ -190,11 +189,11 @@ fn read_handler(declared: &Bound<'_, PyAny>) -> PyResult<Handler> {
     })
 }
 
-fn failure_kind(kind: &kopf_engine::operator::FailureKind) -> &'static str {
-    use kopf_engine::operator::FailureKind;
+fn failure_kind(kind: &FailureKind) -> &'static str {
     match kind {
-        FailureKind::LoginError => "login",
-        FailureKind::ApiError => "api",
+        FailureKind::Login => "login",
+        FailureKind::Activity => "activity",
+        FailureKind::Api => "api",
         FailureKind::Other => "other",
     }
 }

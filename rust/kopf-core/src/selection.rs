@@ -1,0 +1,154 @@
+//! Selection: which of the resources that the cluster has are served by the operator.
+//!
+//! Pure: the resources come from a scan, the verdicts of selectors that are functions from whoever asked them.
+//! Rules: contract/engine 1.5.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::handler::{Handler, Kind};
+use crate::resource::Resource;
+
+/// The outcome of a revision.
+#[derive(Debug, Default)]
+pub struct Selection {
+    /// What is to be watched.
+    pub served: Vec<Arc<Resource>>,
+    /// What the author of the operator should know, as warnings.
+    pub complaints: Vec<String>,
+    /// Whether some selector has found nothing.
+    pub unresolved: bool,
+}
+
+/// What each handler's selector finds among the scanned resources.
+///
+/// `wanted(handler, resource)` is the verdict of a selector that is a function; it is not called for others.
+pub fn found(handler: &Handler, index: usize, scanned: &[Arc<Resource>], wanted: &dyn Fn(usize, &Resource) -> bool) -> Vec<Arc<Resource>> {
+    let Some(selector) = &handler.selector else { return vec![] };
+    let mut found = selector.select(scanned);
+    if selector.callable {
+        found.retain(|resource| wanted(index, resource));
+    }
+    found
+}
+
+/// Decides what to serve.
+pub fn select(handlers: &[Handler], scanned: &[Arc<Resource>], wanted: &dyn Fn(usize, &Resource) -> bool) -> Selection {
+    let watching = || handlers.iter().enumerate().filter(|(_, handler)| is_watching(&handler.kind));
+    let mut served: BTreeSet<Named> = BTreeSet::new();
+    for (index, handler) in watching() {
+        served.extend(found(handler, index, scanned, wanted).into_iter().map(Named));
+    }
+    let mut selection = Selection::default();
+    drop_ambiguous(&mut served, handlers, &mut selection, wanted);
+    note_unresolved(&served, handlers, &mut selection, wanted);
+    drop_unwatchable(&mut served, handlers, &mut selection, wanted);
+    selection.served = served.into_iter().map(|Named(resource)| resource).collect();
+    selection
+}
+
+/// A name that fits several resources is not served at all: which one was meant?
+fn drop_ambiguous(served: &mut BTreeSet<Named>, handlers: &[Handler], selection: &mut Selection, wanted: &dyn Fn(usize, &Resource) -> bool) {
+    let present = as_list(served);
+    let mut ambiguous: BTreeSet<Named> = BTreeSet::new();
+    let mut told = BTreeSet::new();
+    for (index, handler) in handlers.iter().enumerate().filter(|(_, handler)| is_watching(&handler.kind)) {
+        let Some(selector) = handler.selector.as_ref().filter(|selector| selector.is_specific()) else { continue };
+        let matched = found(handler, index, &present, wanted);
+        if matched.len() > 1 {
+            let names = braced(&matched);
+            if told.insert(selector.to_string()) {
+                selection.complaints.push(format!(
+                    "Ambiguous resources will not be served (try specifying API groups): {selector} => {names}"
+                ));
+            }
+            ambiguous.extend(matched.into_iter().map(Named));
+        }
+    }
+    served.retain(|one| !ambiguous.contains(one));
+}
+
+fn note_unresolved(served: &BTreeSet<Named>, handlers: &[Handler], selection: &mut Selection, wanted: &dyn Fn(usize, &Resource) -> bool) {
+    let present = as_list(served);
+    let mut names = BTreeSet::new();
+    for (index, handler) in handlers.iter().enumerate().filter(|(_, handler)| is_watching(&handler.kind)) {
+        if let Some(selector) = &handler.selector
+            && found(handler, index, &present, wanted).is_empty()
+        {
+            names.insert(selector.to_string());
+        }
+    }
+    if !names.is_empty() {
+        let names: Vec<_> = names.into_iter().collect();
+        selection.unresolved = true;
+        selection.complaints.push(format!("Unresolved resources cannot be served (try creating their CRDs): {}", names.join(", ")));
+    }
+}
+
+fn drop_unwatchable(served: &mut BTreeSet<Named>, handlers: &[Handler], selection: &mut Selection, wanted: &dyn Fn(usize, &Resource) -> bool) {
+    let watchable = |one: &Named| one.0.verbs.contains("watch") && one.0.verbs.contains("list");
+    let unwatchable: Vec<_> = served.iter().filter(|one| !watchable(one)).map(|one| Arc::clone(&one.0)).collect();
+    if !unwatchable.is_empty() {
+        selection.complaints.push(format!("Non-watchable resources will not be served: {}", braced(&unwatchable)));
+        served.retain(watchable);
+    }
+    let unpatchable: Vec<_> =
+        served.iter().filter(|one| !one.0.verbs.contains("patch")).map(|one| Arc::clone(&one.0)).collect();
+    let patching = handlers.iter().enumerate().filter(|(_, handler)| is_patching(&handler.kind));
+    let affected = patching.into_iter().any(|(index, handler)| !found(handler, index, &unpatchable, wanted).is_empty());
+    if affected {
+        selection.complaints.push(format!("Non-patchable resources will not be served: {}", braced(&unpatchable)));
+        served.retain(|one| one.0.verbs.contains("patch"));
+    }
+}
+
+/// Handlers that need the resource's events.
+fn is_watching(kind: &Kind) -> bool {
+    matches!(kind, Kind::Watching | Kind::Changing { .. } | Kind::Indexing | Kind::Daemon { .. } | Kind::Timer { .. })
+}
+
+/// Handlers that write to the objects.
+fn is_patching(kind: &Kind) -> bool {
+    matches!(kind, Kind::Changing { .. } | Kind::Daemon { .. } | Kind::Timer { .. })
+}
+
+fn as_list(served: &BTreeSet<Named>) -> Vec<Arc<Resource>> {
+    served.iter().map(|one| Arc::clone(&one.0)).collect()
+}
+
+fn braced(resources: &[Arc<Resource>]) -> String {
+    let mut names: Vec<_> = resources.iter().map(ToString::to_string).collect();
+    names.sort();
+    names.dedup();
+    format!("{{{}}}", names.join(", "))
+}
+
+/// A resource in the order of its identity.
+#[derive(Clone)]
+struct Named(Arc<Resource>);
+
+impl Named {
+    fn key(&self) -> (&str, &str, &str) {
+        (&self.0.group, &self.0.plural, &self.0.version)
+    }
+}
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Named {}
+
+impl PartialOrd for Named {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Named {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}

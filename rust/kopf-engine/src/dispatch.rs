@@ -1,0 +1,246 @@
+//! Dispatching: each event goes to its object's slot, one cycle at a time per object.
+//!
+//! Most events need nothing: no handler matches, or the essence is as it was. Those are decided right here, with no task, no
+//! crossing into Python, no memory that stays. Only if there is something to do, a worker is spawned for the object, and it
+//! lives as long as there is work (`worker.rs`).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kopf_core::cause::EventType;
+use kopf_core::cycle::{Conclusion, Cycle, Moment, Next, Observation, Rules};
+use kopf_core::notes::Level;
+use kopf_core::object::Object;
+use kopf_core::registry::Plan;
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api::{Api, seconds};
+use crate::clock::Clock;
+use crate::error::ApiError;
+use crate::invoke::{CycleId, Entry, Invoker, Job};
+use crate::slots::{Active, Event, Slot, Slots, key_of};
+use crate::watch::Sink;
+use crate::worker::Worker;
+
+/// How many objects may be worked on at once, before reading of the streams is held.
+const ROOM: usize = 5_000;
+
+/// What all streams of an operator share.
+pub struct Shared {
+    /// The handlers and the settings.
+    pub rules: Arc<Rules>,
+    /// The way to the server.
+    pub api: Api,
+    /// The other side of the border.
+    pub invoker: Arc<dyn Invoker>,
+    /// What time it is.
+    pub clock: Clock,
+    /// Set when the operator begins to stop: nobody waits for delays any longer.
+    pub stopping: CancellationToken,
+    /// Set when there is no more time: what runs is cancelled.
+    pub killing: CancellationToken,
+    /// All workers.
+    pub workers: TaskTracker,
+    /// Told whenever a worker is done: there may be room again.
+    pub freed: Notify,
+    /// The source of the cycles' numbers.
+    pub cycles: AtomicU64,
+}
+
+impl Shared {
+    /// A number for a new cycle.
+    pub fn next_cycle(&self) -> CycleId {
+        self.cycles.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The objects of one stream.
+pub struct Dispatcher {
+    /// What all streams share.
+    pub shared: Arc<Shared>,
+    /// The handlers of the resource.
+    pub plan: Arc<Plan>,
+    /// Bounds the workers of this stream, if the settings say so.
+    pub limit: Option<Arc<Semaphore>>,
+    slots: Mutex<Slots>,
+    /// Whether each event counts, or only the newest state.
+    every_event: bool,
+}
+
+/// A cycle that has begun and needs somebody to go on with it.
+pub struct Begun {
+    /// Its number.
+    pub id: CycleId,
+    /// Where it stands.
+    pub cycle: Cycle,
+    /// What is next.
+    pub next: Next,
+    /// What it is about.
+    pub event: Event,
+}
+
+impl Dispatcher {
+    /// A dispatcher that knows no objects yet.
+    pub fn new(shared: Arc<Shared>, plan: Arc<Plan>) -> Self {
+        let limit = shared.rules.settings.queueing.worker_limit.map(|limit| Arc::new(Semaphore::new(limit.max(1))));
+        let every_event = !plan.watching.is_empty() || !plan.indexing.is_empty();
+        Self { shared, plan, limit, slots: Mutex::default(), every_event }
+    }
+
+    /// Takes a new event of an object.
+    pub fn dispatch(self: &Arc<Self>, kind: EventType, object: Object) {
+        let key = key_of(&object);
+        let event = Event { kind, object: Arc::new(object), woken: false };
+        let mut slots = self.slots();
+        let slot = slots.notice(&key, kind);
+        if let Some(active) = &mut slot.active {
+            if !self.every_event {
+                active.pending.clear();
+            }
+            active.pending.push_back(event);
+            active.arrived.notify_one();
+            return;
+        }
+        let held = slot.throttle.remaining(self.shared.clock.now()).is_some();
+        let begun = if held { None } else { Some(self.begin(slot, event.clone())) };
+        if let Some(Begun { next: Next::Done(conclusion), cycle, id, .. }) = begun {
+            if is_trivial(&conclusion) {
+                drop(cycle);
+                self.settle(&mut slots, &key, &event, &conclusion);
+                return;
+            }
+            let begun = Begun { next: Next::Done(conclusion), cycle, id, event };
+            self.spawn(&mut slots, key, begun);
+        } else if let Some(begun) = begun {
+            self.spawn(&mut slots, key, begun);
+        } else {
+            // Held after an error: the worker waits for the rest of the pause.
+            self.spawn_waiting(&mut slots, key, event);
+        }
+    }
+
+    /// Opens a cycle for the event, in the state that the slot is in.
+    pub fn begin(&self, slot: &mut Slot, event: Event) -> Begun {
+        let now = self.shared.clock.now();
+        let consistent = is_consistent(slot, &event.object, now);
+        let id = self.shared.next_cycle();
+        let moment = Moment { now, entropy: id, consistent };
+        let observation = Observation { event: event.kind, object: Arc::clone(&event.object), woken: event.woken };
+        let (mut cycle, next) =
+            Cycle::open(observation, &slot.memory, Arc::clone(&self.plan), Arc::clone(&self.shared.rules), moment);
+        self.say(&mut cycle, &event.object);
+        Begun { id, cycle, next, event }
+    }
+
+    /// Logs what the cycle has to say so far.
+    pub fn say(&self, cycle: &mut Cycle, object: &Arc<Object>) {
+        for note in cycle.take_notes() {
+            let level = note.level();
+            if self.shared.invoker.enabled(level) {
+                self.shared.invoker.log(Entry::posted(level, object, note.text(object)));
+            }
+        }
+    }
+
+    /// Keeps what a cycle that needs no more work has taught about the object.
+    fn settle(&self, slots: &mut Slots, key: &Arc<str>, event: &Event, conclusion: &Conclusion) {
+        if event.kind == EventType::Deleted {
+            slots.remove(key);
+            self.shared.invoker.submit(Job::Forget(Arc::clone(key)));
+        } else if let Some(slot) = slots.get(key) {
+            slot.memory.fully_handled_once |= conclusion.fully_handled_once;
+            slot.memory.remaining_fns = false;
+            slot.throttle.succeed();
+            if conclusion.matched && self.shared.invoker.enabled(Level::Debug) {
+                let text = "Handling cycle is finished, waiting for new changes.";
+                self.shared.invoker.log(Entry::local(Level::Debug, &event.object, text));
+            }
+        }
+    }
+
+    fn spawn(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, begun: Begun) {
+        let arrived = activate(slots, &key);
+        let worker = Worker { dispatcher: Arc::clone(self), key, arrived };
+        self.shared.workers.spawn(worker.run(Some(begun)));
+    }
+
+    fn spawn_waiting(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
+        let arrived = activate(slots, &key);
+        if let Some(active) = slots.get(&key).and_then(|slot| slot.active.as_mut()) {
+            active.pending.push_back(event);
+        }
+        let worker = Worker { dispatcher: Arc::clone(self), key, arrived };
+        self.shared.workers.spawn(worker.run(None));
+    }
+
+    /// All slots, for a short while.
+    pub fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn activate(slots: &mut Slots, key: &Arc<str>) -> Arc<Notify> {
+    let active = Active::default();
+    let arrived = Arc::clone(&active.arrived);
+    if let Some(slot) = slots.get(key) {
+        slot.active = Some(Box::new(active));
+    }
+    arrived
+}
+
+/// Notes that the state has come, and tells whether it is the one that our last write has made.
+fn is_consistent(slot: &mut Slot, object: &Object, now: kopf_core::time::Timestamp) -> bool {
+    let Some(consistency) = &mut slot.consistency else { return true };
+    consistency.seen(object.resource_version());
+    let reached = consistency.is_reached(now);
+    if reached {
+        slot.consistency = None;
+    }
+    reached
+}
+
+/// Whether nothing is left to be done after the cycle.
+fn is_trivial(conclusion: &Conclusion) -> bool {
+    conclusion.patch.is_empty()
+        && conclusion.finalizer.is_none()
+        && !conclusion.fns
+        && conclusion.delay.is_none()
+        && conclusion.error.is_none()
+}
+
+/// The end of a stream that feeds a dispatcher.
+pub struct DispatchSink {
+    /// Where the events go.
+    pub dispatcher: Arc<Dispatcher>,
+}
+
+impl Sink for DispatchSink {
+    fn event(&mut self, kind: EventType, object: Object) {
+        self.dispatcher.dispatch(kind, object);
+    }
+
+    fn listing(&mut self) {
+        self.dispatcher.slots().begin_listing();
+    }
+
+    fn listed(&mut self) {
+        let vanished = self.dispatcher.slots().end_listing();
+        for key in vanished {
+            self.dispatcher.shared.invoker.submit(Job::Forget(key));
+        }
+    }
+
+    async fn room(&self) {
+        let shared = &self.dispatcher.shared;
+        while shared.workers.len() > ROOM && !shared.stopping.is_cancelled() {
+            // The timeout is a safety net only: the notification is the rule.
+            let _ = tokio::time::timeout(seconds(1.0), shared.freed.notified()).await;
+        }
+    }
+
+    fn insists(&self, _: &ApiError) -> bool {
+        true
+    }
+}

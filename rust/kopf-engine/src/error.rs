@@ -1,0 +1,176 @@
+//! What can go wrong between us and the API server, and how the operator may end.
+//!
+//! The texts are for people: they name the request and the server's own words. Neither tokens nor bodies of Secrets get here:
+//! a response's text is cut, a request's body is never shown.
+
+use std::fmt;
+
+use kopf_core::value::{Value, python_repr};
+
+/// The longest text of a response that is shown.
+const TEXT_LIMIT: usize = 256;
+
+/// The API server's refusal, as the reference names them: the class depends on the status.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiError {
+    /// The HTTP status.
+    pub status: u16,
+    /// The server's words.
+    pub message: String,
+    /// The server's machine-readable reason, such as `NotFound`.
+    pub reason: Option<String>,
+    /// The `Status` object, if the server sent one.
+    pub payload: Option<Value>,
+    /// How long to wait before the next attempt, in seconds, as the server asks.
+    pub retry_after: Option<f64>,
+}
+
+impl ApiError {
+    /// Reads a response that is not a success.
+    pub fn from_response(status: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
+        let payload = serde_json::from_slice::<Value>(body).ok();
+        let payload = payload.filter(|value| value.get("kind").and_then(Value::as_str) == Some("Status"));
+        let field = |name: &str| Some(payload.as_ref()?.get(name)?.as_str()?.to_owned());
+        let asked = payload.as_ref().and_then(|status| status.get("details")?.get("retryAfterSeconds")?.as_f64());
+        let header = retry_after.and_then(|text| text.trim().parse::<f64>().ok());
+        Self {
+            status,
+            message: field("message").unwrap_or_else(|| shortened(body)),
+            reason: field("reason"),
+            retry_after: header.or(asked).filter(|seconds| seconds.is_finite() && *seconds >= 0.0),
+            payload,
+        }
+    }
+
+    /// The name of the class of such errors.
+    pub fn class(&self) -> &'static str {
+        match self.status {
+            401 => "APIUnauthorizedError",
+            403 => "APIForbiddenError",
+            404 => "APINotFoundError",
+            409 => "APIConflictError",
+            422 => "APIUnprocessableEntityError",
+            429 => "APITooManyRequestsError",
+            400..=499 => "APIClientError",
+            500..=599 => "APIServerError",
+            _ => "APIError",
+        }
+    }
+}
+
+fn shortened(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    match text.char_indices().nth(TEXT_LIMIT - 3) {
+        Some((end, _)) if text.chars().count() > TEXT_LIMIT => format!("{}...", &text[..end]),
+        _ => text.into_owned(),
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let message = python_repr(&Value::String(self.message.clone()));
+        let payload = self.payload.as_ref().map_or_else(|| "None".to_owned(), python_repr);
+        write!(f, "{}({message}, {payload}, status={})", self.class(), self.status)
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+/// Why a request has no answer that can be used.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RequestError {
+    /// The server refused. React by the status; what is worth a retry was retried.
+    #[error("{0}")]
+    Api(ApiError),
+    /// The server could not be reached, or the answer was cut or garbled. Retried; try again later.
+    #[error("{0}")]
+    Transport(String),
+    /// The server did not answer in time. Retried; try again later.
+    #[error("TimeoutError()")]
+    Timeout,
+    /// The answer is not what the API promises. Not retried.
+    #[error("{0}")]
+    Malformed(String),
+    /// There is nothing to be let in with. The operator cannot go on.
+    #[error(transparent)]
+    Login(#[from] LoginError),
+}
+
+impl RequestError {
+    /// The HTTP status, if it was the server who refused.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Api(error) => Some(error.status),
+            _ => None,
+        }
+    }
+}
+
+/// There are no credentials that work. Fatal for the operator.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct LoginError(pub String);
+
+/// Why the operator ended although nobody asked it to.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// Which exception it becomes in Python.
+    pub kind: FailureKind,
+    /// What happened.
+    pub message: String,
+}
+
+/// The kinds of failures that Python tells apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// `kopf.LoginError`.
+    Login,
+    /// A login handler failed for good, and its own exception is known to the other side.
+    Activity,
+    /// A refusal of the API that the operator cannot work without.
+    Api,
+    /// Anything else.
+    Other,
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        let kind = match &error {
+            RequestError::Login(_) => FailureKind::Login,
+            RequestError::Api(_) => FailureKind::Api,
+            _ => FailureKind::Other,
+        };
+        Self { kind, message: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_object_gives_the_message_and_the_class() {
+        let body = br#"{"kind":"Status","message":"no such thing","reason":"NotFound","code":404}"#;
+        let error = ApiError::from_response(404, None, body);
+        assert_eq!(error.message, "no such thing");
+        assert_eq!(error.class(), "APINotFoundError");
+        assert!(error.to_string().starts_with("APINotFoundError('no such thing', {'kind': 'Status', "));
+    }
+
+    #[test]
+    fn other_texts_are_cut_and_other_objects_are_not_shown_as_payload() {
+        let error = ApiError::from_response(500, None, "x".repeat(1000).as_bytes());
+        assert_eq!(error.message.len(), TEXT_LIMIT);
+        assert!(error.message.ends_with("..."));
+        assert_eq!(ApiError::from_response(500, None, b"{\"kind\":\"Secret\"}").payload, None);
+    }
+
+    #[test]
+    fn the_wait_comes_from_the_header_or_from_the_details_and_never_from_a_date() {
+        let status = br#"{"kind":"Status","details":{"retryAfterSeconds":7}}"#;
+        assert_eq!(ApiError::from_response(429, Some("3"), status).retry_after, Some(3.0));
+        assert_eq!(ApiError::from_response(429, None, status).retry_after, Some(7.0));
+        assert_eq!(ApiError::from_response(429, Some("Wed, 21 Oct 2026 07:28:00 GMT"), b"").retry_after, None);
+    }
+}

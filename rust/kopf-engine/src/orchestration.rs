@@ -1,0 +1,345 @@
+//! Orchestration: one stream for each served resource in each served namespace, adjusted as they come and go.
+//!
+//! The only place that starts and stops streams. Rules: contract/engine 1.5-1.7.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kopf_core::handler::Handler;
+use kopf_core::notes::Level;
+use kopf_core::resource::{Resource, is_exact_namespace};
+use kopf_core::selection::{self, Selection};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::discovery::{Scope, scan};
+use crate::dispatch::{DispatchSink, Dispatcher, Shared};
+use crate::error::{ApiError, Failure, FailureKind, RequestError};
+use crate::invoke::{Entry, Job, SelectJob};
+use crate::observation::{DefinitionsSink, NamespacesSink, News, Observed};
+use crate::watch::Stream;
+
+const LOGGER: &str = "kopf._core.reactor.observation";
+/// A new definition is served a moment after it is announced: how often, and how soon, we look again.
+const LOOKS: u32 = 10;
+const LOOK_AGAIN: Duration = Duration::from_millis(300);
+
+/// Groups that the engine itself uses.
+const OWN_GROUPS: [&str; 5] = ["", "apiextensions.k8s.io", "admissionregistration.k8s.io", "kopf.dev", "zalando.org"];
+
+/// Where the operator works.
+#[derive(Debug, Clone)]
+pub enum Territory {
+    /// The whole cluster.
+    Cluster,
+    /// The namespaces whose names fit any of these patterns.
+    Namespaces(Vec<String>),
+}
+
+/// Starts and stops the streams.
+pub struct Orchestrator {
+    shared: Arc<Shared>,
+    territory: Territory,
+    scanned: Vec<Arc<Resource>>,
+    namespaces: BTreeSet<String>,
+    streams: HashMap<(Resource, Option<String>), (AbortHandle, Arc<Dispatcher>)>,
+    tasks: JoinSet<Result<(), RequestError>>,
+    sender: UnboundedSender<News>,
+    receiver: UnboundedReceiver<News>,
+    told: Vec<String>,
+}
+
+impl Orchestrator {
+    /// Knows nothing of the cluster yet.
+    pub fn new(shared: Arc<Shared>, territory: Territory) -> Self {
+        let (sender, receiver) = unbounded_channel();
+        Self {
+            shared,
+            territory,
+            scanned: vec![],
+            namespaces: BTreeSet::new(),
+            streams: HashMap::new(),
+            tasks: JoinSet::new(),
+            sender,
+            receiver,
+            told: vec![],
+        }
+    }
+
+    /// Serves until something makes it impossible.
+    pub async fn run(&mut self) -> Result<(), Failure> {
+        self.scanned = scan(&self.shared.api, &self.scope()).await?;
+        self.observe();
+        self.adjust().await?;
+        loop {
+            tokio::select! {
+                Some(news) = self.receiver.recv() => self.learn(news).await?,
+                Some(ended) = self.tasks.join_next() => {
+                    // Cancelled streams are those that we stopped ourselves.
+                    if let Ok(Err(error)) = ended { return Err(error.into()) }
+                }
+            }
+        }
+    }
+
+    /// The objects that are worked on now, for the log.
+    pub fn busy(&self) -> Vec<String> {
+        let busy = self.streams.iter().flat_map(|((resource, _), (_, dispatcher))| {
+            dispatcher.slots().busy().into_iter().map(move |key| format!("({resource}, '{key}')"))
+        });
+        busy.collect()
+    }
+
+    /// Stops all streams: no events come any longer.
+    pub async fn stop(&mut self) {
+        self.tasks.shutdown().await;
+    }
+
+    fn handlers(&self) -> &[Handler] {
+        &self.shared.rules.registry.handlers
+    }
+
+    fn scope(&self) -> Scope {
+        let mut groups: BTreeSet<String> = OWN_GROUPS.iter().map(|&group| group.to_owned()).collect();
+        for selector in self.handlers().iter().filter_map(|handler| handler.selector.as_ref()) {
+            match &selector.group {
+                Some(group) => groups.insert(group.clone()),
+                None => return Scope::Everything,
+            };
+        }
+        Scope::Groups(groups)
+    }
+
+    /// Starts the observers of definitions and of namespaces.
+    fn observe(&mut self) {
+        let disabled = self.shared.rules.settings.scanning.disabled;
+        if !disabled && let Some(resource) = self.own("apiextensions.k8s.io", "customresourcedefinitions") {
+            let mut sink = DefinitionsSink { news: self.sender.clone(), settled: false };
+            let stream = self.stream(&resource, None);
+            let news = self.sender.clone();
+            self.tasks.spawn(async move {
+                let ended = stream.follow(&mut sink).await.map(|never| match never {});
+                refused(ended, &news, Observed::Definitions)
+            });
+        }
+        let Territory::Namespaces(patterns) = &self.territory else { return };
+        let patterns = patterns.clone();
+        let resource = self.own("", "namespaces").filter(|_| !disabled);
+        let Some(resource) = resource else {
+            self.namespaces = exact(&patterns);
+            return;
+        };
+        let mut sink = NamespacesSink {
+            news: self.sender.clone(),
+            patterns,
+            served: BTreeSet::new(),
+            listed: None,
+            invoker: Arc::clone(&self.shared.invoker),
+        };
+        let stream = self.stream(&resource, None);
+        let news = self.sender.clone();
+        self.tasks.spawn(async move {
+            let ended = stream.follow(&mut sink).await.map(|never| match never {});
+            refused(ended, &news, Observed::Namespaces)
+        });
+    }
+
+    fn own(&self, group: &str, plural: &str) -> Option<Arc<Resource>> {
+        let fits = |one: &&Arc<Resource>| one.group == group && one.plural == plural && one.preferred;
+        self.scanned.iter().find(fits).cloned()
+    }
+
+    async fn learn(&mut self, news: News) -> Result<(), Failure> {
+        let mut groups = BTreeSet::new();
+        let mut next = Some(news);
+        while let Some(news) = next {
+            match news {
+                News::Group(group) => drop(groups.insert(group)),
+                News::Namespaces(namespaces) => self.namespaces = namespaces,
+                News::Refused(observed, _) => self.go_without(observed),
+            }
+            next = self.receiver.try_recv().ok();
+        }
+        for group in groups {
+            self.rescan(&group).await?;
+        }
+        self.adjust().await
+    }
+
+    /// Scans one group anew. A fresh definition is looked for again, as the server needs a moment to serve it.
+    async fn rescan(&mut self, group: &str) -> Result<(), Failure> {
+        let scope = Scope::Groups(BTreeSet::from([group.to_owned()]));
+        for look in 0..LOOKS {
+            match scan(&self.shared.api, &scope).await {
+                Ok(found) => {
+                    self.scanned.retain(|resource| resource.group != group);
+                    self.scanned.extend(found);
+                }
+                Err(RequestError::Login(error)) => return Err(RequestError::Login(error).into()),
+                Err(error) => {
+                    let text = format!("Cannot look for the resources of the group {group:?}: {error}. Will look again.");
+                    self.say(Level::Warning, text);
+                }
+            }
+            if look + 1 == LOOKS || !self.misses(group).await? {
+                break;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+
+    /// Whether a handler wants something of the group that is not there.
+    async fn misses(&self, group: &str) -> Result<bool, Failure> {
+        let verdicts = self.ask_selectors().await?;
+        let wanted = |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
+        Ok(self.handlers().iter().enumerate().any(|(index, handler)| {
+            handler.selector.as_ref().is_some_and(|selector| selector.group.as_deref() == Some(group))
+                && selection::found(handler, index, &self.scanned, &wanted).is_empty()
+        }))
+    }
+
+    fn go_without(&mut self, observed: Observed) {
+        match observed {
+            Observed::Definitions => self.say(
+                Level::Warning,
+                "Not enough permissions to watch for resources: changes (creation/deletion/updates) will not be noticed; \
+                 the resources are only refreshed on operator restarts."
+                    .to_owned(),
+            ),
+            Observed::Namespaces if self.namespaces.is_empty() => {
+                if let Territory::Namespaces(patterns) = &self.territory {
+                    self.namespaces = exact(patterns);
+                }
+                let names: Vec<_> = self.namespaces.iter().map(|name| format!("'{name}'")).collect();
+                self.say(
+                    Level::Warning,
+                    format!(
+                        "Not enough permissions to list namespaces. Falling back to a list of namespaces which are assumed \
+                         to exist: {{{}}}",
+                        names.join(", ")
+                    ),
+                );
+            }
+            Observed::Namespaces => self.say(
+                Level::Warning,
+                "Not enough permissions to watch for namespaces: changes (deletion/creation) will not be noticed; the \
+                 namespaces are only refreshed on operator restarts."
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// Brings the streams in line with the resources and namespaces: what is redundant stops before what is new starts.
+    async fn adjust(&mut self) -> Result<(), Failure> {
+        let verdicts = self.ask_selectors().await?;
+        let wanted = |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
+        let chosen = selection::select(self.handlers(), &self.scanned, &wanted);
+        self.complain(&chosen);
+        let keys: Vec<_> = chosen.served.iter().flat_map(|resource| self.places(resource)).collect();
+        let stale: Vec<_> = self.streams.keys().filter(|known| !keys.contains(known)).cloned().collect();
+        for key in stale {
+            if let Some((task, _)) = self.streams.remove(&key) {
+                task.abort();
+            }
+        }
+        for (resource, namespace) in keys {
+            if self.streams.contains_key(&(resource.clone(), namespace.clone())) {
+                continue;
+            }
+            let shared = Arc::new(resource.clone());
+            let callables = |handler: usize| wanted(handler, &resource);
+            let plan = Arc::new(self.shared.rules.registry.plan(&shared, &callables));
+            let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&self.shared), plan));
+            let stream = self.stream(&shared, namespace.as_deref());
+            let mut sink = DispatchSink { dispatcher: Arc::clone(&dispatcher) };
+            let task = self.tasks.spawn(async move { stream.follow(&mut sink).await.map(|never| match never {}) });
+            self.streams.insert((resource, namespace), (task, dispatcher));
+        }
+        Ok(())
+    }
+
+    /// Where a resource is served.
+    fn places(&self, resource: &Resource) -> Vec<(Resource, Option<String>)> {
+        match &self.territory {
+            Territory::Namespaces(_) if resource.namespaced => {
+                self.namespaces.iter().map(|name| (resource.clone(), Some(name.clone()))).collect()
+            }
+            _ => vec![(resource.clone(), None)],
+        }
+    }
+
+    /// The verdicts of selectors that are functions: pairs of handlers and wanted resources.
+    async fn ask_selectors(&self) -> Result<BTreeSet<(usize, String)>, Failure> {
+        let asks = |handler: &Handler| handler.selector.as_ref().is_some_and(|selector| selector.callable);
+        let handlers: Vec<usize> =
+            self.handlers().iter().enumerate().filter(|(_, handler)| asks(handler)).map(|(index, _)| index).collect();
+        if handlers.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let (reply, answer) = oneshot::channel();
+        let resources = self.scanned.clone();
+        self.shared.invoker.submit(Job::Select(SelectJob { handlers: handlers.clone(), resources, reply }));
+        let failed = |message: String| Failure { kind: FailureKind::Other, message };
+        let verdicts = answer.await.map_err(|_| failed("The operator is exiting.".to_owned()))?.map_err(failed)?;
+        let mut wanted = BTreeSet::new();
+        for (handler, verdicts) in handlers.into_iter().zip(verdicts) {
+            let yes = self.scanned.iter().zip(verdicts).filter(|(_, verdict)| *verdict);
+            wanted.extend(yes.map(|(resource, _)| (handler, resource.to_string())));
+        }
+        Ok(wanted)
+    }
+
+    fn stream(&self, resource: &Arc<Resource>, namespace: Option<&str>) -> Stream {
+        let watching = &self.shared.rules.settings.watching;
+        let chosen = |mapping: &[(kopf_core::resource::Selector, String)]| -> BTreeSet<String> {
+            mapping.iter().filter(|(selector, _)| selector.check(resource)).map(|(_, value)| value.clone()).collect()
+        };
+        let joined = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(",");
+        let shard = watching.shard_selectors.iter().find(|(selector, _)| selector.check(resource));
+        let selectors = [
+            ("labelSelector", joined(chosen(&watching.label_selectors))),
+            ("fieldSelector", joined(chosen(&watching.field_selectors))),
+            ("shardSelector", shard.map(|(_, value)| value.clone()).unwrap_or_default()),
+        ];
+        Stream {
+            api: self.shared.api.clone(),
+            resource: Arc::clone(resource),
+            namespace: namespace.map(str::to_owned),
+            selectors: selectors.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
+            settings: Arc::clone(&self.shared.rules.settings),
+            invoker: Arc::clone(&self.shared.invoker),
+        }
+    }
+
+    /// Tells what is wrong with the selection, once for each change of it.
+    fn complain(&mut self, chosen: &Selection) {
+        if self.told != chosen.complaints {
+            for complaint in &chosen.complaints {
+                self.say(Level::Warning, complaint.clone());
+            }
+            self.told.clone_from(&chosen.complaints);
+        }
+    }
+
+    fn say(&self, level: Level, text: String) {
+        self.shared.invoker.log(Entry::general(level, LOGGER, text));
+    }
+}
+
+/// An observer that is refused is gone without; other failures are fatal.
+fn refused(ended: Result<(), RequestError>, news: &UnboundedSender<News>, observed: Observed) -> Result<(), RequestError> {
+    match ended {
+        Err(RequestError::Api(refusal)) => {
+            let _ = news.send(News::Refused(observed, ApiError { ..refusal }));
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn exact(patterns: &[String]) -> BTreeSet<String> {
+    patterns.iter().filter(|pattern| is_exact_namespace(pattern)).cloned().collect()
+}

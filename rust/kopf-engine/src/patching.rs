@@ -1,0 +1,220 @@
+//! Patching: one cycle's changes go to the API server in the fewest requests, at most four.
+//!
+//! The merge patch first, apart for the body and for the status if that is a subresource; then what must be computed from the
+//! freshest state, as a JSON patch that fails if somebody was faster: finalizers and transformation functions.
+//! Rules: contract/engine 8.3-8.5.
+
+use std::sync::Arc;
+
+use http::Method;
+use kopf_core::diff::{DiffItem, diff_left};
+use kopf_core::finalizer::{self, Edit};
+use kopf_core::jsonpatch;
+use kopf_core::notes::Level;
+use kopf_core::object::Object;
+use kopf_core::patch::Patch;
+use kopf_core::resource::Resource;
+use kopf_core::value::{Value, python_repr, truthy};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use crate::api::{Api, Payload};
+use crate::error::RequestError;
+use crate::invoke::{CycleId, Entry, Invoker, Job, TransformJob};
+
+/// What is to be changed in an object.
+pub struct Change {
+    /// The cycle which wants it.
+    pub cycle: CycleId,
+    /// The merge patch.
+    pub patch: Patch,
+    /// What is to be done with our finalizer.
+    pub finalizer: Option<Edit>,
+    /// Whether the handlers left transformation functions.
+    pub functions: bool,
+}
+
+/// What came of it.
+#[derive(Default)]
+pub struct Applied {
+    /// The object after the last request; none if nothing was sent.
+    pub latest: Option<Arc<Object>>,
+    /// The object does not exist any more.
+    pub gone: bool,
+    /// The functions are to be tried again in the next cycle: somebody was faster.
+    pub carry: bool,
+}
+
+/// Sends changes of objects of one resource.
+pub struct Patching<'a> {
+    /// The way to the server.
+    pub api: &'a Api,
+    /// For the log and for the transformation functions.
+    pub invoker: &'a Arc<dyn Invoker>,
+    /// What kind the objects are of.
+    pub resource: &'a Resource,
+    /// The name of our finalizer.
+    pub finalizer: &'a str,
+}
+
+/// Why the functions could not be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum PatchingError {
+    /// The server refused, or could not be reached. What was in the change is not applied in full.
+    #[error("{0}")]
+    Request(#[from] RequestError),
+    /// A transformation function raised.
+    #[error("{0}")]
+    Function(String),
+}
+
+impl Patching<'_> {
+    /// Applies the change to the object, as it was seen by the cycle.
+    pub async fn apply(&self, object: &Arc<Object>, change: Change) -> Result<Applied, PatchingError> {
+        let mut applied = Applied::default();
+        match self.send_all(object, change, &mut applied).await {
+            Err(PatchingError::Request(error)) if error.status() == Some(404) => {
+                self.debug(object, || "Patching was skipped: the object does not exist anymore.".to_owned());
+                applied.gone = true;
+                Ok(applied)
+            }
+            Err(error) => Err(error),
+            Ok(()) => Ok(applied),
+        }
+    }
+
+    async fn send_all(&self, object: &Arc<Object>, change: Change, applied: &mut Applied) -> Result<(), PatchingError> {
+        let Change { cycle, patch, finalizer, functions } = change;
+        if !patch.is_empty() {
+            self.merge(object, patch, applied).await?;
+        }
+        if functions || finalizer.is_some() {
+            self.transform(object, cycle, finalizer, functions, applied).await?;
+        }
+        Ok(())
+    }
+
+    async fn merge(&self, object: &Arc<Object>, patch: Patch, applied: &mut Applied) -> Result<(), PatchingError> {
+        let wanted = Value::Object(patch.0.clone());
+        if self.resource.has_subresource("status") {
+            let (body, status) = patch.split_status();
+            if !body.is_empty() {
+                let document = Value::Object(body);
+                self.debug(object, || format!("Merge-patching the resource with: {}", python_repr(&document)));
+                self.send(object, None, Payload::MergePatch(document.to_string().as_bytes()), applied).await?;
+            }
+            if let Some(status) = status.filter(|status| !status.is_null()) {
+                self.debug(object, || format!("Merge-patching the status with: {}", python_repr(&status)));
+                let document = json!({ "status": status });
+                self.send(object, Some("status"), Payload::MergePatch(document.to_string().as_bytes()), applied).await?;
+            }
+        } else {
+            self.debug(object, || format!("Merge-patching the resource with: {}", python_repr(&wanted)));
+            self.send(object, None, Payload::MergePatch(wanted.to_string().as_bytes()), applied).await?;
+        }
+        self.verify(object, &wanted, applied);
+        Ok(())
+    }
+
+    async fn transform(
+        &self,
+        object: &Arc<Object>,
+        cycle: CycleId,
+        finalizer: Option<Edit>,
+        functions: bool,
+        applied: &mut Applied,
+    ) -> Result<(), PatchingError> {
+        let base = Arc::clone(applied.latest.as_ref().unwrap_or(object));
+        let before = base.to_value();
+        let mut after = if functions { self.call_functions(cycle, &base).await? } else { before.clone() };
+        if let Some(edit) = finalizer {
+            finalizer::edit(&mut after, self.finalizer, edit);
+        }
+        let operations = jsonpatch::operations(&before, &after);
+        let apart = self.resource.has_subresource("status");
+        let (status, body): (Vec<_>, Vec<_>) = operations.into_iter().partition(|one| apart && is_about_status(one));
+        for (subresource, what, operations) in [(None, "resource", body), (Some("status"), "status", status)] {
+            if operations.is_empty() {
+                continue;
+            }
+            let freshest = applied.latest.as_ref().unwrap_or(&base);
+            let mut document = vec![json!({
+                "op": "test", "path": "/metadata/resourceVersion", "value": freshest.resource_version(),
+            })];
+            document.extend(operations);
+            let document = Value::Array(document);
+            self.debug(object, || format!("JSON-patching the {what} with: {}", python_repr(&document)));
+            let text = document.to_string();
+            match self.send(object, subresource, Payload::JsonPatch(text.as_bytes()), applied).await {
+                Ok(()) => {}
+                Err(error) if error.status() == Some(422) => {
+                    applied.carry = functions;
+                    self.debug(object, || {
+                        format!(
+                            "Could not apply the patch in full due to conflicts with newer changes. Will try on the next \
+                             cycle soon. Remaining: {}",
+                            python_repr(&document)
+                        )
+                    });
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn call_functions(&self, cycle: CycleId, object: &Arc<Object>) -> Result<Value, PatchingError> {
+        let (reply, answer) = oneshot::channel();
+        self.invoker.submit(Job::Transform(TransformJob { cycle, object: Arc::clone(object), reply }));
+        match answer.await {
+            Ok(result) => result.map_err(PatchingError::Function),
+            Err(_) => Err(PatchingError::Function("The operator is exiting.".to_owned())),
+        }
+    }
+
+    async fn send(
+        &self,
+        object: &Object,
+        subresource: Option<&str>,
+        payload: Payload<'_>,
+        applied: &mut Applied,
+    ) -> Result<(), RequestError> {
+        let url = self.resource.url(object.namespace(), object.name(), subresource);
+        let body = self.api.request(&Method::PATCH, &url, payload).await?;
+        let text = std::str::from_utf8(&body).map_err(|error| RequestError::Malformed(format!("PATCH {url}: {error}")))?;
+        let latest = Object::decode(text).map_err(|error| RequestError::Malformed(format!("PATCH {url}: {error}")))?;
+        applied.latest = Some(Arc::new(latest));
+        Ok(())
+    }
+
+    /// Tells if the server did not keep what it was asked to: a schema without the field, a webhook.
+    fn verify(&self, object: &Arc<Object>, wanted: &Value, applied: &Applied) {
+        let Some(latest) = &applied.latest else { return };
+        let lost: Vec<DiffItem> =
+            diff_left(Some(wanted), Some(&latest.to_value())).into_iter().filter(|item| !is_harmless(item)).collect();
+        if !lost.is_empty() {
+            let text = kopf_core::diff::python_repr(&lost);
+            let text = format!("Merge-patching finished with inconsistencies: {text}");
+            self.invoker.log(Entry::local(Level::Warning, object, text));
+        }
+    }
+
+    fn debug(&self, object: &Arc<Object>, text: impl FnOnce() -> String) {
+        if self.invoker.enabled(Level::Debug) {
+            self.invoker.log(Entry::local(Level::Debug, object, text()));
+        }
+    }
+}
+
+fn is_about_status(operation: &Value) -> bool {
+    let path = operation.get("path").and_then(Value::as_str).unwrap_or_default();
+    path == "/status" || path.starts_with("/status/")
+}
+
+/// The server drops emptied maps and lists of the metadata: nothing is lost with them.
+fn is_harmless(item: &DiffItem) -> bool {
+    let falsy = |value: &Option<Value>| value.as_ref().is_none_or(|value| !truthy(value));
+    let keys: Vec<&str> = item.path.keys().iter().map(AsRef::as_ref).collect();
+    falsy(&item.old) && falsy(&item.new) && matches!(keys[..], ["metadata", "annotations" | "finalizers" | "labels"])
+}

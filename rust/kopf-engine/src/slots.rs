@@ -1,0 +1,128 @@
+//! What is remembered of each object between its cycles: as little as possible.
+//!
+//! A slot of an idle object has its memory, the version of our last write until that is seen, and nothing else: no task, no
+//! timer, no body. Nothing here waits or talks.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use kopf_core::cause::EventType;
+use kopf_core::consistency::Consistency;
+use kopf_core::cycle::Memory;
+use kopf_core::object::Object;
+use kopf_core::throttle::Throttle;
+use tokio::sync::Notify;
+
+/// An event that waits for its cycle.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// What the server says has happened.
+    pub kind: EventType,
+    /// The new state.
+    pub object: Arc<Object>,
+    /// It is no event: a delay is over, and the last state is looked at again.
+    pub woken: bool,
+}
+
+/// The work on an object that goes on now.
+#[derive(Debug, Default)]
+pub struct Active {
+    /// What has come since the current cycle began.
+    pub pending: VecDeque<Event>,
+    /// Tells the worker that something has come.
+    pub arrived: Arc<Notify>,
+}
+
+/// One object.
+#[derive(Debug, Default)]
+pub struct Slot {
+    /// What the core remembers.
+    pub memory: Memory,
+    /// The echo of our last write, while it is awaited.
+    pub consistency: Option<Box<Consistency>>,
+    /// The pauses after unexpected errors.
+    pub throttle: Throttle,
+    /// The worker, if there is one.
+    pub active: Option<Box<Active>>,
+    /// The object is deleted: nothing is to be remembered after the last event.
+    pub gone: bool,
+    /// The number of the last listing that had the object.
+    pub seen: u32,
+}
+
+/// All objects of one stream.
+#[derive(Debug, Default)]
+pub struct Slots {
+    map: HashMap<Arc<str>, Slot>,
+    listing: u32,
+}
+
+impl Slots {
+    /// The object's slot; a new one remembers how the object was first noticed.
+    pub fn notice(&mut self, key: &Arc<str>, kind: EventType) -> &mut Slot {
+        let listing = self.listing;
+        let slot = self.map.entry(Arc::clone(key)).or_insert_with(|| Slot {
+            memory: Memory { noticed_by_listing: kind == EventType::Listed, ..Memory::default() },
+            ..Slot::default()
+        });
+        slot.seen = listing;
+        slot
+    }
+
+    /// The object's slot, if it is known.
+    pub fn get(&mut self, key: &str) -> Option<&mut Slot> {
+        self.map.get_mut(key)
+    }
+
+    /// Forgets an object.
+    pub fn remove(&mut self, key: &str) {
+        self.map.remove(key);
+    }
+
+    /// A listing begins.
+    pub fn begin_listing(&mut self) {
+        self.listing = self.listing.wrapping_add(1);
+    }
+
+    /// A listing is over: the objects that it did not have are forgotten. Busy ones stay until their worker is done.
+    pub fn end_listing(&mut self) -> Vec<Arc<str>> {
+        let listing = self.listing;
+        let vanished = |slot: &Slot| slot.seen != listing && slot.active.is_none();
+        let keys: Vec<_> = self.map.iter().filter(|(_, slot)| vanished(slot)).map(|(key, _)| Arc::clone(key)).collect();
+        for key in &keys {
+            self.map.remove(key);
+        }
+        keys
+    }
+
+    /// The keys of the objects that are worked on.
+    pub fn busy(&self) -> Vec<Arc<str>> {
+        self.map.iter().filter(|(_, slot)| slot.active.is_some()).map(|(key, _)| Arc::clone(key)).collect()
+    }
+
+    /// How many objects are known.
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Whether no object is known.
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+}
+
+/// What tells objects apart: the uid, or whatever else there is.
+pub fn key_of(object: &Object) -> Arc<str> {
+    if let Some(uid) = object.uid() {
+        return Arc::from(uid);
+    }
+    let part = |value: Option<&str>| value.filter(|value| !value.is_empty()).unwrap_or("-").to_owned();
+    let parts = [
+        part(object.kind()),
+        part(object.api_version()),
+        part(object.name()),
+        part(object.namespace()),
+        part(object.creation_timestamp()),
+    ];
+    Arc::from(parts.join("//"))
+}

@@ -1,0 +1,149 @@
+//! The vault: the credentials that are known to work, and the one place where new ones are asked for.
+//!
+//! A request takes the connection of the highest priority. When the server says that it is not let in, the connection is
+//! thrown away, and with the last one gone, the login handlers run again; meanwhile all requests wait here. What turned out
+//! to be invalid lately is not taken a second time. Rules: contract/api 7.3.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use kopf_core::notes::Level;
+use tokio::sync::{Mutex, oneshot};
+
+use crate::client::{Connection, has_kubeconfig, has_service_account};
+use crate::credentials::Login;
+use crate::error::LoginError;
+use crate::invoke::{Entry, Invoker, Job, LoginJob};
+
+const LOGGER: &str = "kopf._core.engines.activities";
+const FALLBACK_LOGGER: &str = "kopf.activities.authentication";
+const RAN_OUT: &str = "Ran out of valid credentials. Consider installing an API client library or adding a login handler. \
+                       See more: https://docs.kopf.dev/en/stable/authentication/";
+/// How many refused credentials of one login handler are remembered.
+const REMEMBERED: usize = 3;
+
+/// All the ways to the API server that are open now.
+pub struct Vault {
+    invoker: Arc<dyn Invoker>,
+    agent: String,
+    open: RwLock<Vec<Arc<Connection>>>,
+    login: Mutex<Logins>,
+}
+
+#[derive(Default)]
+struct Logins {
+    happened: bool,
+    refused: HashMap<String, VecDeque<u64>>,
+}
+
+impl Vault {
+    /// An empty vault: the first request asks for credentials.
+    pub fn new(invoker: Arc<dyn Invoker>, agent: String) -> Self {
+        Self { invoker, agent, open: RwLock::default(), login: Mutex::default() }
+    }
+
+    /// The best connection; logs in if there is none.
+    pub async fn connection(&self) -> Result<Arc<Connection>, LoginError> {
+        if let Some(best) = self.best() {
+            return Ok(best);
+        }
+        let mut logins = self.login.lock().await;
+        if let Some(best) = self.best() {
+            return Ok(best); // somebody else has logged in while we waited
+        }
+        self.log_in(&mut logins).await?;
+        self.best().ok_or_else(|| LoginError(RAN_OUT.to_owned()))
+    }
+
+    /// Throws away a connection which the server does not let in any more.
+    pub async fn invalidate(&self, refused: &Connection) {
+        let mut logins = self.login.lock().await;
+        let history = logins.refused.entry(refused.key.clone()).or_default();
+        if !history.contains(&refused.fingerprint) {
+            history.push_back(refused.fingerprint);
+            if history.len() > REMEMBERED {
+                history.pop_front();
+            }
+        }
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|known| known.key != refused.key || known.fingerprint != refused.fingerprint);
+    }
+
+    fn best(&self) -> Option<Arc<Connection>> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let valid = open.iter().filter(|known| known.expiration.is_none_or(|moment| moment > wall_clock()));
+        valid.max_by_key(|known| known.priority).cloned()
+    }
+
+    async fn log_in(&self, logins: &mut Logins) -> Result<(), LoginError> {
+        let title = if logins.happened { "Re-authentication" } else { "Initial authentication" };
+        logins.happened = true;
+        self.say(Level::Info, LOGGER, format!("{title} has been initiated."));
+        let (reply, answer) = oneshot::channel();
+        self.invoker.submit(Job::Login(LoginJob { reply }));
+        let login = answer.await.map_err(|_| LoginError("The login was interrupted by the operator's exit.".to_owned()))?;
+        let login = login.map_err(LoginError)?;
+        let found = match &login {
+            Login::Provided(items) => self.connect(items)?,
+            Login::Fallback => self.fall_back().await?,
+        };
+        let fresh: Vec<_> = found
+            .into_iter()
+            .filter(|one| !logins.refused.get(&one.key).is_some_and(|history| history.contains(&one.fingerprint)))
+            .map(Arc::new)
+            .collect();
+        if fresh.is_empty() {
+            let why = "no credentials were retrieved from the login handlers.";
+            self.say(Level::Warning, LOGGER, format!("{title} has failed: {why}"));
+        } else {
+            self.say(Level::Info, LOGGER, format!("{title} has finished."));
+        }
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+
+    fn connect(&self, items: &[(String, crate::credentials::Credentials)]) -> Result<Vec<Connection>, LoginError> {
+        items.iter().map(|(key, given)| Connection::from_credentials(key, given, &self.agent)).collect()
+    }
+
+    /// Without login handlers: the service account, the kubeconfig. One that is broken does not stand in the other's way.
+    async fn fall_back(&self) -> Result<Vec<Connection>, LoginError> {
+        let mut found = vec![];
+        let mut failure = None;
+        if has_service_account() {
+            self.keep(Connection::from_service_account(&self.agent), &mut found, &mut failure);
+        }
+        if has_kubeconfig() {
+            self.keep(Connection::from_kubeconfig(&self.agent).await, &mut found, &mut failure);
+        }
+        match failure {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
+    }
+
+    fn keep(&self, got: Result<Connection, LoginError>, found: &mut Vec<Connection>, failure: &mut Option<LoginError>) {
+        match got {
+            Ok(connection) => {
+                let text = format!("Activity '{}' succeeded.", connection.key);
+                self.say(Level::Info, FALLBACK_LOGGER, text);
+                found.push(connection);
+            }
+            Err(error) => {
+                self.say(Level::Error, FALLBACK_LOGGER, error.to_string());
+                *failure = Some(error);
+            }
+        }
+    }
+
+    fn say(&self, level: Level, logger: &'static str, text: String) {
+        self.invoker.log(Entry::general(level, logger, text));
+    }
+}
+
+/// Seconds since the epoch. Expiration moments of credentials are told in that.
+#[expect(clippy::disallowed_methods, reason = "expirations come as moments of the wall clock")]
+fn wall_clock() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64())
+}

@@ -1,0 +1,336 @@
+//! One watch-stream: list, then watch, for ever.
+//!
+//! Each record is decoded once, right here, off the interpreter. A dropped connection goes on from the last version that was
+//! seen; a version that is too old leads to a new listing. Whatever the server answers, the stream itself never gives up:
+//! it backs off, says so, and tries again. Only the lack of credentials ends it. Rules: contract/engine 1.8.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use kopf_core::cause::EventType;
+use kopf_core::notes::Level;
+use kopf_core::object::{Object, WatchRecord, decode_page, decode_watch_line};
+use kopf_core::resource::Resource;
+use kopf_core::settings::Settings;
+use kopf_core::value::{Value, python_repr};
+use tokio::time::{sleep, timeout};
+
+use crate::api::{Api, seconds};
+use crate::error::{ApiError, RequestError};
+use crate::invoke::{Entry, Invoker};
+
+const LOGGER: &str = "kopf._cogs.clients.watching";
+/// How many objects come in one response of a listing, unless the settings say otherwise: it bounds the memory.
+const PAGE: u64 = 500;
+/// Pauses after failures in a row, in seconds; the last one repeats.
+const PAUSES: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0];
+
+/// Who takes the events of a stream.
+pub trait Sink: Send {
+    /// A new state of an object.
+    fn event(&mut self, kind: EventType, object: Object);
+    /// A listing has begun: what does not come until it ends has vanished.
+    fn listing(&mut self);
+    /// The listing is over.
+    fn listed(&mut self);
+    /// Waits until there is room for more: so that a storm of events fills the server's buffers, not our memory.
+    fn room(&self) -> impl Future<Output = ()> + Send;
+    /// Whether it makes sense to try again after such a refusal.
+    fn insists(&self, refusal: &ApiError) -> bool;
+}
+
+/// What to watch, and with whom to talk.
+pub struct Stream {
+    /// The way to the server.
+    pub api: Api,
+    /// What to watch.
+    pub resource: Arc<Resource>,
+    /// Where to watch; all namespaces if none.
+    pub namespace: Option<String>,
+    /// Server-side selectors: names and values of query parameters.
+    pub selectors: Vec<(&'static str, String)>,
+    /// Timeouts and sizes.
+    pub settings: Arc<Settings>,
+    /// For the log.
+    pub invoker: Arc<dyn Invoker>,
+}
+
+/// Why one connection of a stream has ended.
+enum End {
+    /// Go on from the last version.
+    Reconnect,
+    /// The version is too old: list again.
+    Relist,
+}
+
+impl Stream {
+    /// Lists and watches until it is cancelled, or until there are no credentials.
+    ///
+    /// # Errors
+    /// Of the API: the sink does not insist after a refusal. Of the login: fatal for the operator.
+    pub async fn follow<S: Sink>(&self, sink: &mut S) -> Result<Infallible, RequestError> {
+        self.debug("Starting");
+        let mut failures = 0;
+        loop {
+            match self.list_and_watch(sink, &mut failures).await {
+                Ok(()) => self.debug("Restarting"),
+                Err(error @ RequestError::Login(_)) => return Err(error),
+                Err(RequestError::Api(refusal)) if !sink.insists(&refusal) => return Err(RequestError::Api(refusal)),
+                Err(error) => {
+                    let pause = PAUSES[failures.min(PAUSES.len() - 1)].max(self.asked_pause(&error));
+                    failures += 1;
+                    self.complain(&error, pause);
+                    sleep(seconds(pause)).await;
+                }
+            }
+            sleep(seconds(self.settings.watching.reconnect_backoff)).await;
+        }
+    }
+
+    /// From one listing to the need of another one.
+    async fn list_and_watch<S: Sink>(&self, sink: &mut S, failures: &mut usize) -> Result<(), RequestError> {
+        let mut version = self.list(sink).await?;
+        *failures = 0;
+        loop {
+            match self.watch(&mut version, sink).await {
+                Ok(End::Reconnect) => {}
+                Ok(End::Relist) => return Ok(()),
+                Err(RequestError::Api(refusal)) if refusal.status == 410 => return Ok(()),
+                Err(RequestError::Transport(_) | RequestError::Timeout) => {
+                    // The connection broke before it gave anything: not in a tight loop.
+                    sleep(seconds(self.settings.watching.reconnect_backoff)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn list<S: Sink>(&self, sink: &mut S) -> Result<Option<String>, RequestError> {
+        let mut token: Option<String> = None;
+        sink.listing();
+        loop {
+            let limit = self.settings.watching.chunk_size.unwrap_or(PAGE).to_string();
+            let mut query = vec![("limit", limit)];
+            query.extend(self.selectors.iter().cloned());
+            query.extend(token.take().map(|token| ("continue", token)));
+            let body = self.api.get(&self.url(&query)).await?;
+            let page = decode_page(&body).map_err(|error| self.garbage(&error))?;
+            for object in page.items {
+                sink.event(EventType::Listed, object);
+            }
+            sink.room().await;
+            match page.continue_token.filter(|token| !token.is_empty()) {
+                Some(next) => token = Some(next),
+                None => {
+                    sink.listed();
+                    return Ok(page.resource_version);
+                }
+            }
+        }
+    }
+
+    async fn watch<S: Sink>(&self, version: &mut Option<String>, sink: &mut S) -> Result<End, RequestError> {
+        let mut query = vec![("watch", "true".to_owned()), ("allowWatchBookmarks", "true".to_owned())];
+        query.extend(self.selectors.iter().cloned());
+        query.extend(version.clone().map(|version| ("resourceVersion", version)));
+        let watching = &self.settings.watching;
+        query.extend(watching.server_timeout.map(|limit| ("timeoutSeconds", format!("{limit}"))));
+        let following = self.read(&query, version, sink);
+        match watching.client_timeout {
+            Some(limit) => timeout(seconds(limit), following).await.unwrap_or(Ok(End::Reconnect)),
+            None => following.await,
+        }
+    }
+
+    async fn read<S: Sink>(&self, query: &[(&str, String)], version: &mut Option<String>, sink: &mut S) -> Result<End, RequestError> {
+        let silence = self.settings.watching.inactivity_timeout.map(seconds);
+        let mut body = self.api.stream(&self.url(query)).await?;
+        let mut lines = Lines::default();
+        loop {
+            let frame = match silence {
+                Some(limit) => match timeout(limit, body.frame()).await {
+                    Ok(frame) => frame,
+                    Err(_) => {
+                        self.say(Level::Debug, format!("Watch-stream for {} is inactive, reconnecting.", self.what()));
+                        return Ok(End::Reconnect);
+                    }
+                },
+                None => body.frame().await,
+            };
+            let Some(Ok(frame)) = frame else {
+                lines.rest(|line| self.record(line, version, sink))?;
+                return Ok(End::Reconnect);
+            };
+            if let Ok(data) = frame.into_data()
+                && lines.feed(&data, |line| self.record(line, version, sink))?
+            {
+                return Ok(End::Relist);
+            }
+            sink.room().await;
+        }
+    }
+
+    /// Takes one record of the stream; true if a new listing is needed.
+    fn record<S: Sink>(&self, line: &[u8], version: &mut Option<String>, sink: &mut S) -> Result<bool, RequestError> {
+        let (kind, object) = match decode_watch_line(line).map_err(|error| self.garbage(&error))? {
+            WatchRecord::Added(object) => (EventType::Added, object),
+            WatchRecord::Modified(object) => (EventType::Modified, object),
+            WatchRecord::Deleted(object) => (EventType::Deleted, object),
+            WatchRecord::Bookmark { resource_version, .. } => {
+                *version = Some(resource_version);
+                return Ok(false);
+            }
+            WatchRecord::Error(status) => return self.stream_error(&status),
+            WatchRecord::Unknown(kind) => {
+                self.say(Level::Warning, format!("Ignoring an unsupported event type: {}", python_repr(&Value::String(kind))));
+                return Ok(false);
+            }
+        };
+        if let Some(seen) = object.resource_version() {
+            *version = Some(seen.to_owned());
+        }
+        sink.event(kind, object);
+        Ok(false)
+    }
+
+    fn stream_error(&self, status: &Value) -> Result<bool, RequestError> {
+        let code = status.get("code").and_then(Value::as_u64).unwrap_or(500);
+        if code == 410 {
+            return Ok(true);
+        }
+        let code = u16::try_from(code).unwrap_or(500);
+        Err(RequestError::Api(ApiError::from_response(code, None, status.to_string().as_bytes())))
+    }
+
+    fn garbage(&self, error: &dyn std::fmt::Display) -> RequestError {
+        RequestError::Malformed(format!("the server's answer on {} cannot be read: {error}", self.what()))
+    }
+
+    fn url(&self, query: &[(&str, String)]) -> String {
+        let mut url = self.resource.url(self.namespace.as_deref(), None, None);
+        for (index, (name, value)) in query.iter().enumerate() {
+            let encoded: String = form_urlencoded::byte_serialize(value.as_bytes()).collect();
+            let _ = write!(url, "{}{name}={encoded}", if index == 0 { '?' } else { '&' });
+        }
+        url
+    }
+
+    /// The resource and the place, as the log lines name them.
+    fn what(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{} in '{namespace}'", self.resource),
+            None => format!("{} cluster-wide", self.resource),
+        }
+    }
+
+    fn asked_pause(&self, error: &RequestError) -> f64 {
+        match error {
+            RequestError::Api(refusal) => refusal.retry_after.unwrap_or(0.0),
+            _ => 0.0,
+        }
+    }
+
+    fn complain(&self, error: &RequestError, pause: f64) {
+        let hint = match error.status() {
+            Some(403) => " The operator's account needs the verbs list and watch for it (check RBAC).",
+            Some(404) => " The resource is not served any more.",
+            _ => "",
+        };
+        let what = self.what();
+        self.say(Level::Error, format!("Cannot watch {what}: {error}.{hint} The next attempt is in {pause} seconds."));
+    }
+
+    fn debug(&self, doing: &str) {
+        if self.invoker.enabled(Level::Debug) {
+            self.say(Level::Debug, format!("{doing} the watch-stream for {}.", self.what()));
+        }
+    }
+
+    fn say(&self, level: Level, text: String) {
+        self.invoker.log(Entry::general(level, LOGGER, text));
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.debug("Stopping");
+    }
+}
+
+/// Puts the lines of a stream together from the pieces in which they come.
+#[derive(Default)]
+struct Lines {
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    /// Gives the complete lines to the function, until it says that it is enough.
+    fn feed<E>(&mut self, data: &Bytes, mut each: impl FnMut(&[u8]) -> Result<bool, E>) -> Result<bool, E> {
+        let mut data = &data[..];
+        while let Some(end) = memchr::memchr(b'\n', data) {
+            let (head, tail) = (&data[..end], &data[end + 1..]);
+            data = tail;
+            let enough = if self.rest.is_empty() {
+                !head.trim_ascii().is_empty() && each(head)?
+            } else {
+                self.rest.extend_from_slice(head);
+                let line = std::mem::take(&mut self.rest);
+                !line.trim_ascii().is_empty() && each(&line)?
+            };
+            if enough {
+                return Ok(true);
+            }
+        }
+        self.rest.extend_from_slice(data);
+        Ok(false)
+    }
+
+    /// Gives what is left without an end of line. What was cut in the middle is not a record: the stream goes on elsewhere.
+    fn rest<E>(&mut self, mut each: impl FnMut(&[u8]) -> Result<bool, E>) -> Result<(), E> {
+        let line = std::mem::take(&mut self.rest);
+        if line.trim_ascii().ends_with(b"}") && serde_json::from_slice::<serde::de::IgnoredAny>(&line).is_ok() {
+            each(&line)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines_of(pieces: &[&'static [u8]]) -> Vec<String> {
+        let mut lines = Lines::default();
+        let mut seen = vec![];
+        let mut each = |line: &[u8]| {
+            seen.push(String::from_utf8_lossy(line).into_owned());
+            Ok::<_, ()>(false)
+        };
+        for piece in pieces {
+            assert_eq!(lines.feed(&Bytes::from_static(piece), &mut each), Ok(false));
+        }
+        assert_eq!(lines.rest(&mut each), Ok(()));
+        seen
+    }
+
+    #[test]
+    fn lines_are_put_together_from_pieces() {
+        assert_eq!(lines_of(&[b"{\"a\":1}\n{\"b\"", b":", b"2}\n\n{\"c\":3}\n"]), ["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"]);
+    }
+
+    #[test]
+    fn a_whole_record_without_an_end_of_line_counts_and_a_cut_one_does_not() {
+        assert_eq!(lines_of(&[b"{\"a\":1}"]), ["{\"a\":1}"]);
+        assert_eq!(lines_of(&[b"{\"a\":{\"b\":1}"]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn lines_stop_when_it_is_enough() {
+        let mut lines = Lines::default();
+        let enough = lines.feed(&Bytes::from_static(b"{}\n{}\n"), |_| Ok::<_, ()>(true));
+        assert_eq!(enough, Ok(true));
+    }
+}

@@ -1,0 +1,351 @@
+//! The worker of one object: from an event to its effects, again and again while there is something to do.
+//!
+//! Drives the core's cycle: hands its scripts to Python, waits where it says so, and applies its conclusion. Sleeps are cut
+//! short by newer events. Errors that nobody expected slow the object down, never the operator.
+
+use std::sync::Arc;
+
+use kopf_core::consistency::Written;
+use kopf_core::cycle::{Answer, Conclusion, Next};
+use kopf_core::cause::EventType;
+use kopf_core::notes::Level;
+use kopf_core::object::Object;
+use kopf_core::throttle;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::sleep;
+
+use crate::api::seconds;
+use crate::dispatch::{Begun, Dispatcher, Shared};
+use crate::invoke::{CycleId, Entry, Job, ScriptJob};
+use crate::patching::{Applied, Change, Patching, PatchingError};
+use crate::slots::Event;
+
+/// The worker of one object.
+pub struct Worker {
+    /// Whose object it is.
+    pub dispatcher: Arc<Dispatcher>,
+    /// Which object it is.
+    pub key: Arc<str>,
+    /// Told when something has come for it.
+    pub arrived: Arc<Notify>,
+}
+
+/// What there is to do.
+enum Taken {
+    /// A cycle.
+    Begun(Begun),
+    /// Events, but the object is held after an error.
+    Held,
+    /// Nothing; the object is left alone.
+    Nothing,
+}
+
+/// What is left after a cycle.
+enum After {
+    /// Nothing: the next event, or rest.
+    Rest,
+    /// Look again at the same state after so many seconds, unless a newer one comes.
+    Again(Event, f64),
+    /// The operator is exiting.
+    Exit,
+}
+
+impl Worker {
+    /// Works until there is nothing to do for the object.
+    pub async fn run(self, begun: Option<Begun>) {
+        let killing = self.shared().killing.clone();
+        let _permit = match &self.dispatcher.limit {
+            Some(limit) => limit.acquire().await.ok(),
+            None => None,
+        };
+        let mut next = begun;
+        loop {
+            let begun = match next.take().map_or_else(|| self.take(), Taken::Begun) {
+                Taken::Begun(begun) => begun,
+                Taken::Held if self.hold().await => continue,
+                Taken::Held | Taken::Nothing => break,
+            };
+            let id = begun.id;
+            let after = tokio::select! {
+                after = self.cycle(begun) => after,
+                () = killing.cancelled() => {
+                    self.shared().invoker.submit(Job::Cancel(id));
+                    After::Exit
+                }
+            };
+            match after {
+                After::Rest => {}
+                After::Again(event, delay) => next = self.doze(event, delay).await,
+                After::Exit => break,
+            }
+        }
+        self.shared().freed.notify_waiters();
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.dispatcher.shared
+    }
+
+    /// Begins the next cycle; or leaves the object alone, if nothing has come for it.
+    fn take(&self) -> Taken {
+        let mut slots = self.dispatcher.slots();
+        let Some(slot) = slots.get(&self.key) else { return Taken::Nothing };
+        let pending = slot.active.as_ref().is_some_and(|active| !active.pending.is_empty());
+        if !pending {
+            slot.active = None;
+            if slot.gone {
+                slots.remove(&self.key);
+                drop(slots);
+                self.shared().invoker.submit(Job::Forget(Arc::clone(&self.key)));
+            }
+            return Taken::Nothing;
+        }
+        if slot.throttle.remaining(self.shared().clock.now()).is_some() {
+            return Taken::Held;
+        }
+        match slot.active.as_mut().and_then(|active| active.pending.pop_front()) {
+            Some(event) => Taken::Begun(self.dispatcher.begin(slot, event)),
+            None => Taken::Nothing,
+        }
+    }
+
+    /// Waits until something has come for the object.
+    async fn arrival(&self) {
+        while !self.has_pending() {
+            self.arrived.notified().await;
+        }
+    }
+
+    fn has_pending(&self) -> bool {
+        let mut slots = self.dispatcher.slots();
+        slots.get(&self.key).and_then(|slot| slot.active.as_ref()).is_some_and(|active| !active.pending.is_empty())
+    }
+
+    /// Waits for the end of the pause after an error; true if there is more to do. Only the last state survives the pause.
+    async fn hold(&self) -> bool {
+        loop {
+            let now = self.shared().clock.now();
+            let held = self.dispatcher.slots().get(&self.key).and_then(|slot| slot.throttle.remaining(now));
+            let Some(remaining) = held else { return self.has_pending() };
+            tokio::select! {
+                () = sleep(seconds(remaining)) => {}
+                () = self.shared().stopping.cancelled() => return false,
+            }
+            let mut slots = self.dispatcher.slots();
+            let Some(slot) = slots.get(&self.key) else { return false };
+            slot.throttle.release();
+            if let Some(active) = &mut slot.active
+                && let Some(last) = active.pending.pop_back()
+            {
+                let text = throttle::OVER;
+                self.shared().invoker.log(Entry::local(Level::Info, &last.object, text));
+                active.pending.clear();
+                active.pending.push_back(last);
+            }
+        }
+    }
+
+    /// Sleeps for the delayed handlers; then the same state is looked at again.
+    async fn doze(&self, event: Event, delay: f64) -> Option<Begun> {
+        let object = Arc::clone(&event.object);
+        if delay > 0.0 {
+            self.debug(&object, || format!("Sleeping for {delay} seconds for the delayed handlers."));
+            let until = self.shared().clock.now().plus(delay);
+            tokio::select! {
+                () = sleep(seconds(delay)) => {}
+                () = self.arrival() => {
+                    let left = until.seconds_since(self.shared().clock.now()).max(0.0);
+                    self.debug(&object, || format!("Sleeping was interrupted by new changes, {left} seconds left."));
+                    return None;
+                }
+                () = self.shared().stopping.cancelled() => return None,
+            }
+        }
+        let mut slots = self.dispatcher.slots();
+        let slot = slots.get(&self.key)?;
+        if slot.active.as_ref().is_some_and(|active| !active.pending.is_empty()) {
+            return None;
+        }
+        let event = Event { kind: EventType::Modified, woken: true, ..event };
+        Some(self.dispatcher.begin(slot, event))
+    }
+
+    /// One cycle, from its opening to its effects.
+    async fn cycle(&self, begun: Begun) -> After {
+        let Begun { id, cycle, next, event } = begun;
+        let Some(conclusion) = self.drive(id, cycle, next, &event).await else {
+            self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
+            return After::Exit;
+        };
+        self.conclude(id, *conclusion, event).await
+    }
+
+    /// Does what the core asks for, until it comes to a conclusion; none if the operator is exiting.
+    async fn drive(
+        &self,
+        id: CycleId,
+        mut cycle: kopf_core::cycle::Cycle,
+        mut next: Next,
+        event: &Event,
+    ) -> Option<Box<Conclusion>> {
+        loop {
+            let answer = match next {
+                Next::Done(conclusion) => return Some(conclusion),
+                Next::AwaitConsistency => Answer::Consistent(self.await_consistency().await),
+                Next::Run(script) => {
+                    let (reply, answer) = oneshot::channel();
+                    self.shared().invoker.submit(Job::Script(ScriptJob {
+                        cycle: id,
+                        uid: Arc::clone(&self.key),
+                        resource: Arc::clone(&self.dispatcher.plan.resource),
+                        event: event.kind,
+                        object: Arc::clone(&event.object),
+                        script,
+                        reply,
+                    }));
+                    Answer::Reply(answer.await.ok()?)
+                }
+            };
+            next = cycle.resume(answer, self.shared().clock.now());
+            self.dispatcher.say(&mut cycle, &event.object);
+        }
+    }
+
+    /// Waits for the time after which we do not wait for our own write any longer; false if something came before.
+    async fn await_consistency(&self) -> bool {
+        if self.has_pending() {
+            return false;
+        }
+        let deadline = {
+            let mut slots = self.dispatcher.slots();
+            slots.get(&self.key).and_then(|slot| slot.consistency.as_ref()?.deadline())
+        };
+        let Some(deadline) = deadline else { return true };
+        let left = deadline.seconds_since(self.shared().clock.now());
+        tokio::select! {
+            () = sleep(seconds(left)) => {
+                if let Some(slot) = self.dispatcher.slots().get(&self.key) {
+                    slot.consistency = None;
+                }
+                true
+            }
+            () = self.arrival() => false,
+            () = self.shared().stopping.cancelled() => false,
+        }
+    }
+
+    /// Applies what the cycle has decided, and keeps what it has taught.
+    async fn conclude(&self, id: CycleId, conclusion: Conclusion, event: Event) -> After {
+        if let Some(error) = &conclusion.error {
+            self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
+            self.throttle(&event, error, Some(id));
+            return After::Rest;
+        }
+        self.remember(&conclusion);
+        if event.kind == EventType::Deleted {
+            if let Some(slot) = self.dispatcher.slots().get(&self.key) {
+                slot.gone = true;
+            }
+            self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
+            return After::Rest;
+        }
+        let (delay, matched) = (conclusion.delay, conclusion.matched);
+        let change =
+            Change { cycle: id, patch: conclusion.patch, finalizer: conclusion.finalizer, functions: conclusion.fns };
+        let applied = match self.patching().apply(&event.object, change).await {
+            Ok(applied) => applied,
+            Err(error) => {
+                let text = error.to_string();
+                let with_traceback = matches!(error, PatchingError::Function(_)).then_some(id);
+                self.throttle(&event, &text, with_traceback);
+                self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
+                return After::Rest;
+            }
+        };
+        self.shared().invoker.submit(Job::Close { cycle: id, carry: applied.carry });
+        self.note_write(&event.object, &applied);
+        self.what_next(event, &applied, delay, matched)
+    }
+
+    /// Whether to rest, or to look again later.
+    fn what_next(&self, event: Event, applied: &Applied, delay: Option<f64>, matched: bool) -> After {
+        let changed = applied.latest.as_ref().filter(|latest| latest.resource_version() != event.object.resource_version());
+        if applied.gone {
+            return After::Rest;
+        }
+        match (changed, delay) {
+            // The write comes back as an event, and that goes on.
+            (Some(_), Some(delay)) if delay > 0.0 => {
+                self.debug(&event.object, || {
+                    format!("Sleeping was skipped because of the patch, {delay} seconds left.")
+                });
+                After::Rest
+            }
+            (Some(_), _) => After::Rest,
+            (None, Some(delay)) => After::Again(event, delay),
+            (None, None) => {
+                if matched && applied.latest.is_none() {
+                    self.debug(&event.object, || "Handling cycle is finished, waiting for new changes.".to_owned());
+                }
+                After::Rest
+            }
+        }
+    }
+
+    fn patching(&self) -> Patching<'_> {
+        let shared = self.shared();
+        Patching {
+            api: &shared.api,
+            invoker: &shared.invoker,
+            resource: &self.dispatcher.plan.resource,
+            finalizer: &shared.rules.settings.persistence.finalizer,
+        }
+    }
+
+    fn remember(&self, conclusion: &Conclusion) {
+        if let Some(slot) = self.dispatcher.slots().get(&self.key) {
+            slot.memory.fully_handled_once |= conclusion.fully_handled_once;
+            slot.throttle.succeed();
+        }
+    }
+
+    /// Notes what the server made of our write, so that its echo is recognised.
+    fn note_write(&self, object: &Object, applied: &Applied) {
+        let mut slots = self.dispatcher.slots();
+        let Some(slot) = slots.get(&self.key) else { return };
+        slot.memory.remaining_fns = applied.carry;
+        let Some(latest) = &applied.latest else { return };
+        let Some(version) = latest.resource_version() else { return };
+        let vanishing = latest.deletion_timestamp().is_some() && latest.finalizers().next().is_none();
+        let timeout = self.shared().rules.settings.persistence.consistency_timeout;
+        let consistency = slot.consistency.get_or_insert_default();
+        consistency.wrote(Written { version, vanishing }, object.resource_version(), timeout, self.shared().clock.now());
+    }
+
+    /// Slows the object down after an error that nobody expected; its state is looked at again afterwards.
+    fn throttle(&self, event: &Event, error: &str, cycle: Option<CycleId>) {
+        let now = self.shared().clock.now();
+        let delays = &self.shared().rules.settings.queueing.error_delays;
+        let mut slots = self.dispatcher.slots();
+        let Some(slot) = slots.get(&self.key) else { return };
+        let delay = slot.throttle.fail(delays, now);
+        if event.kind != EventType::Deleted
+            && let Some(active) = &mut slot.active
+            && active.pending.is_empty()
+        {
+            active.pending.push_back(Event { woken: true, ..event.clone() });
+        }
+        drop(slots);
+        let entry = Entry::local(Level::Error, &event.object, throttle::text(delay, error));
+        self.shared().invoker.log(match cycle {
+            Some(cycle) => entry.with_exception_of(cycle),
+            None => entry,
+        });
+    }
+
+    fn debug(&self, object: &Arc<Object>, text: impl FnOnce() -> String) {
+        if self.shared().invoker.enabled(Level::Debug) {
+            self.shared().invoker.log(Entry::local(Level::Debug, object, text()));
+        }
+    }
+}
