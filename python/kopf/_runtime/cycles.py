@@ -38,10 +38,12 @@ class LazyEvent(dict[str, Any]):
         return self
 
     def __missing__(self, key: str) -> Any:
-        return super().__getitem__(key) if self._object is not None and key in self._complete() else _miss(key)
+        if key == "object" and self._object is not None:
+            return self._complete()[key]
+        raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
-        return key == "object" or super().__contains__(key)
+        return (key == "object" and self._object is not None) or super().__contains__(key)
 
     def __iter__(self) -> Any:
         self._complete()
@@ -88,10 +90,6 @@ class LazyEvent(dict[str, Any]):
     def copy(self) -> dict[str, Any]:
         """A plain dict."""
         return dict(self.items())
-
-
-def _miss(key: str) -> Any:
-    raise KeyError(key)
 
 
 class Cycle:

@@ -24,16 +24,10 @@ from kopf._intents.handlers import Handler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.logs import Logger
 from kopf._runtime.bridge import Attempt, Raised, Settled, plain
+from kopf._runtime.context import handler_var
 from kopf._runtime.threads import Threads
 
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-
-cause_var: contextvars.ContextVar[Any] = contextvars.ContextVar("cause_var")
-"""The cause that is being handled, for functions that are called from handlers without arguments."""
-
-handler_var: contextvars.ContextVar[Handler] = contextvars.ContextVar("handler_var")
-"""The handler that is being called."""
-
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 class Attempted(NamedTuple):
     """What came of an attempt: the verdict, the result, and what was raised (or would be, if a limit is reached)."""
@@ -143,3 +137,20 @@ def _stored(result: Any) -> Any:
 def _limit_error(settled: Settled) -> Exception:
     timed_out = "timed out" in settled.text or "time out after" in settled.text
     return (HandlerTimeoutError if timed_out else HandlerRetriesError)(settled.message)
+
+
+async def invoke(
+    fn: Callable[..., Any],
+    *,
+    settings: OperatorSettings | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    **_: Any,
+) -> Any:
+    """Call a function, synchronous or asynchronous, with these arguments. For those who test their handlers."""
+    arguments = dict(kwargs or {})
+    if is_async_fn(fn):
+        return await fn(**arguments)
+    executor = settings.execution.executor if settings is not None else None
+    context = contextvars.copy_context()
+    call = functools.partial(context.run, functools.partial(fn, **arguments))
+    return await asyncio.get_running_loop().run_in_executor(executor, call)

@@ -40,6 +40,7 @@ mod _kopf {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         crate::convert::register_mapping::<ObjectView>(module.py())
     }
 }
