@@ -25,6 +25,7 @@ pub mod path;
 pub mod progress;
 pub mod registry;
 pub mod resource;
+mod scan;
 pub mod script;
 pub mod settings;
 #[cfg(feature = "testing")]

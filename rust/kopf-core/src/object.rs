@@ -1,154 +1,250 @@
-//! One Kubernetes object.
-use crate::path::FieldPath;
-use crate::value::Value;
+//! One Kubernetes object: its JSON text, decoded once into a skeleton of ranges into that text.
+//!
+//! Owns: where the parts of an object are, and reading them lazily. Must not know: what any part means for handling.
+//! This is the hot path: one pass over the text, no values built, two allocations that live on.
+
 use std::borrow::Cow;
-/// An object.
-#[derive(Debug, Clone)]
-pub struct Object {
-    text: Box<str>,
-}
-/// Why a text is not an object.
+use std::fmt;
+
+use crate::path::FieldPath;
+use crate::scan::{Cursor, Literal};
+use crate::value::Value;
+
+mod skeleton;
+mod wire;
+
+use skeleton::{Entry, Section, Skeleton, Span};
+pub use wire::{Page, WatchRecord, decode_page, decode_watch_line};
+
+/// Why a text is not an object. It will not become one by trying again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not JSON.
-    #[error("{problem} at byte {at}")]
+    /// It is not JSON of the expected form.
+    #[error("malformed JSON: {problem} at byte {at}")]
     Json {
-        /// What.
+        /// What is wrong.
         problem: &'static str,
-        /// Where.
+        /// Where it is wrong.
         at: usize,
     },
-}
-impl Object {
-    /// Decodes.
-    pub fn decode(_json: &str) -> Result<Object, DecodeError> {
-        todo!()
-    }
-    /// Decodes a list item.
-    pub fn decode_with_defaults(
-        _json: &str,
-        _api_version: Option<&str>,
-        _kind: Option<&str>,
-    ) -> Result<Object, DecodeError> {
-        todo!()
-    }
-    /// The text.
-    pub fn raw(&self) -> &str {
-        &self.text
-    }
-    /// apiVersion
-    pub fn api_version(&self) -> Option<&str> {
-        todo!()
-    }
-    /// kind
-    pub fn kind(&self) -> Option<&str> {
-        todo!()
-    }
-    /// name
-    pub fn name(&self) -> Option<&str> {
-        todo!()
-    }
-    /// namespace
-    pub fn namespace(&self) -> Option<&str> {
-        todo!()
-    }
-    /// uid
-    pub fn uid(&self) -> Option<&str> {
-        todo!()
-    }
-    /// resourceVersion
-    pub fn resource_version(&self) -> Option<&str> {
-        todo!()
-    }
-    /// creationTimestamp
-    pub fn creation_timestamp(&self) -> Option<&str> {
-        todo!()
-    }
-    /// deletionTimestamp
-    pub fn deletion_timestamp(&self) -> Option<&str> {
-        todo!()
-    }
-    /// finalizers
-    pub fn finalizers(&self) -> impl Iterator<Item = &str> {
-        std::iter::empty()
-    }
-    /// has it
-    pub fn has_finalizer(&self, _finalizer: &str) -> bool {
-        todo!()
-    }
-    /// labels
-    pub fn labels(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
-        std::iter::empty()
-    }
-    /// annotations
-    pub fn annotations(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
-        std::iter::empty()
-    }
-    /// label
-    pub fn label(&self, _key: &str) -> Option<Cow<'_, str>> {
-        todo!()
-    }
-    /// annotation
-    pub fn annotation(&self, _key: &str) -> Option<Cow<'_, str>> {
-        todo!()
-    }
-    /// owners
-    pub fn owner_kinds(&self) -> impl Iterator<Item = Cow<'_, str>> {
-        std::iter::empty()
-    }
-    /// stanza
-    pub fn stanza(&self, _key: &str) -> Option<&str> {
-        todo!()
-    }
-    /// stanzas
-    pub fn stanzas(&self) -> impl Iterator<Item = (&str, &str)> {
-        std::iter::empty()
-    }
-    /// field
-    pub fn field(&self, _path: &FieldPath) -> Option<Value> {
-        todo!()
-    }
-    /// whole
-    pub fn to_value(&self) -> Value {
-        todo!()
-    }
-}
-/// One line of a watch stream.
-#[derive(Debug, Clone)]
-pub enum WatchRecord {
-    /// New.
-    Added(Object),
-    /// Changed.
-    Modified(Object),
-    /// Gone.
-    Deleted(Object),
-    /// Only a version.
-    Bookmark {
-        /// The version.
-        resource_version: String,
-        /// The end of the initial list in a streamed list.
-        initial_events_end: bool,
+    /// The text is not UTF-8.
+    #[error("the text is not UTF-8 after byte {at}")]
+    Encoding {
+        /// How much of it is.
+        at: usize,
     },
-    /// A `Status`.
-    Error(Value),
-    /// Something else.
-    Unknown(String),
+    /// The text is beyond any size that the API knows.
+    #[error("the text is too long: {length} bytes")]
+    Size {
+        /// Its length.
+        length: usize,
+    },
 }
-/// One page.
-#[derive(Debug, Clone, Default)]
-pub struct Page {
-    /// Version.
-    pub resource_version: Option<String>,
-    /// Next page.
-    pub continue_token: Option<String>,
-    /// Objects.
-    pub items: Vec<Object>,
+
+/// A Kubernetes object. Cheap to share, expensive to copy: use it as `Arc<Object>`.
+#[derive(Clone)]
+pub struct Object {
+    /// The JSON, followed by those names in plain form that are written with escapes in it (normally none are).
+    text: Box<str>,
+    length: u32,
+    head: skeleton::Head,
+    sections: [u32; Section::COUNT],
+    entries: Box<[Entry]>,
 }
-/// Decodes a line.
-pub fn decode_watch_line(_line: &[u8]) -> Result<WatchRecord, DecodeError> {
-    todo!()
+
+impl Object {
+    /// Decodes an object from its JSON.
+    pub fn decode(json: &str) -> Result<Object, DecodeError> {
+        Self::decode_with_defaults(json, None, None)
+    }
+
+    /// Decodes an item of a list, which lacks what is said once for the whole list.
+    pub fn decode_with_defaults(
+        json: &str,
+        api_version: Option<&str>,
+        kind: Option<&str>,
+    ) -> Result<Object, DecodeError> {
+        let mut cursor = Cursor::new(json);
+        let skeleton = Skeleton::read(&mut cursor)?;
+        cursor.finish()?;
+        skeleton.finish(json, api_version, kind)
+    }
+
+    /// The JSON text.
+    pub fn raw(&self) -> &str {
+        self.text.get(..self.length as usize).unwrap_or_default()
+    }
+
+    /// `apiVersion`.
+    pub fn api_version(&self) -> Option<&str> {
+        self.read(self.head.api_version)
+    }
+
+    /// `kind`.
+    pub fn kind(&self) -> Option<&str> {
+        self.read(self.head.kind)
+    }
+
+    /// `metadata.name`.
+    pub fn name(&self) -> Option<&str> {
+        self.read(self.head.name)
+    }
+
+    /// `metadata.namespace`.
+    pub fn namespace(&self) -> Option<&str> {
+        self.read(self.head.namespace)
+    }
+
+    /// `metadata.uid`.
+    pub fn uid(&self) -> Option<&str> {
+        self.read(self.head.uid)
+    }
+
+    /// `metadata.resourceVersion`.
+    pub fn resource_version(&self) -> Option<&str> {
+        self.read(self.head.resource_version)
+    }
+
+    /// `metadata.creationTimestamp`.
+    pub fn creation_timestamp(&self) -> Option<&str> {
+        self.read(self.head.creation_timestamp)
+    }
+
+    /// `metadata.deletionTimestamp`.
+    pub fn deletion_timestamp(&self) -> Option<&str> {
+        self.read(self.head.deletion_timestamp)
+    }
+
+    /// `metadata.finalizers`.
+    pub fn finalizers(&self) -> impl Iterator<Item = &str> {
+        self.section(Section::Finalizers).iter().map(|entry| self.slice(entry.value))
+    }
+
+    /// Whether one of the finalizers is this one.
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
+        self.finalizers().any(|present| present == finalizer)
+    }
+
+    /// `metadata.labels`, as far as they are strings.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
+        self.texts(Section::Labels)
+    }
+
+    /// `metadata.annotations`, as far as they are strings.
+    pub fn annotations(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
+        self.texts(Section::Annotations)
+    }
+
+    /// One label.
+    pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
+        self.find(Section::Labels, key).and_then(unquote)
+    }
+
+    /// One annotation.
+    pub fn annotation(&self, key: &str) -> Option<Cow<'_, str>> {
+        self.find(Section::Annotations, key).and_then(unquote)
+    }
+
+    /// The keys of the labels with their values as JSON, whatever they are.
+    pub fn raw_labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs(Section::Labels)
+    }
+
+    /// The keys of the annotations with their values as JSON, whatever they are.
+    pub fn raw_annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs(Section::Annotations)
+    }
+
+    /// `metadata.ownerReferences[*].kind`.
+    pub fn owner_kinds(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        self.section(Section::Owners).iter().map(|entry| Cow::Borrowed(self.slice(entry.value)))
+    }
+
+    /// The JSON of a key at the top level.
+    pub fn stanza(&self, key: &str) -> Option<&str> {
+        self.find(Section::Stanzas, key)
+    }
+
+    /// All keys at the top level with their JSON, in the order of the text.
+    pub fn stanzas(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs(Section::Stanzas)
+    }
+
+    /// What is at the path, `null` included. Only that part is parsed.
+    pub fn field(&self, path: &FieldPath) -> Option<Value> {
+        let Some((first, rest)) = path.keys().split_first() else { return Some(self.to_value()) };
+        let leaf = rest.iter().try_fold(self.stanza(first)?, |level, key| member(level, key))?;
+        serde_json::from_str(leaf).ok()
+    }
+
+    /// The whole object as a value.
+    pub fn to_value(&self) -> Value {
+        // The text was checked when it was decoded, so there is nothing to fail.
+        serde_json::from_str(self.raw()).unwrap_or_default()
+    }
+
+    fn read(&self, span: Span) -> Option<&str> {
+        span.is_present().then(|| self.slice(span))
+    }
+
+    fn slice(&self, span: Span) -> &str {
+        self.text.get(span.range()).unwrap_or_default()
+    }
+
+    fn section(&self, section: Section) -> &[Entry] {
+        let end = |index: usize| self.sections.get(index).map_or(0, |end| *end as usize);
+        let start = (section as usize).checked_sub(1).map_or(0, end);
+        self.entries.get(start..end(section as usize)).unwrap_or_default()
+    }
+
+    fn pairs(&self, section: Section) -> impl Iterator<Item = (&str, &str)> {
+        self.section(section).iter().map(|entry| (self.slice(entry.key), self.slice(entry.value)))
+    }
+
+    fn texts(&self, section: Section) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
+        self.pairs(section).filter_map(|(key, json)| Some((key, unquote(json)?)))
+    }
+
+    fn find(&self, section: Section, key: &str) -> Option<&str> {
+        let entry = self.section(section).iter().find(|entry| self.slice(entry.key) == key)?;
+        Some(self.slice(entry.value))
+    }
 }
-/// Decodes a page.
-pub fn decode_page(_json: &[u8]) -> Result<Page, DecodeError> {
-    todo!()
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Object({})", self.raw())
+    }
 }
+
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.raw() == other.raw()
+    }
+}
+
+impl Eq for Object {}
+
+/// The string that a JSON string means; nothing for other values.
+fn unquote(json: &str) -> Option<Cow<'_, str>> {
+    let inner = json.strip_prefix('"')?.strip_suffix('"')?;
+    let escaped = memchr::memchr(b'\\', inner.as_bytes()).is_some();
+    Some(Literal { start: 1, end: 1 + inner.len(), escaped }.read(json))
+}
+
+/// The JSON of a member of an object; of equal keys the last counts.
+fn member<'t>(json: &'t str, key: &str) -> Option<&'t str> {
+    let mut found = None;
+    let mut cursor = Cursor::new(json);
+    let walked = cursor.members(|cursor, name| {
+        let range = cursor.skip()?;
+        if name.read(json) == key {
+            found = json.get(range);
+        }
+        Ok(())
+    });
+    walked.ok().and(found)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,32 +1,103 @@
-//! Moments in time.
+//! Moments in time, to the microsecond, as they are persisted.
+//!
+//! Owns: the text form of a moment and the arithmetic of delays. Must not know: what time it is now.
+
 use std::fmt;
-/// Microseconds since the epoch, UTC.
+
+use jiff::civil::{Date, DateTime};
+use jiff::tz::Offset;
+
+const SECOND: f64 = 1_000_000.0;
+
+/// A moment: microseconds since the epoch, UTC.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Timestamp(i64);
+
 impl Timestamp {
-    /// From microseconds.
-    pub fn from_micros(micros: i64) -> Self {
+    /// The moment that many microseconds after the epoch.
+    pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
-    /// To microseconds.
-    pub fn micros(self) -> i64 {
+
+    /// Microseconds since the epoch.
+    pub const fn micros(self) -> i64 {
         self.0
     }
-    /// ISO-8601.
-    pub fn parse(_text: &str) -> Option<Self> {
-        todo!()
+
+    /// Reads ISO-8601. Without an offset it is UTC: records from the days before offsets are still around.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        if let Ok(moment) = text.parse::<jiff::Timestamp>() {
+            return Some(Self(moment.as_microsecond()));
+        }
+        let naive = text.parse::<DateTime>().or_else(|_| text.parse::<Date>().map(DateTime::from)).ok()?;
+        Offset::UTC.to_timestamp(naive).ok().map(|moment| Self(moment.as_microsecond()))
     }
-    /// Later.
-    pub fn plus(self, _seconds: f64) -> Self {
-        todo!()
+
+    /// The moment so many seconds later (or earlier, if negative).
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "a cast saturates, which is meant")]
+    pub fn plus(self, seconds: f64) -> Self {
+        Self(self.0.saturating_add((seconds * SECOND).round_ties_even() as i64))
     }
-    /// Elapsed.
-    pub fn seconds_since(self, _earlier: Self) -> f64 {
-        todo!()
+
+    /// Seconds from an earlier moment to this one; negative if it is not earlier.
+    #[expect(clippy::cast_precision_loss, reason = "exact for intervals under 285 years")]
+    pub fn seconds_since(self, earlier: Self) -> f64 {
+        self.0.saturating_sub(earlier.0) as f64 / SECOND
     }
 }
+
 impl fmt::Display for Timestamp {
-    fn fmt(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        todo!()
+    /// Always six digits of the second and `+00:00`, never `Z`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fallback = if self.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+        let moment = jiff::Timestamp::from_microsecond(self.0).unwrap_or(fallback);
+        let at = Offset::UTC.to_datetime(moment);
+        write!(
+            f,
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}+00:00",
+            at.year(),
+            at.month(),
+            at.day(),
+            at.hour(),
+            at.minute(),
+            at.second(),
+            at.subsec_nanosecond() / 1000
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_padded_and_has_an_offset() {
+        let moment = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
+        assert_eq!(moment.plus(0.000_001).to_string(), "2026-01-01T00:00:00.000001+00:00");
+        assert_eq!(Timestamp::from_micros(-1).to_string(), "1969-12-31T23:59:59.999999+00:00");
+    }
+
+    #[test]
+    fn offsets_fractions_and_naive_moments_are_read() {
+        let moment = Timestamp::parse("2020-02-14T16:58:25.396364+00:00").unwrap();
+        for same in
+            ["2020-02-14T16:58:25.396364", "2020-02-14T16:58:25.396364Z", "2020-02-14T17:58:25.396364+01:00"]
+        {
+            assert_eq!(Timestamp::parse(same), Some(moment), "{same}");
+        }
+        assert_eq!(Timestamp::parse("2020-02-14"), Timestamp::parse("2020-02-14T00:00:00Z"));
+        assert_eq!(Timestamp::parse("yesterday"), None);
+        assert_eq!(Timestamp::parse(""), None);
+    }
+
+    #[test]
+    fn arithmetic_saturates() {
+        assert_eq!(Timestamp::from_micros(5).plus(f64::INFINITY).micros(), i64::MAX);
+        assert!(!Timestamp::from_micros(i64::MAX).to_string().is_empty());
+        assert!(
+            (Timestamp::from_micros(1_500_000).seconds_since(Timestamp::from_micros(0)) - 1.5).abs() < 1e-9
+        );
     }
 }

@@ -1,0 +1,182 @@
+use super::*;
+use serde_json::json;
+
+const TEXT: &str = r#" {"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"w","namespace":"ns","uid":"u",
+    "resourceVersion":"5","creationTimestamp":"2026-01-01T00:00:00Z","deletionTimestamp":null,
+    "labels":{"a":"b","odd":1},"annotations":{"x/y":"{\"k\":\"\u00e9\"}\n","none":null},"finalizers":["f","g"],
+    "ownerReferences":[{"kind":"Deployment","name":"d"},{}]},"spec":{"x":{"y":[1,2.5]},"n":null},"status":null} "#;
+
+#[test]
+fn the_head_is_read() {
+    let object = Object::decode(TEXT).unwrap();
+    assert_eq!(object.raw(), TEXT.trim());
+    assert_eq!(object.api_version(), Some("example.com/v1"));
+    assert_eq!(object.kind(), Some("Widget"));
+    assert_eq!(object.name(), Some("w"));
+    assert_eq!(object.namespace(), Some("ns"));
+    assert_eq!(object.uid(), Some("u"));
+    assert_eq!(object.resource_version(), Some("5"));
+    assert_eq!(object.creation_timestamp(), Some("2026-01-01T00:00:00Z"));
+    assert_eq!(object.deletion_timestamp(), None);
+    assert_eq!(object.finalizers().collect::<Vec<_>>(), ["f", "g"]);
+    assert!(object.has_finalizer("g") && !object.has_finalizer("h"));
+    assert_eq!(object.owner_kinds().collect::<Vec<_>>(), ["Deployment"]);
+    assert_eq!(object.to_value(), serde_json::from_str::<Value>(TEXT).unwrap());
+}
+
+#[test]
+fn labels_and_annotations_are_read_as_far_as_they_are_strings() {
+    let object = Object::decode(TEXT).unwrap();
+    assert_eq!(object.labels().collect::<Vec<_>>(), [("a", Cow::Borrowed("b"))]);
+    assert_eq!(object.label("odd"), None);
+    assert_eq!(object.raw_labels().count(), 2);
+    assert_eq!(object.annotation("x/y").as_deref(), Some("{\"k\":\"é\"}\n"));
+    assert_eq!(object.annotation("none"), None);
+    assert_eq!(object.annotations().count(), 1);
+}
+
+#[test]
+fn fields_are_found_in_the_text() {
+    let object = Object::decode(TEXT).unwrap();
+    assert_eq!(object.field(&FieldPath::parse("spec.x.y")), Some(json!([1, 2.5])));
+    assert_eq!(object.field(&FieldPath::parse("spec.n")), Some(Value::Null));
+    assert_eq!(object.field(&FieldPath::parse("status")), Some(Value::Null));
+    for absent in ["status.a", "spec.x.y.0", "spec.z", "nothing"] {
+        assert_eq!(object.field(&FieldPath::parse(absent)), None, "{absent}");
+    }
+    assert_eq!(object.field(&FieldPath::default()), Some(object.to_value()));
+    assert_eq!(
+        object.stanzas().map(|(key, _)| key).collect::<Vec<_>>(),
+        ["kind", "apiVersion", "metadata", "spec", "status"]
+    );
+    assert_eq!(object.stanza("status"), Some("null"));
+}
+
+#[test]
+fn odd_objects_are_read_tolerantly() {
+    for text in [
+        "{}",
+        r#"{"metadata":null,"status":null}"#,
+        r#"{"metadata":[],"kind":5}"#,
+        r#"{"metadata":{"labels":[],"annotations":"x","finalizers":{"a":1},"ownerReferences":7,"name":5}}"#,
+        r#"{"metadata":{"finalizers":[1,null,{}],"ownerReferences":[null,"x",{"kind":1}]}}"#,
+    ] {
+        let object = Object::decode(text).unwrap();
+        assert_eq!(object.name(), None);
+        assert_eq!(object.kind(), None);
+        assert_eq!(object.labels().count() + object.annotations().count(), 0);
+        assert_eq!(object.finalizers().count() + object.owner_kinds().count(), 0);
+    }
+}
+
+#[test]
+fn what_is_not_an_object_is_an_error() {
+    for text in ["", "[]", "null", "{", "{}{}", r#"{"metadata":{"name":"\ud800"}}"#, "{\"a\":1e999}"] {
+        assert!(Object::decode(text).is_err(), "{text}");
+    }
+    let error = Object::decode("{\"a\":}").unwrap_err();
+    assert_eq!(error.to_string(), "malformed JSON: a value is expected at byte 5");
+}
+
+#[test]
+fn of_repeated_keys_the_last_counts() {
+    let text = r#"{"spec":1,"metadata":{"name":"a","labels":{"l":"1","m":"2","l":"3"}},"spec":2}"#;
+    let object = Object::decode(text).unwrap();
+    assert_eq!(object.stanzas().map(|(_, json)| json).next(), Some("2"));
+    assert_eq!(object.stanzas().count(), 2);
+    assert_eq!(object.label("l").as_deref(), Some("3"));
+    let object = Object::decode(r#"{"metadata":{"name":"a","uid":"u"},"metadata":{"name":"b"}}"#).unwrap();
+    assert_eq!((object.name(), object.uid()), (Some("b"), None));
+    let many: String = (0..100).map(|i| format!("\"k{}\":\"{i}\",", i % 50)).collect();
+    let object =
+        Object::decode(&format!(r#"{{"metadata":{{"labels":{{{}}}}}}}"#, many.trim_end_matches(',')))
+            .unwrap();
+    assert_eq!(object.labels().count(), 50);
+    assert_eq!(object.label("k0").as_deref(), Some("50"));
+}
+
+#[test]
+fn names_with_escapes_are_plain_to_readers() {
+    let text = r#"{"metadata":{"n\u0061me":"\u0077","labels":{"l\u002fx":"v"},"finalizers":["\u0066"],
+        "ownerReferences":[{"kind":"\u0044"}]},"sp\u0065c":{"\u0061":1}}"#;
+    for defaults in [None, Some("Widget")] {
+        let object = Object::decode_with_defaults(text, defaults, defaults).unwrap();
+        assert_eq!(object.name(), Some("w"));
+        assert_eq!(object.label("l/x").as_deref(), Some("v"));
+        assert!(object.has_finalizer("f"));
+        assert_eq!(object.owner_kinds().next().as_deref(), Some("D"));
+        assert_eq!(object.field(&FieldPath::parse("spec.a")), Some(json!(1)));
+        assert_eq!(object.kind(), defaults);
+        assert!(object.raw().ends_with("}}"));
+    }
+}
+
+#[test]
+fn watch_lines_are_told_apart() {
+    let decode = |text: &str| decode_watch_line(text.as_bytes());
+    let object = Object::decode(r#"{"metadata":{"name":"w","labels":{"a":"b"}}}"#).unwrap();
+    assert_eq!(
+        decode(
+            "{\"type\":\"ADDED\",\"object\": {\"metadata\":{\"name\":\"w\",\"labels\":{\"a\":\"b\"}}} }\n"
+        )
+        .unwrap(),
+        WatchRecord::Added(object)
+    );
+    let Ok(WatchRecord::Modified(object)) =
+        decode(r#"{"object":{"metadata":{"labels":{"a":"b"}},"kind":"K"},"type":"MODIFIED"}"#)
+    else {
+        panic!("not a modification")
+    };
+    assert_eq!((object.kind(), object.label("a").as_deref()), (Some("K"), Some("b")));
+    assert!(matches!(decode(r#"{"type":"DELETED","object":{}}"#), Ok(WatchRecord::Deleted(_))));
+    assert_eq!(
+        decode(
+            r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}}"#
+        )
+        .unwrap(),
+        WatchRecord::Bookmark { resource_version: "7".into(), initial_events_end: true }
+    );
+    assert_eq!(
+        decode(r#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#).unwrap(),
+        WatchRecord::Error(json!({"kind": "Status", "code": 410}))
+    );
+    assert_eq!(decode(r#"{"type":"NEWS","object":5}"#).unwrap(), WatchRecord::Unknown("NEWS".into()));
+    assert!(decode(r#"{"type":"ADDED"}"#).is_err());
+    assert!(decode(r#"{"object":{}}"#).is_err());
+    assert!(decode("").is_err());
+    assert_eq!(decode_watch_line(b"{\xff").unwrap_err(), DecodeError::Encoding { at: 1 });
+}
+
+#[test]
+fn items_of_a_page_get_what_the_list_says() {
+    let page = decode_page(
+        br#"{"items":[{"metadata":{"name":"a","labels":{"l":"1"}},"spec":{}},{},{"kind":"Own","metadata":{}}],
+            "kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9","continue":"tok"}}"#,
+    )
+    .unwrap();
+    assert_eq!(page.resource_version.as_deref(), Some("9"));
+    assert_eq!(page.continue_token.as_deref(), Some("tok"));
+    let raws: Vec<_> = page.items.iter().map(Object::raw).collect();
+    assert_eq!(
+        raws,
+        [
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":{"l":"1"}},"spec":{}}"#,
+            r#"{"apiVersion":"v1","kind":"Pod"}"#,
+            r#"{"apiVersion":"v1","kind":"Own","metadata":{}}"#,
+        ]
+    );
+    let first = &page.items[0];
+    assert_eq!((first.kind(), first.api_version()), (Some("Pod"), Some("v1")));
+    assert_eq!((first.name(), first.label("l").as_deref()), (Some("a"), Some("1")));
+    assert_eq!((first.stanza("kind"), first.stanza("spec")), (Some("\"Pod\""), Some("{}")));
+}
+
+#[test]
+fn pages_may_be_empty_or_last() {
+    let page =
+        decode_page(br#"{"kind":"PodList","apiVersion":"v1","metadata":{"continue":""},"items":null}"#)
+            .unwrap();
+    assert_eq!(page, Page::default());
+    assert!(decode_page(b"[]").is_err());
+    assert!(decode_page(br#"{"items":[1]}"#).is_err());
+}

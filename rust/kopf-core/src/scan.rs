@@ -1,0 +1,429 @@
+//! A cursor over JSON text: it checks, skips and tells where things are, but builds nothing.
+//!
+//! Owns: the grammar of JSON. Must not know: what the text describes.
+//! What passes here is accepted by `serde_json` as well: escapes, numbers and depth are checked accordingly.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::object::DecodeError;
+
+/// How deep a value may be nested; below the limit of `serde_json`, which counts the surrounding levels too.
+const MAX_DEPTH: u32 = 120;
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGHS: u64 = 0x8080_8080_8080_8080;
+
+/// Where a string stands in the text, without its quotes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Literal {
+    pub start: usize,
+    pub end: usize,
+    pub escaped: bool,
+}
+
+impl Literal {
+    /// The string that is meant.
+    pub(crate) fn read<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let inner = text.get(self.start..self.end).unwrap_or_default();
+        if self.escaped { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
+    }
+}
+
+/// A place in the text.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+type Scanned<T> = Result<T, DecodeError>;
+
+impl<'t> Cursor<'t> {
+    pub(crate) fn new(text: &'t str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    pub(crate) fn starting_at(text: &'t str, at: usize) -> Self {
+        Self { text, at }
+    }
+
+    pub(crate) fn text(&self) -> &'t str {
+        self.text
+    }
+
+    /// The next byte that is not white space, without moving past it.
+    pub(crate) fn peek(&mut self) -> Option<u8> {
+        let bytes = self.text.as_bytes();
+        while let Some(byte) = bytes.get(self.at) {
+            if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
+                return Some(*byte);
+            }
+            self.at += 1;
+        }
+        None
+    }
+
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    pub(crate) fn fault<T>(&self, problem: &'static str) -> Scanned<T> {
+        Err(DecodeError::Json { problem, at: self.at })
+    }
+
+    /// Moves past one byte, if it is the next.
+    pub(crate) fn take(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn expect(&mut self, byte: u8, problem: &'static str) -> Scanned<()> {
+        if self.take(byte) { Ok(()) } else { self.fault(problem) }
+    }
+
+    /// Only white space may follow.
+    pub(crate) fn finish(&mut self) -> Scanned<()> {
+        if self.peek().is_some() { self.fault("something after the end") } else { Ok(()) }
+    }
+
+    /// Calls for each member of an object, with the cursor at its value, which is to be consumed.
+    pub(crate) fn members(&mut self, mut each: impl FnMut(&mut Self, Literal) -> Scanned<()>) -> Scanned<()> {
+        self.expect(b'{', "an object is expected")?;
+        if self.take(b'}') {
+            return Ok(());
+        }
+        loop {
+            let key = self.string()?;
+            self.expect(b':', "a colon is expected")?;
+            each(self, key)?;
+            if self.take(b'}') {
+                return Ok(());
+            }
+            self.expect(b',', "a comma is expected")?;
+        }
+    }
+
+    /// Calls for each item of a list, with the cursor at the item, which is to be consumed.
+    pub(crate) fn items(&mut self, mut each: impl FnMut(&mut Self) -> Scanned<()>) -> Scanned<()> {
+        self.expect(b'[', "a list is expected")?;
+        if self.take(b']') {
+            return Ok(());
+        }
+        loop {
+            each(self)?;
+            if self.take(b']') {
+                return Ok(());
+            }
+            self.expect(b',', "a comma is expected")?;
+        }
+    }
+
+    /// A string, if it is one; any other value is skipped.
+    pub(crate) fn string_or_skip(&mut self) -> Scanned<Option<Literal>> {
+        if self.peek() == Some(b'"') {
+            self.string().map(Some)
+        } else {
+            self.skip()?;
+            Ok(None)
+        }
+    }
+
+    /// A string.
+    pub(crate) fn string(&mut self) -> Scanned<Literal> {
+        self.expect(b'"', "a string is expected")?;
+        let bytes = self.text.as_bytes();
+        let start = self.at;
+        let mut escaped = false;
+        loop {
+            self.at = next_special(bytes, self.at);
+            match bytes.get(self.at) {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(Literal { start, end: self.at - 1, escaped });
+                }
+                Some(b'\\') => {
+                    escaped = true;
+                    self.escape()?;
+                }
+                Some(_) => return self.fault("a control character in a string"),
+                None => return self.fault("the text ends within a string"),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Scanned<()> {
+        match self.text.as_bytes().get(self.at + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                self.at += 2;
+                Ok(())
+            }
+            Some(b'u') => {
+                let unit = self.code_unit(self.at)?;
+                let paired = (0xd800..0xdc00).contains(&unit)
+                    && (0xdc00..0xe000).contains(&self.code_unit(self.at + 6)?);
+                if (0xd800..0xe000).contains(&unit) && !paired {
+                    return self.fault("half of a surrogate pair");
+                }
+                self.at += if paired { 12 } else { 6 };
+                Ok(())
+            }
+            _ => self.fault("an unknown escape"),
+        }
+    }
+
+    fn code_unit(&self, at: usize) -> Scanned<u32> {
+        code_unit(self.text, at).map_or_else(|| self.fault("four hexadecimal digits are expected"), Ok)
+    }
+
+    /// Any value: checks it, moves past it, tells where it was.
+    pub(crate) fn skip(&mut self) -> Scanned<Range<usize>> {
+        let _ = self.peek();
+        let start = self.at;
+        // One bit per level: whether it is an object. So nothing is allocated and nothing recurs.
+        let (mut objects, mut depth) = (0_u128, 0_u32);
+        loop {
+            match self.peek() {
+                Some(open @ (b'{' | b'[')) => {
+                    self.at += 1;
+                    let is_object = open == b'{';
+                    if !self.take(if is_object { b'}' } else { b']' }) {
+                        if depth == MAX_DEPTH {
+                            return self.fault("nested too deeply");
+                        }
+                        objects = objects << 1 | u128::from(is_object);
+                        depth += 1;
+                        if is_object {
+                            self.key()?;
+                        }
+                        continue;
+                    }
+                }
+                Some(b'"') => {
+                    self.string()?;
+                }
+                Some(b'-' | b'0'..=b'9') => self.number()?,
+                Some(b't') => self.word("true")?,
+                Some(b'f') => self.word("false")?,
+                Some(b'n') => self.word("null")?,
+                Some(_) => return self.fault("a value is expected"),
+                None => return self.fault("the text ends too early"),
+            }
+            loop {
+                if depth == 0 {
+                    return Ok(start..self.at);
+                }
+                let is_object = objects & 1 == 1;
+                if self.take(b',') {
+                    if is_object {
+                        self.key()?;
+                    }
+                    break;
+                }
+                self.expect(if is_object { b'}' } else { b']' }, "a comma or an end is expected")?;
+                objects >>= 1;
+                depth -= 1;
+            }
+        }
+    }
+
+    fn key(&mut self) -> Scanned<()> {
+        self.string()?;
+        self.expect(b':', "a colon is expected")
+    }
+
+    fn word(&mut self, word: &'static str) -> Scanned<()> {
+        if self.text.as_bytes().get(self.at..).is_some_and(|rest| rest.starts_with(word.as_bytes())) {
+            self.at += word.len();
+            Ok(())
+        } else {
+            self.fault("a value is expected")
+        }
+    }
+
+    fn number(&mut self) -> Scanned<()> {
+        let start = self.at;
+        self.at += usize::from(self.is_next(b'-'));
+        if self.is_next(b'0') {
+            self.at += 1;
+        } else {
+            self.digits()?;
+        }
+        let mut risky = false;
+        if self.is_next(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if self.is_next(b'e') || self.is_next(b'E') {
+            risky = true;
+            self.at += 1;
+            self.at += usize::from(self.is_next(b'+') || self.is_next(b'-'));
+            self.digits()?;
+        }
+        if risky || self.at - start > 300 {
+            let finite = self.text.get(start..self.at).and_then(|n| n.parse::<f64>().ok());
+            if !finite.is_some_and(f64::is_finite) {
+                return self.fault("a number out of range");
+            }
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) -> Scanned<()> {
+        let start = self.at;
+        while self.text.as_bytes().get(self.at).is_some_and(u8::is_ascii_digit) {
+            self.at += 1;
+        }
+        if self.at == start { self.fault("a digit is expected") } else { Ok(()) }
+    }
+
+    fn is_next(&self, byte: u8) -> bool {
+        self.text.as_bytes().get(self.at) == Some(&byte)
+    }
+}
+
+/// The first quote, backslash or control character at or after a place; eight bytes at a time.
+fn next_special(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        let word = u64::from_le_bytes(*chunk);
+        let quote = word ^ (ONES * u64::from(b'"'));
+        let slash = word ^ (ONES * u64::from(b'\\'));
+        let hits = (word.wrapping_sub(ONES * 0x20) & !word)
+            | (quote.wrapping_sub(ONES) & !quote)
+            | (slash.wrapping_sub(ONES) & !slash);
+        if hits & HIGHS != 0 {
+            return at + (hits & HIGHS).trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    while bytes.get(at).is_some_and(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20)) {
+        at += 1;
+    }
+    at
+}
+
+/// The code unit of `\uXXXX` at a place.
+fn code_unit(text: &str, at: usize) -> Option<u32> {
+    let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
+    digits.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, 16).ok())?
+}
+
+/// Undoes the escapes of a string that was scanned before.
+fn unescape(inner: &str) -> String {
+    let mut out = String::with_capacity(inner.len());
+    let mut at = 0;
+    while let Some(offset) = inner.get(at..).and_then(|rest| memchr::memchr(b'\\', rest.as_bytes())) {
+        out.push_str(&inner[at..at + offset]);
+        at += offset + 2;
+        match inner.as_bytes().get(at - 1) {
+            Some(b'b') => out.push('\u{8}'),
+            Some(b'f') => out.push('\u{c}'),
+            Some(b'n') => out.push('\n'),
+            Some(b'r') => out.push('\r'),
+            Some(b't') => out.push('\t'),
+            Some(b'u') => {
+                let units = [code_unit(inner, at - 2), code_unit(inner, at + 4)];
+                let units =
+                    units.map(|unit| unit.and_then(|unit| u16::try_from(unit).ok()).unwrap_or_default());
+                let c = char::decode_utf16(units)
+                    .next()
+                    .and_then(Result::ok)
+                    .unwrap_or(char::REPLACEMENT_CHARACTER);
+                at += 4 + if c.len_utf16() == 2 { 6 } else { 0 };
+                out.push(c);
+            }
+            Some(byte) => out.push(char::from(*byte)),
+            None => {}
+        }
+    }
+    out.push_str(inner.get(at..).unwrap_or_default());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn accepts(text: &str) -> bool {
+        let mut cursor = Cursor::new(text);
+        cursor.skip().and_then(|_| cursor.finish()).is_ok()
+    }
+
+    #[test]
+    fn accepts_what_serde_accepts_and_nothing_else() {
+        for text in [
+            "null",
+            "true",
+            "tru",
+            "nul",
+            "0",
+            "-0",
+            "01",
+            "-",
+            "1.",
+            "1.5",
+            ".5",
+            "1e5",
+            "1e",
+            "1E+5",
+            "1e-",
+            "1e999",
+            "\"\"",
+            "\"a",
+            "\"\\u00e9\"",
+            "\"\\u00e\"",
+            "\"\\ud83d\\ude00\"",
+            "\"\\ud83d\"",
+            "\"\\ude00\"",
+            "\"\\x\"",
+            "\"\n\"",
+            "\"12345678\u{1}\"",
+            "[]",
+            "[1,]",
+            "[1 2]",
+            "[1, [2, {\"a\": [] } ] ]",
+            "{}",
+            "{\"a\":1,}",
+            "{\"a\" 1}",
+            "{a:1}",
+            "{\"a\":1}}",
+            "",
+            " ",
+            "[",
+            "{",
+            "{\"a\":",
+            "]",
+            "[}",
+            "{]",
+            "[1}",
+            "{\"a\":1]",
+            "\u{feff}1",
+            "\"é😀 long enough for a word\"",
+            "-12.5e-3",
+            "--1",
+            "+1",
+            "NaN",
+            "123456789012345678901234567890",
+        ] {
+            assert_eq!(accepts(text), serde_json::from_str::<Value>(text).is_ok(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn depth_is_limited_without_recursion() {
+        let nested = |n: usize| "[".repeat(n) + &"]".repeat(n);
+        assert!(accepts(&nested(121)));
+        assert!(!accepts(&nested(122)));
+        assert!(!accepts(&"[".repeat(1_000_000)));
+        assert!(serde_json::from_str::<Value>(&nested(125)).is_ok());
+    }
+
+    #[test]
+    fn strings_are_unescaped() {
+        let text = r#""a\"b\\c\/d\b\f\n\r\t\u00e9\ud83d\ude00\u0041é""#;
+        let literal = Cursor::new(text).string().unwrap();
+        assert_eq!(literal.read(text), serde_json::from_str::<String>(text).unwrap());
+    }
+}
