@@ -1,6 +1,8 @@
 //! A world of one object for stories and laws: a store that applies what cycles conclude, and a Python that answers as told.
 
 #![allow(dead_code, reason = "stories and laws use different parts of it")]
+#![allow(unreachable_pub, reason = "it is a module of several test binaries")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 use kopf_core::cause::EventType;
 use kopf_core::cycle::{Answer, Conclusion, Cycle, Memory, Moment, Next, Observation, Rules};
