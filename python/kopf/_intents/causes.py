@@ -175,5 +175,16 @@ class WebhookCause(ResourceCause):
 
     @property
     def _kwargs(self) -> dict[str, Any]:
-        names = ["dryrun", "headers", "sslpeer", "userinfo", "warnings", "operation", "subresource", "old", "new", "diff"]
+        names = [
+            "dryrun",
+            "headers",
+            "sslpeer",
+            "userinfo",
+            "warnings",
+            "operation",
+            "subresource",
+            "old",
+            "new",
+            "diff",
+        ]
         return {**super()._kwargs, **{name: getattr(self, name) for name in names}}
