@@ -9,6 +9,9 @@ use crate::patch::Patch;
 /// Seconds until a user's lifecycle is asked again that has chosen nobody although there was somebody to choose.
 const UNDECIDED_PAUSE: f64 = 1.0;
 
+/// Seconds, at least, until change handlers are tried again whose event may never come.
+const POSTPONED_PAUSE: f64 = 1.0;
+
 impl Cycle {
     /// Ends the cycle in the usual way.
     pub(super) fn conclude(&mut self) -> Next {
@@ -30,9 +33,13 @@ impl Cycle {
 
     /// Ends the cycle before the change handlers: they wait for another event.
     pub(super) fn postpone(&mut self) -> Next {
+        // What is written now should bring that event, but it will not if it changes nothing.
+        let is_written = !self.patch.is_empty() || self.fns;
+        let window = self.rules.settings.persistence.consistency_timeout;
         let conclusion = Conclusion {
             patch: std::mem::take(&mut self.patch),
             fns: self.fns,
+            delay: is_written.then_some(window.max(POSTPONED_PAUSE)),
             fully_handled_once: self.memory.fully_handled_once,
             ..Conclusion::default()
         };

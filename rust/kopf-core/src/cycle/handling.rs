@@ -16,6 +16,7 @@ impl Cycle {
             return self.conclude();
         };
         let selected = self.selected();
+        let differs = self.facts().differs();
         let mut state = self.load(&selected, reason);
         let others = state.others(reason);
         self.notes.extend(others.iter().map(|(old, counts)| Note::Superseded {
@@ -28,7 +29,7 @@ impl Cycle {
         state.supersede(reason, &others);
         self.notes.push(Note::InProgress(reason));
         // The essence is built only if somebody will see it: handlers, or the storage.
-        if (!selected.is_empty() || self.facts().differs())
+        if (!selected.is_empty() || differs)
             && let Some(change) = self.change()
             && !change.diff.is_empty()
             && change.old.is_some()
