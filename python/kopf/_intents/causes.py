@@ -1,4 +1,5 @@
-"""Why a handler is called, with all that it is told. It owns the causes as data; it must not know how they come.
+"""Why a handler is called, with all that it is told. It owns the causes as data; it must not know how they
+come.
 
 These classes are also what tests construct to simulate a handler's context.
 """

@@ -1,7 +1,7 @@
 """Kubernetes events about objects. It owns what is posted; it must not know how: that is done by the engine.
 
-The functions work wherever an object is being handled, in any thread with the context of a handler, and never wait.
-Outside of that, they raise `LookupError`.
+The functions work wherever an object is being handled, in any thread with the context of a handler, and never
+wait. Outside of that, they raise `LookupError`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ Backoffs = float | Iterable[float]
 
 
 class K8sEvent(NamedTuple):
-    """An event to be posted: about which object, of which type, with which pauses between the attempts (seconds)."""
+    """An event to be posted: about which object, of which type, with which pauses between the attempts
+    (seconds).
+    """
 
     ref: ObjectReference
     type: str

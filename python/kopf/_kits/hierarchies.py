@@ -1,7 +1,9 @@
-"""Parents and children, labels and names. It owns the ways to mark objects; it must not know how they are created.
+"""Parents and children, labels and names. It owns the ways to mark objects; it must not know how they are
+created.
 
-All functions change the given objects in place: dicts, models of Kubernetes clients, pykube objects, or any nested
-iterables of those. Anything else is a `TypeError`, found when its turn comes. Without an explicit owner,
+All functions change the given objects in place: dicts, models of Kubernetes clients, pykube objects, or any
+nested iterables of those. Anything else is a `TypeError`, found when its turn comes. Without an explicit
+owner,
 it is the object that is being handled; outside of handlers, it is a `LookupError`.
 """
 
@@ -29,7 +31,9 @@ def append_owner_reference(
     controller: bool | None = True,
     block_owner_deletion: bool | None = True,
 ) -> None:
-    """Make the objects owned: they are deleted with their owner. An owner with the same uid is not added again."""
+    """Make the objects owned: they are deleted with their owner. An owner with the same uid is not added
+    again.
+    """
     owner = _owner_or_current(owner)
     ref = build_owner_reference(owner, controller=controller, block_owner_deletion=block_owner_deletion)
     for obj in _walk(objs):
@@ -95,7 +99,7 @@ def label(
 
 def harmonize_naming(
     objs: K8sObjects,
-    name: str | None | Unset = UNSET,
+    name: str | Unset | None = UNSET,
     *,
     forced: bool = False,
     strict: bool = False,
@@ -131,11 +135,13 @@ def _name_model(metadata: Any, name: str, *, forced: bool, strict: bool) -> None
 
 def adjust_namespace(
     objs: K8sObjects,
-    namespace: str | None | Unset = UNSET,
+    namespace: str | Unset | None = UNSET,
     *,
     forced: bool = False,
 ) -> None:
-    """Put the objects to the given namespace, or to that of the owner; those that have one are kept, unless forced."""
+    """Put the objects to the given namespace, or to that of the owner; those that have one are kept, unless
+    forced.
+    """
     if namespace is UNSET:
         namespace = _owner_or_current(None).get("metadata", {}).get("namespace", None)
     for obj in _walk(objs):

@@ -1,4 +1,6 @@
-"""How the author's files and modules are loaded. It owns their names and paths; it must not know what is in them."""
+"""How the author's files and modules are loaded. It owns their names and paths; it must not know what is in
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,10 @@ from collections.abc import Iterable
 def preload(paths: Iterable[str], modules: Iterable[str]) -> None:
     """Execute the files and import the modules, in order to have their handlers declared.
 
-    The folders of the files are put in front of the import path, so that the files can import their neighbours.
-    Errors of loading and of the code itself are raised as they are; a file of an unknown kind is an `ImportError`.
+    The folders of the files are put in front of the import path, so that the files can import their
+    neighbours. Errors of loading and of the code itself are raised as they are; a file of an unknown kind is
+    an
+    `ImportError`.
     """
     for idx, path in enumerate(paths):
         sys.path.insert(0, os.path.abspath(os.path.dirname(path)))

@@ -1,4 +1,5 @@
-"""How credentials are found without being asked for. It owns the built-in logins; not when and how they are called.
+"""How credentials are found without being asked for. It owns the built-in logins; not when and how they are
+called.
 
 The functions are login handlers, and users can call them from theirs, too. They are synchronous unless noted.
 """

@@ -1,6 +1,8 @@
-"""How things are logged. It owns formats, prefixes, and the loggers of objects; it must not know who listens to them.
+"""How things are logged. It owns formats, prefixes, and the loggers of objects; it must not know who listens
+to them.
 
-A record about an object carries a reference to it (`k8s_ref`); formatters turn it to a prefix or to a field of JSON.
+A record about an object carries a reference to it (`k8s_ref`); formatters turn it to a prefix or to a field
+of JSON.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class ObjectTextFormatter(ObjectFormatter):
 
 
 class ObjectJsonFormatter(ObjectFormatter):
-    """Formats records as JSON, one object per line: the message, extras, the time, the severity, and the object."""
+    """Formats records as JSON, one object per line: the message, extras, the time, the severity, and the
+    object.
+    """
 
     def __init__(self, *args: Any, refkey: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -127,9 +131,11 @@ class LocalObjectLogger(ObjectLogger):
 
 
 class TerseObjectLogger(LocalObjectLogger):
-    """A logger of one object for very frequent actions: its messages below warnings need one level more verbosity."""
+    """A logger of one object for very frequent actions: its messages below warnings need one level more
+    verbosity.
+    """
 
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 (the name of the standard library)
+    def isEnabledFor(self, level: int) -> bool:
         """Whether a message of the level is to be logged."""
         return super().isEnabledFor(level if level >= logging.WARNING else level - 10)
 
