@@ -1,12 +1,12 @@
 """The public names of the framework: everything that operators import, grouped in the table below.
 
-Importing the package costs next to nothing: each name is loaded at its first use (see PEP 562), with what it needs.
-Everything under an underscore is private and can change at any time.
+Importing the package costs next to nothing: each name is loaded at its first use (see PEP 562), with what it
+needs. Everything under an underscore is private and can change at any time.
 """
 
 from __future__ import annotations
 
-from kopf import _compat as _compat  # for those who import the private modules of the original framework
+from kopf import _compat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -515,6 +515,9 @@ __all__ = [
     "timer",
     "warn",
 ]
+
+
+_compat.install()
 
 
 def __getattr__(name: str) -> object:

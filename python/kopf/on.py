@@ -1,10 +1,12 @@
 """The decorators by which handlers are declared: `@kopf.on.create(...)` and the like.
 
-It owns their signatures and nothing else, and is cheap to import: what stands behind them is loaded at the first use.
-Each must be called to get the decorator itself; that one registers the function and returns it unchanged.
+It owns their signatures and nothing else, and is cheap to import: what stands behind them is loaded at the
+first use. Each must be called to get the decorator itself; that one registers the function and returns it
+unchanged.
 
 Resources are selected by up to three positional arguments, or by names:
-`@kopf.on.create('kopfexamples')`, `@kopf.on.create('kopf.dev', 'v1', 'kopfexamples')`, `@kopf.on.create(kopf.EVERYTHING)`.
+`@kopf.on.create('kopfexamples')`, `@kopf.on.create('kopf.dev', 'v1', 'kopfexamples')`,
+`@kopf.on.create(kopf.EVERYTHING)`.
 Times are in seconds. Wrong declarations raise `TypeError` or `ValueError` at the declaration.
 """
 
@@ -70,7 +72,7 @@ def startup(
     backoff: float | None = None,
     registry: OperatorRegistry | None = None,
 ) -> ActivityDecorator:
-    """Call the function at the start of the operator, before anything else; if it fails, the operator exits."""
+    """Call the function when the operator starts, before anything else; if it fails, the operator exits."""
     return _declaring("startup", locals())
 
 
@@ -476,7 +478,7 @@ def subhandler(
     old: ValueFilter | None = None,
     new: ValueFilter | None = None,
 ) -> ChangingDecorator:
-    """Declare a sub-handler of the handler that is being called now; they have progress and retries of their own.
+    """Declare a sub-handler of the handler that is being called now, with its own progress and retries.
 
     Outside of handlers, it is a `LookupError`; in handlers other than of changes, a `TypeError`.
     """
@@ -504,7 +506,7 @@ def register(
     annotations: MetaFilters | None = None,
     when: WhenFilterFn | None = None,
 ) -> ChangingFn:
-    """Declare the function as a sub-handler of the handler that is being called now; the same as `subhandler`."""
+    """Declare the function as a sub-handler, the same as `subhandler` does."""
     decorator = subhandler(
         id=id,
         param=param,

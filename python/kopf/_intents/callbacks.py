@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body, Meta, Spec, Status
@@ -20,8 +20,8 @@ from kopf._objects.reviews import Headers, SSLPeer, UserInfo
 from kopf._objects.stoppers import DaemonStopped
 
 T = TypeVar("T")
-SyncOrAsync = T | Coroutine[None, None, T]
-Result = SyncOrAsync[object | None]
+SyncOrAsync: TypeAlias = T | Coroutine[None, None, T]
+Result: TypeAlias = "SyncOrAsync[object | None]"
 
 
 class ActivityFn(Protocol):

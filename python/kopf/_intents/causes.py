@@ -1,4 +1,5 @@
-"""Why a handler is called, with all that it is told. It owns the causes as data; it must not know how they come.
+"""Why a handler is called, with all that it is told. It owns the causes as data; it must not know how they
+come.
 
 These classes are also what tests construct to simulate a handler's context.
 """
@@ -175,5 +176,16 @@ class WebhookCause(ResourceCause):
 
     @property
     def _kwargs(self) -> dict[str, Any]:
-        names = ["dryrun", "headers", "sslpeer", "userinfo", "warnings", "operation", "subresource", "old", "new", "diff"]
+        names = [
+            "dryrun",
+            "headers",
+            "sslpeer",
+            "userinfo",
+            "warnings",
+            "operation",
+            "subresource",
+            "old",
+            "new",
+            "diff",
+        ]
         return {**super()._kwargs, **{name: getattr(self, name) for name in names}}

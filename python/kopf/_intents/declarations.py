@@ -1,4 +1,5 @@
-"""From the options of a decorator to a handler in a registry. It owns the checks of declarations and the defaults
+"""From the options of a decorator to a handler in a registry. It owns the checks of declarations and the
+defaults
 of each decorator; it must not know which registry is the default one."""
 
 from __future__ import annotations

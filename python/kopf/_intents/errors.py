@@ -1,4 +1,6 @@
-"""The errors by which handlers say what is to be done next. It owns these words; it must not know who listens."""
+"""The errors by which handlers say what is to be done next. It owns these words; it must not know who
+listens.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which objects a handler is for. It owns declared filters and their combinations; see `matching` for their use."""
+"""Which objects a handler is for. It owns declared filters and their combinations; see `matching` for their
+use.
+"""
 
 from __future__ import annotations
 

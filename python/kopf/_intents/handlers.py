@@ -17,7 +17,8 @@ from kopf._objects.reasons import Activity, Reason, WebhookType
 
 @dataclass(frozen=True)
 class Handler:
-    """A function with its id and its limits: a timeout since the first attempt (seconds), a number of attempts,
+    """A function with its id and its limits: a timeout since the first attempt (seconds), a number of
+    attempts,
     a pause between them (seconds), a treatment of arbitrary errors. None is for defaults."""
 
     id: HandlerId
@@ -46,7 +47,9 @@ class ActivityHandler(Handler):
 
 @dataclass(frozen=True)
 class ResourceHandler(Handler):
-    """A handler of objects: of which resources, with which labels, annotations, fields; None is for no filter."""
+    """A handler of objects: of which resources, with which labels, annotations, fields; None is for no
+    filter.
+    """
 
     selector: Selector | None
     labels: MetaFilters | None

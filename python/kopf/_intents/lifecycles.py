@@ -1,7 +1,7 @@
 """Which of the handlers are called now, and which ones wait. It owns these policies and the default one.
 
-A lifecycle gets the handlers that are not finished and not delayed, in the order of declaration, and picks some.
-It is a plain function; it is also given the state of the handlers and the arguments of the cause.
+A lifecycle gets the handlers that are not finished and not delayed, in the order of declaration, and picks
+some. It is a plain function; it is also given the state of the handlers and the arguments of the cause.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def get_default_lifecycle() -> LifeCycleFn:
 
 
 def set_default_lifecycle(lifecycle: LifeCycleFn | None) -> None:
-    """Replace the lifecycle of operators that are started without one; None restores the initial one (`asap`)."""
+    """Replace the lifecycle of operators that are started without one; None restores the initial one
+    (`asap`).
+    """
     global _default_lifecycle
     new = lifecycle if lifecycle is not None else asap
     logger.warning(f"The default lifecycle is already set to {_default_lifecycle}, overriding it to {new}.")

@@ -1,4 +1,5 @@
-"""Whether a handler is for a cause. It owns the rules of filters for the code that runs in Python: sub-handlers,
+"""Whether a handler is for a cause. It owns the rules of filters for the code that runs in Python: sub-
+handlers,
 webhooks, callbacks. The same rules for the mass of events are applied by the engine."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Where declared handlers are kept. It owns the lists, ids, and deduplication; it must not know the default registry.
+"""Where declared handlers are kept. It owns the lists, ids, and deduplication; it must not know the default
+registry.
 
 An operator has six lists of handlers, each in the order of declaration.
 """

@@ -33,10 +33,13 @@ SelectorFn = Callable[[Resource], bool]
 
 @dataclass(frozen=True, repr=False)
 class Selector:
-    """A specification of resources: by names, by a category, by a function, or all of them, in a group and a version.
+    """A specification of resources: by names, by a category, by a function, or all of them, in a group and a
+    version.
 
-    Positional arguments: `name`, `name.version`, `name.group`, `name.version.group`; or `group/version` and a name;
-    or a group and a name; or a group, a version, and a name. A name can also be `EVERYTHING`, or a function if alone.
+    Positional arguments: `name`, `name.version`, `name.group`, `name.version.group`; or `group/version` and a
+    name; or a group and a name; or a group, a version, and a name. A name can also be `EVERYTHING`, or a
+    function
+    if alone.
     """
 
     arg1: InitVar[str | SelectorFn | Marker | None] = None
@@ -189,7 +192,8 @@ class SelectorMapping(MutableMapping[Selector, V]):
 
 
 def match_namespace(name: str, pattern: NamespacePattern) -> bool:
-    """Whether the namespace matches: a regexp in full, or comma-separated globs of which the last matching one wins.
+    """Whether the namespace matches: a regexp in full, or comma-separated globs of which the last matching
+    one wins.
 
     A leading `!` negates a glob; a list that begins with a negation means "all but".
     """

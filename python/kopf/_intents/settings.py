@@ -200,7 +200,8 @@ class ExecutionSettings:
     def max_workers(self) -> int | None:
         """How many synchronous handlers run at the same time; None: as the executor decides.
 
-        Setting it raises `ValueError` if it is less than 1, and `TypeError` if the executor cannot be limited.
+        Setting it raises `ValueError` if it is less than 1, and `TypeError` if the executor cannot be
+        limited.
         """
         return self._max_workers
 
@@ -225,7 +226,8 @@ class BackgroundSettings:
     """For how long a daemon is waited for, before it counts as not exiting at once."""
 
     instant_exit_zero_time_cycles: int | None = 10
-    """For how many cycles of the event loop a daemon is waited for, before it counts as not exiting at once."""
+    """For how many cycles of the event loop a daemon is waited for, before it counts as not exiting at once.
+    """
 
 
 @dataclass
@@ -245,7 +247,8 @@ class NetworkingSettings:
     """Whether to obey the server when it tells how long to wait, even if it is longer than the pause."""
 
     trust_env: bool = False
-    """Whether to use proxies and netrc of the environment, when the credentials are found by the framework."""
+    """Whether to use proxies and netrc of the environment, when the credentials are found by the framework.
+    """
 
 
 @dataclass

@@ -1,4 +1,5 @@
-"""Declarations as plain data for the engine. It owns their shapes, which the engine's types mirror field by field.
+"""Declarations as plain data for the engine. It owns their shapes, which the engine's types mirror field by
+field.
 
 Only JSON-like values cross: functions stay here and are marked as callables, to be called back when needed.
 """
@@ -201,7 +202,8 @@ def backoffs_to_wire(backoffs: settings_.Backoffs) -> list[float]:
     return [float(x) for x in backoffs] if isinstance(backoffs, Iterable) else [float(backoffs)]
 
 
-# Only the exact classes are known to the engine: anything inherited can behave differently, and is asked in Python.
+# Only the exact classes are known to the engine: anything inherited can behave differently, and is asked in
+# Python.
 def progress_storage_to_wire(storage: progress.ProgressStorage) -> Wire:
     """Describe a storage of progress; those of users, and combinations with them, are foreign to the engine."""
     cls = type(storage)

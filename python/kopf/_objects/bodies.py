@@ -27,7 +27,9 @@ class Status(MappingView[str, Any]):
 
 
 class Meta(MappingView[str, Any]):
-    """The `metadata` of an object, with its most used fields as properties. Timestamps are strings, as they came."""
+    """The `metadata` of an object, with its most used fields as properties. Timestamps are strings, as they
+    came.
+    """
 
     def __init__(self, src: Mapping[str, Any], /) -> None:
         super().__init__(src, ("metadata",))
@@ -71,7 +73,9 @@ class Meta(MappingView[str, Any]):
 
 
 class Body(ReplaceableMappingView[str, Any]):
-    """A whole object: a read-only mapping, with views of its stanzas. The views follow when the source is replaced."""
+    """A whole object: a read-only mapping, with views of its stanzas. The views follow when the source is
+    replaced.
+    """
 
     def __init__(self, src: Mapping[str, Any], /) -> None:
         super().__init__(src)

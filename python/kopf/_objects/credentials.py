@@ -100,7 +100,9 @@ class ConnectionInfo(KubeContext):
         return None
 
     def as_ssl_context(self) -> ssl.SSLContext:
-        """The TLS context that trusts the CA (else the system's ones) and presents the client certificate, if any."""
+        """The TLS context that trusts the CA (else the system's ones) and presents the client certificate, if
+        any.
+        """
         context = ssl.create_default_context(
             purpose=ssl.Purpose.SERVER_AUTH,
             cafile=os.fsdecode(self.ca_path) if self.ca_path else None,

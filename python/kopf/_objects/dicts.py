@@ -1,4 +1,6 @@
-"""Walking nested mappings by field paths. It owns paths and nothing else: it must not know what the mappings mean."""
+"""Walking nested mappings by field paths. It owns paths and nothing else: it must not know what the mappings
+mean.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ ABSENCE: Final = Absence.token
 
 
 def parse_field(field: FieldSpec) -> FieldPath:
-    """Turn a declared field (dotted string, list, tuple, None) into a path; raise `ValueError` for other types."""
+    """Turn a declared field (dotted string, list, tuple, None) into a path; raise `ValueError` for other
+    types.
+    """
     if field is None:
         return ()
     if isinstance(field, str):
@@ -69,7 +73,8 @@ def resolve(d: Mapping[Any, Any] | None, field: FieldSpec, default: Any = UNSET)
 
 
 def resolve_obj(obj: Any, field: FieldSpec, default: Any = UNSET) -> Any:
-    """Get the value at the path in a dict or in a model of a Kubernetes client (by the JSON names of its attributes).
+    """Get the value at the path in a dict or in a model of a Kubernetes client (by the JSON names of its
+    attributes).
 
     The levels of a model that are None count as absent. Errors are those of `resolve`.
     """

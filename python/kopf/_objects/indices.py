@@ -1,6 +1,8 @@
-"""In-memory indices of objects. It owns their containers; it must not know which functions fill them, and when.
+"""In-memory indices of objects. It owns their containers; it must not know which functions fill them, and
+when.
 
-`Index` and `Store` are what handlers see and can name in annotations; `LiveIndex` and `LiveStore` is what they get.
+`Index` and `Store` are what handlers see and can name in annotations; `LiveIndex` and `LiveStore` is what
+they get.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ class Store(Collection[V], Generic[V]):
 
 
 class Index(Mapping[K, Store[V]], Generic[K, V]):
-    """A read-only mapping of keys to the stores of values; always up to date, the same object for all handlers."""
+    """A read-only mapping of keys to the stores of values; always up to date, the same object for all
+    handlers.
+    """
 
     @abstractmethod
     def __bool__(self) -> bool: ...
@@ -135,7 +139,8 @@ class Indexers(dict[str, LiveIndex[Any, Any]]):
     def replace_in(self, id: str, body: Mapping[str, Any], result: object | None) -> None:
         """Put the result of an indexing function in its index.
 
-        A mapping is keys and values; None keeps the former values; anything else is a value under the key None.
+        A mapping is keys and values; None keeps the former values; anything else is a value under the key
+        None.
         """
         if result is None:
             return

@@ -1,4 +1,6 @@
-"""The in-memory notes of an operator on an object. It owns the container; it must not know when notes are forgotten."""
+"""The in-memory notes of an operator on an object. It owns the container; it must not know when notes are
+forgotten.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ AnyMemo = Any
 
 
 class Memo(dict[Any, Any]):
-    """A dict whose keys are also attributes. Not persisted: it lives as long as the operator and the object do.
+    """A dict whose keys are also attributes. Not persisted: it lives as long as the operator and the object
+    do.
 
     The names of methods of dicts are not readable as attributes (but are writable): use items for them.
     """

@@ -1,4 +1,6 @@
-"""The changes that handlers want to make to an object. It owns their collection; it must not know how they are sent."""
+"""The changes that handlers want to make to an object. It owns their collection; it must not know how they
+are sent.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from kopf._objects.raw import RawBody
 from kopf._objects.views import MutableMappingView
 
 PatchFn = Callable[[RawBody], None]
-"""A function that changes the raw object in place; it might be called several times, each time on a newer state."""
+"""A function that changes the raw object in place; it might be called several times, each time on a newer
+state.
+"""
 
 
 class MetaPatch(MutableMappingView[str, Any]):
@@ -51,7 +55,8 @@ class StatusPatch(MutableMappingView[str, Any]):
 
 
 class Patch(dict[str, Any]):
-    """A merge-patch under construction: a dict where None stands for removal, plus functions that edit the object.
+    """A merge-patch under construction: a dict where None stands for removal, plus functions that edit the
+    object.
 
     The stanzas are created when they are written to. The functions are applied after the dict.
     """

@@ -1,4 +1,6 @@
-"""Kinds of resources as the cluster serves them. It owns `Resource`; it must not know who is interested in them."""
+"""Kinds of resources as the cluster serves them. It owns `Resource`; it must not know who is interested in
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Resource:
-    """One kind of resources of one version of an API group. Its identity is the group, the version, the plural name."""
+    """One kind of resources of one version of an API group. Its identity is the group, the version, the
+    plural name.
+    """
 
     group: str
     version: str
@@ -51,8 +55,8 @@ class Resource:
     ) -> str:
         """Build the URL of the resource, of one object, or of a subresource; without a server, the path only.
 
-        Raises `ValueError` if a subresource has no name, if a namespace is given for a cluster-scoped resource,
-        or if one object of a namespaced resource has no namespace.
+        Raises `ValueError` if a subresource has no name, if a namespace is given for a cluster-scoped
+        resource, or if one object of a namespaced resource has no namespace.
         """
         if subresource is not None and name is None:
             raise ValueError("Subresources can be used only with specific resources by their name.")

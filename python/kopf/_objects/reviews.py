@@ -52,7 +52,9 @@ class Response(TypedDict, total=False):
 
 
 class WebhookFn(Protocol):
-    """The function that the framework gives to a webhook server: call it for each request, send its result back."""
+    """The function that the framework gives to a webhook server: call it for each request, send its result
+    back.
+    """
 
     def __call__(
         self,

@@ -1,4 +1,6 @@
-"""The flags by which daemons are asked to stop. It owns the flag and its waiters; it must not know who raises it."""
+"""The flags by which daemons are asked to stop. It owns the flag and its waiters; it must not know who raises
+it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class FlagSetter(Generic[ReasonT]):
         self._futures: set[asyncio.Future[None]] = set()
 
     def is_set(self, reason: ReasonT | None = None) -> bool:
-        """Whether the flag is raised; with a reason, whether it is raised for this reason, maybe among others."""
+        """Whether the flag is raised; with a reason, whether it is raised for this reason, maybe among
+        others.
+        """
         return self.sync_event.is_set() and (
             reason is None or (self.reason is not None and reason in self.reason)
         )

@@ -1,4 +1,6 @@
-"""Recognising objects of other Kubernetes libraries without importing them. It must not know what is done to them."""
+"""Recognising objects of other Kubernetes libraries without importing them. It must not know what is done to
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """In which context user code runs. It owns the context variables; each has one meaning and one writer.
 
-They are seen by everything that a handler calls: in tasks, and in threads that were started with a copied context.
+They are seen by everything that a handler calls: in tasks, and in threads that were started with a copied
+context.
 """
 
 from __future__ import annotations

@@ -14,3 +14,18 @@ def declare(fn: Callable[..., Any], options: Mapping[str, Any]) -> None:
     parent = handler_var.get()
     handler = make_subhandler(fn, options, parent)
     subregistry_var.get().append(handler)
+
+
+async def execute(
+    *,
+    fns: Any = None,
+    handlers: Any = None,
+    registry: Any = None,
+    lifecycle: Any = None,
+    cause: Any = None,
+) -> None:
+    """Execute the sub-handlers: the given ones, or (once per call of the parent) those that it has declared.
+
+    If some of them are to be continued later, it raises an error that the parent must let through.
+    """
+    raise NotImplementedError("Execution of sub-handlers is not supported yet.")

@@ -110,7 +110,7 @@ pub struct Watching {
     /// Seconds between two streams.
     pub reconnect_backoff: f64,
     /// Seconds of silence after which the stream is made anew.
-    pub inactivity_timeout: f64,
+    pub inactivity_timeout: Option<f64>,
     /// How many objects come in one page of a listing.
     pub chunk_size: Option<u64>,
     /// Whether the listing comes through the stream.
@@ -263,7 +263,7 @@ impl Default for Watching {
             client_timeout: None,
             connect_timeout: None,
             reconnect_backoff: 0.1,
-            inactivity_timeout: 70.0,
+            inactivity_timeout: Some(70.0),
             chunk_size: None,
             initial_streaming: false,
             label_selectors: Vec::new(),

@@ -1,4 +1,6 @@
-"""How the keys of annotations are made and recognised. It owns names; it must not know what is stored under them."""
+"""How the keys of annotations are made and recognised. It owns names; it must not know what is stored under
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ MAX_PREFIX_LENGTH = 189  # of 253, with the slash and the longest name
 
 
 class CollisionEvadingConvention:
-    """Keeps apart the notes of objects that share annotations: a deployment copies its own to its replica sets."""
+    """Keeps apart the notes of objects that share annotations: a deployment copies its own to its replica
+    sets.
+    """
 
     def mark_key(self, key: str, *, body: Body | None) -> str:
         """Make the key different for replica sets of deployments."""
@@ -82,7 +86,8 @@ class StorageKeyFormingConvention(CollisionEvadingConvention):
 class StorageKeyMarkingConvention:
     """Recognises the annotations of all operators of this framework, not only of this one.
 
-    Operators with other prefixes leave a marker, so that their annotations are not seen as the author's intent.
+    Operators with other prefixes leave a marker, so that their annotations are not seen as the author's
+    intent.
     """
 
     _KNOWN_MARKERS = frozenset({"kopf-managed"})

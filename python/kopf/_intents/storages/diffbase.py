@@ -1,6 +1,8 @@
-"""The storages of the last handled essence. They own what an essence is and where it is kept; not how it is compared.
+"""The storages of the last handled essence. They own what an essence is and where it is kept; not how it is
+compared.
 
-An essence is the author's intent: the object without its status, system metadata, and the operators' own notes.
+An essence is the author's intent: the object without its status, system metadata, and the operators' own
+notes.
 """
 
 from __future__ import annotations
@@ -107,7 +109,9 @@ class AnnotationsDiffBaseStorage(StorageKeyFormingConvention, DiffBaseStorage):
 
 
 class StatusDiffBaseStorage(DiffBaseStorage):
-    """Keeps the essence in a field of the status, as a string of compact JSON. The field can contain `{name}`."""
+    """Keeps the essence in a field of the status, as a string of compact JSON. The field can contain
+    `{name}`.
+    """
 
     def __init__(
         self,
@@ -150,7 +154,9 @@ class StatusDiffBaseStorage(DiffBaseStorage):
 
 
 class MultiDiffBaseStorage(DiffBaseStorage):
-    """Writes to several storages; reads from the first one that has the essence. For transitions between storages."""
+    """Writes to several storages; reads from the first one that has the essence. For transitions between
+    storages.
+    """
 
     def __init__(self, storages: Collection[DiffBaseStorage]) -> None:
         super().__init__()

@@ -41,7 +41,9 @@ class ProgressStorage(StorageStanzaCleaner, ABC):
 
     @abstractmethod
     def touch(self, *, body: Body, patch: Patch, value: str | None) -> None:
-        """Put a dummy change to the patch, in order to get an event of the object; None removes the dummy value."""
+        """Put a dummy change to the patch, in order to get an event of the object; None removes the dummy
+        value.
+        """
         raise NotImplementedError
 
     @abstractmethod
@@ -58,7 +60,9 @@ class AnnotationsProgressStorage(
     StorageKeyMarkingConvention,
     ProgressStorage,
 ):
-    """Keeps each record in an annotation of its own, as compact JSON; None fields are written only if verbose."""
+    """Keeps each record in an annotation of its own, as compact JSON; None fields are written only if
+    verbose.
+    """
 
     def __init__(
         self,
@@ -115,7 +119,9 @@ class AnnotationsProgressStorage(
 
 
 class StatusProgressStorage(ProgressStorage):
-    """Keeps all records in one field of the status, by the ids of handlers. Strings of fields can contain `{name}`."""
+    """Keeps all records in one field of the status, by the ids of handlers. Strings of fields can contain
+    `{name}`.
+    """
 
     def __init__(
         self,
@@ -191,7 +197,9 @@ class ReadOnlyStatusProgressStorage(StatusProgressStorage):
 
 
 class MultiProgressStorage(ProgressStorage):
-    """Writes to several storages; reads from the first one that has the record. For transitions between storages."""
+    """Writes to several storages; reads from the first one that has the record. For transitions between
+    storages.
+    """
 
     def __init__(self, storages: Collection[ProgressStorage]) -> None:
         super().__init__()

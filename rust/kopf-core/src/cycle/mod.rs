@@ -37,6 +37,8 @@ pub struct Observation {
     pub event: EventType,
     /// The object's state.
     pub object: Arc<Object>,
+    /// It is no event: a delay is over, and the last known state is looked at again. Event handlers have seen it already.
+    pub woken: bool,
 }
 
 /// What is remembered of an object between its cycles, in memory only.
@@ -116,6 +118,7 @@ pub struct Conclusion {
 pub struct Cycle {
     event: EventType,
     object: Arc<Object>,
+    woken: bool,
     memory: Memory,
     plan: Arc<Plan>,
     rules: Arc<Rules>,
@@ -171,6 +174,7 @@ impl Cycle {
         let mut cycle = Self {
             event: observation.event,
             object: observation.object,
+            woken: observation.woken,
             memory: *memory,
             plan,
             rules,

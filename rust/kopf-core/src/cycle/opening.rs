@@ -13,7 +13,7 @@ use std::sync::Arc;
 impl Cycle {
     /// Asks everything that must be asked before deciding; decides at once if there is nothing to ask.
     pub(super) fn begin(&mut self) -> Next {
-        let mut steps = self.watch_steps();
+        let mut steps = if self.woken { vec![] } else { self.watch_steps() };
         if !self.plan.changing.is_empty() {
             self.find_cause();
         }
