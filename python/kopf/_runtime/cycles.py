@@ -59,7 +59,7 @@ class LazyEvent(dict[str, Any]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __repr__(self) -> str:
         self._complete()
@@ -70,7 +70,10 @@ class LazyEvent(dict[str, Any]):
 
     def get(self, key: str, default: Any = None, /) -> Any:
         """The value of a key."""
-        return self[key] if key in self else default
+        try:
+            return self[key]
+        except KeyError:
+            return default
 
     def keys(self) -> Any:
         """The keys."""
@@ -213,7 +216,12 @@ class Cycle:
                 old=change.old,
                 new=change.new,
             )
-            self._changing_kwargs = {"logger": self.logger, **self.common, **_changes(self._changing), **self.indices}
+            self._changing_kwargs = {
+                "logger": self.logger,
+                **self.common,
+                **_changes(self._changing),
+                **self.indices,
+            }
         return self._changing, self._changing_kwargs
 
     def changing_of(self, change: Change, handler: Handler) -> tuple[ResourceCause, dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from typing import Any
 
@@ -50,10 +51,8 @@ async def _wait_in_thread(flag: threading.Event) -> bool:
 
     def wait() -> None:
         flag.wait()
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(tell)
-        except RuntimeError:
-            pass  # the loop is closed: nobody waits any more
 
     threading.Thread(target=wait, name="kopf-flag", daemon=True).start()
     return await future

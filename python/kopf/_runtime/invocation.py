@@ -29,6 +29,7 @@ from kopf._runtime.threads import Threads
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
+
 class Attempted(NamedTuple):
     """What came of an attempt: the verdict, the result, and what was raised (or would be, if a limit is reached)."""
 
@@ -121,7 +122,7 @@ def is_async_fn(fn: Callable[..., Any] | None) -> bool:
     """Whether the function is a coroutine function: itself, or what it wraps."""
     if isinstance(fn, functools.partial):
         return is_async_fn(fn.func)
-    if hasattr(fn, "__wrapped__"):
+    if fn is not None and hasattr(fn, "__wrapped__"):
         return is_async_fn(fn.__wrapped__)
     return inspect.iscoroutinefunction(fn)
 

@@ -207,7 +207,7 @@ async def _stop(tasks: Iterable[Task], *, title: str, cancelled: bool) -> None:
 
 
 async def _stop_hung(root_tasks: Collection[Task], ignored: Collection[Task]) -> None:
-    hung = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}  # type: ignore[arg-type]
+    hung = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}
     if hung:
         await asyncio.wait(hung, timeout=HUNG_TASKS_TIMEOUT)
         await _stop([task for task in hung if not task.done()], title="Hung", cancelled=False)
@@ -324,10 +324,8 @@ class _Life:
             raise
         raise_flag(self._ready_flag)
         self._started.set()
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            pass
         current = asyncio.current_task()
         others = {task for task in self._tasks if task is not current and not task.done()}
         try:
@@ -499,7 +497,8 @@ def _handler_to_wire(handler: ResourceHandler) -> dict[str, Any]:
 
 def _make_resource(fields: dict[str, Any]) -> Resource:
     sets = ("shortcuts", "categories", "subresources", "verbs")
-    return Resource(**{key: frozenset(value) if key in sets else value for key, value in fields.items()})
+    values: dict[str, Any] = {k: frozenset(v) if k in sets else v for k, v in fields.items()}
+    return Resource(**values)
 
 
 def detect_own_id(*, manual: bool) -> str:

@@ -112,7 +112,7 @@ class Server:
                 fns=self._memories.take_carried(script.uid),
             )
         steps = script.steps
-        if any(type(step) in _CALLS and self._callees[step.handler].is_async for step in steps):
+        if any(isinstance(step, _CALLS) and self._callees[step.handler].is_async for step in steps):
             # Only a task has everything that asynchronous functions may rely on.
             coroutine = self._run(script, cycle)
             if EAGER:
@@ -259,7 +259,9 @@ class Server:
 
     def _receive_select(self, job: bridge.Select) -> None:
         try:
-            job.complete([[self._wants(index, resource) for resource in job.resources] for index in job.handlers])
+            job.complete(
+                [[self._wants(index, resource) for resource in job.resources] for index in job.handlers]
+            )
         except Exception as e:
             job.fail(repr(e))
 

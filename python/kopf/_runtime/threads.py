@@ -65,7 +65,11 @@ class ThreadCall:
     __slots__ = ("context", "error", "finished", "fn", "future", "kwargs", "result", "threads")
 
     def __init__(
-        self, threads: Threads, fn: Callable[..., Any], kwargs: Mapping[str, Any], future: asyncio.Future[None]
+        self,
+        threads: Threads,
+        fn: Callable[..., Any],
+        kwargs: Mapping[str, Any],
+        future: asyncio.Future[None],
     ) -> None:
         self.threads = threads
         self.fn = fn
