@@ -102,14 +102,14 @@ class Cycle:
         "_changing",
         "_changing_kwargs",
         "_common",
+        "_local_logger",
+        "_logger",
         "_reduced",
         "_watching",
         "_watching_kwargs",
         "body",
         "error",
         "indices",
-        "local_logger",
-        "logger",
         "memo",
         "object",
         "patch",
@@ -142,8 +142,8 @@ class Cycle:
         self.indices = indices
         self.body = Body(object)
         self.patch = Patch(None, body=self.body, fns=fns)
-        self.logger = ObjectLogger(body=self.body, settings=settings)
-        self.local_logger = LocalObjectLogger(body=self.body, settings=settings)
+        self._logger: ObjectLogger | None = None
+        self._local_logger: LocalObjectLogger | None = None
         self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
         self.sent = False  # whether a patch was sent to the engine, and has to be replaced by what it becomes
@@ -153,6 +153,20 @@ class Cycle:
         self._watching_kwargs: dict[str, Any] | None = None
         self._changing_kwargs: dict[str, Any] | None = None
         self._reduced: dict[tuple[str, ...], tuple[ChangingCause, dict[str, Any]]] = {}
+
+    @property
+    def logger(self) -> ObjectLogger:
+        """The logger for handlers of changes."""
+        if self._logger is None:
+            self._logger = ObjectLogger(body=self.body, settings=self.settings)
+        return self._logger
+
+    @property
+    def local_logger(self) -> LocalObjectLogger:
+        """The logger for handlers of events."""
+        if self._local_logger is None:
+            self._local_logger = LocalObjectLogger(body=self.body, settings=self.settings)
+        return self._local_logger
 
     # The same as what causes say of themselves, but without descending into the metadata for the names.
     @property

@@ -363,6 +363,7 @@ class _Life:
         )
         bridge = Bridge(engine, server.receive, self._loop)
         server.answered = bridge.answered
+        server.set_context()
         bridge.open()
         try:
             engine.start()

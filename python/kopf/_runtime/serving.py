@@ -85,6 +85,13 @@ class Server:
         self.answered: Callable[[bridge.Script], None] = lambda _: None
         """Where the prepared replies go."""
 
+    def set_context(self) -> None:
+        """Set the variables that are the same for all handlers, in the current context: before receiving begins."""
+        settings_var.set(self._settings)
+        subsettings_var.set(self._settings)
+        sublifecycle_var.set(self._lifecycle)
+        subregistry_var.set(self._subregistry)
+
     def receive(self, item: Any) -> None:
         """Take a request; it is answered now or later."""
         self._receivers[type(item)](item)
@@ -123,10 +130,6 @@ class Server:
             drive(self._run(script, cycle))
 
     async def _run(self, script: bridge.Script, cycle: Cycle) -> None:
-        settings_var.set(self._settings)
-        subsettings_var.set(self._settings)
-        sublifecycle_var.set(self._lifecycle)
-        subregistry_var.set(self._subregistry)
         replies: list[Any] = []
         error: str | None = None
         try:

@@ -93,6 +93,7 @@ class Rig:
         )
         self.bridge = Bridge(self.engine, self.server.receive, self.loop)
         self.server.answered = self.bridge.answered
+        self.server.set_context()
 
     async def _login(self) -> None:
         return None
