@@ -138,12 +138,16 @@ impl DiffBaseStorage {
     fn strip(&self, object: &Object, essence: &mut Value) {
         match self {
             Self::Annotations { ignored_fields, .. } => {
-                ignored_fields.iter().for_each(|field| path::remove(essence, field.keys()));
+                for field in ignored_fields {
+                    path::remove(essence, field.keys());
+                }
                 let own = self.own_keys(object);
                 retain_annotations(essence, |key| !own.iter().any(|own| own == key));
             }
             Self::Status { field, ignored_fields } => {
-                ignored_fields.iter().for_each(|field| path::remove(essence, field.keys()));
+                for field in ignored_fields {
+                    path::remove(essence, field.keys());
+                }
                 path::remove(essence, field.keys());
                 drop_empty_stanzas(essence);
             }

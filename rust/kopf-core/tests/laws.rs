@@ -96,7 +96,8 @@ fn world(declared: &[Declared], lifecycle: Lifecycle) -> World {
         }
         handler["retries"] = json!(one.retries);
         handler["timeout"] = json!(one.timeout);
-        handler["errors"] = [json!(null), json!("ignored"), json!("temporary"), json!("permanent")][one.errors].clone();
+        handler["errors"] =
+            [json!(null), json!("ignored"), json!("temporary"), json!("permanent")][one.errors].clone();
         if one.labelled {
             handler["labels"] = json!([["on", {"present": true}]]);
         }

@@ -37,8 +37,12 @@ fn all_stories_come_true() {
         if std::env::var("STORIES").is_ok_and(|wish| wish == "write") {
             fs::write(&path, lived).unwrap();
         } else {
-            let (line, (told, lived)) =
-                told.lines().zip(lived.lines()).enumerate().find(|(_, (a, b))| a != b).unwrap_or((0, ("", "(longer)")));
+            let (line, (told, lived)) = told
+                .lines()
+                .zip(lived.lines())
+                .enumerate()
+                .find(|(_, (a, b))| a != b)
+                .unwrap_or((0, ("", "(longer)")));
             writeln!(broken, "{}:{}:\n  told:  {told}\n  lived: {lived}", path.display(), line + 1).unwrap();
         }
     }
@@ -81,13 +85,17 @@ fn live(told: &str) -> String {
 fn act(world: &mut World, command: &str) -> Vec<String> {
     let (word, rest) = command.split_once(' ').unwrap_or((command, ""));
     match word {
-        "create" | "update" | "delete" | "resume" | "field" | "event" if !rest.is_empty() => declare(world, word, rest),
+        "create" | "update" | "delete" | "resume" | "field" | "event" if !rest.is_empty() => {
+            declare(world, word, rest)
+        }
         "set" => set(world, rest),
         "object" | "edit" => world.edit(&parsed(rest)),
         "delete" => world.delete(),
         "wait" => world.now = world.now.plus(rest.parse().unwrap()),
         "restart" => world.restart(),
-        "pick" => world.picks.push_back(rest.split(' ').filter(|id| !id.is_empty()).map(str::to_owned).collect()),
+        "pick" => {
+            world.picks.push_back(rest.split(' ').filter(|id| !id.is_empty()).map(str::to_owned).collect())
+        }
         "script" => world.script_error = Some(rest.strip_prefix("raises ").unwrap().to_owned()),
         "inconsistent," => world.inconsistent = Some(rest == "the write arrives"),
         "functions" => {
@@ -165,7 +173,10 @@ fn set(world: &mut World, rest: &str) {
 }
 
 fn foretell(world: &mut World, id: &str, rest: &str) {
-    assert!(world.handlers.iter().any(|handler| *handler.id == *id), "unknown command or handler: {id} {rest}");
+    assert!(
+        world.handlers.iter().any(|handler| *handler.id == *id),
+        "unknown command or handler: {id} {rest}"
+    );
     let (verb, what) = rest.split_once(' ').unwrap();
     match verb {
         "raises" => world.raises.entry(id.to_owned()).or_default().push_back(raised(what)),
