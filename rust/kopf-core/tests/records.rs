@@ -2,7 +2,7 @@
 //!
 //! `records/kopf-1.45.2.json` was made by running the reference on these objects, storages and ids. Objects of operators
 //! in production have such texts, so every byte counts.
-#![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kopf_core::conventions::make_keys;
 use kopf_core::diffbase::DiffBaseStorage;
