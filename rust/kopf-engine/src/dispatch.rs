@@ -160,10 +160,6 @@ impl Dispatcher {
             slot.memory.fully_handled_once |= conclusion.fully_handled_once;
             slot.memory.remaining_fns = false;
             slot.throttle.succeed();
-            if conclusion.matched && self.shared.invoker.enabled(Level::Debug) {
-                let text = "Handling cycle is finished, waiting for new changes.";
-                self.shared.invoker.log(Entry::local(Level::Debug, &event.object, text));
-            }
         }
     }
 

@@ -252,7 +252,7 @@ impl Worker {
             self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
             return After::Rest;
         }
-        let (delay, matched) = (conclusion.delay, conclusion.matched);
+        let delay = conclusion.delay;
         let change = Change {
             cycle: id,
             patch: conclusion.patch,
@@ -271,11 +271,11 @@ impl Worker {
         };
         self.shared().invoker.submit(Job::Close { cycle: id, carry: applied.carry });
         self.note_write(&event.object, &applied);
-        self.what_next(event, &applied, delay, matched)
+        self.what_next(event, &applied, delay)
     }
 
     /// Whether to rest, or to look again later.
-    fn what_next(&self, event: Event, applied: &Applied, delay: Option<f64>, matched: bool) -> After {
+    fn what_next(&self, event: Event, applied: &Applied, delay: Option<f64>) -> After {
         let changed = applied
             .latest
             .as_ref()
@@ -293,14 +293,7 @@ impl Worker {
             }
             (Some(_), _) => After::Rest,
             (None, Some(delay)) => After::Again(event, delay),
-            (None, None) => {
-                if matched && applied.latest.is_none() {
-                    self.debug(&event.object, || {
-                        "Handling cycle is finished, waiting for new changes.".to_owned()
-                    });
-                }
-                After::Rest
-            }
+            (None, None) => After::Rest,
         }
     }
 
