@@ -125,6 +125,10 @@ struct Watcher {
 
 impl Watcher {
     fn watch(&mut self, run: &Run) {
+        // A superseded handling takes its records with it: what comes later is another change.
+        if run.transcript.iter().any(|line| line.contains("is superseded by")) {
+            self.finished.clear();
+        }
         for (id, reason, is_final) in &run.calls {
             if self.reason != *reason {
                 self.reason = reason;
