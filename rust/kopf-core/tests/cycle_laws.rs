@@ -1,5 +1,7 @@
 //! Laws of the cycle, for any handlers, outcomes, changes and crashes.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
 mod sim;
 
 use kopf_core::cause::EventType;
@@ -96,7 +98,8 @@ fn world(declared: &[Declared], lifecycle: Lifecycle) -> World {
         }
         handler["retries"] = json!(one.retries);
         handler["timeout"] = json!(one.timeout);
-        handler["errors"] = [json!(null), json!("ignored"), json!("temporary"), json!("permanent")][one.errors].clone();
+        handler["errors"] =
+            [json!(null), json!("ignored"), json!("temporary"), json!("permanent")][one.errors].clone();
         if one.labelled {
             handler["labels"] = json!([["on", {"present": true}]]);
         }

@@ -229,11 +229,14 @@ impl World {
                     StepReply::Matched(answers.collect())
                 }
                 Step::Pick { handlers } => {
-                    let shown: Vec<String> =
-                        handlers.iter().map(|(handler, retries)| format!("{}#{retries}", self.id(*handler))).collect();
+                    let shown: Vec<String> = handlers
+                        .iter()
+                        .map(|(handler, retries)| format!("{}#{retries}", self.id(*handler)))
+                        .collect();
                     run.transcript.push(format!("pick from {}", shown.join(", ")));
                     let picked = self.picks.pop_front().unwrap_or_default();
-                    let index = |id: &String| self.handlers.iter().position(|handler| *handler.id == **id).unwrap();
+                    let index =
+                        |id: &String| self.handlers.iter().position(|handler| *handler.id == **id).unwrap();
                     StepReply::Picked(picked.iter().map(index).collect())
                 }
                 Step::Handle { attempt } => {
