@@ -1,5 +1,5 @@
 //! Laws that hold for all values, tried on random ones.
-#![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kopf_core::diff::{DiffItem, Op, diff, reduce};
 use kopf_core::diffbase::DiffBaseStorage;
@@ -135,9 +135,9 @@ fn apply_operations(to: &Value, operations: &[Value]) -> Value {
             ("add", Value::Array(items)) => items.insert(key.parse().unwrap(), operation["value"].clone()),
             ("remove", Value::Array(items)) => drop(items.remove(key.parse().unwrap())),
             ("replace", Value::Array(items)) => {
-                items[key.parse::<usize>().unwrap()] = operation["value"].clone()
+                items[key.parse::<usize>().unwrap()] = operation["value"].clone();
             }
-            ("add", Value::Object(map)) => assert!(map.insert(key, operation["value"].clone()).is_none()),
+            ("add", Value::Object(map)) => assert_eq!(map.insert(key, operation["value"].clone()), None),
             ("remove", Value::Object(map)) => drop(map.shift_remove(&key).unwrap()),
             ("replace", Value::Object(map)) => drop(map.insert(key, operation["value"].clone()).unwrap()),
             (op, at) => panic!("{op} at {at}"),
