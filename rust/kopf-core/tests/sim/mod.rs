@@ -133,7 +133,7 @@ impl World {
         let object = self.object();
         let consistency = self.inconsistent.take();
         let moment = Moment { now: self.now, entropy: self.entropy, consistent: consistency.is_none() };
-        let observation = Observation { event, object: Arc::clone(&object) };
+        let observation = Observation { event, object: Arc::clone(&object), woken: false };
         let (mut cycle, mut next) = Cycle::open(observation, &self.memory, plan, rules, moment);
         let mut patch = Map::new();
         loop {
