@@ -21,6 +21,7 @@ from kopf._objects.reasons import Activity
 from kopf._runtime.bridge import Attempt
 from kopf._runtime.context import cause_var
 from kopf._runtime.invocation import Attempted, Callee, Invoker
+from kopf._runtime.login import login_with_kubeconfig, login_with_service_account
 
 logger = logging.getLogger("kopf._core.engines.activities")
 
@@ -91,8 +92,13 @@ class Activities:
         return {id: outcome.result for id, outcome in outcomes.items() if outcome.result is not None}
 
     async def authenticate(self) -> list[tuple[str, dict[str, Any]]] | None:
-        """Get the credentials, by the ids of the login handlers, for the engine; None if there are no such handlers."""
-        if not self._registry._activities.get_handlers(Activity.AUTHENTICATION):
+        """Get the credentials, by the ids of the login handlers, for the engine.
+
+        None if there are no handlers but our own fallbacks: the engine reads kubeconfigs and service accounts better,
+        with tokens that rotate and with exec plugins.
+        """
+        handlers = self._registry._activities.get_handlers(Activity.AUTHENTICATION)
+        if all(handler._fallback and handler.fn in ENGINE_LOGINS for handler in handlers):
             return None
         title = "Re-authentication" if self._authenticated else "Initial authentication"
         self._authenticated = True
@@ -103,6 +109,10 @@ class Activities:
         else:
             logger.warning(f"{title} has failed: no credentials were retrieved from the login handlers.")
         return [(str(id), credentials_to_wire(info)) for id, info in results.items()]
+
+
+ENGINE_LOGINS = (login_with_kubeconfig, login_with_service_account)
+"""The login handlers that the engine has its own, more capable twins of."""
 
 
 class _Pending:

@@ -128,6 +128,7 @@ pub enum Likeness {
 
 /// What the ladder looks at, except for the essence: that one costs, and not every rung needs it.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent observations")]
 pub struct Signs {
     /// The object is no more.
     pub gone: bool,

@@ -138,17 +138,23 @@ impl DiffBaseStorage {
     fn strip(&self, object: &Object, essence: &mut Value) {
         match self {
             Self::Annotations { ignored_fields, .. } => {
-                ignored_fields.iter().for_each(|field| path::remove(essence, field.keys()));
+                remove_all(essence, ignored_fields);
                 let own = self.own_keys(object);
                 retain_annotations(essence, |key| !own.iter().any(|own| own == key));
             }
             Self::Status { field, ignored_fields } => {
-                ignored_fields.iter().for_each(|field| path::remove(essence, field.keys()));
+                remove_all(essence, ignored_fields);
                 path::remove(essence, field.keys());
                 drop_empty_stanzas(essence);
             }
             Self::Multi { storages } => storages.iter().for_each(|storage| storage.strip(object, essence)),
         }
+    }
+}
+
+fn remove_all(essence: &mut Value, fields: &[FieldPath]) {
+    for field in fields {
+        path::remove(essence, field.keys());
     }
 }
 

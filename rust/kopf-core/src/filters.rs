@@ -4,8 +4,9 @@
 
 use crate::handler::{Changing, Handler, MetaFilter, ValueFilter};
 use crate::object::Object;
-use crate::path::resolve;
+use crate::path::FieldPath;
 use crate::value::{Value, equal};
+use std::borrow::Cow;
 
 /// What can be said without Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,12 +92,12 @@ pub struct ChangeVerdict {
     pub full: Verdict,
 }
 
-/// A change handler against the body and the two essences, which are only built if it has a field.
+/// A change handler against the body and its field in the two essences, which is only looked up if it has one.
 pub fn on_change<'v>(
     handler: &Handler,
     changing: &Changing,
     object: &Object,
-    essences: impl FnOnce() -> (Option<&'v Value>, Option<&'v Value>),
+    lookup: impl FnOnce(&FieldPath) -> OldAndNew<'v>,
 ) -> ChangeVerdict {
     let metadata = metadata(handler, object);
     if metadata == Verdict::No {
@@ -106,12 +107,20 @@ pub fn on_change<'v>(
         let verdict = metadata.and(|| when(handler));
         return ChangeVerdict { prematch: verdict, full: verdict };
     };
-    let (old, new) = essences();
-    let old = old.and_then(|old| resolve(old, field.keys()));
-    let new = new.and_then(|new| resolve(new, field.keys()));
+    let OldAndNew { old, new } = lookup(field);
+    let (old, new) = (old.as_deref(), new.as_deref());
     let prematch = metadata.and(|| value(&handler.value, &[new, old])).and(|| when(handler));
     let full = prematch.and(|| changed(changing, old, new));
     ChangeVerdict { prematch, full }
+}
+
+/// A field's values in the two essences.
+#[derive(Clone, Debug, Default)]
+pub struct OldAndNew<'v> {
+    /// At the last completed handling.
+    pub old: Option<Cow<'v, Value>>,
+    /// Now.
+    pub new: Option<Cow<'v, Value>>,
 }
 
 /// How the field has changed.
@@ -133,6 +142,7 @@ fn changed(changing: &Changing, old: Option<&Value>, new: Option<&Value>) -> Ver
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::resolve;
     use serde_json::json;
 
     fn handler(declared: serde_json::Value) -> Handler {
@@ -218,16 +228,20 @@ mod tests {
             whole["kind"] = json!("changing");
             whole["field"] = json!(["spec", "f"]);
             let handler = handler(whole);
-            let verdict = on_change(&handler, handler.changing().unwrap(), &object, || (old, Some(new)));
+            let lookup = |field: &FieldPath| {
+                let resolved = |value| resolve(value, field.keys()).map(Cow::Borrowed);
+                OldAndNew { old: old.and_then(resolved), new: resolved(new) }
+            };
+            let verdict = on_change(&handler, handler.changing().unwrap(), &object, lookup);
             assert_eq!(verdict, ChangeVerdict { prematch, full }, "{declared} {old:?} {new:?}");
         }
     }
 
     #[test]
-    fn essences_are_not_built_for_handlers_without_fields() {
+    fn essences_are_not_looked_at_for_handlers_without_fields() {
         let object = crate::testing::object("x").build();
         let handler = handler(json!({"kind": "changing"}));
-        let verdict = on_change(&handler, handler.changing().unwrap(), &object, || panic!("not needed"));
+        let verdict = on_change(&handler, handler.changing().unwrap(), &object, |_| panic!("not needed"));
         assert_eq!(verdict.full, Verdict::Yes);
     }
 }

@@ -1,3 +1,7 @@
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail loudly")
+)]
 //! The rules of a Kopf operator, as pure functions.
 //!
 //! This crate reads no clock, environment, file, network or randomness, and never sees Python: time and chance are arguments.

@@ -80,6 +80,7 @@ pub struct Posting {
 /// Other operators.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "the names and types are the users'")]
 pub struct Peering {
     /// The name of the peering object.
     pub name: String,

@@ -8,6 +8,8 @@
 //! `pick ID...`, `script raises TEXT`, `inconsistent, the write arrives|something else comes`, `functions yes|no`.
 //! Happening: `listed|added|modified|deleted` (one cycle), `edit JSON`, `delete`, `wait SECONDS`, `restart`, `show PATH`.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
 mod sim;
 
 use kopf_core::cause::EventType;
@@ -37,8 +39,12 @@ fn all_stories_come_true() {
         if std::env::var("STORIES").is_ok_and(|wish| wish == "write") {
             fs::write(&path, lived).unwrap();
         } else {
-            let (line, (told, lived)) =
-                told.lines().zip(lived.lines()).enumerate().find(|(_, (a, b))| a != b).unwrap_or((0, ("", "(longer)")));
+            let (line, (told, lived)) = told
+                .lines()
+                .zip(lived.lines())
+                .enumerate()
+                .find(|(_, (a, b))| a != b)
+                .unwrap_or((0, ("", "(longer)")));
             writeln!(broken, "{}:{}:\n  told:  {told}\n  lived: {lived}", path.display(), line + 1).unwrap();
         }
     }
@@ -79,15 +85,19 @@ fn live(told: &str) -> String {
 }
 
 fn act(world: &mut World, command: &str) -> Vec<String> {
-    let (word, rest) = command.split_once(' ').unwrap_or((command, ""));
-    match word {
-        "create" | "update" | "delete" | "resume" | "field" | "event" if !rest.is_empty() => declare(world, word, rest),
+    let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
+    match verb {
+        "create" | "update" | "delete" | "resume" | "field" | "event" if !rest.is_empty() => {
+            declare(world, verb, rest);
+        }
         "set" => set(world, rest),
         "object" | "edit" => world.edit(&parsed(rest)),
         "delete" => world.delete(),
         "wait" => world.now = world.now.plus(rest.parse().unwrap()),
         "restart" => world.restart(),
-        "pick" => world.picks.push_back(rest.split(' ').filter(|id| !id.is_empty()).map(str::to_owned).collect()),
+        "pick" => {
+            world.picks.push_back(rest.split(' ').filter(|id| !id.is_empty()).map(str::to_owned).collect());
+        }
         "script" => world.script_error = Some(rest.strip_prefix("raises ").unwrap().to_owned()),
         "inconsistent," => world.inconsistent = Some(rest == "the write arrives"),
         "functions" => {
@@ -129,17 +139,17 @@ fn pairs(text: &str) -> Map<String, Value> {
     pairs
 }
 
-fn declare(world: &mut World, word: &str, rest: &str) {
+fn declare(world: &mut World, verb: &str, rest: &str) {
     let (id, options) = rest.split_once(' ').unwrap_or((rest, ""));
     let mut handler = json!({"id": id, "kind": "changing", "key": world.handlers.len()});
-    match word {
-        "create" | "update" | "delete" => handler["reason"] = json!(word),
+    match verb {
+        "create" | "update" | "delete" => handler["reason"] = json!(verb),
         "resume" => handler["initial"] = json!(true),
         "event" => handler["kind"] = json!("watching"),
         _ => {}
     }
-    handler["requires_finalizer"] = json!(word == "delete");
-    handler["field_needs_change"] = json!(word == "update" || word == "field");
+    handler["requires_finalizer"] = json!(verb == "delete");
+    handler["field_needs_change"] = json!(verb == "update" || verb == "field");
     for (key, value) in pairs(options) {
         if key == "optional" {
             handler["requires_finalizer"] = json!(false);
@@ -165,7 +175,10 @@ fn set(world: &mut World, rest: &str) {
 }
 
 fn foretell(world: &mut World, id: &str, rest: &str) {
-    assert!(world.handlers.iter().any(|handler| *handler.id == *id), "unknown command or handler: {id} {rest}");
+    assert!(
+        world.handlers.iter().any(|handler| *handler.id == *id),
+        "unknown command or handler: {id} {rest}"
+    );
     let (verb, what) = rest.split_once(' ').unwrap();
     match verb {
         "raises" => world.raises.entry(id.to_owned()).or_default().push_back(raised(what)),

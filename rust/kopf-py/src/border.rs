@@ -92,7 +92,10 @@ impl Bell {
     #[cfg(target_os = "linux")]
     fn new() -> io::Result<Self> {
         use std::os::fd::{FromRawFd as _, OwnedFd};
-        #[expect(unsafe_code, reason = "the standard library has no eventfd; a valid result is owned by nobody else")]
+        #[expect(
+            unsafe_code,
+            reason = "the standard library has no eventfd; a valid result is owned by nobody else"
+        )]
         let near = unsafe {
             match libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) {
                 -1 => return Err(io::Error::last_os_error()),

@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Mutex;
 
 use kopf_core::value::{Map, Value};
-use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::PyTypeInfo;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -252,7 +252,9 @@ fn read(value: &Bound<'_, PyAny>, place: &Place<'_>, depth: usize) -> PyResult<V
     }
     // The frequent types first; bool before int, which it is a subclass of.
     if let Ok(text) = value.cast::<PyString>() {
-        return Ok(Value::String(text.to_str().map_err(|error| unfit(value.py(), &error, place))?.to_owned()));
+        return Ok(Value::String(
+            text.to_str().map_err(|error| unfit(value.py(), &error, place))?.to_owned(),
+        ));
     }
     if let Ok(dict) = value.cast::<PyDict>() {
         return read_dict(dict, place, depth);

@@ -59,8 +59,7 @@ impl Engine {
     ) -> PyResult<Self> {
         let handlers = handlers.iter().map(|declared| read_handler(&declared)).collect::<PyResult<_>>()?;
         let settings: Settings = depythonize(settings).map_err(|error| declaration("settings", error))?;
-        let lifecycle: Lifecycle =
-            depythonize(lifecycle).map_err(|error| declaration("lifecycle", error))?;
+        let lifecycle: Lifecycle = depythonize(lifecycle).map_err(|error| declaration("lifecycle", error))?;
         let registry = Arc::new(Registry { handlers });
         let config = Config { registry, settings, lifecycle, namespaces, agent };
         let border = Border::new().map_err(|error| system("The border's queue cannot be made", error))?;

@@ -10,8 +10,8 @@ use kopf_core::object::Object;
 use kopf_core::outcome::Attempt;
 use kopf_core::resource::Resource;
 use kopf_core::script::{Reply, Script, Step};
-use kopf_engine::invoke::{Entry, Invoker as _, Job, ScriptJob, TransformJob};
 use kopf_core::value::Value;
+use kopf_engine::invoke::{Entry, Invoker as _, Job, ScriptJob, TransformJob};
 use pyo3::prelude::*;
 use tokio::sync::oneshot;
 
@@ -32,7 +32,11 @@ impl Rehearsal {
     /// The replies so far, as Rust prints them.
     fn replies(&self) -> Vec<String> {
         let mut scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
-        scripts.iter_mut().filter_map(|reply| reply.try_recv().ok()).map(|reply| format!("{reply:?}")).collect()
+        scripts
+            .iter_mut()
+            .filter_map(|reply| reply.try_recv().ok())
+            .map(|reply| format!("{reply:?}"))
+            .collect()
     }
 
     /// The transformed object, as JSON; or the error.
@@ -93,7 +97,9 @@ pub(crate) fn rehearse(
                     attempt: attempt(*handler, ErrorsMode::Temporary, retries, retry),
                 })),
                 "match" => script.steps.push(Step::Match { handlers: handlers.clone() }),
-                "pick" => script.steps.push(Step::Pick { handlers: handlers.iter().map(|h| (*h, 0)).collect() }),
+                "pick" => {
+                    script.steps.push(Step::Pick { handlers: handlers.iter().map(|h| (*h, 0)).collect() })
+                }
                 "log" => border.log(Entry::posted(Level::Info, &object, "A line.").with_exception_of(cycle)),
                 "close" | "carry" => border.submit(Job::Close { cycle, carry: word == "carry" }),
                 "cancel" => border.submit(Job::Cancel(cycle)),

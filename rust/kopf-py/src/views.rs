@@ -81,10 +81,7 @@ impl ObjectView {
     }
 
     /// Copies are plain dicts.
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyType>, (Bound<'py, PyDict>,))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyType>, (Bound<'py, PyDict>,))> {
         Ok((py.get_type::<PyDict>(), (self.to_dict(py)?,)))
     }
 

@@ -208,13 +208,16 @@ impl Cycle {
         if self.candidates.iter().any(|one| one.prematch == Verdict::Yes) {
             return true;
         }
-        let plan = Arc::clone(&self.plan);
-        let is_surveyed = |one: &usize| self.candidates.iter().any(|candidate| candidate.handler == *one);
-        let rest: Vec<usize> = plan.changing.iter().copied().filter(|one| !is_surveyed(one)).collect();
         // Those without a field come first: they need no essence.
-        let has_field = |index: &usize| self.handler(*index).is_some_and(|handler| handler.field.is_some());
-        let (with, without): (Vec<usize>, Vec<usize>) = rest.iter().partition(|index| has_field(index));
-        without.into_iter().chain(with).any(|index| self.verdict(index).prematch != Verdict::No)
+        let plan = Arc::clone(&self.plan);
+        let mut is_one_interested = |with_field: bool| {
+            plan.changing.iter().any(|index| {
+                self.handler(*index).is_some_and(|handler| handler.field.is_some() == with_field)
+                    && self.candidates.iter().all(|candidate| candidate.handler != *index)
+                    && self.verdict(*index).prematch != Verdict::No
+            })
+        };
+        is_one_interested(false) || is_one_interested(true)
     }
 
     fn is_held(&self) -> bool {
@@ -261,9 +264,9 @@ impl Cycle {
         else {
             return ChangeVerdict { prematch: Verdict::No, full: Verdict::No };
         };
-        filters::on_change(handler, changing, object, || {
+        filters::on_change(handler, changing, object, |field| {
             let facts = facts.get_or_insert_with(|| Facts::read(object, plan, rules, notes));
-            facts.essences(object, plan, rules)
+            facts.field(object, plan, rules, field)
         })
     }
 

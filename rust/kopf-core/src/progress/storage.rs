@@ -116,13 +116,13 @@ impl ProgressStorage {
         match self {
             Self::Annotations { prefix, v1, .. } => {
                 for key in make_keys(prefix, id, *v1, Some(object)) {
-                    let persisted = object.raw_annotations().any(|(name, _)| name == key);
-                    purge_field(patch, &["metadata", "annotations", &key], persisted);
+                    let is_persisted = object.raw_annotations().any(|(name, _)| name == key);
+                    purge_field(patch, &["metadata", "annotations", &key], is_persisted);
                 }
             }
             Self::Status { field, .. } => {
-                let path = field.child(id);
-                purge_field(patch, path.keys(), object.field(&path).is_some());
+                let record = field.child(id);
+                purge_field(patch, record.keys(), object.field(&record).is_some());
             }
             Self::Multi { storages } => storages.iter().for_each(|it| it.purge(object, patch, id)),
         }

@@ -133,7 +133,7 @@ impl World {
         let object = self.object();
         let consistency = self.inconsistent.take();
         let moment = Moment { now: self.now, entropy: self.entropy, consistent: consistency.is_none() };
-        let observation = Observation { event, object: Arc::clone(&object) };
+        let observation = Observation { event, object: Arc::clone(&object), woken: false };
         let (mut cycle, mut next) = Cycle::open(observation, &self.memory, plan, rules, moment);
         let mut patch = Map::new();
         loop {
@@ -229,11 +229,14 @@ impl World {
                     StepReply::Matched(answers.collect())
                 }
                 Step::Pick { handlers } => {
-                    let shown: Vec<String> =
-                        handlers.iter().map(|(handler, retries)| format!("{}#{retries}", self.id(*handler))).collect();
+                    let shown: Vec<String> = handlers
+                        .iter()
+                        .map(|(handler, retries)| format!("{}#{retries}", self.id(*handler)))
+                        .collect();
                     run.transcript.push(format!("pick from {}", shown.join(", ")));
                     let picked = self.picks.pop_front().unwrap_or_default();
-                    let index = |id: &String| self.handlers.iter().position(|handler| *handler.id == **id).unwrap();
+                    let index =
+                        |id: &String| self.handlers.iter().position(|handler| *handler.id == **id).unwrap();
                     StepReply::Picked(picked.iter().map(index).collect())
                 }
                 Step::Handle { attempt } => {

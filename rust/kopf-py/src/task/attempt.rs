@@ -87,7 +87,13 @@ impl AttemptView {
     ///
     /// `message` is what is kept on the object; `shown` is what is logged when the message is empty.
     #[pyo3(signature = (kind, message="", delay=None, shown=None))]
-    fn settle(&self, kind: u8, message: &str, delay: Option<f64>, shown: Option<&str>) -> PyResult<SettledView> {
+    fn settle(
+        &self,
+        kind: u8,
+        message: &str,
+        delay: Option<f64>,
+        shown: Option<&str>,
+    ) -> PyResult<SettledView> {
         let text = shown.unwrap_or(message).to_owned();
         let raised = match kind {
             NOTHING => Raised::Nothing,

@@ -77,7 +77,8 @@ impl ChangeView {
     /// Whether a field is there in the old and in the new essence: its values are told apart from absence.
     fn presence(&self, field: Vec<String>) -> (bool, bool) {
         let field = FieldPath::from_keys(field);
-        let present = |value: Option<&Value>| value.is_some_and(|value| resolve(value, field.keys()).is_some());
+        let present =
+            |value: Option<&Value>| value.is_some_and(|value| resolve(value, field.keys()).is_some());
         (present(self.change.old.as_ref()), present(self.change.new.as_ref()))
     }
 }

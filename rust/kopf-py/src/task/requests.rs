@@ -83,7 +83,8 @@ impl Login {
         let read = |(id, fields): (String, Bound<'_, PyDict>)| {
             // The error's own text may quote a secret.
             let credentials = pythonize::depythonize::<Credentials>(&fields);
-            let credentials = credentials.map_err(|_| declaration("credentials", "a field is of a wrong type"))?;
+            let credentials =
+                credentials.map_err(|_| declaration("credentials", "a field is of a wrong type"))?;
             Ok((id, credentials))
         };
         let credentials = credentials.into_iter().map(read).collect::<PyResult<_>>()?;
