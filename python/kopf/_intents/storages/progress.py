@@ -1,4 +1,6 @@
-"""The storages of the progress of handlers. They own where and how the records are kept; not what is in them."""
+"""The storages of the progress of handlers. They own where and how the records are kept; not
+what is in them.
+"""
 
 from __future__ import annotations
 
@@ -236,7 +238,9 @@ class MultiProgressStorage(ProgressStorage):
 
 
 class SmartProgressStorage(MultiProgressStorage):
-    """The default storage: annotations, and also the status if something was left there by older operators."""
+    """The default storage: annotations, and also the status if something was left there by older
+    operators.
+    """
 
     def __init__(
         self,
