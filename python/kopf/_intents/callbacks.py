@@ -59,8 +59,9 @@ class ChangingFn(Protocol):
     def __call__(
         self, *, retry: int, started: datetime.datetime, runtime: datetime.timedelta,
         annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
-        resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch, logger: Logger, memo: Any,
-        param: Any, diff: Diff, old: BodyEssence | Any | None, new: BodyEssence | Any | None, **kwargs: Any,
+        resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch, logger: Logger,
+        memo: Any, param: Any, diff: Diff, old: BodyEssence | Any | None,
+        new: BodyEssence | Any | None, **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
 

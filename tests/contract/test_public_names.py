@@ -1,0 +1,59 @@
+"""The public names, compared with those of the original framework, which is installed in a venv of its own.
+
+Give its interpreter in KOPF_REFERENCE_PYTHON. Every difference is listed here with its reason.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("dump_public_names.py")
+
+# (the name, what differs) -> why; anything else is a failure, and so is an item that is not needed anymore.
+ALLOWED = {}
+
+
+def dumped(python, **env):
+    output = subprocess.check_output([python, str(SCRIPT)], env={**os.environ, **env})
+    return json.loads(output)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    python = os.environ.get("KOPF_REFERENCE_PYTHON")
+    if not python:
+        pytest.skip("KOPF_REFERENCE_PYTHON is not set: there is nothing to compare with")
+    return dumped(python, PYTHONPATH="")
+
+
+@pytest.fixture(scope="module")
+def ours():
+    return dumped(sys.executable, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+
+
+def test_names_are_the_same(reference, ours):
+    assert len(reference["all"]) > 100
+    assert ours["all"] == reference["all"]
+
+
+def test_unlisted_names_are_the_same(ours):
+    assert ours["unlisted"] == ["adjust_namespace", "harmonize_naming"]
+
+
+def test_shapes_are_the_same(reference, ours):
+    differences = {}
+    for name, theirs in reference["names"].items():
+        mine = ours["names"].get(name)
+        if mine is None or isinstance(mine, str):
+            differences[name, "absent"] = mine
+            continue
+        for aspect in sorted(theirs.keys() | mine.keys()):
+            if theirs.get(aspect) != mine.get(aspect):
+                differences[name, aspect] = (theirs.get(aspect), mine.get(aspect))
+    unexpected = {key: value for key, value in differences.items() if key not in ALLOWED}
+    assert not unexpected
+    assert not ALLOWED.keys() - differences.keys(), "These are not different anymore."
