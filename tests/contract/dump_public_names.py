@@ -19,21 +19,20 @@ def parameters(obj):
         signature = inspect.signature(obj)
     except (TypeError, ValueError):
         return None
-    # Positional-only is also what name-mangled parameters are for.
-    return [
-        ["" if "__" in p.name or p.kind is p.POSITIONAL_ONLY else p.name, p.kind.name, default(p.default)]
-        for p in signature.parameters.values()
-    ]
+    return [[*name_and_kind(p), default(p.default)] for p in signature.parameters.values()]
+
+
+# Name-mangled parameters are an old way to have them positional-only.
+def name_and_kind(parameter):
+    positional_only = "__" in parameter.name or parameter.kind is parameter.POSITIONAL_ONLY
+    return ["", "POSITIONAL_ONLY"] if positional_only else [parameter.name, parameter.kind.name]
 
 
 def default(value):
     if value is inspect.Parameter.empty:
         return "required"
-    return (
-        type(value).__name__
-        if isinstance(value, enum.Enum) and type(value).__name__.endswith("U")
-        else repr(value)
-    )
+    is_unset = isinstance(value, enum.Enum) and "unset" in type(value).__name__.lower()
+    return "unset" if is_unset else repr(value)
 
 
 def describe(obj):

@@ -105,7 +105,7 @@ def test_memos_have_items_as_attributes():
     assert type(copy.copy(memo)) is type(copy.deepcopy(memo)) is kopf.Memo
     assert type(memo.copy()) is dict
     del memo.a
-    with pytest.raises(AttributeError, match="^'a'$"):
+    with pytest.raises(AttributeError, match=r"^'a'$"):
         _ = memo.a
 
 
@@ -185,5 +185,5 @@ def test_secrets_are_not_shown():
 
 @pytest.mark.parametrize("name", ["ca", "certificate", "private_key"])
 def test_paths_and_data_exclude_each_other(name):
-    with pytest.raises(ValueError, match="path & data are set. Need only one."):
+    with pytest.raises(ValueError, match=r"path & data are set. Need only one."):
         kopf.ConnectionInfo(server="x", **{f"{name}_path": "a", f"{name}_data": "b"})

@@ -89,7 +89,7 @@ def test_kubeconfigs_are_merged(tmp_path, monkeypatch):
     info = kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
     assert (info.server, info.token, info.default_namespace, info.priority) == ("https://h", "first", "n", 10)
     monkeypatch.setenv("KUBECONFIG", str(two))
-    with pytest.raises(kopf.LoginError, match="Current context is not set in kubeconfigs."):
+    with pytest.raises(kopf.LoginError, match=r"Current context is not set in kubeconfigs."):
         kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
 
 
@@ -229,7 +229,7 @@ def test_private_paths_of_the_original_are_answered_with_a_warning():
 
 
 def test_other_private_paths_say_where_to_look():
-    with pytest.raises(ImportError, match="kopf.__all__"):
+    with pytest.raises(ImportError, match=r"kopf.__all__"):
         import kopf._core.engines.nope  # noqa: F401
     with pytest.raises(ImportError, match=r"cannot import name|kopf.__all__"):
         from kopf._cogs.structs.bodies import nope  # noqa: F401
@@ -237,7 +237,10 @@ def test_other_private_paths_say_where_to_look():
 
 def test_importing_is_cheap():
     heavy = "asyncio click yaml dataclasses inspect typing enum logging kopf._kopf"
-    script = f"import sys; before = set(sys.modules); import kopf, kopf.on; print(set({heavy.split()}) & (set(sys.modules) - before))"
+    script = (
+        "import sys; before = set(sys.modules); import kopf, kopf.on; "
+        f"print(set({heavy.split()}) & (set(sys.modules) - before))"
+    )
     output = subprocess.check_output(
         [sys.executable, "-S", "-c", script], env={"PYTHONPATH": os.pathsep.join(sys.path)}
     )

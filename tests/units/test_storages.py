@@ -34,7 +34,7 @@ def test_replica_sets_do_not_share_names_with_their_deployments():
 
 
 def test_prefixes_are_mandatory_and_limited():
-    with pytest.raises(ValueError, match="Annotations storages must be prefixed."):
+    with pytest.raises(ValueError, match=r"Annotations storages must be prefixed."):
         kopf.AnnotationsDiffBaseStorage(prefix="")
     with pytest.warns(UserWarning, match="The annotations prefix is too long"):
         kopf.AnnotationsDiffBaseStorage(prefix="x" * 190)

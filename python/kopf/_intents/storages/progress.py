@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Collection
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from kopf._objects.raw import BodyEssence, HandlerId, ProgressRecord
 _ABSENT = object()
 
 
-class ProgressStorage(StorageStanzaCleaner, ABC):
+class ProgressStorage(StorageStanzaCleaner, metaclass=ABCMeta):
     """Keeps one record per handler with the object. To be inherited from; all methods are synchronous."""
 
     @abstractmethod
