@@ -31,8 +31,9 @@ _CALLBACKS = (
     "ActivityFn ChangingFn DaemonFn DelayFn IndexingFn MetaFilterFn TimerFn WatchingFn WebhookFn WhenFilterFn"
 )
 _SETTINGS = (
-    "AdmissionSettings BackgroundSettings ExecutionSettings NetworkingSettings OperatorSettings PeeringSettings "
-    "PersistenceSettings PostingSettings ProcessSettings QueueingSettings ScanningSettings WatchingSettings"
+    "AdmissionSettings BackgroundSettings ExecutionSettings NetworkingSettings OperatorSettings "
+    "PeeringSettings PersistenceSettings PostingSettings ProcessSettings QueueingSettings "
+    "ScanningSettings WatchingSettings"
 )
 _REGISTRIES = (
     "ActivityRegistry ChangingRegistry IndexingRegistry OperatorRegistry SpawningRegistry WatchingRegistry "

@@ -57,10 +57,11 @@ class ChangingFn(Protocol):
     """A handler of changes."""
 
     def __call__(
-        self, *, retry: int, started: datetime.datetime, runtime: datetime.timedelta, annotations: Annotations,
-        labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status, resource: Resource,
-        uid: str, name: str, namespace: str | None, patch: Patch, logger: Logger, memo: Any,
-        param: Any, diff: Diff, old: BodyEssence | Any | None, new: BodyEssence | Any | None, **kwargs: Any,
+        self, *, retry: int, started: datetime.datetime, runtime: datetime.timedelta,
+        annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
+        resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch, logger: Logger,
+        memo: Any, param: Any, diff: Diff, old: BodyEssence | Any | None,
+        new: BodyEssence | Any | None, **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def _changing(decorator: str, fn: Fn, options: Options) -> ChangingHandler:
         initial=True if decorator == "resume" else None,
         deleted=options.get("deleted"),
         requires_finalizer=not options["optional"] if decorator == "delete" else None,
-        field_needs_change=True if decorator in ("update", "field") else None,
+        field_needs_change=decorator in ("update", "field"),
         old=options.get("old"),
         new=options.get("new"),
     )
@@ -146,7 +146,9 @@ def _filtered(fn: Fn, options: Options) -> dict[str, Any]:
 
 
 def make_subhandler(fn: Fn, options: Options, parent: Handler) -> ChangingHandler:
-    """Make a sub-handler of the handler; raise `TypeError` if it cannot have any, or not with these filters."""
+    """Make a sub-handler of the handler; raise `TypeError` if it cannot have any, or not with
+    these filters.
+    """
     if not isinstance(parent, ChangingHandler):
         raise TypeError("Sub-handlers are only supported for resource-changing handlers.")
     updating = parent.reason == Reason.UPDATE or parent.field_needs_change

@@ -1,4 +1,6 @@
-"""What is declared, as data. It owns the kinds of handlers; it must not know how they are registered or run."""
+"""What is declared, as data. It owns the kinds of handlers; it must not know how they are
+registered or run.
+"""
 
 from __future__ import annotations
 

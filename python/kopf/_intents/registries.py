@@ -133,7 +133,9 @@ class OperatorRegistry:
 
 
 def deduplicated(handlers: Iterable[HandlerT]) -> Iterator[HandlerT]:
-    """Keep the first of the handlers with the same function and the same id, e.g. of resuming and creation."""
+    """Keep the first of the handlers with the same function and the same id, e.g. of resuming and
+    creation.
+    """
     seen: set[tuple[int, str]] = set()
     for handler in handlers:
         key = (id(handler.fn), handler.id)
@@ -143,7 +145,9 @@ def deduplicated(handlers: Iterable[HandlerT]) -> Iterator[HandlerT]:
 
 
 def get_callable_id(c: Callable[..., Any]) -> str:
-    """Derive the id from a function; for what is not a function, it must be given, else it is a `ValueError`."""
+    """Derive the id from a function; for what is not a function, it must be given, else it is a
+    `ValueError`.
+    """
     if isinstance(c, functools.partial):
         return get_callable_id(c.func)
     if hasattr(c, "__wrapped__"):

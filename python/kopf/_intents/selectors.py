@@ -1,4 +1,6 @@
-"""Which resources a handler is for. It owns the forms of selection; it must not know what the cluster serves."""
+"""Which resources a handler is for. It owns the forms of selection; it must not know what the
+cluster serves.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +150,9 @@ def _is_event(resource: Resource) -> bool:
 
 
 class SelectorMapping(MutableMapping[Selector, V]):
-    """Values for resources. Keys are anything that selects resources: names, tuples, functions, `EVERYTHING`."""
+    """Values for resources. Keys are anything that selects resources: names, tuples, functions,
+    `EVERYTHING`.
+    """
 
     def __init__(self, src: Mapping[Any, V] | Iterable[tuple[Any, V]] = (), /) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ def handler_to_wire(handler: Handler) -> Wire:
     wire: Wire = {
         "id": str(handler.id),
         "key": id(handler.fn),
-        "errors": handler.errors.name if handler.errors is not None else None,
+        "errors": handler.errors.name.lower() if handler.errors is not None else None,
         "timeout": handler.timeout,
         "retries": handler.retries,
         "backoff": handler.backoff,
@@ -205,7 +205,9 @@ def backoffs_to_wire(backoffs: settings_.Backoffs) -> list[float]:
 # Only the exact classes are known to the engine: anything inherited can behave differently, and is asked in
 # Python.
 def progress_storage_to_wire(storage: progress.ProgressStorage) -> Wire:
-    """Describe a storage of progress; those of users, and combinations with them, are foreign to the engine."""
+    """Describe a storage of progress; those of users, and combinations with them, are foreign to
+    the engine.
+    """
     cls = type(storage)
     if (
         isinstance(storage, progress.AnnotationsProgressStorage)
@@ -231,7 +233,9 @@ def progress_storage_to_wire(storage: progress.ProgressStorage) -> Wire:
 
 
 def diffbase_storage_to_wire(storage: diffbase.DiffBaseStorage) -> Wire:
-    """Describe a storage of essences; those of users, and combinations with them, are foreign to the engine."""
+    """Describe a storage of essences; those of users, and combinations with them, are foreign to
+    the engine.
+    """
     cls = type(storage)
     ignored_fields = [list(field) for field in storage.ignored_fields] if _has_ignored(storage) else []
     if (

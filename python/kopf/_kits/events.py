@@ -52,7 +52,9 @@ def info(objs: Any, *, reason: str, message: str = "", backoffs: Backoffs | None
 
 
 def warn(objs: Any, *, reason: str, message: str = "", backoffs: Backoffs | None = None) -> None:
-    """Post an event of the type `Warning`, unless limited to more severe ones; even if posting is disabled."""
+    """Post an event of the type `Warning`, unless limited to more severe ones; even if posting is
+    disabled.
+    """
     if settings_var.get().posting.level <= logging.WARNING:
         _post(objs, "Warning", reason, message, backoffs)
 
@@ -65,7 +67,9 @@ def exception(
     exc: BaseException | None = None,
     backoffs: Backoffs | None = None,
 ) -> None:
-    """Post an event of the type `Error` about the exception: the given one, or the one that is being handled."""
+    """Post an event of the type `Error` about the exception: the given one, or the one that is
+    being handled.
+    """
     exc = exc if exc is not None else sys.exc_info()[1]
     reason = reason or exc.__class__.__name__
     message = f"{message} {exc}" if message and exc else f"{exc}" if exc else f"{message}"

@@ -52,7 +52,7 @@ def append_owner_reference(
 def remove_owner_reference(objs: K8sObjects, owner: Body | None = None) -> None:
     """Make the objects not owned by the owner anymore; it is recognised by its uid."""
     owner = _owner_or_current(owner)
-    uid = build_owner_reference(owner)["uid"]
+    uid = build_owner_reference(owner).get("uid")
     for obj in _walk(objs):
         if isinstance(obj, MutableMapping):
             refs = obj.setdefault("metadata", {}).setdefault("ownerReferences", [])

@@ -75,7 +75,9 @@ class ConnectionInfo(KubeContext):
         return f"{type(self).__name__}({', '.join(texts)})"
 
     def as_http_headers(self) -> dict[str, str]:
-        """The headers that authorise a request: of the user with the password, else of the token; maybe none."""
+        """The headers that authorise a request: of the user with the password, else of the token;
+        maybe none.
+        """
         if self.username and self.password:
             if ":" in self.username:
                 raise ValueError("A username with a colon is impossible in the basic HTTP authentication.")

@@ -7,7 +7,6 @@ they get.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -18,17 +17,11 @@ V = TypeVar("V")
 class Store(Collection[V], Generic[V]):
     """The values indexed under one key: an unordered read-only collection."""
 
-    @abstractmethod
-    def __bool__(self) -> bool: ...
-
 
 class Index(Mapping[K, Store[V]], Generic[K, V]):
     """A read-only mapping of keys to the stores of values; always up to date, the same object for all
     handlers.
     """
-
-    @abstractmethod
-    def __bool__(self) -> bool: ...
 
 
 class ObjectKey(NamedTuple):
@@ -133,7 +126,9 @@ class Indexers(dict[str, LiveIndex[Any, Any]]):
             index._discard(origin)
 
     def discard_in(self, id: str, body: Mapping[str, Any]) -> None:
-        """Drop the values of an object in one index: the object does not match, or the function has failed."""
+        """Drop the values of an object in one index: the object does not match, or the function has
+        failed.
+        """
         self[id]._discard(self.make_key(body))
 
     def replace_in(self, id: str, body: Mapping[str, Any], result: object | None) -> None:

@@ -79,8 +79,6 @@ class Patch(dict[str, Any]):
     def __repr__(self) -> str:
         texts = [super().__repr__()] if len(self) else []
         texts += [f"fns={self._fns!r}"] if self._fns else []
-        if self._fns and not len(self):
-            texts.insert(0, "{}")
         return f"{type(self).__name__}({', '.join(texts)})"
 
     def __bool__(self) -> bool:

@@ -1,4 +1,6 @@
-"""Types of what comes from and goes to Kubernetes as it is. It owns shapes only: no behaviour, no defaults."""
+"""Types of what comes from and goes to Kubernetes as it is. It owns shapes only: no behaviour,
+no defaults.
+"""
 
 from __future__ import annotations
 

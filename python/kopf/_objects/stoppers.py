@@ -108,7 +108,9 @@ class SyncFlagWaiter(FlagWaiter[ReasonT]):
     """The flag for synchronous handlers."""
 
     def wait(self, timeout: float | None = None) -> SyncFlagWaiter[ReasonT]:
-        """Block the thread until the flag is raised, at most `timeout` seconds; check the result for truth."""
+        """Block the thread until the flag is raised, at most `timeout` seconds; check the result for
+        truth.
+        """
         self._setter.sync_event.wait(timeout=timeout)
         return self
 
@@ -122,7 +124,9 @@ class AsyncFlagWaiter(FlagWaiter[ReasonT]):
         )
 
     def wait(self, timeout: float | None = None) -> AsyncFlagPromise[ReasonT]:
-        """Return an awaitable that waits for the flag, at most `timeout` seconds; check its result for truth."""
+        """Return an awaitable that waits for the flag, at most `timeout` seconds; check its result for
+        truth.
+        """
         return AsyncFlagPromise(self, timeout=timeout)
 
 

@@ -73,7 +73,8 @@ class StorageKeyFormingConvention(CollisionEvadingConvention):
         suffix = self.make_suffix(key) if len(key) > max_length else ""
         return f"{self.prefix}/{self.make_safe_key(key)[: max_length - len(suffix)]}{suffix}"
 
-    def make_safe_key(self, key: str) -> str:
+    @staticmethod
+    def make_safe_key(key: str) -> str:
         """The key without the characters that ids usually have and annotation names cannot have."""
         return key.replace("/", ".").replace("<", "_").replace(">", "_")
 
@@ -116,11 +117,11 @@ class StorageStanzaCleaner:
     """Removes traces of what was removed."""
 
     @staticmethod
-    def remove_annotations(essence: BodyEssence, keys: Collection[str]) -> None:
+    def remove_annotations(essence: BodyEssence, keys_to_remove: Collection[str]) -> None:
         """Remove these annotations from the essence, in place."""
         metadata: Any = essence.get("metadata", {})
         annotations = metadata.get("annotations", {})
-        for key in [key for key in annotations or () if key in keys]:
+        for key in [key for key in annotations or () if key in keys_to_remove]:
             del annotations[key]
 
     @staticmethod

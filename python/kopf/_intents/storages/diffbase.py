@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Collection, Iterable
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from kopf._objects.raw import BodyEssence
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-class DiffBaseStorage(StorageKeyMarkingConvention, StorageStanzaCleaner, ABC):
+class DiffBaseStorage(StorageKeyMarkingConvention, StorageStanzaCleaner, metaclass=ABCMeta):
     """Keeps the last handled essence with the object. To be inherited from; all methods are synchronous."""
 
     def __init__(self, ignored_fields: Iterable[dicts.FieldSpec] | None = None) -> None:

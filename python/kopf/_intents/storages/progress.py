@@ -1,10 +1,12 @@
-"""The storages of the progress of handlers. They own where and how the records are kept; not what is in them."""
+"""The storages of the progress of handlers. They own where and how the records are kept; not
+what is in them.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Collection
 from typing import Any, cast
 
@@ -21,7 +23,7 @@ from kopf._objects.raw import BodyEssence, HandlerId, ProgressRecord
 _ABSENT = object()
 
 
-class ProgressStorage(StorageStanzaCleaner, ABC):
+class ProgressStorage(StorageStanzaCleaner, metaclass=ABCMeta):
     """Keeps one record per handler with the object. To be inherited from; all methods are synchronous."""
 
     @abstractmethod
@@ -236,7 +238,9 @@ class MultiProgressStorage(ProgressStorage):
 
 
 class SmartProgressStorage(MultiProgressStorage):
-    """The default storage: annotations, and also the status if something was left there by older operators."""
+    """The default storage: annotations, and also the status if something was left there by older
+    operators.
+    """
 
     def __init__(
         self,
