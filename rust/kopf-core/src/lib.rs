@@ -26,6 +26,8 @@ pub mod object;
 pub mod outcome;
 pub mod patch;
 pub mod path;
+pub mod peering;
+pub mod posting;
 pub mod progress;
 pub mod registry;
 pub mod resource;

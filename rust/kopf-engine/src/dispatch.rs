@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::invoke::{CycleId, Entry, Invoker, Job};
 use crate::slots::{Active, Event, Slot, Slots, key_of};
+use crate::toggles::Pause;
 use crate::watch::Sink;
 use crate::worker::Worker;
 
@@ -47,6 +48,10 @@ pub struct Shared {
     pub freed: Notify,
     /// The source of the cycles' numbers.
     pub cycles: AtomicU64,
+    /// Why the operator is paused, if it is.
+    pub pause: Arc<Pause>,
+    /// Who we are among the operators.
+    pub identity: String,
 }
 
 impl Shared {

@@ -6,8 +6,11 @@
 //! ```text
 //! operator ── orchestration ─┬─ observation of definitions
 //!                            ├─ observation of namespaces
+//!                            ├─ peering: signs of life, and a watchman, per peering object
 //!                            └─ one watch-stream per resource and namespace ── dispatch
 //!                                                                                 └─ a worker per object, while it is busy
+//!          ├─ posting ── a lane per object, while there are events about it
+//!          └─ probes
 //! ```
 //!
 //! The way of one event: [`watch`] decodes it, [`dispatch`] finds the object's slot ([`slots`]) and opens a cycle of the core;
@@ -20,13 +23,18 @@ pub mod clock;
 pub mod credentials;
 pub mod discovery;
 pub mod dispatch;
+pub mod errands;
 pub mod error;
 pub mod invoke;
 pub mod observation;
 pub mod operator;
 pub mod orchestration;
 pub mod patching;
+pub mod peering;
+pub mod posting;
+pub mod probes;
 pub mod slots;
+pub mod toggles;
 pub mod vault;
 pub mod watch;
 pub mod worker;

@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use crate::api::{Api, seconds};
 use crate::error::{ApiError, RequestError};
 use crate::invoke::{Entry, Invoker};
+use crate::toggles::Pause;
 
 const LOGGER: &str = "kopf._cogs.clients.watching";
 /// How many objects come in one response of a listing, unless the settings say otherwise: it bounds the memory.
@@ -56,6 +57,8 @@ pub struct Stream {
     pub settings: Arc<Settings>,
     /// For the log.
     pub invoker: Arc<dyn Invoker>,
+    /// What holds the stream; nothing does if it is of those that tell of pauses.
+    pub pause: Option<Arc<Pause>>,
 }
 
 /// Why one connection of a stream has ended.
@@ -72,10 +75,17 @@ impl Stream {
     /// # Errors
     /// Of the API: the sink does not insist after a refusal. Of the login: fatal for the operator.
     pub async fn follow<S: Sink>(&self, sink: &mut S) -> Result<Infallible, RequestError> {
-        self.debug("Starting");
+        let paused = self.pause.as_ref().is_some_and(|pause| pause.is_on());
+        self.tell("Starting", || if paused { " (paused)" } else { "" }.to_owned());
         let mut failures = 0;
         loop {
-            match self.list_and_watch(sink, &mut failures).await {
+            let pauses = self.stand_by().await;
+            let outcome = tokio::select! {
+                outcome = self.list_and_watch(sink, &mut failures) => outcome,
+                // However short the pause was: everything that relies on a new listing afterwards gets one.
+                () = self.interrupted(pauses) => continue,
+            };
+            match outcome {
                 Ok(()) => self.debug("Restarting"),
                 Err(error @ RequestError::Login(_)) => return Err(error),
                 Err(RequestError::Api(refusal)) if !sink.insists(&refusal) => {
@@ -89,6 +99,24 @@ impl Stream {
                 }
             }
             sleep(seconds(self.settings.watching.reconnect_backoff)).await;
+        }
+    }
+
+    /// Waits while the operator is paused; tells how many pauses there have been.
+    async fn stand_by(&self) -> u64 {
+        let Some(pause) = &self.pause else { return 0 };
+        if pause.is_on() {
+            self.tell("Pausing", || format!(" (blockers: {})", pause.blockers().join(", ")));
+            pause.over().await;
+            self.debug("Resuming");
+        }
+        pause.count()
+    }
+
+    async fn interrupted(&self, pauses: u64) {
+        match &self.pause {
+            Some(pause) => pause.begun_since(pauses).await,
+            None => std::future::pending().await,
         }
     }
 
@@ -245,8 +273,12 @@ impl Stream {
     }
 
     fn debug(&self, doing: &str) {
+        self.tell(doing, String::new);
+    }
+
+    fn tell(&self, doing: &str, how: impl FnOnce() -> String) {
         if self.invoker.enabled(Level::Debug) {
-            self.say(Level::Debug, format!("{doing} the watch-stream for {}.", self.what()));
+            self.say(Level::Debug, format!("{doing} the watch-stream for {}{}.", self.what(), how()));
         }
     }
 

@@ -148,9 +148,15 @@ impl Worker {
         }
     }
 
-    /// Sleeps for the delayed handlers; then the same state is looked at again.
+    /// Sleeps for the delayed handlers; then the same state is looked at again. A pause of the operator ends it: others
+    /// may work on the object meanwhile, and the listing after the pause brings it here again.
     async fn doze(&self, event: Event, delay: f64) -> Option<Begun> {
         let object = Arc::clone(&event.object);
+        let pause = &self.shared().pause;
+        let pauses = pause.count();
+        if pause.is_on() {
+            return None;
+        }
         if delay > 0.0 {
             self.debug(&object, || format!("Sleeping for {delay} seconds for the delayed handlers."));
             let until = self.shared().clock.now().plus(delay);
@@ -161,6 +167,7 @@ impl Worker {
                     self.debug(&object, || format!("Sleeping was interrupted by new changes, {left} seconds left."));
                     return None;
                 }
+                () = pause.begun_since(pauses) => return None,
                 () = self.shared().stopping.cancelled() => return None,
             }
         }
