@@ -30,6 +30,7 @@ use crate::registry::{Plan, Registry};
 use crate::script::{Reply, Script};
 use crate::settings::Settings;
 use crate::time::Timestamp;
+use crate::value::{Map, Value};
 use std::sync::Arc;
 
 /// What was seen.
@@ -129,6 +130,8 @@ pub struct Cycle {
     /// The handlers' patch, as of the last reply.
     patch: Patch,
     fns: bool,
+    /// What goes into the handlers' patch before they are called.
+    preset: Option<Map<String, Value>>,
     finalizer: Option<Edit>,
     /// Why we act, unless nobody is interested.
     cause: Option<Reason>,
@@ -184,6 +187,7 @@ impl Cycle {
             notes: Vec::new(),
             patch: Patch::default(),
             fns: memory.remaining_fns,
+            preset: None,
             finalizer: None,
             cause: None,
             candidates: Vec::new(),

@@ -27,7 +27,7 @@ impl Cycle {
         }
         let change = if asked.is_empty() { None } else { self.change() };
         self.phase = Phase::Opening { steps: steps.len(), asked };
-        Next::Run(Script { steps, change })
+        Next::Run(Script { steps, change, preset: None })
     }
 
     /// The event handlers: all that match, each as if for the first time.

@@ -15,8 +15,11 @@ fn open(handlers: Value, lifecycle: Lifecycle) -> (Cycle, Next) {
     });
     let plan = Arc::new(registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true));
     let rules = Arc::new(Rules { registry, settings: Arc::new(Settings::default()), lifecycle });
-    let observation =
-        Observation { event: EventType::Added, object: object("x").spec(json!({"a": 1})).build() };
+    let observation = Observation {
+        event: EventType::Added,
+        object: object("x").spec(json!({"a": 1})).build(),
+        woken: false,
+    };
     let moment = Moment { now: Timestamp::from_micros(NOW), entropy: 0, consistent: true };
     Cycle::open(observation, &Memory::default(), plan, rules, moment)
 }
