@@ -64,14 +64,16 @@ def watching(fn: Any, **kwargs: Any) -> WatchingHandler:
 
 
 def changing(fn: Any, **kwargs: Any) -> ChangingHandler:
-    specific = dict.fromkeys("reason initial deleted requires_finalizer field_needs_change old new".split())
+    specific = dict.fromkeys(["reason", "initial", "deleted", "requires_finalizer", "field_needs_change", "old", "new"])
     return ChangingHandler(**{**COMMON, **specific, "id": fn.__name__, "fn": fn, **kwargs})
 
 
 class Rig:
     """Everything between the queue and the handlers."""
 
-    def __init__(self, *handlers: ResourceHandler, lifecycle: Any = lifecycles.asap, memo: Any = None) -> None:
+    def __init__(
+        self, *handlers: ResourceHandler, lifecycle: Any = lifecycles.asap, memo: Any = None
+    ) -> None:
         self.engine = Engine(
             handlers=[operator._handler_to_wire(handler) for handler in handlers],
             settings={},
