@@ -1,5 +1,5 @@
-"""What the engine asks for, and how it is answered. It owns the order of things within one request; the rules of
-errors are those of `invocation`, and the arguments are those of `cycles`."""
+"""What the engine asks for, and how it is answered. It owns the order of things within one request;
+the rules of errors are those of `invocation`, and the arguments are those of `cycles`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Server:
         """Where the prepared replies go."""
 
     def set_context(self) -> None:
-        """Set the variables that are the same for all handlers, in the current context: before receiving begins."""
+        """Set the variables that are the same for all handlers, in the current context."""
         settings_var.set(self._settings)
         subsettings_var.set(self._settings)
         sublifecycle_var.set(self._lifecycle)
@@ -290,7 +290,7 @@ def _present(change: Change) -> bridge.Change:
 
 
 def drive(coroutine: Coroutine[asyncio.Future[Any], None, None]) -> None:
-    """Run a coroutine which awaits nothing but bare futures: at once, as far as it goes; then as they are ready.
+    """Run a coroutine which awaits only bare futures: at once, as far as it goes; then as they are ready.
 
     It costs less than a task. It cannot be cancelled, and there is no current task in it.
     """

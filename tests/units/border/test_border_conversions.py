@@ -30,7 +30,7 @@ def test_stanzas_are_real_and_keep_their_identity(text):
 
 def test_absent_keys(text):
     obj = Object.decode(text)
-    with pytest.raises(KeyError, match="^'absent'$"):
+    with pytest.raises(KeyError, match=r"^'absent'$"):
         obj["absent"]
     assert "absent" not in obj and 5 not in obj
     assert obj.get("absent") is None and obj.get("absent", 5) == 5
@@ -78,7 +78,7 @@ def test_not_json_is_an_error():
         {},
         (1, 2),
         {"a": [{"b": None}]},
-        {1: 2, None: 3, True: 4},
+        {1: 2, None: 3, False: 4},
     ],
 )
 def test_plain_values_are_as_after_json(value):
