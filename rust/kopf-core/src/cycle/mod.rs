@@ -3,10 +3,10 @@
 //! The only file that sees all the others; nobody imports it. It asks for scripts to be run in Python, and for waits, and
 //! ends with a conclusion: one patch, and when to look again. In the order of things:
 //!
-//! 1. [`opening`]: event handlers; why we act; who might be interested; questions to callable filters.
-//! 2. [`opening`]: what the finalizer needs; whether our own last write has arrived.
-//! 3. [`handling`]: the progress so far; who is to be called now; calls.
-//! 4. [`concluding`]: everything that is to be remembered, as one patch.
+//! 1. `opening`: event handlers; why we act; who might be interested; questions to callable filters.
+//! 2. `opening`: what the finalizer needs; whether our own last write has arrived.
+//! 3. `handling`: the progress so far; who is to be called now; calls.
+//! 4. `concluding`: everything that is to be remembered, as one patch.
 //!
 //! Whatever calls nobody and changes nothing goes through without a crossing into Python.
 
@@ -15,6 +15,8 @@ mod facts;
 mod handling;
 mod opening;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use crate::cause::{Change, EventType, Reason};
 use crate::filters::Verdict;
