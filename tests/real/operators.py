@@ -1,8 +1,8 @@
 """Operators under test as real processes: started, watched through their output, stopped or killed.
 
-An operator tells about its handlers' calls by lines on its standard output (see `CALLS`), and about itself by logs on its
-standard error. Both are read by threads as they come, so that waiting for something never needs a sleep, and nothing is
-lost when the process is killed.
+An operator tells about its handlers' calls by lines in a file (see `CALLS`): they are there before the handler goes on, and
+they stay when the process is killed. A line on the standard output says that there is something new; logs are on the
+standard error. Both are read by threads as they come, so that waiting for something never needs a sleep.
 """
 import dataclasses
 import json
@@ -18,14 +18,19 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 # Written beside the handlers as `calls.py`; one write per call, so that threads and kills tear nothing.
+NEWS = 'CALL'
 CALLS = '''
 """Tells the test about every call of a handler."""
 import json
 import os
 
 
+FILE = os.open(os.environ["CALLS_FILE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
 def called(handler, **details):
-    os.write(1, ("CALL " + json.dumps({"handler": handler, **details}, default=repr) + "\\n").encode())
+    os.write(FILE, (json.dumps({"handler": handler, **details}, default=repr) + "\\n").encode())
+    os.write(1, b"CALL\\n")
 '''
 
 # The default delays between repeated requests add up to a minute; the tests do not have it.
@@ -52,7 +57,7 @@ class Operator:
 
     def __init__(self, command: list[str], folder: pathlib.Path, environment: Mapping[str, str]) -> None:
         self.lines: list[str] = []
-        self.calls: list[Call] = []
+        self._file = pathlib.Path(environment['CALLS_FILE'])
         self._changed = threading.Condition()
         self.process = subprocess.Popen(command, cwd=folder, env=dict(environment), text=True, errors='replace',
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -67,9 +72,17 @@ class Operator:
         with self._changed:
             return '\n'.join(self.lines)
 
+    @property
+    def calls(self) -> list[Call]:
+        """All calls of handlers which have begun by now, in order."""
+        if not self._file.exists():
+            return []
+        records = [json.loads(line) for line in self._file.read_text().splitlines()]
+        return [Call(record.pop('handler'), record) for record in records]
+
     def called(self, handler: str) -> list[Call]:
-        with self._changed:
-            return [call for call in self.calls if call.handler == handler]
+        """All calls of that handler which have begun by now."""
+        return [call for call in self.calls if call.handler == handler]
 
     def wait_for_log(self, pattern: str, *, timeout: float = 60, count: int = 1) -> None:
         """Wait until that many lines match the regular expression."""
@@ -126,10 +139,7 @@ class Operator:
     def _read(self, stream: Iterator[str]) -> None:
         for line in stream:
             with self._changed:
-                if line.startswith('CALL '):
-                    details = json.loads(line.removeprefix('CALL '))
-                    self.calls.append(Call(details.pop('handler'), details))
-                else:
+                if line.rstrip() != NEWS:
                     self.lines.append(line.rstrip('\n'))
                 self._changed.notify_all()
 
@@ -166,6 +176,7 @@ class Launcher:
         env |= {'PYTHONUNBUFFERED': '1', 'PYTHONDONTWRITEBYTECODE': '1', 'HOME': str(self.folder)}
         if kubeconfig:
             env['KUBECONFIG'] = str(self.kubeconfig if kubeconfig is True else kubeconfig)
+        env['CALLS_FILE'] = str(self.folder / f'calls-{len(self.started)}.jsonl')
         operator = Operator(command, self.folder, env | dict(environment or {}))
         self.started.append(operator)
         return operator

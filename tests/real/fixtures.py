@@ -4,48 +4,17 @@ The same tests run against the reference: ``pytest tests/real --kopf-python PATH
 listed with reasons in `differences.py`.
 """
 import functools
-import os
 import pathlib
 import secrets
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
+import cluster as kube
+import controlplane
 import pytest
+from operators import Launcher
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-
-import cluster as kube  # noqa: E402
-import controlplane  # noqa: E402
-import differences  # noqa: E402
-from operators import Launcher  # noqa: E402
-
-HERE = pathlib.Path(__file__).parent
 GROUP = 'testing.kopf.dev'
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption('--kopf-python', metavar='PATH', default=os.environ.get('KOPF_PYTHON', sys.executable),
-                     help='the interpreter whose kopf is tested')
-    parser.addoption('--reference-python', metavar='PATH', default=os.environ.get('KOPF_REFERENCE_PYTHON'),
-                     help='an interpreter with the reference Kopf, for tests which hand objects over')
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    ours = [item for item in items if HERE in item.path.parents or item.path.parent.name == 'examples']
-    if not ours:
-        return
-    reference = flavour(config.getoption('--kopf-python')) == 'kopf'
-    known = {item.originalname if isinstance(item, pytest.Function) else item.name for item in ours}
-    for item in ours:
-        item.add_marker(pytest.mark.timeout(180))
-        name = item.originalname if isinstance(item, pytest.Function) else item.name
-        if reference and name in differences.IN_REFERENCE:
-            item.add_marker(pytest.mark.xfail(reason=differences.IN_REFERENCE[name], strict=False))
-    if len(ours) == len(items):
-        unknown = set(differences.IN_REFERENCE) - known
-        if unknown and not config.getoption('-k') and not any('::' in arg or '.py' in arg for arg in config.args):
-            raise pytest.UsageError(f'differences.py names tests that do not exist: {sorted(unknown)}')
 
 
 @functools.cache
@@ -187,9 +156,13 @@ class Shelf:
         assert found is not None
         return found
 
-    def wait_until_handled(self, name: str, *, timeout: float = 60) -> kube.Object:
-        """Wait until the state as it is now has been handled in full, with no progress left behind."""
-        return self.wait(name, kube.is_settled, timeout=timeout)
+    def wait_until_handled(self, name: str, *, status: object = None, timeout: float = 60) -> kube.Object:
+        """Wait until the object as it is now has been handled in full, with no progress left behind.
+
+        The status is written by a request of its own, so that whoever wants to see it has to wait for it.
+        """
+        return self.wait(name, lambda body: kube.is_settled(body) and body.get('status') == status if status is not None
+                         else kube.is_settled(body), timeout=timeout)
 
     def wait_until_gone(self, name: str, *, timeout: float = 60) -> None:
         self.cluster.wait(self.resource, self.namespace, name, lambda body: body is None, timeout=timeout)
