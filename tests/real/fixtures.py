@@ -115,6 +115,10 @@ def operator(kopf_python: str, control_plane: controlplane.ControlPlane, cluster
     launcher = Launcher(kopf_python, tmp_path, cluster.kubeconfig, namespace)
     yield launcher
     launcher.close()
+    # Nobody is left to release the objects, and the namespace cannot go before them.
+    for item in cluster.request('GET', parcels.path(namespace))['items']:
+        if item['metadata'].get('finalizers'):
+            cluster.patch(parcels, namespace, item['metadata']['name'], {'metadata': {'finalizers': None}})
 
 
 class Shelf:
@@ -149,14 +153,14 @@ class Shelf:
     def delete(self, name: str) -> None:
         self.cluster.delete(self.resource, self.namespace, name)
 
-    def wait(self, name: str, condition: Callable[[kube.Object], object], *, timeout: float = 60) -> kube.Object:
+    def wait(self, name: str, condition: Callable[[kube.Object], object], *, timeout: float = 30) -> kube.Object:
         """Wait until the object exists and the condition holds."""
         found = self.cluster.wait(self.resource, self.namespace, name,
                                   lambda body: body is not None and condition(body), timeout=timeout)
         assert found is not None
         return found
 
-    def wait_until_handled(self, name: str, *, status: object = None, timeout: float = 60) -> kube.Object:
+    def wait_until_handled(self, name: str, *, status: object = None, timeout: float = 30) -> kube.Object:
         """Wait until the object as it is now has been handled in full, with no progress left behind.
 
         The status is written by a request of its own, so that whoever wants to see it has to wait for it.
@@ -164,7 +168,7 @@ class Shelf:
         return self.wait(name, lambda body: kube.is_settled(body) and body.get('status') == status if status is not None
                          else kube.is_settled(body), timeout=timeout)
 
-    def wait_until_gone(self, name: str, *, timeout: float = 60) -> None:
+    def wait_until_gone(self, name: str, *, timeout: float = 30) -> None:
         self.cluster.wait(self.resource, self.namespace, name, lambda body: body is None, timeout=timeout)
 
 

@@ -84,17 +84,17 @@ class Operator:
         """All calls of that handler which have begun by now."""
         return [call for call in self.calls if call.handler == handler]
 
-    def wait_for_log(self, pattern: str, *, timeout: float = 60, count: int = 1) -> None:
+    def wait_for_log(self, pattern: str, *, timeout: float = 20, count: int = 1) -> None:
         """Wait until that many lines match the regular expression."""
         self._wait(lambda: sum(1 for line in self.lines if re.search(pattern, line)) >= count,
                    f'{count} line(s) like {pattern!r}', timeout)
 
-    def wait_for_call(self, handler: str, *, count: int = 1, timeout: float = 60) -> Call:
+    def wait_for_call(self, handler: str, *, count: int = 1, timeout: float = 20) -> Call:
         """Wait until the handler has been called that many times; the last of those calls is returned."""
         self._wait(lambda: len(self.called(handler)) >= count, f'{count} call(s) of {handler}', timeout)
         return self.called(handler)[count - 1]
 
-    def wait_for_exit(self, *, timeout: float = 60) -> int:
+    def wait_for_exit(self, *, timeout: float = 20) -> int:
         """Wait until the process ends, and all its output is read; the exit code is returned."""
         try:
             code = self.process.wait(timeout)
