@@ -1,52 +1,276 @@
-//! The diff-base.
+//! The diff-base: the essence of the last completed handling, and where it is kept.
+//!
+//! Owns: building an essence of an object, and its persisted form. Must not know: what follows from differences.
+
+use serde::{Deserialize, Serialize};
+
+use crate::conventions::{Managed, drop_empty_stanzas, make_keys, retain_annotations, store_marker};
 use crate::object::Object;
 use crate::patch::Patch;
-use crate::path::FieldPath;
+use crate::path::{self, FieldPath};
 use crate::progress::Malformed;
-use crate::value::Value;
-use serde::{Deserialize, Serialize};
-/// Where.
+use crate::value::{Map, Value, to_python_json};
+
+/// The stanzas that are not the author's intent.
+pub(crate) const SYSTEM_STANZAS: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
+
+/// A place where the diff-base is kept.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(tag = "type")]
-#[expect(missing_docs, reason = "names say it")]
 pub enum DiffBaseStorage {
+    /// An annotation (or two, under the keys of both schemes).
     Annotations {
+        /// The prefix of the keys.
         prefix: String,
+        /// The name of the annotation.
         key: String,
+        /// Fields that are no part of the essence.
         #[serde(default)]
         ignored_fields: Vec<FieldPath>,
+        /// Whether keys of the old scheme are in use too.
         v1: bool,
     },
+    /// A string in the status.
     Status {
+        /// Where it is.
         field: FieldPath,
+        /// Fields that are no part of the essence.
         #[serde(default)]
         ignored_fields: Vec<FieldPath>,
     },
+    /// All of these; the first that has an essence is believed.
     Multi {
+        /// The places.
         storages: Vec<DiffBaseStorage>,
     },
 }
+
 impl Default for DiffBaseStorage {
     fn default() -> Self {
         Self::Annotations {
-            prefix: "kopf.zalando.org".into(),
-            key: "last-handled-configuration".into(),
-            ignored_fields: vec![],
+            prefix: "kopf.zalando.org".to_owned(),
+            key: "last-handled-configuration".to_owned(),
+            ignored_fields: Vec::new(),
             v1: true,
         }
     }
 }
+
 impl DiffBaseStorage {
-    /// Build.
-    pub fn build(&self, _object: &Object, _extra: &[FieldPath]) -> Value {
-        todo!()
+    /// The essence of an object, with some extra fields that handlers have asked for.
+    pub fn build(&self, object: &Object, extra: &[FieldPath]) -> Value {
+        let mut essence = base(object, extra);
+        self.strip(object, &mut essence);
+        essence
     }
-    /// Fetch.
-    pub fn fetch(&self, _object: &Object) -> Result<Option<Value>, Malformed> {
-        todo!()
+
+    /// The essence of the last handling, if there is one.
+    pub fn fetch(&self, object: &Object) -> Result<Option<Value>, Malformed> {
+        for (place, text) in self.texts(object) {
+            match serde_json::from_str(&text) {
+                Ok(Value::Null) => {}
+                Ok(essence) => return Ok(Some(essence)),
+                Err(error) => return Err(Malformed { place, problem: error.to_string() }),
+            }
+        }
+        Ok(None)
     }
-    /// Store.
-    pub fn store(&self, _object: &Object, _patch: &mut Patch, _essence: &Value) {
-        todo!()
+
+    /// Puts the essence into the patch.
+    pub fn store(&self, object: &Object, patch: &mut Patch, essence: &Value) {
+        match self {
+            Self::Annotations { prefix, .. } => {
+                let mut text = to_python_json(essence);
+                text.push('\n');
+                for key in self.own_keys(object) {
+                    patch.set_annotation(&key, Some(text.clone()));
+                }
+                store_marker(prefix, object, patch);
+            }
+            Self::Status { field, .. } => patch.set(field.keys(), Value::String(to_python_json(essence))),
+            Self::Multi { storages } => storages.iter().for_each(|it| it.store(object, patch, essence)),
+        }
+    }
+
+    /// The texts that are kept, the most wanted first, each with the name of its place.
+    pub(crate) fn texts(&self, object: &Object) -> Vec<(String, String)> {
+        match self {
+            Self::Annotations { .. } => self
+                .own_keys(object)
+                .into_iter()
+                .filter_map(|key| {
+                    let text = object.annotation(&key)?.into_owned();
+                    Some((format!("annotation {key}"), text))
+                })
+                .collect(),
+            Self::Status { field, .. } => match object.field(field) {
+                None | Some(Value::Null) => Vec::new(),
+                Some(Value::String(text)) => vec![(format!("field {field}"), text)],
+                // Not a text that we wrote; it will be told as malformed by whoever reads it.
+                Some(_) => vec![(format!("field {field}"), String::new())],
+            },
+            Self::Multi { storages } => storages.iter().flat_map(|storage| storage.texts(object)).collect(),
+        }
+    }
+
+    /// The keys of all annotations where it is kept.
+    pub(crate) fn own_keys(&self, object: &Object) -> Vec<String> {
+        match self {
+            Self::Annotations { prefix, key, v1, .. } => make_keys(prefix, key, *v1, Some(object)),
+            Self::Status { .. } => Vec::new(),
+            Self::Multi { storages } => {
+                storages.iter().flat_map(|storage| storage.own_keys(object)).collect()
+            }
+        }
+    }
+
+    /// Whether `build` leaves out nothing but annotations and parts of the status.
+    pub(crate) fn is_plain(&self) -> bool {
+        match self {
+            Self::Annotations { ignored_fields, .. } => ignored_fields.is_empty(),
+            Self::Status { field, ignored_fields } => {
+                ignored_fields.is_empty() && field.keys().first().is_some_and(|key| &**key == "status")
+            }
+            Self::Multi { storages } => storages.iter().all(Self::is_plain),
+        }
+    }
+
+    fn strip(&self, object: &Object, essence: &mut Value) {
+        match self {
+            Self::Annotations { ignored_fields, .. } => {
+                remove_all(essence, ignored_fields);
+                let own = self.own_keys(object);
+                retain_annotations(essence, |key| !own.iter().any(|own| own == key));
+            }
+            Self::Status { field, ignored_fields } => {
+                remove_all(essence, ignored_fields);
+                path::remove(essence, field.keys());
+                drop_empty_stanzas(essence);
+            }
+            Self::Multi { storages } => storages.iter().for_each(|storage| storage.strip(object, essence)),
+        }
+    }
+}
+
+fn remove_all(essence: &mut Value, fields: &[FieldPath]) {
+    for field in fields {
+        path::remove(essence, field.keys());
+    }
+}
+
+/// The order of keys is that of the object, then the metadata, then the extra fields; it is visible in what is stored.
+fn base(object: &Object, extra: &[FieldPath]) -> Value {
+    // The texts were checked when the object was decoded, so that parsing them does not fail.
+    let parse = |(key, json): (&str, &str)| (key.to_owned(), serde_json::from_str(json).unwrap_or_default());
+    let ours = Managed::among(object.raw_annotations().map(|(key, _)| key));
+    let labels: Map<_, _> = object.raw_labels().map(parse).collect();
+    let annotations: Map<_, _> =
+        object.raw_annotations().filter(|(key, _)| !ours.covers(key)).map(parse).collect();
+    let mut metadata = Map::new();
+    for (key, stanza) in [("labels", labels), ("annotations", annotations)] {
+        if !stanza.is_empty() {
+            metadata.insert(key.to_owned(), Value::Object(stanza));
+        }
+    }
+
+    let mut essence: Map<_, _> =
+        object.stanzas().filter(|(key, _)| !SYSTEM_STANZAS.contains(key)).map(parse).collect();
+    if !metadata.is_empty() {
+        essence.insert("metadata".to_owned(), Value::Object(metadata));
+    }
+    for field in extra.iter().filter(|field| !field.is_empty()) {
+        if let Some(value) = object.field(field) {
+            path::ensure_in(&mut essence, field.keys(), value);
+        }
+    }
+    let mut essence = Value::Object(essence);
+    drop_empty_stanzas(&mut essence);
+    essence
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(text: &str) -> Object {
+        Object::decode(text).unwrap()
+    }
+
+    fn storage(value: Value) -> DiffBaseStorage {
+        serde_json::from_value(value).unwrap()
+    }
+
+    const TEXT: &str = r#"{"kind":"K","metadata":{"name":"n","generation":3,"annotations":{"kopf.zalando.org/x":"1","a/b":"2",
+        "kubectl.kubernetes.io/last-applied-configuration":"{}"},"labels":{"l":"1"}},"status":{"s":1},"spec":{"n":null,"e":[]},"data":{}}"#;
+
+    #[test]
+    fn the_essence_is_the_intent_in_the_order_of_the_object() {
+        let essence = DiffBaseStorage::default().build(&object(TEXT), &[]);
+        assert_eq!(
+            essence.to_string(),
+            r#"{"spec":{"n":null,"e":[]},"data":{},"metadata":{"labels":{"l":"1"},"annotations":{"a/b":"2"}}}"#
+        );
+        assert_eq!(
+            DiffBaseStorage::default().build(&object(r#"{"metadata":null,"status":null}"#), &[]),
+            json!({})
+        );
+    }
+
+    #[test]
+    fn extra_fields_come_back() {
+        let extra = ["status.s", "metadata.generation", "status.s.deeper", "nowhere", ""]
+            .map(FieldPath::parse)
+            .to_vec();
+        let mut extra = extra;
+        extra.push(FieldPath::from_keys(["metadata", "annotations", "kopf.zalando.org/x"]));
+        let essence = DiffBaseStorage::default().build(&object(TEXT), &extra);
+        assert_eq!(
+            essence.to_string(),
+            r#"{"spec":{"n":null,"e":[]},"data":{},"metadata":{"labels":{"l":"1"},"annotations":{"a/b":"2","kopf.zalando.org/x":"1"},"generation":3},"status":{"s":1}}"#
+        );
+    }
+
+    #[test]
+    fn ignored_fields_and_own_places_go() {
+        let storage = storage(json!({"type": "Multi", "storages": [
+            {"type": "Annotations", "prefix": "my.org", "key": "last", "v1": true, "ignored_fields": [["spec", "n"], ["metadata", "labels", "l"]]},
+            {"type": "Status", "field": ["status", "mine", "last"]},
+        ]}));
+        let object = object(
+            r#"{"metadata":{"annotations":{"my.org/last":"x"},"labels":{"l":"1"}},"spec":{"n":1},"status":{"mine":{"last":"x"}}}"#,
+        );
+        assert_eq!(storage.build(&object, &[FieldPath::parse("status")]), json!({}));
+    }
+
+    #[test]
+    fn what_is_stored_is_fetched() {
+        let storage = storage(json!({"type": "Multi", "storages": [
+            {"type": "Annotations", "prefix": "my.org", "key": "last", "v1": true},
+            {"type": "Status", "field": ["status", "kopf", "last"]},
+        ]}));
+        let mut patch = Patch::default();
+        storage.store(&object("{}"), &mut patch, &json!({"spec": "é"}));
+        let patch = Value::Object(patch.0);
+        assert_eq!(
+            patch,
+            json!({
+                "metadata": {"annotations": {"my.org/last": "{\"spec\":\"\\u00e9\"}\n", "my.org/kopf-managed": "yes"}},
+                "status": {"kopf": {"last": "{\"spec\":\"\\u00e9\"}"}},
+            })
+        );
+        assert_eq!(storage.fetch(&object(&patch.to_string())), Ok(Some(json!({"spec": "é"}))));
+        assert_eq!(storage.fetch(&object(r#"{"status":{"kopf":{"last":"{}"}}}"#)), Ok(Some(json!({}))));
+        assert_eq!(storage.fetch(&object("{}")), Ok(None));
+    }
+
+    #[test]
+    fn broken_texts_are_errors_that_name_the_place() {
+        let broken =
+            object(r#"{"metadata":{"annotations":{"kopf.zalando.org/last-handled-configuration":"{"}}}"#);
+        let error = DiffBaseStorage::default().fetch(&broken).unwrap_err();
+        assert_eq!(error.place, "annotation kopf.zalando.org/last-handled-configuration");
+        let storage = storage(json!({"type": "Status", "field": ["status", "x"]}));
+        assert!(storage.fetch(&object(r#"{"status":{"x":{}}}"#)).is_err());
     }
 }

@@ -1,34 +1,135 @@
-//! What is the author's intent in an object.
-use crate::diffbase::DiffBaseStorage;
+//! The essence: what in an object is its author's intent; and whether it is still what was handled.
+//!
+//! Owns: the comparison of the essence with the diff-base. Must not know: what follows from it.
+//!
+//! Nearly every object that is seen is already handled. So the comparison walks the texts first, the object's and the
+//! stored one, side by side, and builds values only if the texts differ, or if it is not sure.
+
+use crate::conventions::Managed;
+use crate::diffbase::{DiffBaseStorage, SYSTEM_STANZAS};
 use crate::object::Object;
 use crate::path::FieldPath;
 use crate::progress::{Malformed, ProgressStorage};
-use crate::value::Value;
-/// The two storages that decide what is ours. `&Persistence` of the settings converts into it.
+use crate::value::{Value, equal};
+
+mod walk;
+
+use walk::Stored;
+
+/// The two storages that say what in an object is ours. The persistence settings convert into it.
 #[derive(Clone, Copy, Debug)]
-pub struct Storages<'a> {
+pub struct Storages<'s> {
     /// Where the last essence is kept.
-    pub diffbase: &'a DiffBaseStorage,
+    pub diffbase: &'s DiffBaseStorage,
     /// Where progress is kept.
-    pub progress: &'a ProgressStorage,
+    pub progress: &'s ProgressStorage,
 }
-/// The outcome of comparing.
+
+/// How the essence of an object relates to the one that was handled last.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "names say it")]
 pub enum Comparison {
+    /// Nothing was handled yet.
     Absent,
+    /// They are equal.
     Same,
-    Different { old: Value, new: Value },
+    /// They are not equal (though there may be no difference for handlers: `null` is as good as absent there).
+    Different {
+        /// What was handled.
+        old: Value,
+        /// What it is now.
+        new: Value,
+    },
 }
-/// Builds.
-pub fn essence<'a>(_object: &Object, _storages: impl Into<Storages<'a>>, _extra: &[FieldPath]) -> Value {
-    todo!()
+
+/// The essence of an object, with some extra fields that handlers have asked for.
+pub fn essence<'s>(object: &Object, storages: impl Into<Storages<'s>>, extra: &[FieldPath]) -> Value {
+    let Storages { diffbase, progress } = storages.into();
+    let mut essence = diffbase.build(object, extra);
+    progress.clear(&mut essence);
+    essence
 }
-/// Compares.
-pub fn compare<'a>(
-    _object: &Object,
-    _storages: impl Into<Storages<'a>>,
-    _extra: &[FieldPath],
+
+/// Compares the essence of an object with the stored one.
+pub fn compare<'s>(
+    object: &Object,
+    storages: impl Into<Storages<'s>>,
+    extra: &[FieldPath],
 ) -> Result<Comparison, Malformed> {
-    todo!()
+    let storages = storages.into();
+    let stored = storages.diffbase.texts(object);
+    match stored.first() {
+        None => Ok(Comparison::Absent),
+        Some((_, text)) if reads_the_same(object, storages, extra, text) => Ok(Comparison::Same),
+        Some(_) => compare_values(object, storages, extra),
+    }
 }
+
+fn compare_values(
+    object: &Object,
+    storages: Storages<'_>,
+    extra: &[FieldPath],
+) -> Result<Comparison, Malformed> {
+    let Some(mut old) = storages.diffbase.fetch(object)? else { return Ok(Comparison::Absent) };
+    storages.progress.clear(&mut old);
+    let new = essence(object, storages, extra);
+    Ok(if equal(&old, &new) { Comparison::Same } else { Comparison::Different { old, new } })
+}
+
+/// Whether the stored text is what the essence would be written as, up to escapes and white space. If not, they may
+/// still be equal.
+fn reads_the_same(object: &Object, storages: Storages<'_>, extra: &[FieldPath], text: &str) -> bool {
+    if !storages.diffbase.is_plain() || !storages.progress.is_plain() {
+        return false;
+    }
+    let managed = Managed::among(object.raw_annotations().map(|(key, _)| key));
+    let own = storages.diffbase.own_keys(object);
+    let counts = |key: &str| {
+        !managed.covers(key) && !own.iter().any(|own| own == key) && !storages.progress.clears_annotation(key)
+    };
+    if !extra.iter().all(|field| changes_nothing(object, field, counts)) {
+        return false;
+    }
+    walk(object, counts, Stored::new(text)).is_some()
+}
+
+fn walk(object: &Object, counts: impl Fn(&str) -> bool, mut stored: Stored<'_>) -> Option<()> {
+    let labels = || object.raw_labels();
+    let annotations = || object.raw_annotations().filter(|(key, _)| counts(key));
+    let with_labels = labels().next().is_some();
+    let with_annotations = annotations().next().is_some();
+
+    stored.open()?;
+    for (key, json) in object.stanzas().filter(|(key, _)| !SYSTEM_STANZAS.contains(key)) {
+        stored.key(key)?;
+        stored.value(json)?;
+    }
+    if with_labels || with_annotations {
+        stored.key("metadata")?;
+        stored.open()?;
+        if with_labels {
+            stored.key("labels")?;
+            stored.mapping(labels())?;
+        }
+        if with_annotations {
+            stored.key("annotations")?;
+            stored.mapping(annotations())?;
+        }
+        stored.close()?;
+    }
+    stored.close()?;
+    stored.finish()
+}
+
+/// Whether an extra field is in the essence anyway, or is not there at all.
+fn changes_nothing(object: &Object, field: &FieldPath, counts: impl Fn(&str) -> bool) -> bool {
+    let mut keys = field.keys().iter().map(|key| &**key);
+    match (keys.next(), keys.next(), keys.next()) {
+        (None, ..) | (Some("metadata"), Some("labels"), _) => true,
+        (Some("metadata"), Some("annotations"), Some(key)) if counts(key) => true,
+        (Some(key), ..) if !SYSTEM_STANZAS.contains(&key) => true,
+        _ => object.field(field).is_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

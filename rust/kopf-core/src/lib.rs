@@ -1,21 +1,40 @@
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail loudly")
+)]
 //! The rules of a Kopf operator, as pure functions.
 //!
 //! This crate reads no clock, environment, file, network or randomness, and never sees Python: time and chance are arguments.
 //! Whatever can be a rule is here, so that the semantics run as tables and stories in microseconds.
 
+pub mod backoff;
+pub mod cause;
+pub mod consistency;
 pub mod conventions;
+pub mod cycle;
 pub mod diff;
 pub mod diffbase;
 pub mod essence;
+pub mod filters;
 pub mod finalizer;
+pub mod handler;
+pub mod ids;
 pub mod jsonpatch;
+pub mod lifecycle;
+pub mod notes;
 pub mod object;
+pub mod outcome;
 pub mod patch;
 pub mod path;
 pub mod progress;
+pub mod registry;
 pub mod resource;
 mod scan;
+pub mod script;
+pub mod selection;
+pub mod settings;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod throttle;
 pub mod time;
 pub mod value;

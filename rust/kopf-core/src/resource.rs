@@ -1,110 +1,143 @@
-//! Resources and their selectors.
-use serde::{Deserialize, Serialize};
+//! Resources of the cluster, the selectors that choose among them, and patterns of namespaces.
+//!
+//! Owns: identity and matching of resources. Must not know: how resources are discovered.
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
-/// A resource.
+
+use serde::{Deserialize, Serialize};
+
+mod namespaces;
+mod selector;
+
+pub use namespaces::{is_exact_namespace, match_namespace};
+pub use selector::{AnyName, Selector};
+
+/// A resource as the API server tells of it. Group, version and plural name are its identity.
 #[derive(Serialize, Deserialize, Clone, Debug)]
-#[expect(missing_docs, reason = "the API's own words")]
 pub struct Resource {
+    /// The API group, empty for the core one.
     pub group: String,
+    /// The version in the group.
     pub version: String,
+    /// The name in URLs.
     pub plural: String,
+    /// The name in objects.
     #[serde(default)]
     pub kind: Option<String>,
+    /// The name of one.
     #[serde(default)]
     pub singular: Option<String>,
+    /// Short names.
     #[serde(default)]
     pub shortcuts: BTreeSet<String>,
+    /// Names shared with other resources.
     #[serde(default)]
     pub categories: BTreeSet<String>,
+    /// Parts with URLs of their own.
     #[serde(default)]
     pub subresources: BTreeSet<String>,
+    /// What can be done.
     #[serde(default)]
     pub verbs: BTreeSet<String>,
+    /// Whether its objects live in namespaces.
     #[serde(default)]
     pub namespaced: bool,
-    #[serde(default)]
+    /// Whether this version is the preferred one of its group.
+    #[serde(default = "preferred")]
     pub preferred: bool,
 }
-impl PartialEq for Resource {
-    fn eq(&self, o: &Self) -> bool {
-        (&self.group, &self.version, &self.plural) == (&o.group, &o.version, &o.plural)
-    }
+
+fn preferred() -> bool {
+    true
 }
-impl Eq for Resource {}
-impl Hash for Resource {
-    fn hash<H: Hasher>(&self, h: &mut H) {
-        (&self.group, &self.version, &self.plural).hash(h);
-    }
-}
-impl fmt::Display for Resource {
-    fn fmt(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        todo!()
-    }
-}
+
 impl Resource {
-    /// The path of its URL.
-    pub fn url(&self, _namespace: Option<&str>, _name: Option<&str>, _subresource: Option<&str>) -> String {
-        todo!()
+    /// The path to the list, or to one object, or to its subresource. What makes no sense is left out: a namespace of
+    /// a resource without namespaces, a subresource without a name.
+    pub fn url(&self, namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> String {
+        let core = self.group.is_empty() && self.version == "v1";
+        let namespace = namespace.filter(|_| self.namespaced);
+        let parts = [
+            if core { "/api" } else { "/apis" },
+            if core { "" } else { &self.group },
+            &self.version,
+            namespace.map_or("", |_| "namespaces"),
+            namespace.unwrap_or_default(),
+            &self.plural,
+            name.unwrap_or_default(),
+            name.and(subresource).unwrap_or_default(),
+        ];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
     }
-    /// Has it.
+
+    /// Whether there is such a subresource.
     pub fn has_subresource(&self, name: &str) -> bool {
         self.subresources.contains(name)
     }
-}
-/// A name.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-#[serde(untagged)]
-pub enum AnyName {
-    /// One.
-    Name(String),
-    /// All.
-    Everything {
-        /// Always true.
-        everything: bool,
-    },
-}
-/// A selector.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(default)]
-#[expect(missing_docs, reason = "the API's own words")]
-pub struct Selector {
-    pub group: Option<String>,
-    pub version: Option<String>,
-    pub kind: Option<String>,
-    pub plural: Option<String>,
-    pub singular: Option<String>,
-    pub shortcut: Option<String>,
-    pub category: Option<String>,
-    pub any_name: Option<AnyName>,
-    pub callable: bool,
-}
-impl fmt::Display for Selector {
-    fn fmt(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        todo!()
+
+    fn identity(&self) -> (&str, &str, &str) {
+        (&self.group, &self.version, &self.plural)
     }
 }
-impl Selector {
-    /// Matches.
-    pub fn check(&self, _resource: &Resource) -> bool {
-        todo!()
-    }
-    /// Names one.
-    pub fn is_specific(&self) -> bool {
-        todo!()
-    }
-    /// Selects.
-    pub fn select(&self, _resources: &[Arc<Resource>]) -> Vec<Arc<Resource>> {
-        todo!()
+
+impl PartialEq for Resource {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
     }
 }
-/// Namespace patterns.
-pub fn match_namespace(_name: &str, _pattern: &str) -> bool {
-    todo!()
+
+impl Eq for Resource {}
+
+impl Hash for Resource {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.identity().hash(state);
+    }
 }
-/// Exact.
-pub fn is_exact_namespace(_pattern: &str) -> bool {
-    todo!()
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let full = format!("{}.{}.{}", self.plural, self.version, self.group);
+        f.write_str(full.trim_end_matches('.'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn resource(group: &str, version: &str, plural: &str, namespaced: bool) -> Resource {
+        serde_json::from_value(
+            json!({"group": group, "version": version, "plural": plural, "namespaced": namespaced}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn names_and_identity() {
+        let pods = resource("", "v1", "pods", true);
+        assert_eq!(pods.to_string(), "pods.v1");
+        assert_eq!(resource("kopf.dev", "v1", "kopfexamples", true).to_string(), "kopfexamples.v1.kopf.dev");
+        assert_eq!(pods, resource("", "v1", "pods", false));
+        assert_ne!(pods, resource("", "v2", "pods", true));
+        assert!(pods.preferred);
+    }
+
+    #[test]
+    fn urls() {
+        let pods = resource("", "v1", "pods", true);
+        assert_eq!(pods.url(None, None, None), "/api/v1/pods");
+        assert_eq!(pods.url(Some("ns"), Some("p"), Some("status")), "/api/v1/namespaces/ns/pods/p/status");
+        let crds = resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", false);
+        assert_eq!(
+            crds.url(None, Some("x"), None),
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/x"
+        );
+        assert_eq!(
+            crds.url(Some("ns"), None, Some("status")),
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        );
+    }
 }

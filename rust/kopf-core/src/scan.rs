@@ -44,10 +44,6 @@ impl<'t> Cursor<'t> {
         Self { text, at: 0 }
     }
 
-    pub(crate) fn starting_at(text: &'t str, at: usize) -> Self {
-        Self { text, at }
-    }
-
     pub(crate) fn text(&self) -> &'t str {
         self.text
     }
@@ -66,6 +62,16 @@ impl<'t> Cursor<'t> {
 
     pub(crate) fn at(&self) -> usize {
         self.at
+    }
+
+    /// What is left of the text.
+    pub(crate) fn rest(&self) -> &'t str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    /// Moves past so many bytes of what is left.
+    pub(crate) fn advance(&mut self, by: usize) {
+        self.at += by;
     }
 
     pub(crate) fn fault<T>(&self, problem: &'static str) -> Scanned<T> {

@@ -23,7 +23,12 @@ pub struct Selection {
 /// What each handler's selector finds among the scanned resources.
 ///
 /// `wanted(handler, resource)` is the verdict of a selector that is a function; it is not called for others.
-pub fn found(handler: &Handler, index: usize, scanned: &[Arc<Resource>], wanted: &dyn Fn(usize, &Resource) -> bool) -> Vec<Arc<Resource>> {
+pub fn found(
+    handler: &Handler,
+    index: usize,
+    scanned: &[Arc<Resource>],
+    wanted: &dyn Fn(usize, &Resource) -> bool,
+) -> Vec<Arc<Resource>> {
     let Some(selector) = &handler.selector else { return vec![] };
     let mut found = selector.select(scanned);
     if selector.callable {
@@ -33,7 +38,11 @@ pub fn found(handler: &Handler, index: usize, scanned: &[Arc<Resource>], wanted:
 }
 
 /// Decides what to serve.
-pub fn select(handlers: &[Handler], scanned: &[Arc<Resource>], wanted: &dyn Fn(usize, &Resource) -> bool) -> Selection {
+pub fn select(
+    handlers: &[Handler],
+    scanned: &[Arc<Resource>],
+    wanted: &dyn Fn(usize, &Resource) -> bool,
+) -> Selection {
     let watching = || handlers.iter().enumerate().filter(|(_, handler)| is_watching(&handler.kind));
     let mut served: BTreeSet<Named> = BTreeSet::new();
     for (index, handler) in watching() {
@@ -48,12 +57,19 @@ pub fn select(handlers: &[Handler], scanned: &[Arc<Resource>], wanted: &dyn Fn(u
 }
 
 /// A name that fits several resources is not served at all: which one was meant?
-fn drop_ambiguous(served: &mut BTreeSet<Named>, handlers: &[Handler], selection: &mut Selection, wanted: &dyn Fn(usize, &Resource) -> bool) {
+fn drop_ambiguous(
+    served: &mut BTreeSet<Named>,
+    handlers: &[Handler],
+    selection: &mut Selection,
+    wanted: &dyn Fn(usize, &Resource) -> bool,
+) {
     let present = as_list(served);
     let mut ambiguous: BTreeSet<Named> = BTreeSet::new();
     let mut told = BTreeSet::new();
     for (index, handler) in handlers.iter().enumerate().filter(|(_, handler)| is_watching(&handler.kind)) {
-        let Some(selector) = handler.selector.as_ref().filter(|selector| selector.is_specific()) else { continue };
+        let Some(selector) = handler.selector.as_ref().filter(|selector| selector.is_specific()) else {
+            continue;
+        };
         let matched = found(handler, index, &present, wanted);
         if matched.len() > 1 {
             let names = braced(&matched);
@@ -68,7 +84,12 @@ fn drop_ambiguous(served: &mut BTreeSet<Named>, handlers: &[Handler], selection:
     served.retain(|one| !ambiguous.contains(one));
 }
 
-fn note_unresolved(served: &BTreeSet<Named>, handlers: &[Handler], selection: &mut Selection, wanted: &dyn Fn(usize, &Resource) -> bool) {
+fn note_unresolved(
+    served: &BTreeSet<Named>,
+    handlers: &[Handler],
+    selection: &mut Selection,
+    wanted: &dyn Fn(usize, &Resource) -> bool,
+) {
     let present = as_list(served);
     let mut names = BTreeSet::new();
     for (index, handler) in handlers.iter().enumerate().filter(|(_, handler)| is_watching(&handler.kind)) {
@@ -81,30 +102,47 @@ fn note_unresolved(served: &BTreeSet<Named>, handlers: &[Handler], selection: &m
     if !names.is_empty() {
         let names: Vec<_> = names.into_iter().collect();
         selection.unresolved = true;
-        selection.complaints.push(format!("Unresolved resources cannot be served (try creating their CRDs): {}", names.join(", ")));
+        selection.complaints.push(format!(
+            "Unresolved resources cannot be served (try creating their CRDs): {}",
+            names.join(", ")
+        ));
     }
 }
 
-fn drop_unwatchable(served: &mut BTreeSet<Named>, handlers: &[Handler], selection: &mut Selection, wanted: &dyn Fn(usize, &Resource) -> bool) {
+fn drop_unwatchable(
+    served: &mut BTreeSet<Named>,
+    handlers: &[Handler],
+    selection: &mut Selection,
+    wanted: &dyn Fn(usize, &Resource) -> bool,
+) {
     let watchable = |one: &Named| one.0.verbs.contains("watch") && one.0.verbs.contains("list");
-    let unwatchable: Vec<_> = served.iter().filter(|one| !watchable(one)).map(|one| Arc::clone(&one.0)).collect();
+    let unwatchable: Vec<_> =
+        served.iter().filter(|one| !watchable(one)).map(|one| Arc::clone(&one.0)).collect();
     if !unwatchable.is_empty() {
-        selection.complaints.push(format!("Non-watchable resources will not be served: {}", braced(&unwatchable)));
+        selection
+            .complaints
+            .push(format!("Non-watchable resources will not be served: {}", braced(&unwatchable)));
         served.retain(watchable);
     }
-    let unpatchable: Vec<_> =
+    let readonly: Vec<_> =
         served.iter().filter(|one| !one.0.verbs.contains("patch")).map(|one| Arc::clone(&one.0)).collect();
     let patching = handlers.iter().enumerate().filter(|(_, handler)| is_patching(&handler.kind));
-    let affected = patching.into_iter().any(|(index, handler)| !found(handler, index, &unpatchable, wanted).is_empty());
+    let affected =
+        patching.into_iter().any(|(index, handler)| !found(handler, index, &readonly, wanted).is_empty());
     if affected {
-        selection.complaints.push(format!("Non-patchable resources will not be served: {}", braced(&unpatchable)));
+        selection
+            .complaints
+            .push(format!("Non-patchable resources will not be served: {}", braced(&readonly)));
         served.retain(|one| one.0.verbs.contains("patch"));
     }
 }
 
 /// Handlers that need the resource's events.
 fn is_watching(kind: &Kind) -> bool {
-    matches!(kind, Kind::Watching | Kind::Changing { .. } | Kind::Indexing | Kind::Daemon { .. } | Kind::Timer { .. })
+    matches!(
+        kind,
+        Kind::Watching | Kind::Changing { .. } | Kind::Indexing | Kind::Daemon { .. } | Kind::Timer { .. }
+    )
 }
 
 /// Handlers that write to the objects.

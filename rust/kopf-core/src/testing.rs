@@ -1,70 +1,171 @@
-//! Builders of objects.
-use crate::object::Object;
-use crate::value::Value;
+//! Objects for tests, described with adjectives.
+//!
+//! Owns: building objects as they would come from the cluster. Must not know: what a test does with them.
+
 use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::diffbase::DiffBaseStorage;
+use crate::essence::{Storages, essence};
+use crate::finalizer::{Edit, edit};
+use crate::object::Object;
+use crate::patch::Patch;
+use crate::path;
+use crate::progress::ProgressStorage;
+use crate::value::{Map, Value};
+
+/// The finalizer of an operator with default settings.
+pub const FINALIZER: &str = "kopf.zalando.org/KopfFinalizerMarker";
+
 /// An object under construction.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
 pub struct ObjectBuilder {
     body: Value,
 }
-/// Starts.
+
+/// A plain object of kind `KopfExample` with that name.
 pub fn object(name: &str) -> ObjectBuilder {
-    ObjectBuilder { body: serde_json::json!({"metadata": {"name": name}}) }
+    let body = json!({
+        "apiVersion": "kopf.dev/v1",
+        "kind": "KopfExample",
+        "metadata": {
+            "name": name,
+            "uid": format!("uid-of-{name}"),
+            "resourceVersion": "101",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+    });
+    ObjectBuilder { body }
 }
-#[expect(missing_docs, reason = "they read as adjectives")]
+
 impl ObjectBuilder {
-    #[must_use]
-    pub fn of_kind(self, _api_version: &str, _kind: &str) -> Self {
-        todo!()
+    /// Of another kind.
+    pub fn of_kind(self, api_version: &str, kind: &str) -> Self {
+        self.with(&["apiVersion"], json!(api_version)).with(&["kind"], json!(kind))
     }
-    #[must_use]
-    pub fn in_namespace(self, _namespace: &str) -> Self {
-        todo!()
+
+    /// In a namespace.
+    pub fn in_namespace(self, namespace: &str) -> Self {
+        self.with(&["metadata", "namespace"], json!(namespace))
     }
-    #[must_use]
-    pub fn labelled(self, _key: &str, _value: &str) -> Self {
-        todo!()
+
+    /// With a label.
+    pub fn labelled(self, key: &str, value: &str) -> Self {
+        self.with(&["metadata", "labels", key], json!(value))
     }
-    #[must_use]
-    pub fn annotated(self, _key: &str, _value: &str) -> Self {
-        todo!()
+
+    /// With an annotation.
+    pub fn annotated(self, key: &str, value: &str) -> Self {
+        self.with(&["metadata", "annotations", key], json!(value))
     }
-    #[must_use]
-    pub fn at_version(self, _version: &str) -> Self {
-        todo!()
+
+    /// Of that resource version.
+    pub fn at_version(self, version: &str) -> Self {
+        self.with(&["metadata", "resourceVersion"], json!(version))
     }
-    #[must_use]
-    pub fn owned_by(self, _kind: &str, _name: &str) -> Self {
-        todo!()
+
+    /// Owned by another object.
+    pub fn owned_by(self, kind: &str, name: &str) -> Self {
+        self.with(&["metadata", "ownerReferences"], json!([{"kind": kind, "name": name}]))
     }
-    #[must_use]
-    pub fn spec(self, _spec: Value) -> Self {
-        todo!()
+
+    /// With that spec.
+    pub fn spec(self, spec: Value) -> Self {
+        self.with(&["spec"], spec)
     }
-    #[must_use]
-    pub fn status(self, _status: Value) -> Self {
-        todo!()
+
+    /// With that status.
+    pub fn status(self, status: Value) -> Self {
+        self.with(&["status"], status)
     }
-    #[must_use]
-    pub fn with(self, _keys: &[&str], _value: Value) -> Self {
-        todo!()
+
+    /// With that value in that field.
+    pub fn with(mut self, keys: &[&str], value: Value) -> Self {
+        path::ensure(&mut self.body, keys, value);
+        self
     }
-    #[must_use]
-    pub fn handled(self) -> Self {
-        todo!()
+
+    /// Already handled as it is now.
+    pub fn handled(mut self) -> Self {
+        let (diffbase, progress) = (DiffBaseStorage::default(), ProgressStorage::default());
+        let object = self.clone().build();
+        let current = essence(&object, Storages { diffbase: &diffbase, progress: &progress }, &[]);
+        let mut patch = Patch::default();
+        diffbase.store(&object, &mut patch, &current);
+        crate::jsonpatch::apply_merge(&mut self.body, &patch.0);
+        self
     }
-    #[must_use]
+
+    /// Marked for deletion.
     pub fn deleting(self) -> Self {
-        todo!()
+        self.with(&["metadata", "deletionTimestamp"], json!("2026-01-02T00:00:00Z"))
     }
-    #[must_use]
-    pub fn finalized(self) -> Self {
-        todo!()
+
+    /// With our finalizer.
+    pub fn finalized(mut self) -> Self {
+        edit(&mut self.body, FINALIZER, Edit::Block);
+        self
     }
+
+    /// After a merge patch, in the next version.
+    pub fn patched(mut self, patch: &Map<String, Value>) -> Self {
+        crate::jsonpatch::apply_merge(&mut self.body, patch);
+        let version: u64 =
+            self.body["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0);
+        self.at_version(&(version + 1).to_string())
+    }
+
+    /// The object as a value.
     pub fn value(&self) -> &Value {
         &self.body
     }
+
+    /// The object.
+    ///
+    /// # Panics
+    /// If a value that was put in is beyond what an object may be, such as too deep.
+    #[expect(clippy::panic, reason = "tests have nobody to report to")]
     pub fn build(self) -> Arc<Object> {
-        todo!()
+        match Object::decode(&self.body.to_string()) {
+            Ok(object) => Arc::new(object),
+            Err(error) => panic!("the object of a test cannot be: {error}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::essence::{Comparison, compare};
+
+    #[test]
+    fn adjectives_add_up() {
+        let widget = object("w")
+            .of_kind("example.com/v1", "Widget")
+            .in_namespace("ns")
+            .labelled("a", "b")
+            .spec(json!({"x": 1}))
+            .handled()
+            .finalized()
+            .deleting()
+            .build();
+        assert_eq!(
+            (widget.kind(), widget.namespace(), widget.name()),
+            (Some("Widget"), Some("ns"), Some("w"))
+        );
+        assert!(widget.has_finalizer(FINALIZER) && widget.deletion_timestamp().is_some());
+        assert_eq!(widget.label("a").as_deref(), Some("b"));
+        let (diffbase, progress) = (DiffBaseStorage::default(), ProgressStorage::default());
+        let storages = Storages { diffbase: &diffbase, progress: &progress };
+        assert_eq!(compare(&widget, storages, &[]), Ok(Comparison::Same));
+    }
+
+    #[test]
+    fn patches_lead_to_the_next_version() {
+        let Value::Object(patch) = json!({"spec": {"x": 2}}) else { panic!() };
+        let patched = object("w").spec(json!({"x": 1})).patched(&patch).build();
+        assert_eq!((patched.resource_version(), patched.stanza("spec")), (Some("102"), Some("{\"x\":2}")));
     }
 }

@@ -130,7 +130,7 @@ pub(crate) fn write_json_string(out: &mut String, text: &str) {
             '\t' => out.push_str("\\t"),
             '\u{8}' => out.push_str("\\b"),
             '\u{c}' => out.push_str("\\f"),
-            ' '..='\u{7f}' => out.push(c),
+            ' '..='~' => out.push(c),
             _ => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     let _ = write!(out, "\\u{unit:04x}");
@@ -273,7 +273,7 @@ mod tests {
         let value = json!({"k": ["é", "😀", "\u{7f}\u{1}\n\"\\/", 1.0, 1e16, 1e-5, 1.5e-7, 123_456_789.125, null, true]});
         assert_eq!(
             to_python_json(&value),
-            "{\"k\":[\"\\u00e9\",\"\\ud83d\\ude00\",\"\u{7f}\\u0001\\n\\\"\\\\/\",1.0,1e+16,1e-05,1.5e-07,123456789.125,null,true]}"
+            "{\"k\":[\"\\u00e9\",\"\\ud83d\\ude00\",\"\\u007f\\u0001\\n\\\"\\\\/\",1.0,1e+16,1e-05,1.5e-07,123456789.125,null,true]}"
         );
     }
 

@@ -72,7 +72,12 @@ impl Api {
     }
 
     /// Sends a patch or an object; the whole answer at once.
-    pub async fn request(&self, method: &Method, url: &str, payload: Payload<'_>) -> Result<Bytes, RequestError> {
+    pub async fn request(
+        &self,
+        method: &Method,
+        url: &str,
+        payload: Payload<'_>,
+    ) -> Result<Bytes, RequestError> {
         let backoffs = &self.settings.networking.error_backoffs;
         self.request_with(method, url, payload, backoffs).await
     }
@@ -88,7 +93,7 @@ impl Api {
         let total = backoffs.len() + 1;
         let mut attempt = 1;
         loop {
-            let what = format_args!("#{attempt}/{total}");
+            let what = format!("#{attempt}/{total}");
             if attempt > 1 {
                 self.debug(|| format!("Request attempt {what}: {method} {url}"));
             }
@@ -145,7 +150,12 @@ impl Api {
     }
 
     /// Gets the head of a successful response. Refused credentials are replaced until there are no others.
-    async fn open(&self, method: &Method, url: &str, payload: Payload<'_>) -> Result<Response<Body>, RequestError> {
+    async fn open(
+        &self,
+        method: &Method,
+        url: &str,
+        payload: Payload<'_>,
+    ) -> Result<Response<Body>, RequestError> {
         loop {
             let connection = self.vault.connection().await?;
             let request = build(method, url, payload)?;
@@ -155,7 +165,7 @@ impl Api {
             }
             let error = refusal(response).await;
             if error.status != 401 {
-                return Err(RequestError::Api(error));
+                return Err(RequestError::Api(Box::new(error)));
             }
             self.vault.invalidate(&connection).await;
         }
@@ -191,8 +201,10 @@ fn build(method: &Method, url: &str, payload: Payload<'_>) -> Result<Request<Vec
 
 async fn refusal(response: Response<Body>) -> ApiError {
     let status = response.status().as_u16();
-    let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let body = response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let retry_after =
+        response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let body =
+        response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     ApiError::from_response(status, retry_after.as_deref(), &body)
 }
 
@@ -200,7 +212,10 @@ fn broken(error: impl std::fmt::Display) -> RequestError {
     RequestError::Transport(format!("the response was cut: {error}"))
 }
 
-async fn within<T>(limit: Option<f64>, work: impl Future<Output = Result<T, RequestError>>) -> Result<T, RequestError> {
+async fn within<T>(
+    limit: Option<f64>,
+    work: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
     match limit {
         Some(limit) => timeout(seconds(limit), work).await.unwrap_or(Err(RequestError::Timeout)),
         None => work.await,

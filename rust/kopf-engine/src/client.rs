@@ -17,6 +17,8 @@ use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use secrecy::{ExposeSecret as _, SecretString};
+use tower::BoxError;
+use tower::util::MapErr;
 
 use crate::credentials::Credentials;
 use crate::error::{LoginError, RequestError};
@@ -52,14 +54,17 @@ impl Connection {
 
     /// Connects with the service account of the pod that we run in.
     pub fn from_service_account(agent: &str) -> Result<Self, LoginError> {
-        let config = Config::incluster().map_err(|error| LoginError(format!("The service account cannot be used: {error}")))?;
+        let config = Config::incluster()
+            .map_err(|error| LoginError(format!("The service account cannot be used: {error}")))?;
         let token = std::fs::read_to_string(TOKEN_FILE).unwrap_or_default();
         Self::from_config("login_with_service_account", 20, config, agent, fingerprint(&[&token]))
     }
 
     /// Connects as the current context of the kubeconfig says: `KUBECONFIG`, else `~/.kube/config`.
     pub async fn from_kubeconfig(agent: &str) -> Result<Self, LoginError> {
-        let explain = |error: kube::config::KubeconfigError| LoginError(format!("The kubeconfig cannot be used: {error}"));
+        let explain = |error: kube::config::KubeconfigError| {
+            LoginError(format!("The kubeconfig cannot be used: {error}"))
+        };
         let file = Kubeconfig::read().map_err(explain)?;
         if file.current_context.as_deref().unwrap_or_default().is_empty() {
             return Err(LoginError("Current context is not set in kubeconfigs.".to_owned()));
@@ -67,16 +72,31 @@ impl Connection {
         // A rotated token counts as other credentials, although the kubeconfig is the same.
         let text = serde_json::to_string(&file).unwrap_or_default();
         let tokens = file.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()?.token_file.clone());
-        let tokens: Vec<String> = tokens.map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect();
+        let tokens: Vec<String> =
+            tokens.map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect();
         let mark = fingerprint(&[&text, &tokens.join("\n")]);
-        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(explain)?;
+        let config =
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(explain)?;
         Self::from_config("login_with_kubeconfig", 10, config, agent, mark)
     }
 
-    fn from_config(key: &str, priority: i64, config: Config, agent: &str, mark: u64) -> Result<Self, LoginError> {
+    fn from_config(
+        key: &str,
+        priority: i64,
+        config: Config,
+        agent: &str,
+        mark: u64,
+    ) -> Result<Self, LoginError> {
         let default_namespace = Some(config.default_namespace.clone());
         let client = build(config, agent, vec![])?;
-        Ok(Self { key: key.to_owned(), priority, expiration: None, default_namespace, fingerprint: mark, client })
+        Ok(Self {
+            key: key.to_owned(),
+            priority,
+            expiration: None,
+            default_namespace,
+            fingerprint: mark,
+            client,
+        })
     }
 
     /// Sends one request; the response's body is still to be read.
@@ -150,7 +170,9 @@ fn headers_of(given: &Credentials) -> Result<Vec<HeaderValue>, LoginError> {
 
 fn config_of(given: &Credentials) -> Result<Config, LoginError> {
     let url = given.server.parse();
-    let url = url.map_err(|error| LoginError(format!("The server's address {:?} is not a URL: {error}", given.server)))?;
+    let url = url.map_err(|error| {
+        LoginError(format!("The server's address {:?} is not a URL: {error}", given.server))
+    })?;
     let mut config = Config::new(url);
     if let Some(namespace) = &given.default_namespace {
         config.default_namespace.clone_from(namespace);
@@ -160,20 +182,23 @@ fn config_of(given: &Credentials) -> Result<Config, LoginError> {
     config.auth_info = auth_of(given)?;
     if let Some(proxy) = &given.proxy_url {
         let parsed = proxy.parse();
-        config.proxy_url = Some(parsed.map_err(|error| LoginError(format!("The proxy's address is not a URL: {error}")))?);
+        config.proxy_url =
+            Some(parsed.map_err(|error| LoginError(format!("The proxy's address is not a URL: {error}")))?);
     }
     Ok(config)
 }
 
 fn authority_of(given: &Credentials) -> Result<Option<Vec<Vec<u8>>>, LoginError> {
     let text = match (&given.ca_path, &given.ca_data) {
-        (Some(path), _) => std::fs::read(path)
-            .map_err(|error| LoginError(format!("The authority's certificates {path:?} cannot be read: {error}")))?,
+        (Some(path), _) => std::fs::read(path).map_err(|error| {
+            LoginError(format!("The authority's certificates {path:?} cannot be read: {error}"))
+        })?,
         (None, Some(data)) => pem_of(data, "The authority's certificates")?,
         (None, None) => return Ok(None),
     };
-    let blocks = pem::parse_many(&text)
-        .map_err(|error| LoginError(format!("The authority's certificates are not in the PEM format: {error}")))?;
+    let blocks = pem::parse_many(&text).map_err(|error| {
+        LoginError(format!("The authority's certificates are not in the PEM format: {error}"))
+    })?;
     Ok(Some(blocks.into_iter().map(pem::Pem::into_contents).collect()))
 }
 
@@ -191,8 +216,9 @@ fn auth_of(given: &Credentials) -> Result<AuthInfo, LoginError> {
         auth.client_certificate_data = Some(STANDARD.encode(pem_of(data, "The client's certificate")?));
     }
     if let Some(data) = &given.private_key_data {
-        auth.client_key_data =
-            Some(SecretString::from(STANDARD.encode(pem_of(data.expose_secret(), "The client's private key")?)));
+        auth.client_key_data = Some(SecretString::from(
+            STANDARD.encode(pem_of(data.expose_secret(), "The client's private key")?),
+        ));
     }
     Ok(auth)
 }
@@ -217,25 +243,40 @@ fn build(config: Config, agent: &str, authorization: Vec<HeaderValue>) -> Result
     }
 }
 
-fn build_over<C>(connector: C, config: Config, agent: &str, authorization: Vec<HeaderValue>) -> Result<Client, LoginError>
+fn build_over<C>(
+    connector: C,
+    config: Config,
+    agent: &str,
+    authorization: Vec<HeaderValue>,
+) -> Result<Client, LoginError>
 where
     C: tower::Service<http::Uri> + Clone + Send + Sync + 'static,
-    C::Response: hyper_util::client::legacy::connect::Connection + hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+    C::Response: hyper_util::client::legacy::connect::Connection
+        + hyper::rt::Read
+        + hyper::rt::Write
+        + Send
+        + Unpin
+        + 'static,
     C::Future: Send + 'static,
     C::Error: Into<Box<dyn std::error::Error + Send + Sync>> + std::error::Error + Send + Sync + 'static,
 {
-    let explain = |error: kube::Error| LoginError(format!("The credentials cannot be used: {}", explained(&error)));
+    let explain =
+        |error: kube::Error| LoginError(format!("The credentials cannot be used: {}", explained(&error)));
     let mut config = config;
-    let agent = HeaderValue::from_str(agent).map_err(|error| LoginError(format!("Bad User-Agent: {error}")))?;
+    let agent =
+        HeaderValue::from_str(agent).map_err(|error| LoginError(format!("Bad User-Agent: {error}")))?;
     config.headers.push((header::USER_AGENT, agent));
     config.headers.extend(authorization.into_iter().map(|value| (header::AUTHORIZATION, value)));
     let https = config.rustls_https_connector_with_connector(connector).map_err(explain)?;
     let transport = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https);
+    let transport = MapErr::new(transport, BoxError::from);
     let auth = config.auth_layer().map_err(explain)?;
     let builder = ClientBuilder::new(transport, config.default_namespace.clone());
     let extra = config.extra_headers_layer().map_err(explain)?;
     Ok(match auth {
-        Some(auth) => builder.with_layer(&extra).with_layer(&auth).with_layer(&config.base_uri_layer()).build(),
+        Some(auth) => {
+            builder.with_layer(&extra).with_layer(&auth).with_layer(&config.base_uri_layer()).build()
+        }
         None => builder.with_layer(&extra).with_layer(&config.base_uri_layer()).build(),
     })
 }

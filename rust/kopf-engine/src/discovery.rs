@@ -100,12 +100,20 @@ async fn scan_groups(api: &Api, scope: &Scope) -> Result<Vec<Resource>, RequestE
     let wanted = groups.groups.iter().filter(|group| scope.has(&group.name));
     let found = wanted.flat_map(|group| {
         let preferred = group.preferred_version.as_ref().map(|preferred| preferred.version.as_str());
-        group.versions.iter().map(move |one| scan_version(api, &group.name, &one.version, preferred == Some(&one.version)))
+        group
+            .versions
+            .iter()
+            .map(move |one| scan_version(api, &group.name, &one.version, preferred == Some(&one.version)))
     });
     Ok(try_join_all(found).await?.into_iter().flatten().collect())
 }
 
-async fn scan_version(api: &Api, group: &str, version: &str, preferred: bool) -> Result<Vec<Resource>, RequestError> {
+async fn scan_version(
+    api: &Api,
+    group: &str,
+    version: &str,
+    preferred: bool,
+) -> Result<Vec<Resource>, RequestError> {
     let url = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
     // A group may vanish between the two requests.
     let entries: Entries = read(api, &url).await?.unwrap_or(Entries { resources: vec![] });
@@ -114,10 +122,18 @@ async fn scan_version(api: &Api, group: &str, version: &str, preferred: bool) ->
         subresources.entry(name).or_default().insert(subresource.to_owned());
     }
     let whole = entries.resources.iter().filter(|entry| !entry.name.contains('/'));
-    Ok(whole.map(|entry| resource(entry, group, version, preferred, subresources.remove(entry.name.as_str()))).collect())
+    Ok(whole
+        .map(|entry| resource(entry, group, version, preferred, subresources.remove(entry.name.as_str())))
+        .collect())
 }
 
-fn resource(entry: &Entry, group: &str, version: &str, preferred: bool, subresources: Option<BTreeSet<String>>) -> Resource {
+fn resource(
+    entry: &Entry,
+    group: &str,
+    version: &str,
+    preferred: bool,
+    subresources: Option<BTreeSet<String>>,
+) -> Resource {
     let lowered = entry.kind.as_ref().map(|kind| kind.to_lowercase());
     Resource {
         group: group.to_owned(),
@@ -137,9 +153,9 @@ fn resource(entry: &Entry, group: &str, version: &str, preferred: bool, subresou
 /// A discovery document, or nothing if there is none.
 async fn read<T: DeserializeOwned>(api: &Api, url: &str) -> Result<Option<T>, RequestError> {
     match api.get(url).await {
-        Ok(body) => serde_json::from_slice(&body)
-            .map(Some)
-            .map_err(|error| RequestError::Malformed(format!("the discovery document {url} cannot be read: {error}"))),
+        Ok(body) => serde_json::from_slice(&body).map(Some).map_err(|error| {
+            RequestError::Malformed(format!("the discovery document {url} cannot be read: {error}"))
+        }),
         Err(error) if error.status() == Some(404) => Ok(None),
         Err(error) => Err(error),
     }

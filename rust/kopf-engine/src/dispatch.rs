@@ -84,7 +84,8 @@ pub struct Begun {
 impl Dispatcher {
     /// A dispatcher that knows no objects yet.
     pub fn new(shared: Arc<Shared>, plan: Arc<Plan>) -> Self {
-        let limit = shared.rules.settings.queueing.worker_limit.map(|limit| Arc::new(Semaphore::new(limit.max(1))));
+        let limit =
+            shared.rules.settings.queueing.worker_limit.map(|limit| Arc::new(Semaphore::new(limit.max(1))));
         let every_event = !plan.watching.is_empty() || !plan.indexing.is_empty();
         Self { shared, plan, limit, slots: Mutex::default(), every_event }
     }
@@ -127,9 +128,15 @@ impl Dispatcher {
         let consistent = is_consistent(slot, &event.object, now);
         let id = self.shared.next_cycle();
         let moment = Moment { now, entropy: id, consistent };
-        let observation = Observation { event: event.kind, object: Arc::clone(&event.object), woken: event.woken };
-        let (mut cycle, next) =
-            Cycle::open(observation, &slot.memory, Arc::clone(&self.plan), Arc::clone(&self.shared.rules), moment);
+        let observation =
+            Observation { event: event.kind, object: Arc::clone(&event.object), woken: event.woken };
+        let (mut cycle, next) = Cycle::open(
+            observation,
+            &slot.memory,
+            Arc::clone(&self.plan),
+            Arc::clone(&self.shared.rules),
+            moment,
+        );
         self.say(&mut cycle, &event.object);
         Begun { id, cycle, next, event }
     }
@@ -153,10 +160,6 @@ impl Dispatcher {
             slot.memory.fully_handled_once |= conclusion.fully_handled_once;
             slot.memory.remaining_fns = false;
             slot.throttle.succeed();
-            if conclusion.matched && self.shared.invoker.enabled(Level::Debug) {
-                let text = "Handling cycle is finished, waiting for new changes.";
-                self.shared.invoker.log(Entry::local(Level::Debug, &event.object, text));
-            }
         }
     }
 

@@ -31,7 +31,8 @@ impl ApiError {
         let payload = serde_json::from_slice::<Value>(body).ok();
         let payload = payload.filter(|value| value.get("kind").and_then(Value::as_str) == Some("Status"));
         let field = |name: &str| Some(payload.as_ref()?.get(name)?.as_str()?.to_owned());
-        let asked = payload.as_ref().and_then(|status| status.get("details")?.get("retryAfterSeconds")?.as_f64());
+        let asked =
+            payload.as_ref().and_then(|status| status.get("details")?.get("retryAfterSeconds")?.as_f64());
         let header = retry_after.and_then(|text| text.trim().parse::<f64>().ok());
         Self {
             status,
@@ -81,7 +82,7 @@ impl std::error::Error for ApiError {}
 pub enum RequestError {
     /// The server refused. React by the status; what is worth a retry was retried.
     #[error("{0}")]
-    Api(ApiError),
+    Api(Box<ApiError>),
     /// The server could not be reached, or the answer was cut or garbled. Retried; try again later.
     #[error("{0}")]
     Transport(String),
@@ -171,6 +172,9 @@ mod tests {
         let status = br#"{"kind":"Status","details":{"retryAfterSeconds":7}}"#;
         assert_eq!(ApiError::from_response(429, Some("3"), status).retry_after, Some(3.0));
         assert_eq!(ApiError::from_response(429, None, status).retry_after, Some(7.0));
-        assert_eq!(ApiError::from_response(429, Some("Wed, 21 Oct 2026 07:28:00 GMT"), b"").retry_after, None);
+        assert_eq!(
+            ApiError::from_response(429, Some("Wed, 21 Oct 2026 07:28:00 GMT"), b"").retry_after,
+            None
+        );
     }
 }

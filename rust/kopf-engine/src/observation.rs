@@ -27,7 +27,7 @@ pub enum News {
     /// All namespaces that are to be served now.
     Namespaces(BTreeSet<String>),
     /// The stream of this observer is refused for good; it goes on without.
-    Refused(Observed, ApiError),
+    Refused(Observed),
 }
 
 /// Which observer.
@@ -99,13 +99,18 @@ impl NamespacesSink {
         if object.deletion_timestamp().is_none() {
             return false;
         }
-        let Some(Value::Array(conditions)) = object.field(&FieldPath::parse("status.conditions")) else { return false };
-        let blockers: Vec<_> =
-            conditions.iter().filter(|one| one.get("status").and_then(Value::as_str) == Some("True")).collect();
+        let Some(Value::Array(conditions)) = object.field(&FieldPath::parse("status.conditions")) else {
+            return false;
+        };
+        let blockers: Vec<_> = conditions
+            .iter()
+            .filter(|one| one.get("status").and_then(Value::as_str) == Some("True"))
+            .collect();
         for blocker in &blockers {
             let text = |key| blocker.get(key).and_then(Value::as_str).unwrap_or_default();
             let name = object.name().unwrap_or_default();
-            let line = format!("Namespace {name:?} termination pending: {}: {}", text("reason"), text("message"));
+            let line =
+                format!("Namespace {name:?} termination pending: {}: {}", text("reason"), text("message"));
             if self.invoker.enabled(Level::Debug) {
                 self.invoker.log(Entry::general(Level::Debug, LOGGER, line));
             }

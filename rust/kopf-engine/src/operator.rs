@@ -84,7 +84,8 @@ impl Operator {
 async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationToken) -> Result<(), Failure> {
     let settings = Arc::new(config.settings);
     let vault = Arc::new(Vault::new(Arc::clone(&invoker), config.agent));
-    let rules = Rules { registry: config.registry, settings: Arc::clone(&settings), lifecycle: config.lifecycle };
+    let rules =
+        Rules { registry: config.registry, settings: Arc::clone(&settings), lifecycle: config.lifecycle };
     let shared = Arc::new(Shared {
         rules: Arc::new(rules),
         api: Api::new(vault, Arc::clone(&settings), Arc::clone(&invoker)),

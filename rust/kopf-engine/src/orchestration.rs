@@ -16,7 +16,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::discovery::{Scope, scan};
 use crate::dispatch::{DispatchSink, Dispatcher, Shared};
-use crate::error::{ApiError, Failure, FailureKind, RequestError};
+use crate::error::{Failure, FailureKind, RequestError};
 use crate::invoke::{Entry, Job, SelectJob};
 use crate::observation::{DefinitionsSink, NamespacesSink, News, Observed};
 use crate::watch::Stream;
@@ -27,7 +27,8 @@ const LOOKS: u32 = 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
 
 /// Groups that the engine itself uses.
-const OWN_GROUPS: [&str; 5] = ["", "apiextensions.k8s.io", "admissionregistration.k8s.io", "kopf.dev", "zalando.org"];
+const OWN_GROUPS: [&str; 5] =
+    ["", "apiextensions.k8s.io", "admissionregistration.k8s.io", "kopf.dev", "zalando.org"];
 
 /// Where the operator works.
 #[derive(Debug, Clone)]
@@ -158,7 +159,7 @@ impl Orchestrator {
             match news {
                 News::Group(group) => drop(groups.insert(group)),
                 News::Namespaces(namespaces) => self.namespaces = namespaces,
-                News::Refused(observed, _) => self.go_without(observed),
+                News::Refused(observed) => self.go_without(observed),
             }
             next = self.receiver.try_recv().ok();
         }
@@ -179,7 +180,9 @@ impl Orchestrator {
                 }
                 Err(RequestError::Login(error)) => return Err(RequestError::Login(error).into()),
                 Err(error) => {
-                    let text = format!("Cannot look for the resources of the group {group:?}: {error}. Will look again.");
+                    let text = format!(
+                        "Cannot look for the resources of the group {group:?}: {error}. Will look again."
+                    );
                     self.say(Level::Warning, text);
                 }
             }
@@ -194,7 +197,8 @@ impl Orchestrator {
     /// Whether a handler wants something of the group that is not there.
     async fn misses(&self, group: &str) -> Result<bool, Failure> {
         let verdicts = self.ask_selectors().await?;
-        let wanted = |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
+        let wanted =
+            |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
         Ok(self.handlers().iter().enumerate().any(|(index, handler)| {
             handler.selector.as_ref().is_some_and(|selector| selector.group.as_deref() == Some(group))
                 && selection::found(handler, index, &self.scanned, &wanted).is_empty()
@@ -235,7 +239,8 @@ impl Orchestrator {
     /// Brings the streams in line with the resources and namespaces: what is redundant stops before what is new starts.
     async fn adjust(&mut self) -> Result<(), Failure> {
         let verdicts = self.ask_selectors().await?;
-        let wanted = |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
+        let wanted =
+            |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
         let chosen = selection::select(self.handlers(), &self.scanned, &wanted);
         self.complain(&chosen);
         let keys: Vec<_> = chosen.served.iter().flat_map(|resource| self.places(resource)).collect();
@@ -249,12 +254,14 @@ impl Orchestrator {
             if self.streams.contains_key(&(resource.clone(), namespace.clone())) {
                 continue;
             }
+            let shared = Arc::new(resource.clone());
             let callables = |handler: usize| wanted(handler, &resource);
-            let plan = Arc::new(self.shared.rules.registry.plan(&resource, &callables));
+            let plan = Arc::new(self.shared.rules.registry.plan(&shared, &callables));
             let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&self.shared), plan));
-            let stream = self.stream(&Arc::new(resource.clone()), namespace.as_deref());
+            let stream = self.stream(&shared, namespace.as_deref());
             let mut sink = DispatchSink { dispatcher: Arc::clone(&dispatcher) };
-            let task = self.tasks.spawn(async move { stream.follow(&mut sink).await.map(|never| match never {}) });
+            let task =
+                self.tasks.spawn(async move { stream.follow(&mut sink).await.map(|never| match never {}) });
             self.streams.insert((resource, namespace), (task, dispatcher));
         }
         Ok(())
@@ -273,8 +280,13 @@ impl Orchestrator {
     /// The verdicts of selectors that are functions: pairs of handlers and wanted resources.
     async fn ask_selectors(&self) -> Result<BTreeSet<(usize, String)>, Failure> {
         let asks = |handler: &Handler| handler.selector.as_ref().is_some_and(|selector| selector.callable);
-        let handlers: Vec<usize> =
-            self.handlers().iter().enumerate().filter(|(_, handler)| asks(handler)).map(|(index, _)| index).collect();
+        let handlers: Vec<usize> = self
+            .handlers()
+            .iter()
+            .enumerate()
+            .filter(|(_, handler)| asks(handler))
+            .map(|(index, _)| index)
+            .collect();
         if handlers.is_empty() {
             return Ok(BTreeSet::new());
         }
@@ -282,7 +294,8 @@ impl Orchestrator {
         let resources = self.scanned.clone();
         self.shared.invoker.submit(Job::Select(SelectJob { handlers: handlers.clone(), resources, reply }));
         let failed = |message: String| Failure { kind: FailureKind::Other, message };
-        let verdicts = answer.await.map_err(|_| failed("The operator is exiting.".to_owned()))?.map_err(failed)?;
+        let verdicts =
+            answer.await.map_err(|_| failed("The operator is exiting.".to_owned()))?.map_err(failed)?;
         let mut wanted = BTreeSet::new();
         for (handler, verdicts) in handlers.into_iter().zip(verdicts) {
             let yes = self.scanned.iter().zip(verdicts).filter(|(_, verdict)| *verdict);
@@ -294,7 +307,11 @@ impl Orchestrator {
     fn stream(&self, resource: &Arc<Resource>, namespace: Option<&str>) -> Stream {
         let watching = &self.shared.rules.settings.watching;
         let chosen = |mapping: &[(kopf_core::resource::Selector, String)]| -> BTreeSet<String> {
-            mapping.iter().filter(|(selector, _)| selector.check(resource)).map(|(_, value)| value.clone()).collect()
+            mapping
+                .iter()
+                .filter(|(selector, _)| selector.check(resource))
+                .map(|(_, value)| value.clone())
+                .collect()
         };
         let joined = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(",");
         let shard = watching.shard_selectors.iter().find(|(selector, _)| selector.check(resource));
@@ -329,10 +346,14 @@ impl Orchestrator {
 }
 
 /// An observer that is refused is gone without; other failures are fatal.
-fn refused(ended: Result<(), RequestError>, news: &UnboundedSender<News>, observed: Observed) -> Result<(), RequestError> {
+fn refused(
+    ended: Result<(), RequestError>,
+    news: &UnboundedSender<News>,
+    observed: Observed,
+) -> Result<(), RequestError> {
     match ended {
-        Err(RequestError::Api(refusal)) => {
-            let _ = news.send(News::Refused(observed, ApiError { ..refusal }));
+        Err(RequestError::Api(_)) => {
+            let _ = news.send(News::Refused(observed));
             Ok(())
         }
         other => other,

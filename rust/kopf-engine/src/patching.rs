@@ -83,7 +83,12 @@ impl Patching<'_> {
         }
     }
 
-    async fn send_all(&self, object: &Arc<Object>, change: Change, applied: &mut Applied) -> Result<(), PatchingError> {
+    async fn send_all(
+        &self,
+        object: &Arc<Object>,
+        change: Change,
+        applied: &mut Applied,
+    ) -> Result<(), PatchingError> {
         let Change { cycle, patch, finalizer, functions } = change;
         if !patch.is_empty() {
             self.merge(object, patch, applied).await?;
@@ -94,19 +99,33 @@ impl Patching<'_> {
         Ok(())
     }
 
-    async fn merge(&self, object: &Arc<Object>, patch: Patch, applied: &mut Applied) -> Result<(), PatchingError> {
+    async fn merge(
+        &self,
+        object: &Arc<Object>,
+        patch: Patch,
+        applied: &mut Applied,
+    ) -> Result<(), PatchingError> {
         let wanted = Value::Object(patch.0.clone());
         if self.resource.has_subresource("status") {
             let (body, status) = patch.split_status();
             if !body.is_empty() {
                 let document = Value::Object(body);
-                self.debug(object, || format!("Merge-patching the resource with: {}", python_repr(&document)));
-                self.send(object, None, Payload::MergePatch(document.to_string().as_bytes()), applied).await?;
+                self.debug(object, || {
+                    format!("Merge-patching the resource with: {}", python_repr(&document))
+                });
+                self.send(object, None, Payload::MergePatch(document.to_string().as_bytes()), applied)
+                    .await?;
             }
             if let Some(status) = status.filter(|status| !status.is_null()) {
                 self.debug(object, || format!("Merge-patching the status with: {}", python_repr(&status)));
                 let document = json!({ "status": status });
-                self.send(object, Some("status"), Payload::MergePatch(document.to_string().as_bytes()), applied).await?;
+                self.send(
+                    object,
+                    Some("status"),
+                    Payload::MergePatch(document.to_string().as_bytes()),
+                    applied,
+                )
+                .await?;
             }
         } else {
             self.debug(object, || format!("Merge-patching the resource with: {}", python_repr(&wanted)));
@@ -132,8 +151,10 @@ impl Patching<'_> {
         }
         let operations = jsonpatch::operations(&before, &after);
         let apart = self.resource.has_subresource("status");
-        let (status, body): (Vec<_>, Vec<_>) = operations.into_iter().partition(|one| apart && is_about_status(one));
-        for (subresource, what, operations) in [(None, "resource", body), (Some("status"), "status", status)] {
+        let (status, body): (Vec<_>, Vec<_>) =
+            operations.into_iter().partition(|one| apart && is_about_status(one));
+        for (subresource, what, operations) in [(None, "resource", body), (Some("status"), "status", status)]
+        {
             if operations.is_empty() {
                 continue;
             }
@@ -182,8 +203,10 @@ impl Patching<'_> {
     ) -> Result<(), RequestError> {
         let url = self.resource.url(object.namespace(), object.name(), subresource);
         let body = self.api.request(&Method::PATCH, &url, payload).await?;
-        let text = std::str::from_utf8(&body).map_err(|error| RequestError::Malformed(format!("PATCH {url}: {error}")))?;
-        let latest = Object::decode(text).map_err(|error| RequestError::Malformed(format!("PATCH {url}: {error}")))?;
+        let text = std::str::from_utf8(&body)
+            .map_err(|error| RequestError::Malformed(format!("PATCH {url}: {error}")))?;
+        let latest =
+            Object::decode(text).map_err(|error| RequestError::Malformed(format!("PATCH {url}: {error}")))?;
         applied.latest = Some(Arc::new(latest));
         Ok(())
     }
@@ -191,8 +214,10 @@ impl Patching<'_> {
     /// Tells if the server did not keep what it was asked to: a schema without the field, a webhook.
     fn verify(&self, object: &Arc<Object>, wanted: &Value, applied: &Applied) {
         let Some(latest) = &applied.latest else { return };
-        let lost: Vec<DiffItem> =
-            diff_left(Some(wanted), Some(&latest.to_value())).into_iter().filter(|item| !is_harmless(item)).collect();
+        let lost: Vec<DiffItem> = diff_left(Some(wanted), Some(&latest.to_value()))
+            .into_iter()
+            .filter(|item| !is_harmless(item))
+            .collect();
         if !lost.is_empty() {
             let text = kopf_core::diff::python_repr(&lost);
             let text = format!("Merge-patching finished with inconsistencies: {text}");
@@ -216,5 +241,7 @@ fn is_about_status(operation: &Value) -> bool {
 fn is_harmless(item: &DiffItem) -> bool {
     let falsy = |value: &Option<Value>| value.as_ref().is_none_or(|value| !truthy(value));
     let keys: Vec<&str> = item.path.keys().iter().map(AsRef::as_ref).collect();
-    falsy(&item.old) && falsy(&item.new) && matches!(keys[..], ["metadata", "annotations" | "finalizers" | "labels"])
+    falsy(&item.old)
+        && falsy(&item.new)
+        && matches!(keys[..], ["metadata", "annotations" | "finalizers" | "labels"])
 }

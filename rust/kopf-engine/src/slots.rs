@@ -88,7 +88,8 @@ impl Slots {
     pub fn end_listing(&mut self) -> Vec<Arc<str>> {
         let listing = self.listing;
         let vanished = |slot: &Slot| slot.seen != listing && slot.active.is_none();
-        let keys: Vec<_> = self.map.iter().filter(|(_, slot)| vanished(slot)).map(|(key, _)| Arc::clone(key)).collect();
+        let keys: Vec<_> =
+            self.map.iter().filter(|(_, slot)| vanished(slot)).map(|(key, _)| Arc::clone(key)).collect();
         for key in &keys {
             self.map.remove(key);
         }

@@ -82,7 +82,9 @@ impl Vault {
         self.say(Level::Info, LOGGER, format!("{title} has been initiated."));
         let (reply, answer) = oneshot::channel();
         self.invoker.submit(Job::Login(LoginJob { reply }));
-        let login = answer.await.map_err(|_| LoginError("The login was interrupted by the operator's exit.".to_owned()))?;
+        let login = answer
+            .await
+            .map_err(|_| LoginError("The login was interrupted by the operator's exit.".to_owned()))?;
         let login = login.map_err(LoginError)?;
         let found = match &login {
             Login::Provided(items) => self.connect(items)?,
@@ -90,7 +92,9 @@ impl Vault {
         };
         let fresh: Vec<_> = found
             .into_iter()
-            .filter(|one| !logins.refused.get(&one.key).is_some_and(|history| history.contains(&one.fingerprint)))
+            .filter(|one| {
+                !logins.refused.get(&one.key).is_some_and(|history| history.contains(&one.fingerprint))
+            })
             .map(Arc::new)
             .collect();
         if fresh.is_empty() {
@@ -103,7 +107,10 @@ impl Vault {
         Ok(())
     }
 
-    fn connect(&self, items: &[(String, crate::credentials::Credentials)]) -> Result<Vec<Connection>, LoginError> {
+    fn connect(
+        &self,
+        items: &[(String, crate::credentials::Credentials)],
+    ) -> Result<Vec<Connection>, LoginError> {
         items.iter().map(|(key, given)| Connection::from_credentials(key, given, &self.agent)).collect()
     }
 
@@ -123,7 +130,12 @@ impl Vault {
         }
     }
 
-    fn keep(&self, got: Result<Connection, LoginError>, found: &mut Vec<Connection>, failure: &mut Option<LoginError>) {
+    fn keep(
+        &self,
+        got: Result<Connection, LoginError>,
+        found: &mut Vec<Connection>,
+        failure: &mut Option<LoginError>,
+    ) {
         match got {
             Ok(connection) => {
                 let text = format!("Activity '{}' succeeded.", connection.key);

@@ -78,9 +78,11 @@ impl Stream {
             match self.list_and_watch(sink, &mut failures).await {
                 Ok(()) => self.debug("Restarting"),
                 Err(error @ RequestError::Login(_)) => return Err(error),
-                Err(RequestError::Api(refusal)) if !sink.insists(&refusal) => return Err(RequestError::Api(refusal)),
+                Err(RequestError::Api(refusal)) if !sink.insists(&refusal) => {
+                    return Err(RequestError::Api(refusal));
+                }
                 Err(error) => {
-                    let pause = PAUSES[failures.min(PAUSES.len() - 1)].max(self.asked_pause(&error));
+                    let pause = PAUSES[failures.min(PAUSES.len() - 1)].max(asked_pause(&error));
                     failures += 1;
                     self.complain(&error, pause);
                     sleep(seconds(pause)).await;
@@ -122,12 +124,10 @@ impl Stream {
                 sink.event(EventType::Listed, object);
             }
             sink.room().await;
-            match page.continue_token.filter(|token| !token.is_empty()) {
-                Some(next) => token = Some(next),
-                None => {
-                    sink.listed();
-                    return Ok(page.resource_version);
-                }
+            token = page.continue_token.filter(|token| !token.is_empty());
+            if token.is_none() {
+                sink.listed();
+                return Ok(page.resource_version);
             }
         }
     }
@@ -145,20 +145,26 @@ impl Stream {
         }
     }
 
-    async fn read<S: Sink>(&self, query: &[(&str, String)], version: &mut Option<String>, sink: &mut S) -> Result<End, RequestError> {
+    async fn read<S: Sink>(
+        &self,
+        query: &[(&str, String)],
+        version: &mut Option<String>,
+        sink: &mut S,
+    ) -> Result<End, RequestError> {
         let silence = self.settings.watching.inactivity_timeout.map(seconds);
         let mut body = self.api.stream(&self.url(query)).await?;
         let mut lines = Lines::default();
         loop {
             let frame = match silence {
-                Some(limit) => match timeout(limit, body.frame()).await {
-                    Ok(frame) => frame,
-                    Err(_) => {
-                        self.say(Level::Debug, format!("Watch-stream for {} is inactive, reconnecting.", self.what()));
-                        return Ok(End::Reconnect);
-                    }
-                },
-                None => body.frame().await,
+                Some(limit) => timeout(limit, body.frame()).await,
+                None => Ok(body.frame().await),
+            };
+            let Ok(frame) = frame else {
+                self.say(
+                    Level::Debug,
+                    format!("Watch-stream for {} is inactive, reconnecting.", self.what()),
+                );
+                return Ok(End::Reconnect);
             };
             let Some(Ok(frame)) = frame else {
                 lines.rest(|line| self.record(line, version, sink))?;
@@ -174,7 +180,12 @@ impl Stream {
     }
 
     /// Takes one record of the stream; true if a new listing is needed.
-    fn record<S: Sink>(&self, line: &[u8], version: &mut Option<String>, sink: &mut S) -> Result<bool, RequestError> {
+    fn record<S: Sink>(
+        &self,
+        line: &[u8],
+        version: &mut Option<String>,
+        sink: &mut S,
+    ) -> Result<bool, RequestError> {
         let (kind, object) = match decode_watch_line(line).map_err(|error| self.garbage(&error))? {
             WatchRecord::Added(object) => (EventType::Added, object),
             WatchRecord::Modified(object) => (EventType::Modified, object),
@@ -183,9 +194,12 @@ impl Stream {
                 *version = Some(resource_version);
                 return Ok(false);
             }
-            WatchRecord::Error(status) => return self.stream_error(&status),
+            WatchRecord::Error(status) => return stream_error(&status),
             WatchRecord::Unknown(kind) => {
-                self.say(Level::Warning, format!("Ignoring an unsupported event type: {}", python_repr(&Value::String(kind))));
+                self.say(
+                    Level::Warning,
+                    format!("Ignoring an unsupported event type: {}", python_repr(&Value::String(kind))),
+                );
                 return Ok(false);
             }
         };
@@ -194,15 +208,6 @@ impl Stream {
         }
         sink.event(kind, object);
         Ok(false)
-    }
-
-    fn stream_error(&self, status: &Value) -> Result<bool, RequestError> {
-        let code = status.get("code").and_then(Value::as_u64).unwrap_or(500);
-        if code == 410 {
-            return Ok(true);
-        }
-        let code = u16::try_from(code).unwrap_or(500);
-        Err(RequestError::Api(ApiError::from_response(code, None, status.to_string().as_bytes())))
     }
 
     fn garbage(&self, error: &dyn std::fmt::Display) -> RequestError {
@@ -226,13 +231,6 @@ impl Stream {
         }
     }
 
-    fn asked_pause(&self, error: &RequestError) -> f64 {
-        match error {
-            RequestError::Api(refusal) => refusal.retry_after.unwrap_or(0.0),
-            _ => 0.0,
-        }
-    }
-
     fn complain(&self, error: &RequestError, pause: f64) {
         let hint = match error.status() {
             Some(403) => " The operator's account needs the verbs list and watch for it (check RBAC).",
@@ -240,7 +238,10 @@ impl Stream {
             _ => "",
         };
         let what = self.what();
-        self.say(Level::Error, format!("Cannot watch {what}: {error}.{hint} The next attempt is in {pause} seconds."));
+        self.say(
+            Level::Error,
+            format!("Cannot watch {what}: {error}.{hint} The next attempt is in {pause} seconds."),
+        );
     }
 
     fn debug(&self, doing: &str) {
@@ -257,6 +258,25 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.debug("Stopping");
+    }
+}
+
+/// An error that the server tells of in the stream; true if a new listing is all that it takes.
+fn stream_error(status: &Value) -> Result<bool, RequestError> {
+    let code =
+        status.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
+    if code == 410 {
+        return Ok(true);
+    }
+    let error = ApiError::from_response(code, None, status.to_string().as_bytes());
+    Err(RequestError::Api(Box::new(error)))
+}
+
+/// How long the server asks us to stay away.
+fn asked_pause(error: &RequestError) -> f64 {
+    match error {
+        RequestError::Api(refusal) => refusal.retry_after.unwrap_or(0.0),
+        _ => 0.0,
     }
 }
 
@@ -291,7 +311,8 @@ impl Lines {
     /// Gives what is left without an end of line. What was cut in the middle is not a record: the stream goes on elsewhere.
     fn rest<E>(&mut self, mut each: impl FnMut(&[u8]) -> Result<bool, E>) -> Result<(), E> {
         let line = std::mem::take(&mut self.rest);
-        if line.trim_ascii().ends_with(b"}") && serde_json::from_slice::<serde::de::IgnoredAny>(&line).is_ok() {
+        if line.trim_ascii().ends_with(b"}") && serde_json::from_slice::<serde::de::IgnoredAny>(&line).is_ok()
+        {
             each(&line)?;
         }
         Ok(())
@@ -318,7 +339,10 @@ mod tests {
 
     #[test]
     fn lines_are_put_together_from_pieces() {
-        assert_eq!(lines_of(&[b"{\"a\":1}\n{\"b\"", b":", b"2}\n\n{\"c\":3}\n"]), ["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"]);
+        assert_eq!(
+            lines_of(&[b"{\"a\":1}\n{\"b\"", b":", b"2}\n\n{\"c\":3}\n"]),
+            ["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"]
+        );
     }
 
     #[test]

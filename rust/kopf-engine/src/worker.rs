@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
+use kopf_core::cause::EventType;
 use kopf_core::consistency::Written;
 use kopf_core::cycle::{Answer, Conclusion, Next};
-use kopf_core::cause::EventType;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::throttle;
@@ -33,7 +33,7 @@ pub struct Worker {
 /// What there is to do.
 enum Taken {
     /// A cycle.
-    Begun(Begun),
+    Begun(Box<Begun>),
     /// Events, but the object is held after an error.
     Held,
     /// Nothing; the object is left alone.
@@ -60,14 +60,14 @@ impl Worker {
         };
         let mut next = begun;
         loop {
-            let begun = match next.take().map_or_else(|| self.take(), Taken::Begun) {
+            let begun = match next.take().map_or_else(|| self.take(), |begun| Taken::Begun(Box::new(begun))) {
                 Taken::Begun(begun) => begun,
                 Taken::Held if self.hold().await => continue,
                 Taken::Held | Taken::Nothing => break,
             };
             let id = begun.id;
             let after = tokio::select! {
-                after = self.cycle(begun) => after,
+                after = self.cycle(*begun) => after,
                 () = killing.cancelled() => {
                     self.shared().invoker.submit(Job::Cancel(id));
                     After::Exit
@@ -104,7 +104,7 @@ impl Worker {
             return Taken::Held;
         }
         match slot.active.as_mut().and_then(|active| active.pending.pop_front()) {
-            Some(event) => Taken::Begun(self.dispatcher.begin(slot, event)),
+            Some(event) => Taken::Begun(Box::new(self.dispatcher.begin(slot, event))),
             None => Taken::Nothing,
         }
     }
@@ -118,7 +118,10 @@ impl Worker {
 
     fn has_pending(&self) -> bool {
         let mut slots = self.dispatcher.slots();
-        slots.get(&self.key).and_then(|slot| slot.active.as_ref()).is_some_and(|active| !active.pending.is_empty())
+        slots
+            .get(&self.key)
+            .and_then(|slot| slot.active.as_ref())
+            .is_some_and(|active| !active.pending.is_empty())
     }
 
     /// Waits for the end of the pause after an error; true if there is more to do. Only the last state survives the pause.
@@ -249,9 +252,13 @@ impl Worker {
             self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
             return After::Rest;
         }
-        let (delay, matched) = (conclusion.delay, conclusion.matched);
-        let change =
-            Change { cycle: id, patch: conclusion.patch, finalizer: conclusion.finalizer, functions: conclusion.fns };
+        let delay = conclusion.delay;
+        let change = Change {
+            cycle: id,
+            patch: conclusion.patch,
+            finalizer: conclusion.finalizer,
+            functions: conclusion.fns,
+        };
         let applied = match self.patching().apply(&event.object, change).await {
             Ok(applied) => applied,
             Err(error) => {
@@ -264,12 +271,15 @@ impl Worker {
         };
         self.shared().invoker.submit(Job::Close { cycle: id, carry: applied.carry });
         self.note_write(&event.object, &applied);
-        self.what_next(event, &applied, delay, matched)
+        self.what_next(event, &applied, delay)
     }
 
     /// Whether to rest, or to look again later.
-    fn what_next(&self, event: Event, applied: &Applied, delay: Option<f64>, matched: bool) -> After {
-        let changed = applied.latest.as_ref().filter(|latest| latest.resource_version() != event.object.resource_version());
+    fn what_next(&self, event: Event, applied: &Applied, delay: Option<f64>) -> After {
+        let changed = applied
+            .latest
+            .as_ref()
+            .filter(|latest| latest.resource_version() != event.object.resource_version());
         if applied.gone {
             return After::Rest;
         }
@@ -283,12 +293,7 @@ impl Worker {
             }
             (Some(_), _) => After::Rest,
             (None, Some(delay)) => After::Again(event, delay),
-            (None, None) => {
-                if matched && applied.latest.is_none() {
-                    self.debug(&event.object, || "Handling cycle is finished, waiting for new changes.".to_owned());
-                }
-                After::Rest
-            }
+            (None, None) => After::Rest,
         }
     }
 
@@ -319,7 +324,12 @@ impl Worker {
         let vanishing = latest.deletion_timestamp().is_some() && latest.finalizers().next().is_none();
         let timeout = self.shared().rules.settings.persistence.consistency_timeout;
         let consistency = slot.consistency.get_or_insert_default();
-        consistency.wrote(Written { version, vanishing }, object.resource_version(), timeout, self.shared().clock.now());
+        consistency.wrote(
+            Written { version, vanishing },
+            object.resource_version(),
+            timeout,
+            self.shared().clock.now(),
+        );
     }
 
     /// Slows the object down after an error that nobody expected; its state is looked at again afterwards.

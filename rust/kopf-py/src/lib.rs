@@ -1,1 +1,46 @@
-//! Placeholder of the first commit; see the crate's description.
+//! The module `kopf._kopf`: the engine as Python sees it. An index of names; each file owns one noun.
+//!
+//! No rule is here. Only this crate knows pyo3. The engine's threads never attach to the interpreter: they talk through
+//! the queue of `border`, and the only exception is the end of the operator, which an awaitable of Python waits for.
+
+mod border;
+mod convert;
+mod engine;
+mod errors;
+mod logging;
+#[cfg(feature = "testing")]
+mod rehearsal;
+mod runtime;
+mod task;
+mod views;
+
+/// The engine of the operator, as Python drives it. Private: its names may change at any time.
+#[pyo3::pymodule]
+mod _kopf {
+    #[pymodule_export]
+    use crate::convert::plain;
+    #[pymodule_export]
+    use crate::engine::Engine;
+    #[pymodule_export]
+    use crate::logging::Log;
+    #[cfg(feature = "testing")]
+    #[pymodule_export]
+    use crate::rehearsal::{Rehearsal, rehearse};
+    #[pymodule_export]
+    use crate::task::attempt::{AttemptView, SettledView};
+    #[pymodule_export]
+    use crate::task::change::ChangeView;
+    #[pymodule_export]
+    use crate::task::requests::{Cancel, Close, Forget, Login, Select, Transform};
+    #[pymodule_export]
+    use crate::task::script::{Handle, Match, Pick, Script, Watch};
+    #[pymodule_export]
+    use crate::views::ObjectView;
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        crate::convert::register_mapping::<ObjectView>(module.py())
+    }
+}

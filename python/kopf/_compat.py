@@ -1,0 +1,225 @@
+"""The private modules of the original framework, for operators that import them. It owns one table of names.
+
+Nothing is imported until asked for. Each use is answered by our own object and a `DeprecationWarning` that
+names the public replacement, if there is one. What is not in the table fails with a message on where to look.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+ROOTS = ("kopf._cogs", "kopf._core")
+ADVICE = "Private modules of the original framework are not here; for the public names, see `kopf.__all__`."
+
+_LOGS = (
+    "LocalObjectLogger LogFormat ObjectJsonFormatter ObjectLogger ObjectPrefixingJsonFormatter "
+    "ObjectPrefixingTextFormatter ObjectTextFormatter TerseObjectLogger configure make_formatter"
+)
+_CAUSES = "ActivityCause ChangingCause DaemonCause IndexingCause SpawningCause WatchingCause WebhookCause"
+_HANDLERS = (
+    "ActivityHandler ChangingHandler DaemonHandler Handler IndexingHandler ResourceHandler SpawningHandler "
+    "TimerHandler WatchingHandler WebhookHandler"
+)
+_CALLBACKS = (
+    "ActivityFn ChangingFn DaemonFn DelayFn IndexingFn MetaFilterFn TimerFn WatchingFn WebhookFn WhenFilterFn"
+)
+_SETTINGS = (
+    "AdmissionSettings BackgroundSettings ExecutionSettings NetworkingSettings OperatorSettings "
+    "PeeringSettings PersistenceSettings PostingSettings ProcessSettings QueueingSettings "
+    "ScanningSettings WatchingSettings"
+)
+_REGISTRIES = (
+    "ActivityRegistry ChangingRegistry IndexingRegistry OperatorRegistry SpawningRegistry WatchingRegistry "
+    "WebhooksRegistry get_callable_id"
+)
+_CONVENTIONS = (
+    "CollisionEvadingConvention StorageKeyFormingConvention StorageKeyMarkingConvention StorageStanzaCleaner"
+)
+_LOGINS = (
+    "PRIORITY_OF_ASYNC_CLIENT PRIORITY_OF_CLIENT PRIORITY_OF_KUBECONFIG PRIORITY_OF_PYKUBE "
+    "PRIORITY_OF_SERVICE_ACCOUNT has_kubeconfig has_service_account login_via_async_client login_via_client "
+    "login_via_pykube login_with_kubeconfig login_with_service_account"
+)
+
+# Where their names are here: their module -> our module -> names; "ours=theirs" where the names differ.
+TABLE: dict[str, dict[str, str]] = {
+    "kopf._cogs.structs.bodies": {
+        "kopf._objects.bodies": "Body Meta Spec Status",
+        "kopf._objects.raw": "Annotations BodyEssence Labels RawBody RawEvent RawEventType RawMeta",
+        "kopf._objects.references": (
+            "ObjectReference OwnerReference build_object_reference build_owner_reference"
+        ),
+    },
+    "kopf._cogs.structs.diffs": {
+        "kopf._objects.diffs": "Diff DiffItem DiffOperation DiffScope EMPTY diff reduce"
+    },
+    "kopf._cogs.structs.dicts": {
+        "kopf._objects.dicts": (
+            "FieldPath FieldSpec cherrypick ensure parse_field remove resolve resolve_obj walk"
+        ),
+        "kopf._objects.views": "MappingView MutableMappingView ReplaceableMappingView",
+    },
+    "kopf._cogs.structs.patches": {"kopf._objects.patches": "MetaPatch Patch PatchFn SpecPatch StatusPatch"},
+    "kopf._cogs.structs.ephemera": {
+        "kopf._objects.memos": "AnyMemo Memo",
+        "kopf._objects.indices": "Index Store",
+    },
+    "kopf._cogs.structs.references": {
+        "kopf._objects.resources": "Resource",
+        "kopf._intents.selectors": "EVERYTHING Marker NamespacePattern Selector match_namespace",
+    },
+    "kopf._cogs.structs.credentials": {
+        "kopf._objects.credentials": "AiohttpSession ConnectionInfo KubeContext LoginError"
+    },
+    "kopf._cogs.structs.ids": {"kopf._objects.raw": "HandlerId"},
+    "kopf._cogs.structs.reviews": {
+        "kopf._objects.reviews": (
+            "Headers Operation Request Response SSLPeer UserInfo WebhookClientConfig "
+            "WebhookClientConfigService WebhookFn WebhookServerProtocol"
+        )
+    },
+    "kopf._cogs.configs.configuration": {"kopf._intents.settings": _SETTINGS},
+    "kopf._cogs.configs.arrays": {"kopf._intents.selectors": "SelectorMapping"},
+    "kopf._cogs.configs.progress": {
+        "kopf._objects.raw": "ProgressRecord",
+        "kopf._intents.storages.progress": (
+            "AnnotationsProgressStorage MultiProgressStorage ProgressStorage SmartProgressStorage "
+            "StatusProgressStorage"
+        ),
+    },
+    "kopf._cogs.configs.diffbase": {
+        "kopf._intents.storages.diffbase": (
+            "AnnotationsDiffBaseStorage DiffBaseStorage MultiDiffBaseStorage StatusDiffBaseStorage"
+        )
+    },
+    "kopf._cogs.configs.conventions": {"kopf._intents.storages.conventions": _CONVENTIONS},
+    "kopf._cogs.helpers.typedefs": {"kopf._objects.logs": "Logger"},
+    "kopf._cogs.helpers.versions": {"kopf": "__version__=version"},
+    "kopf._cogs.helpers.loaders": {"kopf._runtime.loading": "preload"},
+    "kopf._cogs.aiokits.aioenums": {
+        "kopf._objects.stoppers": "AsyncFlagWaiter FlagSetter FlagWaiter SyncFlagWaiter"
+    },
+    "kopf._core.actions.execution": {
+        "kopf._intents.errors": (
+            "ErrorsMode HandlerChildrenRetry HandlerRetriesError HandlerTimeoutError PermanentError "
+            "TemporaryError"
+        ),
+        "kopf._intents.handlers": "Handler",
+        "kopf._intents.causes": "Cause",
+        "kopf._intents.lifecycles": "LifeCycleFn",
+        "kopf._runtime.context": "cause_var handler_var sublifecycle_var subrefs_var",
+    },
+    "kopf._core.actions.invocation": {
+        "kopf._runtime.context": "context",
+        "kopf._runtime.invocation": "invoke is_async_fn",
+    },
+    "kopf._core.actions.loggers": {"kopf._runtime.logs": _LOGS},
+    "kopf._core.actions.lifecycles": {
+        "kopf._intents.lifecycles": (
+            "all_at_once asap get_default_lifecycle one_by_one randomized set_default_lifecycle shuffled"
+        )
+    },
+    "kopf._core.engines.posting": {
+        "kopf._kits.events": "K8sEvent enqueue event exception info warn",
+        "kopf._runtime.context": "event_queue_loop_var event_queue_var settings_var",
+    },
+    "kopf._core.engines.indexing": {
+        "kopf._objects.indices": "LiveIndex=Index LiveStore=Store Indexers=OperatorIndexers"
+    },
+    "kopf._core.engines.admission": {"kopf._intents.errors": "AdmissionError"},
+    "kopf._core.engines.activities": {"kopf._runtime.activities": "ActivityError"},
+    "kopf._core.intents.registries": {
+        "kopf._intents.registries": _REGISTRIES,
+        "kopf._runtime.defaults": "SmartOperatorRegistry get_default_registry set_default_registry",
+    },
+    "kopf._core.intents.handlers": {"kopf._intents.handlers": _HANDLERS},
+    "kopf._core.intents.causes": {
+        "kopf._intents.causes": _CAUSES + " Cause=BaseCause ResourceCause",
+        "kopf._objects.reasons": "Activity HANDLER_REASONS Reason WebhookType",
+    },
+    "kopf._core.intents.callbacks": {
+        "kopf._intents.callbacks": _CALLBACKS,
+        "kopf._intents.filters": "all_ any_ none_ not_",
+    },
+    "kopf._core.intents.filters": {"kopf._intents.filters": "ABSENT MetaFilterToken PRESENT"},
+    "kopf._core.intents.stoppers": {
+        "kopf._objects.stoppers": (
+            "AsyncDaemonStopperChecker DaemonStopped DaemonStopper DaemonStoppingReason "
+            "SyncDaemonStopperChecker"
+        )
+    },
+    "kopf._core.intents.piggybacking": {"kopf._runtime.login": _LOGINS},
+    "kopf._core.reactor.running": {"kopf._runtime.operator": "operator run run_tasks spawn_tasks"},
+    "kopf._core.reactor.subhandling": {
+        "kopf._runtime.subhandling": "execute",
+        "kopf._runtime.context": "subregistry_var subexecuted_var subsettings_var",
+    },
+}
+
+
+class _Finder:
+    """Finds the modules of the table and the packages above them; it is asked only when nothing else is
+    found.
+    """
+
+    @staticmethod
+    def find_spec(
+        fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(ROOTS):
+            return None
+        from importlib.machinery import ModuleSpec
+
+        is_package = fullname in ROOTS or any(name.startswith(f"{fullname}.") for name in TABLE)
+        if not is_package and fullname not in TABLE:
+            raise ModuleNotFoundError(f"No module named {fullname!r}. {ADVICE}", name=fullname)
+        loader: Any = _Loader()  # not derived from the abstract class: that would cost its import
+        return ModuleSpec(fullname, loader, origin="kopf._compat", is_package=is_package)
+
+
+class _Loader:
+    """Makes modules without any content: each name is looked up in the table when it is asked for."""
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        def getter(name: str) -> object:
+            return _get(module.__name__, name)
+
+        module.__dict__["__getattr__"] = getter
+
+
+def _get(module_name: str, name: str) -> object:
+    import warnings
+    from importlib import import_module
+
+    # The import system itself asks for things like `__path__`.
+    if name.startswith("__") and name.endswith("__"):
+        raise AttributeError(f"module {module_name!r} has no attribute {name!r}")
+
+    for our_module, names in TABLE.get(module_name, {}).items():
+        for entry in names.split():
+            ours, _, theirs = entry.partition("=")
+            if name == (theirs or ours):
+                public = ours in getattr(sys.modules["kopf"], "__all__", ())
+                hint = f"use kopf.{ours}" if public else "there is no public replacement"
+                # 1: here, 2: the module's getter, 3: the user (or the import system, which is not counted).
+                warnings.warn(f"{module_name}.{name} is private; {hint}.", DeprecationWarning, stacklevel=3)
+                return getattr(import_module(our_module), ours)
+    raise AttributeError(f"module {module_name!r} has no attribute {name!r}. {ADVICE}")
+
+
+def install() -> None:
+    """Let the private modules of the original framework be importable."""
+    if _Finder not in sys.meta_path:
+        sys.meta_path.append(_Finder)

@@ -1,0 +1,137 @@
+"""The types of users' functions. They own what type checkers are told; nothing here is needed at run time.
+
+All arguments are passed by names, and there will be more of them: every function must accept `**kwargs`.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.bodies import Body, Meta, Spec, Status
+from kopf._objects.diffs import Diff
+from kopf._objects.logs import Logger
+from kopf._objects.patches import Patch
+from kopf._objects.raw import Annotations, BodyEssence, Labels, RawEvent
+from kopf._objects.resources import Resource
+from kopf._objects.reviews import Headers, SSLPeer, UserInfo
+from kopf._objects.stoppers import DaemonStopped
+
+T = TypeVar("T")
+SyncOrAsync: TypeAlias = T | Coroutine[None, None, T]
+Result: TypeAlias = "SyncOrAsync[object | None]"
+
+
+class ActivityFn(Protocol):
+    """A handler of startup, cleanup, login, probes."""
+
+    def __call__(
+        self, *, settings: OperatorSettings, retry: int, started: datetime.datetime,
+        runtime: datetime.timedelta, logger: Logger, memo: Any, param: Any, **kwargs: Any,
+    ) -> Result: ...  # fmt: skip
+
+
+class IndexingFn(Protocol):
+    """A handler of indexing."""
+
+    def __call__(
+        self, *, annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
+        resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch,
+        logger: Logger, memo: Any, param: Any, **kwargs: Any,
+    ) -> Result: ...  # fmt: skip
+
+
+class WatchingFn(Protocol):
+    """A handler of raw watch events."""
+
+    def __call__(
+        self, *, type: str, event: RawEvent, annotations: Annotations, labels: Labels, body: Body, meta: Meta,
+        spec: Spec, status: Status, resource: Resource, uid: str, name: str,
+        namespace: str | None, patch: Patch, logger: Logger, memo: Any, param: Any, **kwargs: Any,
+    ) -> Result: ...  # fmt: skip
+
+
+class ChangingFn(Protocol):
+    """A handler of changes."""
+
+    def __call__(
+        self, *, retry: int, started: datetime.datetime, runtime: datetime.timedelta,
+        annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
+        resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch, logger: Logger,
+        memo: Any, param: Any, diff: Diff, old: BodyEssence | Any | None,
+        new: BodyEssence | Any | None, **kwargs: Any,
+    ) -> Result: ...  # fmt: skip
+
+
+class WebhookFn(Protocol):
+    """A handler of admission requests."""
+
+    def __call__(
+        self, *, dryrun: bool, warnings: list[str], subresource: str | None, userinfo: UserInfo,
+        sslpeer: SSLPeer, headers: Headers, labels: Labels, annotations: Annotations, body: Body, meta: Meta,
+        spec: Spec, status: Status, resource: Resource, uid: str, name: str,
+        namespace: str | None, patch: Patch, logger: Logger, memo: Any, param: Any, **kwargs: Any,
+    ) -> SyncOrAsync[None]: ...  # fmt: skip
+
+
+class DaemonFn(Protocol):
+    """A daemon."""
+
+    def __call__(
+        self, *, stopped: DaemonStopped, retry: int, started: datetime.datetime, runtime: datetime.timedelta,
+        annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
+        resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch,
+        logger: Logger, memo: Any, param: Any, **kwargs: Any,
+    ) -> Result: ...  # fmt: skip
+
+
+class TimerFn(Protocol):
+    """A timer."""
+
+    def __call__(
+        self, *, annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
+        resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch,
+        logger: Logger, memo: Any, param: Any, **kwargs: Any,
+    ) -> Result: ...  # fmt: skip
+
+
+class DelayFn(Protocol):
+    """A function that tells the initial delay of a daemon or a timer (seconds)."""
+
+    def __call__(
+        self, *, annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
+        resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch,
+        logger: Logger, memo: Any, **kwargs: Any,
+    ) -> float: ...  # fmt: skip
+
+
+class WhenFilterFn(Protocol):
+    """A filter by anything."""
+
+    def __call__(
+        self, *, type: str, event: RawEvent, annotations: Annotations, labels: Labels, body: Body, meta: Meta,
+        spec: Spec, status: Status, resource: Resource, uid: str, name: str,
+        namespace: str | None, patch: Patch, logger: Logger, memo: Any, diff: Diff,
+        old: BodyEssence | Any | None, new: BodyEssence | Any | None, **kwargs: Any,
+    ) -> bool: ...  # fmt: skip
+
+
+class MetaFilterFn(Protocol):
+    """A filter by one value: of a label, of an annotation, of a field."""
+
+    def __call__(
+        self, value: Any, *, type: str, annotations: Annotations, labels: Labels, body: Body, meta: Meta,
+        spec: Spec, status: Status, resource: Resource, uid: str, name: str,
+        namespace: str | None, patch: Patch, logger: Logger, memo: Any, **kwargs: Any,
+    ) -> bool: ...  # fmt: skip
+
+
+ActivityDecorator = Callable[[ActivityFn], ActivityFn]
+IndexingDecorator = Callable[[IndexingFn], IndexingFn]
+WatchingDecorator = Callable[[WatchingFn], WatchingFn]
+ChangingDecorator = Callable[[ChangingFn], ChangingFn]
+WebhookDecorator = Callable[[WebhookFn], WebhookFn]
+DaemonDecorator = Callable[[DaemonFn], DaemonFn]
+TimerDecorator = Callable[[TimerFn], TimerFn]

@@ -1,0 +1,191 @@
+"""Why a handler is called, with all that it is told. It owns the causes as data; it must not know how they
+come.
+
+These classes are also what tests construct to simulate a handler's context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kopf._objects.bodies import Body
+from kopf._objects.diffs import EMPTY, Diff
+from kopf._objects.indices import Index
+from kopf._objects.memos import AnyMemo
+from kopf._objects.patches import Patch
+from kopf._objects.raw import BodyEssence, HandlerId, RawEvent, RawEventType
+from kopf._objects.reasons import Activity, Reason, WebhookType
+from kopf._objects.resources import Resource
+from kopf._objects.reviews import Headers, Operation, SSLPeer, UserInfo
+from kopf._objects.stoppers import DaemonStopper
+
+
+@dataclass
+class Cause:
+    """What is common for all causes. The indices are arguments too, and they win over all other arguments."""
+
+    logger: Any
+    indices: Mapping[str, Index[Any, Any]]
+    memo: AnyMemo
+
+    @property
+    def _kwargs(self) -> dict[str, Any]:
+        return {"logger": self.logger, "memo": self.memo}
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The arguments of filters and of other callbacks; handlers get more."""
+        return {**self._kwargs, **self.indices}
+
+    @property
+    def sync_kwargs(self) -> dict[str, Any]:
+        """The arguments of synchronous handlers."""
+        return self.kwargs
+
+    @property
+    def async_kwargs(self) -> dict[str, Any]:
+        """The arguments of asynchronous handlers."""
+        return self.kwargs
+
+
+@dataclass
+class ActivityCause(Cause):
+    """Something that concerns the operator as a whole."""
+
+    activity: Activity
+    settings: Any
+
+    @property
+    def _kwargs(self) -> dict[str, Any]:
+        return {**super()._kwargs, "activity": self.activity, "settings": self.settings}
+
+
+@dataclass
+class ResourceCause(Cause):
+    """Something that concerns one object."""
+
+    resource: Resource
+    patch: Patch
+    body: Body
+
+    @property
+    def _kwargs(self) -> dict[str, Any]:
+        body = self.body
+        meta = body.metadata
+        return {
+            **super()._kwargs,
+            "resource": self.resource,
+            "patch": self.patch,
+            "body": body,
+            "spec": body.spec,
+            "meta": meta,
+            "status": body.status,
+            "uid": meta.uid,
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "labels": meta.labels,
+            "annotations": meta.annotations,
+        }
+
+
+@dataclass
+class WatchingCause(ResourceCause):
+    """A raw watch event."""
+
+    type: RawEventType
+    event: RawEvent
+
+    @property
+    def _kwargs(self) -> dict[str, Any]:
+        return {**super()._kwargs, "type": self.type, "event": self.event}
+
+
+@dataclass
+class IndexingCause(ResourceCause):
+    """An object is to be indexed; its patch goes nowhere."""
+
+
+@dataclass
+class SpawningCause(ResourceCause):
+    """Daemons and timers of an object are to be spawned or stopped."""
+
+    reset: bool
+
+
+@dataclass
+class DaemonCause(ResourceCause):
+    """A daemon or a timer is running."""
+
+    stopper: DaemonStopper
+
+    @property
+    def sync_kwargs(self) -> dict[str, Any]:
+        """With the flag that can be waited for in threads."""
+        return {**self._kwargs, "stopped": self.stopper.sync_waiter, **self.indices}
+
+    @property
+    def async_kwargs(self) -> dict[str, Any]:
+        """With the flag that can be waited for in event loops."""
+        return {**self._kwargs, "stopped": self.stopper.async_waiter, **self.indices}
+
+
+@dataclass
+class ChangingCause(ResourceCause):
+    """An object has changed in its essence, or was found at the start of the operator."""
+
+    initial: bool
+    reason: Reason
+    diff: Diff = EMPTY
+    old: BodyEssence | None = None
+    new: BodyEssence | None = None
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the object is being deleted."""
+        return self.body.metadata.deletion_timestamp is not None
+
+    @property
+    def _kwargs(self) -> dict[str, Any]:
+        return {
+            **super()._kwargs,
+            "reason": self.reason,
+            "diff": self.diff,
+            "old": self.old,
+            "new": self.new,
+        }
+
+
+@dataclass
+class WebhookCause(ResourceCause):
+    """An admission request about an object."""
+
+    dryrun: bool
+    reason: WebhookType | None
+    webhook: HandlerId | None
+    headers: Headers
+    sslpeer: SSLPeer
+    userinfo: UserInfo
+    warnings: list[str]
+    operation: Operation | None
+    subresource: str | None
+    old: Body | None = None
+    new: Body | None = None
+    diff: Diff | None = None
+
+    @property
+    def _kwargs(self) -> dict[str, Any]:
+        names = [
+            "dryrun",
+            "headers",
+            "sslpeer",
+            "userinfo",
+            "warnings",
+            "operation",
+            "subresource",
+            "old",
+            "new",
+            "diff",
+        ]
+        return {**super()._kwargs, **{name: getattr(self, name) for name in names}}

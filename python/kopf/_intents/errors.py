@@ -1,0 +1,49 @@
+"""The errors by which handlers say what is to be done next. It owns these words; it must not know who
+listens.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class PermanentError(Exception):
+    """The handler has failed and will never succeed: do not retry it."""
+
+
+class TemporaryError(Exception):
+    """The handler has failed, but can succeed later: retry it in `delay` seconds (None: as soon as
+    possible).
+    """
+
+    def __init__(self, msg: str | None = None, /, delay: float | None = 60) -> None:
+        super().__init__(msg)
+        self.delay = delay
+
+
+class HandlerTimeoutError(PermanentError):
+    """The handler has been running or retrying for longer than it is allowed to."""
+
+
+class HandlerRetriesError(PermanentError):
+    """The handler has been tried as many times as it is allowed to."""
+
+
+class HandlerChildrenRetry(TemporaryError):
+    """The handler has unfinished sub-handlers and must be called again to continue with them."""
+
+
+class AdmissionError(PermanentError):
+    """The request is refused, with this message and this HTTP-like code in the response."""
+
+    def __init__(self, message: str | None = "", code: int | None = 500) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ErrorsMode(enum.Enum):
+    """How arbitrary errors of a handler are treated: all but `TemporaryError` and `PermanentError`."""
+
+    IGNORED = enum.auto()
+    TEMPORARY = enum.auto()
+    PERMANENT = enum.auto()

@@ -1,0 +1,148 @@
+"""What is declared, as data. It owns the kinds of handlers; it must not know how they are
+registered or run.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from kopf._intents.errors import ErrorsMode
+from kopf._intents.filters import MetaFilters
+from kopf._intents.selectors import Selector
+from kopf._objects.dicts import FieldPath
+from kopf._objects.raw import HandlerId
+from kopf._objects.reasons import Activity, Reason, WebhookType
+
+
+@dataclass(frozen=True)
+class Handler:
+    """A function with its id and its limits: a timeout since the first attempt (seconds), a number of
+    attempts,
+    a pause between them (seconds), a treatment of arbitrary errors. None is for defaults."""
+
+    id: HandlerId
+    fn: Callable[..., Any]
+    param: Any | None
+    errors: ErrorsMode | None
+    timeout: float | None
+    retries: int | None
+    backoff: float | None
+
+    # The way it is seen in logs.
+    def __str__(self) -> str:
+        return f"Handler {self.id!r}"
+
+
+@dataclass(frozen=True)
+class ActivityHandler(Handler):
+    """A handler of something that concerns the operator as a whole."""
+
+    activity: Activity | None
+    _fallback: bool = False  # used only if there are no other handlers of this activity
+
+    def __str__(self) -> str:
+        return f"Activity {self.id!r}"
+
+
+@dataclass(frozen=True)
+class ResourceHandler(Handler):
+    """A handler of objects: of which resources, with which labels, annotations, fields; None is for no
+    filter.
+    """
+
+    selector: Selector | None
+    labels: MetaFilters | None
+    annotations: MetaFilters | None
+    when: Callable[..., bool] | None
+    field: FieldPath | None
+    value: Any | None
+
+
+@dataclass(frozen=True)
+class WebhookHandler(ResourceHandler):
+    """A handler of admission requests; its id is a part of the URL."""
+
+    reason: WebhookType
+    operations: Collection[str] | None
+    subresource: str | None
+    persistent: bool | None
+    side_effects: bool | None
+    ignore_failures: bool | None
+
+    def __str__(self) -> str:
+        return f"Webhook {self.id!r}"
+
+    @property
+    def operation(self) -> str | None:
+        """Deprecated: the only operation; `ValueError` if there are several of them."""
+        warnings.warn(
+            "handler.operation is deprecated, use handler.operations", DeprecationWarning, stacklevel=2
+        )
+        if not self.operations:
+            return None
+        if len(self.operations) > 1:
+            raise ValueError(
+                f"{len(self.operations)} operations in the handler. Use it as handler.operations."
+            )
+        return next(iter(self.operations))
+
+
+@dataclass(frozen=True)
+class IndexingHandler(ResourceHandler):
+    """A handler that fills an index; its id is the name of the index."""
+
+    def __str__(self) -> str:
+        return f"Indexer {self.id!r}"
+
+
+@dataclass(frozen=True)
+class WatchingHandler(ResourceHandler):
+    """A handler of raw watch events: no progress, no retries."""
+
+
+@dataclass(frozen=True)
+class ChangingHandler(ResourceHandler):
+    """A handler of changes: for one reason, or (None) for any."""
+
+    reason: Reason | None
+    initial: bool | None  # for objects found at the start of the operator
+    deleted: bool | None  # ... also for those that are being deleted
+    requires_finalizer: bool | None
+    field_needs_change: bool | None
+    old: Any | None
+    new: Any | None
+
+
+@dataclass(frozen=True)
+class SpawningHandler(ResourceHandler):
+    """A handler that works in background for as long as the object exists and matches."""
+
+    requires_finalizer: bool | None
+    initial_delay: float | Callable[..., float] | None
+
+
+@dataclass(frozen=True)
+class DaemonHandler(SpawningHandler):
+    """A background handler that runs on its own until it is asked to stop; times are in seconds."""
+
+    cancellation_backoff: float | None
+    cancellation_timeout: float | None
+    cancellation_polling: float | None
+
+    def __str__(self) -> str:
+        return f"Daemon {self.id!r}"
+
+
+@dataclass(frozen=True)
+class TimerHandler(SpawningHandler):
+    """A background handler that is called again and again; times are in seconds."""
+
+    sharp: bool | None
+    idle: float | None
+    interval: float | None
+
+    def __str__(self) -> str:
+        return f"Timer {self.id!r}"

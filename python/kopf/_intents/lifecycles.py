@@ -1,0 +1,67 @@
+"""Which of the handlers are called now, and which ones wait. It owns these policies and the default one.
+
+A lifecycle gets the handlers that are not finished and not delayed, in the order of declaration, and picks
+some. It is a plain function; it is also given the state of the handlers and the arguments of the cause.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from kopf._intents.handlers import Handler
+
+logger = logging.getLogger("kopf._core.actions.lifecycles")
+
+Handlers = Sequence[Handler]
+
+
+class LifeCycleFn(Protocol):
+    """A function that picks the handlers to be called now."""
+
+    def __call__(self, handlers: Handlers, *, state: Mapping[Any, Any], **kwargs: Any) -> Handlers: ...
+
+
+def all_at_once(handlers: Handlers, **_: Any) -> Handlers:
+    """All handlers in their order."""
+    return handlers
+
+
+def one_by_one(handlers: Handlers, **_: Any) -> Handlers:
+    """The first handler."""
+    return handlers[:1]
+
+
+def randomized(handlers: Handlers, **_: Any) -> Handlers:
+    """One handler, chosen by chance."""
+    return [random.choice(handlers)] if handlers else []
+
+
+def shuffled(handlers: Handlers, **_: Any) -> Handlers:
+    """All handlers in a random order."""
+    return random.sample(handlers, k=len(handlers)) if handlers else []
+
+
+def asap(handlers: Handlers, *, state: Mapping[Any, Any], **_: Any) -> Handlers:
+    """The one that was tried the least number of times; so, a failing handler does not hold the others."""
+    return sorted(handlers, key=lambda handler: state[handler.id].retries or 0)[:1]
+
+
+_default_lifecycle: LifeCycleFn = asap
+
+
+def get_default_lifecycle() -> LifeCycleFn:
+    """The lifecycle of operators that are started without one."""
+    return _default_lifecycle
+
+
+def set_default_lifecycle(lifecycle: LifeCycleFn | None) -> None:
+    """Replace the lifecycle of operators that are started without one; None restores the initial one
+    (`asap`).
+    """
+    global _default_lifecycle
+    new = lifecycle if lifecycle is not None else asap
+    logger.warning(f"The default lifecycle is already set to {_default_lifecycle}, overriding it to {new}.")
+    _default_lifecycle = new

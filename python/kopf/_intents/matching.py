@@ -1,0 +1,107 @@
+"""Whether a handler is for a cause. It owns the rules of filters for the code that runs in Python: sub-
+handlers,
+webhooks, callbacks. The same rules for the mass of events are applied by the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kopf._intents.causes import Cause, ChangingCause, ResourceCause, WebhookCause
+from kopf._intents.filters import MetaFilters, MetaFilterToken
+from kopf._intents.handlers import ChangingHandler, ResourceHandler, WebhookHandler
+from kopf._objects import dicts
+from kopf._objects.resources import Resource
+
+
+def selects(handler: ResourceHandler, resource: Resource) -> bool:
+    """Whether the handler is for the resource; sub-handlers have no selectors and are for any."""
+    return handler.selector is None or handler.selector.check(resource)
+
+
+def prematch(handler: ResourceHandler, cause: Cause) -> bool:
+    """Whether the handler is for the object, regardless of what has changed in it."""
+    if not isinstance(cause, ResourceCause):
+        return False
+    kwargs = cause.kwargs
+    return _matches_object(handler, cause, kwargs) and _matches_when(handler, kwargs)
+
+
+def match(handler: ResourceHandler, cause: Cause) -> bool:
+    """Whether the handler is for the object and for the change."""
+    if not isinstance(cause, ResourceCause):
+        return False
+    kwargs = cause.kwargs
+    return (
+        _matches_object(handler, cause, kwargs)
+        and _matches_change(handler, cause, kwargs)
+        and _matches_when(handler, kwargs)
+    )
+
+
+def _matches_object(handler: ResourceHandler, cause: ResourceCause, kwargs: Mapping[str, Any]) -> bool:
+    return (
+        selects(handler, cause.resource)
+        and _matches_subresource(handler, cause)
+        and _matches_meta(handler.labels, cause.body.metadata.labels, kwargs)
+        and _matches_meta(handler.annotations, cause.body.metadata.annotations, kwargs)
+        and _matches_field(handler, cause, kwargs)
+    )
+
+
+def _matches_subresource(handler: ResourceHandler, cause: ResourceCause) -> bool:
+    if not isinstance(handler, WebhookHandler) or not isinstance(cause, WebhookCause):
+        return True
+    return handler.subresource == "*" or handler.subresource == cause.subresource
+
+
+def _matches_meta(filters: MetaFilters | None, values: Mapping[str, str], kwargs: Mapping[str, Any]) -> bool:
+    for key, expected in (filters or {}).items():
+        if expected is MetaFilterToken.ABSENT:
+            passes = key not in values
+        elif expected is MetaFilterToken.PRESENT:
+            passes = key in values
+        elif callable(expected):
+            passes = bool(expected(values.get(key), **kwargs))
+        else:
+            passes = key in values and values[key] == expected
+        if not passes:
+            return False
+    return True
+
+
+def _matches_field(handler: ResourceHandler, cause: ResourceCause, kwargs: Mapping[str, Any]) -> bool:
+    if not handler.field:
+        return True
+    sources = [cause.new, cause.old] if isinstance(cause, ChangingCause) else [cause.body]
+    expected = MetaFilterToken.PRESENT if handler.value is None else handler.value
+    return any(
+        _passes(expected, dicts.resolve(source, handler.field, default=dicts.ABSENCE), kwargs)
+        for source in sources
+    )
+
+
+def _matches_change(handler: ResourceHandler, cause: ResourceCause, kwargs: Mapping[str, Any]) -> bool:
+    if not handler.field or not isinstance(handler, ChangingHandler) or not isinstance(cause, ChangingCause):
+        return True
+    old = dicts.resolve(cause.old, handler.field, default=dicts.ABSENCE)
+    new = dicts.resolve(cause.new, handler.field, default=dicts.ABSENCE)
+    return (
+        (not handler.field_needs_change or old != new)
+        and (handler.old is None or _passes(handler.old, old, kwargs))
+        and (handler.new is None or _passes(handler.new, new, kwargs))
+    )
+
+
+def _matches_when(handler: ResourceHandler, kwargs: Mapping[str, Any]) -> bool:
+    return handler.when is None or bool(handler.when(**kwargs))
+
+
+def _passes(expected: Any, value: Any, kwargs: Mapping[str, Any]) -> bool:
+    if expected is MetaFilterToken.PRESENT:
+        return value is not dicts.ABSENCE
+    if expected is MetaFilterToken.ABSENT:
+        return value is dicts.ABSENCE
+    if callable(expected):
+        return bool(expected(value, **kwargs))
+    return bool(value == expected)

@@ -1,0 +1,171 @@
+"""Where declared handlers are kept. It owns the lists, ids, and deduplication; it must not know the default
+registry.
+
+An operator has six lists of handlers, each in the order of declaration.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from types import FunctionType, MethodType
+from typing import Any, Generic, TypeVar, cast
+
+from kopf._intents import matching
+from kopf._intents.causes import Cause, ChangingCause
+from kopf._intents.handlers import (
+    ActivityHandler,
+    ChangingHandler,
+    Handler,
+    IndexingHandler,
+    ResourceHandler,
+    SpawningHandler,
+    WatchingHandler,
+    WebhookHandler,
+)
+from kopf._objects.dicts import FieldPath
+from kopf._objects.raw import HandlerId
+from kopf._objects.reasons import Activity, Reason
+from kopf._objects.resources import Resource
+
+HandlerT = TypeVar("HandlerT", bound=Handler)
+ResourceHandlerT = TypeVar("ResourceHandlerT", bound=ResourceHandler)
+
+
+class GenericRegistry(Generic[HandlerT]):
+    """A list of handlers of one family."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._handlers: list[HandlerT] = []
+
+    def append(self, handler: HandlerT, /) -> None:
+        """Add one more handler to the end of the list."""
+        self._handlers.append(handler)
+
+    def get_all_handlers(self) -> Collection[HandlerT]:
+        """All handlers, in the order of declaration."""
+        return list(self._handlers)
+
+
+class ActivityRegistry(GenericRegistry[ActivityHandler]):
+    """The handlers of what concerns the operator as a whole."""
+
+    def get_handlers(self, activity: Activity) -> Sequence[ActivityHandler]:
+        """The handlers of the activity; the fallback ones only if there are no others."""
+        found = [handler for handler in self._handlers if handler.activity in (None, activity)]
+        regular = [handler for handler in found if not handler._fallback]
+        return list(deduplicated(regular or found))
+
+
+class ResourceRegistry(GenericRegistry[ResourceHandlerT]):
+    """The handlers of objects."""
+
+    def has_handlers(self, resource: Resource) -> bool:
+        """Whether anybody is interested in this resource."""
+        return any(matching.selects(handler, resource) for handler in self._handlers)
+
+    def get_resource_handlers(self, resource: Resource) -> Sequence[ResourceHandlerT]:
+        """The handlers that are interested in this resource, regardless of other filters."""
+        return list(deduplicated(h for h in self._handlers if matching.selects(h, resource)))
+
+    def get_extra_fields(self, resource: Resource) -> set[FieldPath]:
+        """The fields that are listened to by the handlers of this resource."""
+        return {h.field for h in self._handlers if h.field and matching.selects(h, resource)}
+
+    def get_handlers(self, cause: Cause, excluded: Container[HandlerId] = ()) -> Sequence[ResourceHandlerT]:
+        """The handlers to be called for this cause: those that match it by all filters."""
+        return list(deduplicated(self.iter_handlers(cause, excluded)))
+
+    def iter_handlers(self, cause: Cause, excluded: Container[HandlerId] = ()) -> Iterator[ResourceHandlerT]:
+        """The same as `get_handlers`, with repetitions of the same function."""
+        for handler in self._handlers:
+            if handler.id not in excluded and matching.match(handler, cause):
+                yield handler
+
+
+class IndexingRegistry(ResourceRegistry[IndexingHandler]):
+    """The handlers that fill indices."""
+
+
+class WatchingRegistry(ResourceRegistry[WatchingHandler]):
+    """The handlers of raw watch events."""
+
+
+class SpawningRegistry(ResourceRegistry[SpawningHandler]):
+    """Daemons and timers."""
+
+
+class WebhooksRegistry(ResourceRegistry[WebhookHandler]):
+    """The handlers of admission requests."""
+
+
+class ChangingRegistry(ResourceRegistry[ChangingHandler]):
+    """The handlers of changes."""
+
+    def iter_handlers(self, cause: Cause, excluded: Container[HandlerId] = ()) -> Iterator[ChangingHandler]:
+        """The handlers for the reason of the change, including those of the start of the operator."""
+        assert isinstance(cause, ChangingCause)
+        for handler in self._handlers:
+            if handler.id in excluded:
+                continue
+            if handler.reason is not None and handler.reason != cause.reason:
+                continue
+            if handler.initial and not cause.initial:
+                continue  # resuming is over, or has never begun
+            if handler.initial and cause.reason == Reason.DELETE and not handler.deleted:
+                continue  # resuming is not for the objects that are going away
+            if matching.match(handler, cause):
+                yield handler
+
+
+class OperatorRegistry:
+    """All handlers of an operator; initially none, not even those for logging in to the cluster."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._activities = ActivityRegistry()
+        self._indexing = IndexingRegistry()
+        self._watching = WatchingRegistry()
+        self._spawning = SpawningRegistry()
+        self._changing = ChangingRegistry()
+        self._webhooks = WebhooksRegistry()
+
+
+def deduplicated(handlers: Iterable[HandlerT]) -> Iterator[HandlerT]:
+    """Keep the first of the handlers with the same function and the same id, e.g. of resuming and
+    creation.
+    """
+    seen: set[tuple[int, str]] = set()
+    for handler in handlers:
+        key = (id(handler.fn), handler.id)
+        if key not in seen:
+            seen.add(key)
+            yield handler
+
+
+def get_callable_id(c: Callable[..., Any]) -> str:
+    """Derive the id from a function; for what is not a function, it must be given, else it is a
+    `ValueError`.
+    """
+    if isinstance(c, functools.partial):
+        return get_callable_id(c.func)
+    if hasattr(c, "__wrapped__"):
+        return get_callable_id(c.__wrapped__)
+    if isinstance(c, (FunctionType, MethodType)):
+        if c.__name__ == "<lambda>":
+            return f"lambda:{c.__code__.co_filename}:{c.__code__.co_firstlineno}"
+        return str(getattr(c, "__qualname__", c.__name__))
+    raise ValueError(f"Cannot get id of {c!r}.")
+
+
+def generate_id(
+    fn: Callable[..., Any],
+    id: str | None,
+    prefix: str | None = None,
+    suffix: str | None = None,
+) -> HandlerId:
+    """Make the full id of a handler: the given or derived one, in its parent, with its field."""
+    own = id if id is not None else get_callable_id(fn)
+    parts = [prefix, own, suffix]
+    return cast(HandlerId, "/".join(part for part in parts if part))

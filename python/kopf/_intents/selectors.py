@@ -1,0 +1,218 @@
+"""Which resources a handler is for. It owns the forms of selection; it must not know what the
+cluster serves.
+"""
+
+from __future__ import annotations
+
+import enum
+import fnmatch
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import InitVar, dataclass, fields
+from typing import Any, Final, TypeVar
+
+from kopf._objects.resources import Resource
+
+V = TypeVar("V")
+
+K8S_VERSION_PATTERN = re.compile(r"^v\d+((alpha|beta)\d+)?$")
+NAME_WITH_VERSION_PATTERN = re.compile(r"^[^.]*\.v\d+((alpha|beta)\d+)?(\..*)?$")
+
+NamespacePattern = str | re.Pattern[str]
+
+
+class Marker(enum.Enum):
+    """A special value for a resource name."""
+
+    EVERYTHING = enum.auto()
+
+
+EVERYTHING: Final = Marker.EVERYTHING
+"""All resources of the cluster, or of the group and version, except for Kubernetes events."""
+
+SelectorFn = Callable[[Resource], bool]
+
+
+@dataclass(frozen=True, repr=False)
+class Selector:
+    """A specification of resources: by names, by a category, by a function, or all of them, in a group and a
+    version.
+
+    Positional arguments: `name`, `name.version`, `name.group`, `name.version.group`; or `group/version` and a
+    name; or a group and a name; or a group, a version, and a name. A name can also be `EVERYTHING`, or a
+    function
+    if alone.
+    """
+
+    arg1: InitVar[str | SelectorFn | Marker | None] = None
+    arg2: InitVar[str | Marker | None] = None
+    arg3: InitVar[str | Marker | None] = None
+    argN: InitVar[None] = None
+    group: str | None = None
+    version: str | None = None
+    kind: str | None = None
+    plural: str | None = None
+    singular: str | None = None
+    shortcut: str | None = None
+    category: str | None = None
+    any_name: str | Marker | None = None
+    fn: SelectorFn | None = None
+
+    def __post_init__(self, arg1: Any, arg2: Any, arg3: Any, argN: Any) -> None:
+        for name, value in _parse_args(arg1, arg2, arg3, argN).items():
+            object.__setattr__(self, name, value)
+
+        names = [self.kind, self.plural, self.singular, self.shortcut, self.category, self.any_name, self.fn]
+        given = [name for name in names if name is not None]
+        if len(given) > 1:
+            raise TypeError(f"Ambiguous resource specification with {given!r}")
+        if not given:
+            raise TypeError("Unspecific resource with no names.")
+        if any(name == "" for name in given):
+            raise TypeError("Names must not be empty strings; either None or specific strings.")
+
+    def __repr__(self) -> str:
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        texts = [f"{name}={value!r}" for name, value in values.items() if value is not None]
+        return f"{type(self).__name__}({', '.join(texts)})"
+
+    @property
+    def is_specific(self) -> bool:
+        """Whether one kind of resources is meant, and not many of them at once."""
+        names = [self.kind, self.shortcut, self.plural, self.singular]
+        return any(names) or (self.any_name is not None and self.any_name is not EVERYTHING)
+
+    def check(self, resource: Resource) -> bool:
+        """Whether the resource is among those that are selected."""
+        # Events are too many, and handling of events produces events: they must be asked for explicitly.
+        if (self.any_name is EVERYTHING or self.fn is not None) and _is_event(resource):
+            return False
+        version_matches = (
+            self.version == resource.version
+            if self.version is not None
+            else self.fn is not None or resource.preferred
+        )
+        return (
+            version_matches
+            and (self.group is None or self.group == resource.group)
+            and (self.kind is None or self.kind == resource.kind)
+            and (self.plural is None or self.plural == resource.plural)
+            and (self.singular is None or self.singular == resource.singular)
+            and (self.category is None or self.category in resource.categories)
+            and (self.shortcut is None or self.shortcut in resource.shortcuts)
+            and (
+                self.any_name is None
+                or self.any_name is EVERYTHING
+                or self.any_name in (resource.kind, resource.plural, resource.singular)
+                or self.any_name in resource.shortcuts
+            )
+            and (self.fn is None or bool(self.fn(resource)))
+        )
+
+    def select(self, resources: Collection[Resource]) -> Collection[Resource]:
+        """Pick the resources; of the same-named ones, the core ones win over those of other groups."""
+        result = {resource for resource in resources if self.check(resource)}
+        core = {resource for resource in result if resource.group == ""}
+        return core if self.is_specific and core else result
+
+
+def _parse_args(arg1: Any, arg2: Any, arg3: Any, argN: Any) -> dict[str, Any]:
+    if argN is not None:
+        raise TypeError("Too many positional arguments. Max 3 positional args are accepted.")
+    if callable(arg1):
+        if arg2 is not None or arg3 is not None:
+            raise TypeError("The callable filter cannot have any other selectors.")
+        return {"fn": arg1}
+    if arg3 is not None:
+        return {"group": arg1, "version": arg2, "any_name": arg3}
+    if arg2 is not None and isinstance(arg1, str) and "/" in arg1:
+        group, version = arg1.rsplit("/", 1)
+        return {"group": group, "version": version, "any_name": arg2}
+    if arg2 is not None and arg1 == "v1":
+        return {"group": "", "version": "v1", "any_name": arg2}
+    if arg2 is not None:
+        return {"group": arg1, "any_name": arg2}
+    if isinstance(arg1, Marker):
+        return {"any_name": arg1}
+    if isinstance(arg1, str) and NAME_WITH_VERSION_PATTERN.match(arg1):
+        name, version, *groups = arg1.split(".", 2)
+        return {"any_name": name, "version": version} | ({"group": groups[0]} if groups else {})
+    if isinstance(arg1, str) and "." in arg1:
+        name, group = arg1.split(".", 1)
+        return {"any_name": name, "group": group}
+    return {} if arg1 is None else {"any_name": arg1}
+
+
+def _is_event(resource: Resource) -> bool:
+    in_core = resource.group == "" and resource.version == "v1"
+    in_events = resource.group == "events.k8s.io" and resource.preferred
+    return resource.plural == "events" and (in_core or in_events)
+
+
+class SelectorMapping(MutableMapping[Selector, V]):
+    """Values for resources. Keys are anything that selects resources: names, tuples, functions,
+    `EVERYTHING`.
+    """
+
+    def __init__(self, src: Mapping[Any, V] | Iterable[tuple[Any, V]] = (), /) -> None:
+        super().__init__()
+        self._items: dict[Selector, V] = {}
+        self.update(src)
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Selector]:
+        return iter(self._items)
+
+    def __contains__(self, key: object) -> bool:
+        return self._selector(key) in self._items
+
+    def __getitem__(self, key: Any) -> V:
+        return self._items[self._selector(key)]
+
+    def __setitem__(self, key: Any, value: V) -> None:
+        self._items[self._selector(key)] = value
+
+    def __delitem__(self, key: Any) -> None:
+        del self._items[self._selector(key)]
+
+    def collect(self, resource: Resource) -> list[V]:
+        """The values of all keys that select the resource, in the order of their insertion."""
+        return [value for selector, value in self._items.items() if selector.check(resource)]
+
+    @staticmethod
+    def _selector(key: object) -> Selector:
+        if isinstance(key, Selector):
+            return key
+        if isinstance(key, (str, Marker)) or callable(key):
+            return Selector(key)
+        if isinstance(key, tuple):
+            return Selector(*key)
+        raise TypeError(f"Unsupported selector type: {key!r}")
+
+
+def match_namespace(name: str, pattern: NamespacePattern) -> bool:
+    """Whether the namespace matches: a regexp in full, or comma-separated globs of which the last matching
+    one wins.
+
+    A leading `!` negates a glob; a list that begins with a negation means "all but".
+    """
+    if isinstance(pattern, re.Pattern):
+        return bool(pattern.fullmatch(name))
+    globs = [glob.strip() for glob in pattern.split(",")]
+    matches = globs[0].startswith("!")
+    for glob in globs:
+        if glob.startswith("!"):
+            matches = matches and not fnmatch.fnmatch(name, glob.lstrip("!"))
+        else:
+            matches = matches or fnmatch.fnmatch(name, glob)
+    return matches
+
+
+def is_exact_namespace(pattern: NamespacePattern) -> bool:
+    """Whether the pattern is a name of one namespace as it is."""
+    return isinstance(pattern, str) and not any(char in pattern for char in "!*?,")

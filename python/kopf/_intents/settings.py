@@ -1,0 +1,296 @@
+"""The settings of an operator. They own names and defaults; what a setting does is known where it is used.
+
+All are plain mutable attributes, read at the moment of use unless noted. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kopf._intents.selectors import SelectorMapping
+from kopf._intents.storages.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage
+from kopf._intents.storages.progress import ProgressStorage, SmartProgressStorage
+from kopf._objects.reviews import WebhookServerProtocol
+
+Backoffs = float | Iterable[float]
+
+
+@dataclass
+class ProcessSettings:
+    """The process as a whole."""
+
+    ultimate_exiting_timeout: float | None = 600
+    """How long the operator can be exiting before it is killed; None: forever."""
+
+
+@dataclass
+class PostingSettings:
+    """Posting of Kubernetes events about objects."""
+
+    enabled: bool = True
+    """Whether to post anything at all."""
+
+    loggers: bool = False
+    """Whether to post what is logged by the loggers of objects."""
+
+    level: int = logging.INFO
+    """The lowest level of what is posted."""
+
+    default_backoffs: Backoffs = (1, 1, 2, 3, 5, 8, 13, 21)
+    """The pauses between the attempts to post what was posted explicitly."""
+
+    logging_backoffs: Backoffs = (1, 1, 2, 3, 5)
+    """The pauses between the attempts to post what was logged."""
+
+    worker_limit: int | None = None
+    """For how many objects events are posted at the same time."""
+
+    idle_timeout: float = 1.0
+    """For how long an idle poster of an object is kept."""
+
+    reporting_component: str = "kopf"
+    """Who posts: the controller."""
+
+    reporting_instance: str = "dev"
+    """Who posts: the instance of the controller."""
+
+    event_name_prefix: str = "kopf-event-"
+    """The beginning of the generated names of events."""
+
+
+@dataclass
+class PeeringSettings:
+    """Agreements between operators on who is paused."""
+
+    name: str = "default"
+    """The name of the peering object."""
+
+    stealth: bool = False
+    """Whether to keep quiet about keep-alives in the logs."""
+
+    priority: int = 0
+    """The operator with the highest priority works, the others are paused."""
+
+    lifetime: int = 60
+    """For how long an operator counts as alive after its last sign of life."""
+
+    mandatory: bool = False
+    """Whether to be paused when there is no peering object."""
+
+    standalone: bool = False
+    """Whether to ignore peering."""
+
+    clusterwide: bool = False
+    """Whether the peering is of the cluster; set by the operator at its start."""
+
+    @property
+    def namespaced(self) -> bool:
+        """Whether the peering is of a namespace: the opposite of `clusterwide`."""
+        return not self.clusterwide
+
+    @namespaced.setter
+    def namespaced(self, value: bool) -> None:
+        self.clusterwide = not value
+
+
+@dataclass
+class WatchingSettings:
+    """Listing and watching of resources."""
+
+    server_timeout: float | None = None
+    """How long the server keeps a watch request."""
+
+    client_timeout: float | None = None
+    """How long the client keeps a watch request."""
+
+    connect_timeout: float | None = None
+    """How long the client tries to connect; None: as for other requests."""
+
+    reconnect_backoff: float = 0.1
+    """The pause between watch requests."""
+
+    inactivity_timeout: float = 70.0
+    """After how long a silence a watch request counts as dead."""
+
+    chunk_size: int | None = None
+    """How many objects are listed by one request; None: all of them."""
+
+    initial_streaming: bool = False
+    """Whether to get the initial objects by the watch request instead of listing them."""
+
+    label_selectors: SelectorMapping[str] = field(default_factory=SelectorMapping)
+    """Label selectors to be applied by the server, per resource; all matching ones are joined."""
+
+    field_selectors: SelectorMapping[str] = field(default_factory=SelectorMapping)
+    """Field selectors to be applied by the server, per resource; all matching ones are joined."""
+
+    shard_selectors: SelectorMapping[str] = field(default_factory=SelectorMapping)
+    """Shard selectors to be applied by the server, per resource; the first matching one is used."""
+
+
+_BATCH_WINDOW = "Time-based event batching was removed. Please stop configuring it."
+
+
+@dataclass
+class QueueingSettings:
+    """Queues of events, one per object."""
+
+    worker_limit: int | None = None
+    """How many objects are handled at the same time."""
+
+    idle_timeout: float = 5.0
+    """For how long an idle worker of an object is kept."""
+
+    exit_timeout: float = 2.0
+    """For how long the queues are being depleted when the operator exits."""
+
+    error_delays: Iterable[float] = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610)
+    """How long an object is left alone after each next unexpected error."""
+
+    _batch_window: float = 0.1
+
+    @property
+    def batch_window(self) -> float:
+        """Deprecated and without an effect."""
+        warnings.warn(_BATCH_WINDOW, DeprecationWarning, stacklevel=2)
+        return self._batch_window
+
+    @batch_window.setter
+    def batch_window(self, value: float) -> None:
+        warnings.warn(_BATCH_WINDOW, DeprecationWarning, stacklevel=2)
+        self._batch_window = value
+
+
+@dataclass
+class ScanningSettings:
+    """Discovery of resources and namespaces."""
+
+    disabled: bool = False
+    """Whether not to watch for changes in namespaces and custom resource definitions."""
+
+
+@dataclass
+class AdmissionSettings:
+    """Validation and mutation of objects on their way to the cluster. Read once, after startup handlers."""
+
+    server: WebhookServerProtocol | None = None
+    """Who serves the requests of Kubernetes."""
+
+    managed: str | None = None
+    """The name of the webhook configurations to be kept up to date; None: they are managed by others."""
+
+
+@dataclass
+class ExecutionSettings:
+    """Calls of handlers."""
+
+    default_backoff: float = 60
+    """The pause after an arbitrary error of a handler."""
+
+    executor: concurrent.futures.Executor = field(default_factory=concurrent.futures.ThreadPoolExecutor)
+    """Where synchronous handlers are run."""
+
+    _max_workers: int | None = None
+
+    @property
+    def max_workers(self) -> int | None:
+        """How many synchronous handlers run at the same time; None: as the executor decides.
+
+        Setting it raises `ValueError` if it is less than 1, and `TypeError` if the executor cannot be
+        limited.
+        """
+        return self._max_workers
+
+    @max_workers.setter
+    def max_workers(self, value: int) -> None:
+        if value < 1:
+            raise ValueError("Can't set thread pool limit lower than 1.")
+        self._max_workers = value
+        if not hasattr(self.executor, "_max_workers"):
+            raise TypeError("Current executor does not support `max_workers`.")
+        self.executor._max_workers = value
+
+
+@dataclass
+class BackgroundSettings:
+    """Daemons and timers."""
+
+    cancellation_polling: float = 60
+    """How often a daemon that does not exit is checked."""
+
+    instant_exit_timeout: float | None = None
+    """For how long a daemon is waited for, before it counts as not exiting at once."""
+
+    instant_exit_zero_time_cycles: int | None = 10
+    """For how many cycles of the event loop a daemon is waited for, before it counts as not exiting at once.
+    """
+
+
+@dataclass
+class NetworkingSettings:
+    """Requests to the Kubernetes API."""
+
+    request_timeout: float | None = 5 * 60
+    """How long a request can last."""
+
+    connect_timeout: float | None = None
+    """How long a connection can be being established."""
+
+    error_backoffs: Backoffs = (1, 1, 2, 3, 5, 8, 13, 21)
+    """The pauses between the attempts of a request."""
+
+    enforce_retry_after: bool = False
+    """Whether to obey the server when it tells how long to wait, even if it is longer than the pause."""
+
+    trust_env: bool = False
+    """Whether to use proxies and netrc of the environment, when the credentials are found by the framework.
+    """
+
+
+@dataclass
+class PersistenceSettings:
+    """What is kept with objects."""
+
+    finalizer: str = "kopf.zalando.org/KopfFinalizerMarker"
+    """What blocks the deletion of objects until they are handled."""
+
+    progress_storage: ProgressStorage = field(default_factory=SmartProgressStorage)
+    """Where the progress of handlers is kept."""
+
+    diffbase_storage: DiffBaseStorage = field(default_factory=AnnotationsDiffBaseStorage)
+    """Where the last handled essence is kept."""
+
+    consistency_timeout: float = 5.0
+    """For how long the echo of an own change is waited for; 0: not at all."""
+
+
+@dataclass
+class OperatorSettings:
+    """All settings of an operator, in groups."""
+
+    process: ProcessSettings = field(default_factory=ProcessSettings)
+    posting: PostingSettings = field(default_factory=PostingSettings)
+    peering: PeeringSettings = field(default_factory=PeeringSettings)
+    watching: WatchingSettings = field(default_factory=WatchingSettings)
+    queueing: QueueingSettings = field(default_factory=QueueingSettings)
+    scanning: ScanningSettings = field(default_factory=ScanningSettings)
+    admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+    execution: ExecutionSettings = field(default_factory=ExecutionSettings)
+    background: BackgroundSettings = field(default_factory=BackgroundSettings)
+    networking: NetworkingSettings = field(default_factory=NetworkingSettings)
+    persistence: PersistenceSettings = field(default_factory=PersistenceSettings)
+
+    @property
+    def batching(self) -> QueueingSettings:
+        """Deprecated: the same as `queueing`."""
+        warnings.warn(
+            "Batching settings are now queueing settings. "
+            "Please rename `settings.batching` -> `settings.queueing`",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.queueing

@@ -1,0 +1,184 @@
+"""The storages of the last handled essence. They own what an essence is and where it is kept; not how it is
+compared.
+
+An essence is the author's intent: the object without its status, system metadata, and the operators' own
+notes.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from abc import ABCMeta, abstractmethod
+from collections.abc import Collection, Iterable
+from typing import Any, cast
+
+from kopf._intents.storages.conventions import (
+    StorageKeyFormingConvention,
+    StorageKeyMarkingConvention,
+    StorageStanzaCleaner,
+)
+from kopf._objects import dicts
+from kopf._objects.bodies import Body
+from kopf._objects.patches import Patch
+from kopf._objects.raw import BodyEssence
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class DiffBaseStorage(StorageKeyMarkingConvention, StorageStanzaCleaner, metaclass=ABCMeta):
+    """Keeps the last handled essence with the object. To be inherited from; all methods are synchronous."""
+
+    def __init__(self, ignored_fields: Iterable[dicts.FieldSpec] | None = None) -> None:
+        super().__init__()
+        self.ignored_fields = [dicts.parse_field(field) for field in ignored_fields or ()]
+
+    def build(self, *, body: Body, extra_fields: Iterable[dicts.FieldSpec] | None = None) -> BodyEssence:
+        """Make the essence of the object, with the extra fields that are of interest for handlers."""
+        dropped = ("apiVersion", "kind", "metadata", "status")
+        essence: dict[str, Any] = {
+            key: copy.deepcopy(value) for key, value in body.items() if key not in dropped
+        }
+        kept: list[dicts.FieldSpec] = [("metadata", "labels"), ("metadata", "annotations")]
+        dicts.cherrypick(src=body, dst=essence, fields=kept, picker=copy.deepcopy)
+
+        annotations = essence.get("metadata", {}).get("annotations") or {}
+        prefixes = self._detect_marked_prefixes(list(annotations))
+        managed = {key for key in annotations if "/" in key and key.split("/", 1)[0] in prefixes}
+        self.remove_annotations(cast(BodyEssence, essence), managed | {LAST_APPLIED})
+
+        extra = list(extra_fields) if extra_fields is not None else []
+        dicts.cherrypick(src=body, dst=essence, fields=extra, picker=copy.deepcopy)
+        self.remove_empty_stanzas(cast(BodyEssence, essence))
+        self._remove_ignored(essence)
+        return cast(BodyEssence, essence)
+
+    def _remove_ignored(self, essence: dict[str, Any]) -> None:
+        for field in self.ignored_fields:
+            try:
+                dicts.remove(essence, field)
+            except TypeError:
+                continue  # there is no such field, since there is something else on the way to it
+
+    @abstractmethod
+    def fetch(self, *, body: Body) -> BodyEssence | None:
+        """Get the last handled essence from the object, or None if it was never handled."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def store(self, *, body: Body, patch: Patch, essence: BodyEssence) -> None:
+        """Put the essence to the patch."""
+        raise NotImplementedError
+
+
+class AnnotationsDiffBaseStorage(StorageKeyFormingConvention, DiffBaseStorage):
+    """The default storage: an annotation with compact JSON."""
+
+    def __init__(
+        self,
+        *,
+        prefix: str = "kopf.zalando.org",
+        key: str = "last-handled-configuration",
+        ignored_fields: Iterable[dicts.FieldSpec] | None = None,
+        v1: bool = True,
+    ) -> None:
+        super().__init__(prefix=prefix, v1=v1, ignored_fields=ignored_fields)
+        self.key = key
+
+    def build(self, *, body: Body, extra_fields: Iterable[dicts.FieldSpec] | None = None) -> BodyEssence:
+        """Make the essence without the annotations of this storage."""
+        essence = super().build(body=body, extra_fields=extra_fields)
+        self.remove_annotations(essence, set(self.make_keys(self.key, body=body)))
+        self.remove_empty_stanzas(essence)
+        return essence
+
+    def fetch(self, *, body: Body) -> BodyEssence | None:
+        """Get the essence from the first annotation found; malformed JSON raises `ValueError`."""
+        for full_key in self.make_keys(self.key, body=body):
+            encoded = body.metadata.annotations.get(full_key)
+            if encoded is not None:
+                return cast(BodyEssence, json.loads(encoded))
+        return None
+
+    def store(self, *, body: Body, patch: Patch, essence: BodyEssence) -> None:
+        """Put the essence to all its annotations."""
+        encoded = json.dumps(essence, separators=(",", ":")) + "\n"
+        for full_key in self.make_keys(self.key, body=body):
+            patch.metadata.annotations[full_key] = encoded
+        self._store_marker(prefix=self.prefix, patch=patch, body=body)
+
+
+class StatusDiffBaseStorage(DiffBaseStorage):
+    """Keeps the essence in a field of the status, as a string of compact JSON. The field can contain
+    `{name}`.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "kopf",
+        field: dicts.FieldSpec = "status.{name}.last-handled-configuration",
+        ignored_fields: Iterable[dicts.FieldSpec] | None = None,
+    ) -> None:
+        super().__init__(ignored_fields=ignored_fields)
+        self._name = name
+        self._field = self._format(field)
+
+    def _format(self, field: dicts.FieldSpec) -> dicts.FieldPath:
+        return dicts.parse_field(field.format(name=self._name) if isinstance(field, str) else field)
+
+    @property
+    def field(self) -> dicts.FieldSpec:
+        """Where the essence is."""
+        return self._field
+
+    @field.setter
+    def field(self, field: dicts.FieldSpec) -> None:
+        self._field = self._format(field)
+
+    def build(self, *, body: Body, extra_fields: Iterable[dicts.FieldSpec] | None = None) -> BodyEssence:
+        """Make the essence without the field of this storage."""
+        essence = super().build(body=body, extra_fields=extra_fields)
+        dicts.remove(cast("dict[str, Any]", essence), self._field)
+        self.remove_empty_stanzas(essence)
+        return essence
+
+    def fetch(self, *, body: Body) -> BodyEssence | None:
+        """Get the essence from the status; malformed JSON raises `ValueError`."""
+        encoded: str | None = dicts.resolve(body, self._field, default=None)
+        return cast(BodyEssence, json.loads(encoded)) if encoded is not None else None
+
+    def store(self, *, body: Body, patch: Patch, essence: BodyEssence) -> None:
+        """Put the essence to the status."""
+        dicts.ensure(patch, self._field, json.dumps(essence, separators=(",", ":")))
+
+
+class MultiDiffBaseStorage(DiffBaseStorage):
+    """Writes to several storages; reads from the first one that has the essence. For transitions between
+    storages.
+    """
+
+    def __init__(self, storages: Collection[DiffBaseStorage]) -> None:
+        super().__init__()
+        self.storages = storages
+
+    def build(self, *, body: Body, extra_fields: Iterable[dicts.FieldSpec] | None = None) -> BodyEssence:
+        """Make the essence without anything of all storages."""
+        essence = super().build(body=body, extra_fields=extra_fields)
+        for storage in self.storages:
+            # The extra fields are taken from what is already an essence: what was dropped does not come back.
+            essence = storage.build(body=Body(essence), extra_fields=extra_fields)
+        return essence
+
+    def fetch(self, *, body: Body) -> BodyEssence | None:
+        """Get the essence from the first storage that has it."""
+        for storage in self.storages:
+            content = storage.fetch(body=body)
+            if content is not None:
+                return content
+        return None
+
+    def store(self, *, body: Body, patch: Patch, essence: BodyEssence) -> None:
+        """Put the essence to all storages."""
+        for storage in self.storages:
+            storage.store(body=body, patch=patch, essence=essence)

@@ -1,0 +1,259 @@
+"""Declarations as plain data for the engine. It owns their shapes, which the engine's types mirror field by
+field.
+
+Only JSON-like values cross: functions stay here and are marked as callables, to be called back when needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kopf._intents import settings as settings_
+from kopf._intents.filters import MetaFilterToken
+from kopf._intents.handlers import (
+    ActivityHandler,
+    ChangingHandler,
+    DaemonHandler,
+    Handler,
+    IndexingHandler,
+    ResourceHandler,
+    TimerHandler,
+    WatchingHandler,
+    WebhookHandler,
+)
+from kopf._intents.selectors import EVERYTHING, Selector, SelectorMapping
+from kopf._intents.storages import diffbase, progress
+from kopf._objects.dicts import parse_field
+
+Wire = dict[str, Any]
+
+
+def handler_to_wire(handler: Handler) -> Wire:
+    """Describe a handler: what is common, and what belongs to its kind (see the key `kind`)."""
+    wire: Wire = {
+        "id": str(handler.id),
+        "key": id(handler.fn),
+        "errors": handler.errors.name.lower() if handler.errors is not None else None,
+        "timeout": handler.timeout,
+        "retries": handler.retries,
+        "backoff": handler.backoff,
+        "selector": None,
+        "labels": [],
+        "annotations": [],
+        "when": False,
+        "field": None,
+        "value": None,
+    }
+    if isinstance(handler, ResourceHandler):
+        wire |= {
+            "selector": selector_to_wire(handler.selector) if handler.selector is not None else None,
+            "labels": [[key, filter_to_wire(value)] for key, value in (handler.labels or {}).items()],
+            "annotations": [
+                [key, filter_to_wire(value)] for key, value in (handler.annotations or {}).items()
+            ],
+            "when": handler.when is not None,
+            "field": list(handler.field) if handler.field else None,
+            "value": filter_to_wire(handler.value),
+        }
+    return wire | _kind_to_wire(handler)
+
+
+def _kind_to_wire(handler: Handler) -> Wire:
+    if isinstance(handler, WatchingHandler):
+        return {"kind": "watching"}
+    if isinstance(handler, IndexingHandler):
+        return {"kind": "indexing"}
+    if isinstance(handler, ActivityHandler):
+        return {
+            "kind": "activity",
+            "activity": handler.activity.value if handler.activity is not None else None,
+            "fallback": handler._fallback,
+        }
+    if isinstance(handler, ChangingHandler):
+        return {
+            "kind": "changing",
+            "reason": handler.reason.value if handler.reason is not None else None,
+            "initial": bool(handler.initial),
+            "deleted": bool(handler.deleted),
+            "requires_finalizer": bool(handler.requires_finalizer),
+            "field_needs_change": handler.field_needs_change,
+            "old": filter_to_wire(handler.old),
+            "new": filter_to_wire(handler.new),
+        }
+    if isinstance(handler, DaemonHandler):
+        return {
+            "kind": "daemon",
+            "requires_finalizer": bool(handler.requires_finalizer),
+            "initial_delay": _delay_to_wire(handler.initial_delay),
+            "cancellation_backoff": handler.cancellation_backoff,
+            "cancellation_timeout": handler.cancellation_timeout,
+            "cancellation_polling": handler.cancellation_polling,
+        }
+    if isinstance(handler, TimerHandler):
+        return {
+            "kind": "timer",
+            "requires_finalizer": bool(handler.requires_finalizer),
+            "initial_delay": _delay_to_wire(handler.initial_delay),
+            "sharp": bool(handler.sharp),
+            "idle": handler.idle,
+            "interval": handler.interval,
+        }
+    if isinstance(handler, WebhookHandler):
+        return {
+            "kind": "webhook",
+            "reason": handler.reason.value,
+            "operations": sorted(handler.operations) if handler.operations is not None else None,
+            "subresource": handler.subresource,
+            "persistent": bool(handler.persistent),
+            "side_effects": bool(handler.side_effects),
+            "ignore_failures": bool(handler.ignore_failures),
+        }
+    raise TypeError(f"Unsupported type of a handler: {handler!r}")
+
+
+# A delay that is a function is asked for when it is needed.
+def _delay_to_wire(delay: Any) -> Any:
+    return {"callable": True} if callable(delay) else delay
+
+
+def filter_to_wire(value: Any) -> Wire | None:
+    """Describe a filter by a label, an annotation, or a field value; None is for no filter."""
+    if value is None:
+        return None
+    if value is MetaFilterToken.PRESENT:
+        return {"present": True}
+    if value is MetaFilterToken.ABSENT:
+        return {"absent": True}
+    if callable(value):
+        return {"callable": True}
+    return {"equal": value}
+
+
+def selector_to_wire(selector: Selector) -> Wire:
+    """Describe a selector of resources."""
+    names = ("group", "version", "kind", "plural", "singular", "shortcut", "category")
+    return {name: getattr(selector, name) for name in names} | {
+        "any_name": {"everything": True} if selector.any_name is EVERYTHING else selector.any_name,
+        "callable": selector.fn is not None,
+    }
+
+
+def settings_to_wire(settings: settings_.OperatorSettings) -> Wire:
+    """Describe the settings, as they are at the moment."""
+    posting, watching = settings.posting, settings.watching
+    return {
+        "process": {"ultimate_exiting_timeout": settings.process.ultimate_exiting_timeout},
+        "posting": {
+            "enabled": posting.enabled,
+            "loggers": posting.loggers,
+            "level": posting.level,
+            "default_backoffs": backoffs_to_wire(posting.default_backoffs),
+            "logging_backoffs": backoffs_to_wire(posting.logging_backoffs),
+            "worker_limit": posting.worker_limit,
+            "idle_timeout": posting.idle_timeout,
+            "reporting_component": posting.reporting_component,
+            "reporting_instance": posting.reporting_instance,
+            "event_name_prefix": posting.event_name_prefix,
+        },
+        "peering": _pick(settings.peering, "name stealth priority lifetime mandatory standalone clusterwide"),
+        "watching": {
+            **_pick(watching, "server_timeout client_timeout connect_timeout reconnect_backoff"),
+            **_pick(watching, "inactivity_timeout chunk_size initial_streaming"),
+            "label_selectors": _selectors_to_wire(watching.label_selectors),
+            "field_selectors": _selectors_to_wire(watching.field_selectors),
+            "shard_selectors": _selectors_to_wire(watching.shard_selectors),
+        },
+        "queueing": {
+            **_pick(settings.queueing, "worker_limit idle_timeout exit_timeout"),
+            "error_delays": backoffs_to_wire(settings.queueing.error_delays),
+        },
+        "scanning": {"disabled": settings.scanning.disabled},
+        "admission": {"managed": settings.admission.managed},
+        "execution": {"default_backoff": settings.execution.default_backoff},
+        "background": _pick(
+            settings.background,
+            "cancellation_polling instant_exit_timeout instant_exit_zero_time_cycles",
+        ),
+        "networking": {
+            **_pick(settings.networking, "request_timeout connect_timeout enforce_retry_after trust_env"),
+            "error_backoffs": backoffs_to_wire(settings.networking.error_backoffs),
+        },
+        "persistence": {
+            "finalizer": settings.persistence.finalizer,
+            "progress_storage": progress_storage_to_wire(settings.persistence.progress_storage),
+            "diffbase_storage": diffbase_storage_to_wire(settings.persistence.diffbase_storage),
+            "consistency_timeout": settings.persistence.consistency_timeout,
+        },
+    }
+
+
+def _pick(group: Any, names: str) -> Wire:
+    return {name: getattr(group, name) for name in names.split()}
+
+
+def _selectors_to_wire(mapping: Mapping[Any, str]) -> list[list[Any]]:
+    selectors = mapping if isinstance(mapping, SelectorMapping) else SelectorMapping(mapping)
+    return [[selector_to_wire(selector), value] for selector, value in selectors.items()]
+
+
+def backoffs_to_wire(backoffs: settings_.Backoffs) -> list[float]:
+    """List the pauses; a single number is one pause."""
+    return [float(x) for x in backoffs] if isinstance(backoffs, Iterable) else [float(backoffs)]
+
+
+# Only the exact classes are known to the engine: anything inherited can behave differently, and is asked in
+# Python.
+def progress_storage_to_wire(storage: progress.ProgressStorage) -> Wire:
+    """Describe a storage of progress; those of users, and combinations with them, are foreign to
+    the engine.
+    """
+    cls = type(storage)
+    if (
+        isinstance(storage, progress.AnnotationsProgressStorage)
+        and cls is progress.AnnotationsProgressStorage
+    ):
+        return {"type": "Annotations", **_pick(storage, "prefix verbose touch_key v1")}
+    if isinstance(storage, progress.StatusProgressStorage) and cls in (
+        progress.StatusProgressStorage,
+        progress.ReadOnlyStatusProgressStorage,
+    ):
+        return {
+            "type": "Status",
+            "field": list(parse_field(storage.field)),
+            "touch_field": list(parse_field(storage.touch_field)),
+            "read_only": cls is progress.ReadOnlyStatusProgressStorage,
+        }
+    if isinstance(storage, progress.MultiProgressStorage) and cls in (
+        progress.MultiProgressStorage,
+        progress.SmartProgressStorage,
+    ):
+        return _multi_to_wire([progress_storage_to_wire(nested) for nested in storage.storages])
+    return {"type": "Foreign"}
+
+
+def diffbase_storage_to_wire(storage: diffbase.DiffBaseStorage) -> Wire:
+    """Describe a storage of essences; those of users, and combinations with them, are foreign to
+    the engine.
+    """
+    cls = type(storage)
+    ignored_fields = [list(field) for field in storage.ignored_fields] if _has_ignored(storage) else []
+    if (
+        isinstance(storage, diffbase.AnnotationsDiffBaseStorage)
+        and cls is diffbase.AnnotationsDiffBaseStorage
+    ):
+        return {"type": "Annotations", **_pick(storage, "prefix key v1"), "ignored_fields": ignored_fields}
+    if isinstance(storage, diffbase.StatusDiffBaseStorage) and cls is diffbase.StatusDiffBaseStorage:
+        return {"type": "Status", "field": list(parse_field(storage.field)), "ignored_fields": ignored_fields}
+    if isinstance(storage, diffbase.MultiDiffBaseStorage) and cls is diffbase.MultiDiffBaseStorage:
+        return _multi_to_wire([diffbase_storage_to_wire(nested) for nested in storage.storages])
+    return {"type": "Foreign"}
+
+
+def _has_ignored(storage: diffbase.DiffBaseStorage) -> bool:
+    return hasattr(storage, "ignored_fields")  # a user's class might not call the constructor of ours
+
+
+def _multi_to_wire(storages: list[Wire]) -> Wire:
+    foreign = any(storage["type"] == "Foreign" for storage in storages)
+    return {"type": "Foreign"} if foreign else {"type": "Multi", "storages": storages}

@@ -1,0 +1,99 @@
+"""Kubernetes events about objects. It owns what is posted; it must not know how: that is done by the engine.
+
+The functions work wherever an object is being handled, in any thread with the context of a handler, and never
+wait. Outside of that, they raise `LookupError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from kopf._objects import dicts
+from kopf._objects.references import ObjectReference, build_object_reference
+from kopf._runtime.context import event_queue_loop_var, event_queue_var, settings_var
+
+Backoffs = float | Iterable[float]
+
+
+class K8sEvent(NamedTuple):
+    """An event to be posted: about which object, of which type, with which pauses between the attempts
+    (seconds).
+    """
+
+    ref: ObjectReference
+    type: str
+    reason: str
+    message: str
+    backoffs: Backoffs
+
+
+def event(
+    objs: Any,
+    *,
+    type: str,
+    reason: str,
+    message: str = "",
+    backoffs: Backoffs | None = None,
+) -> None:
+    """Post an event of any type about the object or objects, unless posting is disabled."""
+    if settings_var.get().posting.enabled:
+        _post(objs, type, reason, message, backoffs)
+
+
+def info(objs: Any, *, reason: str, message: str = "", backoffs: Backoffs | None = None) -> None:
+    """Post an event of the type `Normal`, unless posting is disabled or limited to more severe ones."""
+    posting = settings_var.get().posting
+    if posting.enabled and posting.level <= logging.INFO:
+        _post(objs, "Normal", reason, message, backoffs)
+
+
+def warn(objs: Any, *, reason: str, message: str = "", backoffs: Backoffs | None = None) -> None:
+    """Post an event of the type `Warning`, unless limited to more severe ones; even if posting is
+    disabled.
+    """
+    if settings_var.get().posting.level <= logging.WARNING:
+        _post(objs, "Warning", reason, message, backoffs)
+
+
+def exception(
+    objs: Any,
+    *,
+    reason: str = "",
+    message: str = "",
+    exc: BaseException | None = None,
+    backoffs: Backoffs | None = None,
+) -> None:
+    """Post an event of the type `Error` about the exception: the given one, or the one that is
+    being handled.
+    """
+    exc = exc if exc is not None else sys.exc_info()[1]
+    reason = reason or exc.__class__.__name__
+    message = f"{message} {exc}" if message and exc else f"{exc}" if exc else f"{message}"
+    posting = settings_var.get().posting
+    if posting.enabled and posting.level <= logging.ERROR:
+        _post(objs, "Error", reason, message, backoffs)
+
+
+def _post(objs: Any, type: str, reason: str, message: str, backoffs: Backoffs | None) -> None:
+    pauses = backoffs if backoffs is not None else settings_var.get().posting.default_backoffs
+    for obj in dicts.walk(objs):
+        enqueue(build_object_reference(obj), type=type, reason=reason, message=message, backoffs=pauses)
+
+
+def enqueue(ref: ObjectReference, type: str, reason: str, message: str, backoffs: Backoffs) -> None:
+    """Hand the event over to the operator; from other threads, by its event loop."""
+    loop = event_queue_loop_var.get()
+    queue = event_queue_var.get()
+    item = K8sEvent(ref=ref, type=type, reason=reason, message=message, backoffs=backoffs)
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is loop:
+        queue.put_nowait(item)
+    else:
+        loop.call_soon_threadsafe(queue.put_nowait, item)

@@ -1,0 +1,140 @@
+"""Operators in tests: a whole operator in a thread, as if it were run by the command line. It owns that
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from types import TracebackType
+from typing import Any, Literal
+
+import click.testing
+
+from kopf._intents.registries import OperatorRegistry
+from kopf._intents.settings import OperatorSettings
+
+
+class KopfRunner:
+    """Runs a command in the background for the duration of the `with` block, and then stops it.
+
+    The arguments are those of `click.testing.CliRunner.invoke()`, the first one is a list of arguments of the
+    command.
+    `reraise` is whether errors of the command are raised on exit from the block. `timeout` is how long the
+    command can be stopping (seconds); if it takes longer, it is an error. The properties wait until the
+    command has
+    finished: use them only after the block.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        reraise: bool = True,
+        timeout: float | None = None,
+        registry: OperatorRegistry | None = None,
+        settings: OperatorSettings | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        self.args = args
+        self.kwargs = kwargs
+        self.reraise = reraise
+        self.timeout = timeout
+        self.registry = registry
+        self.settings = settings
+        self._stop = threading.Event()
+        self._ready = threading.Event()  # of the thread, not of the operator
+        self._thread = threading.Thread(target=self._target)
+        self._future: concurrent.futures.Future[click.testing.Result] = concurrent.futures.Future()
+
+    def __enter__(self) -> KopfRunner:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> Literal[False]:
+        self._stop.set()
+        self._thread.join(timeout=self.timeout)
+        if self._thread.is_alive():
+            raise Exception("The operator didn't stop, still running.")
+
+        result = self._future.result()  # raises what went wrong with the command's environment, if anything
+        if self.reraise and result.exception is not None:
+            if exc_val is not None:
+                raise result.exception from exc_val
+            raise result.exception
+        return False
+
+    def _target(self) -> None:
+        from kopf import cli
+
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        self._ready.set()
+        try:
+            controls = cli.CLIControls(
+                registry=self.registry,
+                settings=self.settings,
+                stop_flag=self._stop,
+                loop=loop,
+            )
+            runner = click.testing.CliRunner()
+            result = runner.invoke(cli.main, *self.args, **self.kwargs, obj=controls)
+        except BaseException as e:
+            self._future.set_exception(e)
+        else:
+            self._future.set_result(result)
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    @property
+    def future(self) -> concurrent.futures.Future[click.testing.Result]:
+        """The future result of the command."""
+        return self._future
+
+    @property
+    def output(self) -> str:
+        """All the output, as it was seen in a terminal."""
+        return self._future.result().output
+
+    @property
+    def stdout(self) -> str:
+        """What was printed."""
+        return self._future.result().stdout
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        """What was printed, not decoded."""
+        return self._future.result().stdout_bytes
+
+    @property
+    def stderr(self) -> str:
+        """What was logged."""
+        return self._future.result().stderr
+
+    @property
+    def stderr_bytes(self) -> bytes:
+        """What was logged, not decoded."""
+        return self._future.result().stderr_bytes or b""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        return self._future.result().exit_code
+
+    @property
+    def exception(self) -> BaseException | None:
+        """The error of the command, if any."""
+        return self._future.result().exception
+
+    @property
+    def exc_info(self) -> Any:
+        """The error of the command with its type and traceback, or what else has ended it."""
+        return self._future.result().exc_info

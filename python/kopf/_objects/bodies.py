@@ -1,0 +1,122 @@
+"""The body of an object and its usual stanzas. It owns these views; it must not know where objects come from.
+
+The source of a body is a dict, or any mapping that makes dicts and lists of its top-level values on demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kopf._objects.raw import Annotations, Labels
+from kopf._objects.views import MappingView, ReplaceableMappingView
+
+
+class Spec(MappingView[str, Any]):
+    """The `spec` of an object; empty if there is none."""
+
+    def __init__(self, src: Mapping[str, Any], /) -> None:
+        super().__init__(src, ("spec",))
+
+
+class Status(MappingView[str, Any]):
+    """The `status` of an object; empty if there is none."""
+
+    def __init__(self, src: Mapping[str, Any], /) -> None:
+        super().__init__(src, ("status",))
+
+
+class Meta(MappingView[str, Any]):
+    """The `metadata` of an object, with its most used fields as properties. Timestamps are strings, as they
+    came.
+    """
+
+    def __init__(self, src: Mapping[str, Any], /) -> None:
+        super().__init__(src, ("metadata",))
+        self._labels: Labels = MappingView(src, ("metadata", "labels"))
+        self._annotations: Annotations = MappingView(src, ("metadata", "annotations"))
+
+    @property
+    def labels(self) -> Labels:
+        """A live view of the labels; empty if there are none."""
+        return self._labels
+
+    @property
+    def annotations(self) -> Annotations:
+        """A live view of the annotations; empty if there are none."""
+        return self._annotations
+
+    @property
+    def uid(self) -> str | None:
+        """The unique id, or None if not known yet."""
+        return self.get("uid")
+
+    @property
+    def name(self) -> str | None:
+        """The name, or None if not known yet."""
+        return self.get("name")
+
+    @property
+    def namespace(self) -> str | None:
+        """The namespace, or None for cluster-scoped objects."""
+        return self.get("namespace")
+
+    @property
+    def creation_timestamp(self) -> str | None:
+        """When the object was created (ISO-8601)."""
+        return self.get("creationTimestamp")
+
+    @property
+    def deletion_timestamp(self) -> str | None:
+        """When the deletion was requested (ISO-8601), or None."""
+        return self.get("deletionTimestamp")
+
+
+class Body(ReplaceableMappingView[str, Any]):
+    """A whole object: a read-only mapping, with views of its stanzas. The views follow when the source is
+    replaced.
+    """
+
+    def __init__(self, src: Mapping[str, Any], /) -> None:
+        super().__init__(src)
+        self._meta: Meta | None = None
+        self._spec: Spec | None = None
+        self._status: Status | None = None
+
+    # The path is always empty here, and these accesses are the hottest ones: skip the generic descent.
+    def __getitem__(self, item: str) -> Any:
+        return self._src[item]
+
+    def _stanza(self) -> Any:
+        return self._src
+
+    # The source might be a native object, which lives only in this process: what is copied is its content.
+    def __getstate__(self) -> dict[str, Any]:
+        src = self._src
+        return {**self.__dict__, "_src": src if isinstance(src, (dict, MappingView)) else dict(src)}
+
+    @property
+    def metadata(self) -> Meta:
+        """The metadata; the same view at each access."""
+        if self._meta is None:
+            self._meta = Meta(self)
+        return self._meta
+
+    @property
+    def meta(self) -> Meta:
+        """The metadata; the same view at each access, the same as `metadata`."""
+        return self.metadata
+
+    @property
+    def spec(self) -> Spec:
+        """The spec; the same view at each access."""
+        if self._spec is None:
+            self._spec = Spec(self)
+        return self._spec
+
+    @property
+    def status(self) -> Status:
+        """The status; the same view at each access."""
+        if self._status is None:
+            self._status = Status(self)
+        return self._status

@@ -1,0 +1,148 @@
+"""In-memory indices of objects. It owns their containers; it must not know which functions fill them, and
+when.
+
+`Index` and `Store` are what handlers see and can name in annotations; `LiveIndex` and `LiveStore` is what
+they get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Store(Collection[V], Generic[V]):
+    """The values indexed under one key: an unordered read-only collection."""
+
+
+class Index(Mapping[K, Store[V]], Generic[K, V]):
+    """A read-only mapping of keys to the stores of values; always up to date, the same object for all
+    handlers.
+    """
+
+
+class ObjectKey(NamedTuple):
+    """Which object a value came from."""
+
+    namespace: str | None
+    name: str | None
+    uid: str | None
+
+
+class LiveStore(Store[V]):
+    """A store that remembers which object each value came from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._items: dict[ObjectKey, V] = {}
+
+    def __repr__(self) -> str:
+        return repr(list(self._items.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(list(self._items.values()))
+
+    def __contains__(self, obj: object) -> bool:
+        return any(obj == value for value in list(self._items.values()))
+
+    def _discard(self, origin: ObjectKey) -> None:
+        self._items.pop(origin, None)
+
+    def _replace(self, origin: ObjectKey, value: V) -> None:
+        self._items[origin] = value
+
+
+class LiveIndex(Index[K, V]):
+    """An index that can find and drop all the values of one object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stores: dict[K, LiveStore[V]] = {}
+        self._keys: dict[ObjectKey, set[K]] = {}
+
+    def __repr__(self) -> str:
+        return repr(self._stores)
+
+    def __bool__(self) -> bool:
+        return bool(self._stores)
+
+    def __len__(self) -> int:
+        return len(self._stores)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(list(self._stores))
+
+    def __getitem__(self, item: K) -> LiveStore[V]:
+        return self._stores[item]
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._stores
+
+    def _discard(self, origin: ObjectKey) -> None:
+        self._drop(origin, self._keys.pop(origin, set()))
+
+    def _replace(self, origin: ObjectKey, values: Mapping[K, V]) -> None:
+        stale = self._keys.get(origin, set()) - values.keys()
+        for key, value in values.items():
+            self._stores.setdefault(key, LiveStore())._replace(origin, value)
+        if values:
+            self._keys[origin] = set(values)
+        else:
+            self._keys.pop(origin, None)
+        self._drop(origin, stale)
+
+    def _drop(self, origin: ObjectKey, keys: set[K]) -> None:
+        for key in keys:
+            self._stores[key]._discard(origin)
+            if not self._stores[key]:
+                del self._stores[key]
+
+
+class Indexers(dict[str, LiveIndex[Any, Any]]):
+    """All indices of an operator by the ids of their handlers. The indices are always there, maybe empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.indices: Mapping[str, Index[Any, Any]] = self
+
+    def ensure(self, ids: Collection[str]) -> None:
+        """Create the absent indices, so that they are in the arguments of handlers from the beginning."""
+        for id in ids:
+            self.setdefault(id, LiveIndex())
+
+    def discard(self, body: Mapping[str, Any]) -> None:
+        """Drop all the values of an object, e.g. when it is deleted."""
+        origin = self.make_key(body)
+        for index in self.values():
+            index._discard(origin)
+
+    def discard_in(self, id: str, body: Mapping[str, Any]) -> None:
+        """Drop the values of an object in one index: the object does not match, or the function has
+        failed.
+        """
+        self[id]._discard(self.make_key(body))
+
+    def replace_in(self, id: str, body: Mapping[str, Any], result: object | None) -> None:
+        """Put the result of an indexing function in its index.
+
+        A mapping is keys and values; None keeps the former values; anything else is a value under the key
+        None.
+        """
+        if result is None:
+            return
+        values = result if isinstance(result, Mapping) else {None: result}
+        self[id]._replace(self.make_key(body), values)
+
+    def make_key(self, body: Mapping[str, Any]) -> ObjectKey:
+        """The identity of an object in the indices."""
+        meta = body.get("metadata", {})
+        return ObjectKey(meta.get("namespace"), meta.get("name"), meta.get("uid"))

@@ -1,0 +1,150 @@
+"""The changes that handlers want to make to an object. It owns their collection; it must not know how they
+are sent.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Any
+
+from kopf._objects import dicts, jsonpatch
+from kopf._objects.bodies import Body
+from kopf._objects.raw import RawBody
+from kopf._objects.views import MutableMappingView
+
+PatchFn = Callable[[RawBody], None]
+"""A function that changes the raw object in place; it might be called several times, each time on a newer
+state.
+"""
+
+
+class MetaPatch(MutableMappingView[str, Any]):
+    """The `metadata` of a patch."""
+
+    def __init__(self, src: MutableMapping[str, Any], /) -> None:
+        super().__init__(src, ("metadata",))
+        self._labels: MutableMapping[str, str | None] = MutableMappingView(src, ("metadata", "labels"))
+        self._annotations: MutableMapping[str, str | None] = MutableMappingView(
+            src, ("metadata", "annotations")
+        )
+
+    @property
+    def labels(self) -> MutableMapping[str, str | None]:
+        """The labels to be set, or to be removed (None)."""
+        return self._labels
+
+    @property
+    def annotations(self) -> MutableMapping[str, str | None]:
+        """The annotations to be set, or to be removed (None)."""
+        return self._annotations
+
+
+class SpecPatch(MutableMappingView[str, Any]):
+    """The `spec` of a patch."""
+
+    def __init__(self, src: MutableMapping[str, Any], /) -> None:
+        super().__init__(src, ("spec",))
+
+
+class StatusPatch(MutableMappingView[str, Any]):
+    """The `status` of a patch."""
+
+    def __init__(self, src: MutableMapping[str, Any], /) -> None:
+        super().__init__(src, ("status",))
+
+
+class Patch(dict[str, Any]):
+    """A merge-patch under construction: a dict where None stands for removal, plus functions that edit the
+    object.
+
+    The stanzas are created when they are written to. The functions are applied after the dict.
+    """
+
+    def __init__(
+        self,
+        src: dict[str, Any] | None = None,
+        /,
+        body: Body | None = None,
+        fns: Iterable[PatchFn] = (),
+    ) -> None:
+        super().__init__(src or {})
+        self._meta = MetaPatch(self)
+        self._spec = SpecPatch(self)
+        self._status = StatusPatch(self)
+        self._original = body
+        self._fns: list[PatchFn] = list(src._fns) if isinstance(src, Patch) else []
+        self._fns.extend(fns)
+
+    def __repr__(self) -> str:
+        texts = [super().__repr__()] if len(self) else []
+        texts += [f"fns={self._fns!r}"] if self._fns else []
+        return f"{type(self).__name__}({', '.join(texts)})"
+
+    def __bool__(self) -> bool:
+        return len(self) > 0 or bool(self._fns)
+
+    def __copy__(self) -> Patch:
+        return type(self)(self, body=self._original)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Patch:
+        return type(self)(copy.deepcopy(dict(self), memo), body=self._original, fns=self._fns)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self), self._original, tuple(self._fns))
+
+    def clear(self) -> None:
+        """Forget everything: both the dict and the functions."""
+        super().clear()
+        self._fns.clear()
+
+    @property
+    def fns(self) -> list[PatchFn]:
+        """The functions to be applied to the object; the list can be changed in place."""
+        return self._fns
+
+    @property
+    def metadata(self) -> MetaPatch:
+        """The metadata to be patched."""
+        return self._meta
+
+    @property
+    def meta(self) -> MetaPatch:
+        """The metadata to be patched; the same as `metadata`."""
+        return self._meta
+
+    @property
+    def spec(self) -> SpecPatch:
+        """The spec to be patched."""
+        return self._spec
+
+    @property
+    def status(self) -> StatusPatch:
+        """The status to be patched."""
+        return self._status
+
+    def as_json_patch(self, body: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Express the patch as RFC 6902 operations on the body: the given one or the one of the patch.
+
+        Changes that change nothing vanish. Without any body, a non-empty patch raises `ValueError`.
+        """
+        if not self:
+            return []
+        original = body if body is not None else self._original
+        if original is None:
+            raise ValueError("Cannot build a JSON-patch without the original body as a reference.")
+        old = copy.deepcopy(dict(original))
+        new = copy.deepcopy(old)
+        self._apply(new, (), self)
+        for fn in self._fns:
+            fn(new)  # type: ignore[arg-type]
+        return jsonpatch.operations(old, new)
+
+    def _apply(self, target: dict[str, Any], path: dicts.FieldPath, value: Any) -> None:
+        if value is None:
+            dicts.remove(target, path)
+        elif isinstance(value, Mapping):
+            for key, val in value.items():
+                self._apply(target, (*path, key), val)
+        else:
+            dicts.ensure(target, path, copy.deepcopy(value))

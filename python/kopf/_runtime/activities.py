@@ -1,0 +1,154 @@
+"""What concerns the operator as a whole: startup, cleanup, authentication, probes. It owns their loops of attempts;
+nothing of them is persisted."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from kopf._intents.causes import ActivityCause
+from kopf._intents.errors import ErrorsMode
+from kopf._intents.registries import OperatorRegistry
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.credentials import ConnectionInfo, KubeContext
+from kopf._objects.memos import AnyMemo
+from kopf._objects.raw import HandlerId
+from kopf._objects.reasons import Activity
+from kopf._runtime.bridge import Attempt
+from kopf._runtime.context import cause_var
+from kopf._runtime.invocation import Attempted, Callee, Invoker
+from kopf._runtime.login import login_with_kubeconfig, login_with_service_account
+
+logger = logging.getLogger("kopf._core.engines.activities")
+
+
+class ActivityError(Exception):
+    """Some of the handlers of an activity have failed for good; the first of the errors is the cause of this one."""
+
+    def __init__(self, msg: str, *, outcomes: Mapping[HandlerId, Attempted]) -> None:
+        super().__init__(msg)
+        self.outcomes = outcomes
+
+
+class Activities:
+    """Runs the activities of one operator."""
+
+    def __init__(
+        self,
+        *,
+        registry: OperatorRegistry,
+        settings: OperatorSettings,
+        memo: AnyMemo,
+        indices: Mapping[str, Any],
+        invoker: Invoker,
+    ) -> None:
+        super().__init__()
+        self._registry = registry
+        self._settings = settings
+        self._memo = memo
+        self._indices = indices
+        self._invoker = invoker
+        self._authenticated = False
+
+    async def run(self, activity: Activity) -> dict[HandlerId, Any]:
+        """Call the handlers, again and again, until all of them are done; get their results.
+
+        Raises `ActivityError` if any of them has failed for good.
+        """
+        activity_logger = logging.getLogger(f"kopf.activities.{activity.value}")
+        cause = ActivityCause(
+            logger=activity_logger,
+            indices=self._indices,
+            memo=self._memo,
+            activity=activity,
+            settings=self._settings,
+        )
+        pending = [_Pending(Callee(handler)) for handler in self._registry._activities.get_handlers(activity)]
+        outcomes: dict[HandlerId, Attempted] = {}
+        while pending:
+            for item in pending:
+                if item.awakes > Attempt.now():
+                    continue
+                cause_var.set(cause)
+                attempt = item.attempt(self._settings.execution.default_backoff)
+                outcome = await self._invoker.attempt(
+                    item.callee, attempt, cause.kwargs, activity_logger, stored=False
+                )
+                item.retry += 1
+                item.awakes = Attempt.now() + int((outcome.settled.delay or 0) * 1_000_000)
+                if outcome.settled.final:
+                    outcomes[item.callee.handler.id] = outcome
+            pending = [item for item in pending if item.callee.handler.id not in outcomes]
+            if pending:
+                delay = min(item.awakes for item in pending) - Attempt.now()
+                await asyncio.sleep(max(0, delay / 1_000_000))
+        for outcome in outcomes.values():
+            if outcome.settled.failed:
+                raise ActivityError("One or more handlers failed.", outcomes=outcomes) from outcome.error
+        return {id: outcome.result for id, outcome in outcomes.items() if outcome.result is not None}
+
+    async def authenticate(self) -> list[tuple[str, dict[str, Any]]] | None:
+        """Get the credentials, by the ids of the login handlers, for the engine.
+
+        None if there are no handlers but our own fallbacks: the engine reads kubeconfigs and service accounts better,
+        with tokens that rotate and with exec plugins.
+        """
+        handlers = self._registry._activities.get_handlers(Activity.AUTHENTICATION)
+        if all(handler._fallback and handler.fn in ENGINE_LOGINS for handler in handlers):
+            return None
+        title = "Re-authentication" if self._authenticated else "Initial authentication"
+        self._authenticated = True
+        logger.info(f"{title} has been initiated.")
+        results = await self.run(Activity.AUTHENTICATION)
+        if results:
+            logger.info(f"{title} has finished.")
+        else:
+            logger.warning(f"{title} has failed: no credentials were retrieved from the login handlers.")
+        return [(str(id), credentials_to_wire(info)) for id, info in results.items()]
+
+
+ENGINE_LOGINS = (login_with_kubeconfig, login_with_service_account)
+"""The login handlers that the engine has its own, more capable twins of."""
+
+
+class _Pending:
+    """A handler of an activity that is not done yet."""
+
+    def __init__(self, callee: Callee) -> None:
+        self.callee = callee
+        self.started = self.awakes = Attempt.now()
+        self.retry = 0
+
+    def attempt(self, default_backoff: float) -> Attempt:
+        handler = self.callee.handler
+        return Attempt(
+            label=str(handler),
+            errors=(handler.errors or ErrorsMode.TEMPORARY).name.lower(),
+            backoff=default_backoff if handler.backoff is None else handler.backoff,
+            started=self.started,
+            retry=self.retry,
+            timeout=handler.timeout,
+            retries=handler.retries,
+        )
+
+
+def credentials_to_wire(info: Any) -> dict[str, Any]:
+    """Describe the credentials for the engine. What it cannot use is an error: silence would hide it."""
+    if not isinstance(info, KubeContext):
+        raise ValueError("Only ConnectionInfo/AiohttpSession instances are accepted.")
+    if not isinstance(info, ConnectionInfo):
+        raise TypeError(f"Unsupported credentials type: {type(info).__name__}")
+    wire: dict[str, Any] = {name: _text(value) for name, value in vars(info).items() if value is not None}
+    if info.expiration is not None:
+        expiration = info.expiration
+        aware = expiration if expiration.tzinfo is not None else expiration.replace(tzinfo=datetime.UTC)
+        wire["expiration"] = aware.timestamp()
+    return wire
+
+
+def _text(value: Any) -> Any:
+    return os.fsdecode(value) if isinstance(value, (bytes, os.PathLike)) else value

@@ -1,0 +1,125 @@
+"""The way between the engine and the event loop. It owns the batches of work and of replies; it must not know what
+the work is about. This is the only module that imports the native one: others take its names from here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from kopf._kopf import (
+    Attempt,
+    Cancel,
+    Change,
+    Close,
+    Engine,
+    Forget,
+    Handle,
+    Log,
+    Login,
+    Match,
+    Object,
+    Pick,
+    Script,
+    Select,
+    Settled,
+    Transform,
+    Watch,
+    __version__,
+    plain,
+)
+
+__all__ = [
+    "Attempt",
+    "Bridge",
+    "Cancel",
+    "Change",
+    "Close",
+    "Engine",
+    "Forget",
+    "Handle",
+    "Item",
+    "Log",
+    "Login",
+    "Match",
+    "Object",
+    "Pick",
+    "Raised",
+    "Script",
+    "Select",
+    "Settled",
+    "Transform",
+    "Watch",
+    "__version__",
+    "plain",
+]
+
+Item = Script | Transform | Login | Select | Log | Close | Cancel | Forget
+
+logger = logging.getLogger("kopf._core.reactor.running")
+
+# The loggers that the engine writes to, or their common parents: the most verbose of them sets the threshold.
+LOGGERS = [logging.getLogger(name) for name in ("kopf.objects", "kopf._core.reactor", "kopf._cogs.clients")]
+
+
+class Raised:
+    """What a handler raised, as the engine's rules name it."""
+
+    NOTHING = 0
+    TEMPORARY = 1
+    PERMANENT = 2
+    CHILDREN = 3
+    ARBITRARY = 4
+
+
+class Bridge:
+    """Takes the work of one engine when there is any, and sends the replies back: both in batches, in one loop."""
+
+    def __init__(
+        self, engine: Engine, receive: Callable[[Any], None], loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        super().__init__()
+        self._engine = engine
+        self._receive = receive
+        self._loop = loop if loop is not None else asyncio.get_running_loop()
+        self._answered: list[Script] = []
+        self._receiving = False
+        self._fileno: int | None = None
+
+    def open(self) -> None:
+        """Begin to receive."""
+        self._fileno = self._engine.fileno()
+        self._loop.add_reader(self._fileno, self.receive)
+
+    def close(self) -> None:
+        """Stop receiving; the replies that are ready are sent."""
+        if self._fileno is not None:
+            self._loop.remove_reader(self._fileno)
+            self._fileno = None
+        self._send()
+
+    def receive(self) -> None:
+        """Receive all that is there now."""
+        self._engine.set_log_level(min(logger.getEffectiveLevel() for logger in LOGGERS))
+        self._receiving = True
+        try:
+            for item in self._engine.poll():
+                try:
+                    self._receive(item)
+                except Exception as e:
+                    logger.exception(f"The engine's request cannot be served: {e}")
+        finally:
+            self._receiving = False
+            self._send()
+
+    def answered(self, script: Script) -> None:
+        """Send the prepared reply, together with the others of this turn of the loop."""
+        if not self._answered and not self._receiving:
+            self._loop.call_soon(self._send)
+        self._answered.append(script)
+
+    def _send(self) -> None:
+        if self._answered:
+            scripts, self._answered = self._answered, []
+            self._engine.complete(scripts)

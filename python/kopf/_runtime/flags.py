@@ -1,0 +1,58 @@
+"""Flags of those who embed an operator: by which it is stopped, and by which it tells that it is ready.
+It owns the differences between asyncio's and threads' flags."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+from typing import Any
+
+Flag = asyncio.Future[Any] | asyncio.Event | concurrent.futures.Future[Any] | threading.Event
+
+
+async def wait_flag(flag: Flag | None) -> Any:
+    """Wait until the flag is raised, and get its value, or True if it cannot have any. With no flag, it is None."""
+    if flag is None:
+        return None
+    if isinstance(flag, asyncio.Future):
+        return await asyncio.shield(flag)
+    if isinstance(flag, asyncio.Event):
+        return await flag.wait()
+    if isinstance(flag, concurrent.futures.Future):
+        return await asyncio.shield(asyncio.wrap_future(flag))
+    if isinstance(flag, threading.Event):
+        return await _wait_in_thread(flag)
+    raise TypeError(f"Unsupported type of a flag: {flag!r}")
+
+
+def raise_flag(flag: Flag | None) -> None:
+    """Raise the flag, if there is any."""
+    if flag is None:
+        return
+    if isinstance(flag, (asyncio.Event, threading.Event)):
+        flag.set()
+    elif isinstance(flag, (asyncio.Future, concurrent.futures.Future)):
+        if not flag.done():
+            flag.set_result(None)
+    else:
+        raise TypeError(f"Unsupported type of a flag: {flag!r}")
+
+
+# Not in an executor: its threads are waited for when the loop is closed, and this one can wait for ever.
+async def _wait_in_thread(flag: threading.Event) -> bool:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[bool] = loop.create_future()
+
+    def tell() -> None:
+        if not future.done():
+            future.set_result(True)
+
+    def wait() -> None:
+        flag.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell)
+
+    threading.Thread(target=wait, name="kopf-flag", daemon=True).start()
+    return await future

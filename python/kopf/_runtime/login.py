@@ -1,0 +1,233 @@
+"""How credentials are found without being asked for. It owns the built-in logins; not when and how they are
+called.
+
+The functions are login handlers, and users can call them from theirs, too. They are synchronous unless noted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.credentials import ConnectionInfo, LoginError
+from kopf._objects.logs import Logger
+
+PRIORITY_OF_CLIENT = 10
+PRIORITY_OF_ASYNC_CLIENT = 15
+PRIORITY_OF_PYKUBE = 20
+PRIORITY_OF_KUBECONFIG = 10
+PRIORITY_OF_SERVICE_ACCOUNT = 20
+
+_SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
+_DEFAULT_KUBECONFIG = "~/.kube/config"
+
+
+def has_service_account() -> bool:
+    """Whether we are in a pod with a service account."""
+    return os.path.exists(f"{_SERVICE_ACCOUNT_DIR}/token")
+
+
+def has_kubeconfig() -> bool:
+    """Whether there is a kubeconfig: named in the environment or at its usual place."""
+    return bool(os.environ.get("KUBECONFIG")) or os.path.exists(os.path.expanduser(_DEFAULT_KUBECONFIG))
+
+
+def login_via_client(*, logger: Logger, settings: OperatorSettings, **_: Any) -> ConnectionInfo | None:
+    """Log in by the official client library; None if it is not installed, `LoginError` if it cannot."""
+    try:
+        import kubernetes.config as config
+        from kubernetes.client import Configuration
+    except ImportError:
+        return None
+
+    try:
+        config.load_incluster_config()
+        logger.debug("Client is configured in cluster with service account.")
+    except config.ConfigException as e1:
+        try:
+            config.load_kube_config()
+            logger.debug("Client is configured via kubeconfig file.")
+        except config.ConfigException as e2:
+            raise LoginError(
+                "Cannot authenticate the client library neither in-cluster, nor via kubeconfig."
+            ) from (e2 or e1)
+
+    configuration = Configuration.get_default_copy()
+    return _from_configuration(configuration, settings, priority=PRIORITY_OF_CLIENT)
+
+
+async def login_via_async_client(
+    *, logger: Logger, settings: OperatorSettings, **_: Any
+) -> ConnectionInfo | None:
+    """Log in by the asynchronous client library; None if it is not installed, `LoginError` if it cannot."""
+    try:
+        import kubernetes_asyncio.config as config
+        from kubernetes_asyncio.client import Configuration
+    except ImportError:
+        return None
+
+    try:
+        config.load_incluster_config()
+        logger.debug("Async client is configured in cluster with service account.")
+    except config.ConfigException as e1:
+        try:
+            await config.load_kube_config()
+            logger.debug("Async client is configured via kubeconfig file.")
+        except config.ConfigException as e2:
+            raise LoginError(
+                "Cannot authenticate the async client library neither in-cluster, nor via kubeconfig."
+            ) from (e2 or e1)
+
+    configuration = Configuration.get_default_copy()
+    proxy_url = getattr(configuration, "proxy", None)
+    return _from_configuration(
+        configuration, settings, priority=PRIORITY_OF_ASYNC_CLIENT, proxy_url=proxy_url
+    )
+
+
+def _from_configuration(
+    configuration: Any,
+    settings: OperatorSettings,
+    *,
+    priority: int,
+    proxy_url: str | None = None,
+) -> ConnectionInfo:
+    # The libraries had used "authorization" once, and use "BearerToken" now.
+    header: str | None = configuration.get_api_key_with_prefix("BearerToken")
+    if not header:
+        header = configuration.get_api_key_with_prefix("authorization")
+    parts: Sequence[str] = header.split(" ", 1) if header else []
+    scheme, token = (
+        (None, None) if not parts else (None, parts[0]) if len(parts) == 1 else (parts[0], parts[1])
+    )
+    return ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        username=configuration.username or None,
+        password=configuration.password or None,
+        scheme=scheme,
+        token=token,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        priority=priority,
+        proxy_url=proxy_url,
+        trust_env=settings.networking.trust_env,
+    )
+
+
+def login_via_pykube(*, logger: Logger, settings: OperatorSettings, **_: Any) -> ConnectionInfo | None:
+    """Log in by pykube; None if it is not installed, `LoginError` if it cannot."""
+    try:
+        import pykube
+    except ImportError:
+        return None
+
+    try:
+        config = pykube.KubeConfig.from_service_account()
+        logger.debug("Pykube is configured in cluster with service account.")
+    except FileNotFoundError:
+        try:
+            config = pykube.KubeConfig.from_file()
+            logger.debug("Pykube is configured via kubeconfig file.")
+        except (pykube.PyKubeError, FileNotFoundError) as e2:
+            raise LoginError("Cannot authenticate pykube neither in-cluster, nor via kubeconfig.") from e2
+
+    # A token of a provider is there only after the first request was made with it.
+    if config.user.get("auth-provider"):
+        api = pykube.HTTPClient(config)
+        api.get(version="", base="/")
+
+    user = config.user
+    provider = user.get("auth-provider", {}).get("config", {})
+    ca: Any = config.cluster.get("certificate-authority")
+    certificate: Any = user.get("client-certificate")
+    private_key: Any = user.get("client-key")
+    return ConnectionInfo(
+        server=config.cluster.get("server"),
+        ca_path=ca.filename() if ca else None,
+        insecure=config.cluster.get("insecure-skip-tls-verify"),
+        username=user.get("username"),
+        password=user.get("password"),
+        token=user.get("token") or provider.get("access-token"),
+        certificate_path=certificate.filename() if certificate else None,
+        private_key_path=private_key.filename() if private_key else None,
+        default_namespace=config.namespace,
+        priority=PRIORITY_OF_PYKUBE,
+        proxy_url=config.cluster.get("proxy-url"),
+        trust_env=settings.networking.trust_env,
+    )
+
+
+def login_with_service_account(*, settings: OperatorSettings, **_: Any) -> ConnectionInfo | None:
+    """Log in as the service account of the pod; None if there is no token of it."""
+    if not has_service_account():
+        return None
+    folder = Path(_SERVICE_ACCOUNT_DIR)
+    ca_path = folder / "ca.crt"
+    namespace_path = folder / "namespace"
+    return ConnectionInfo(
+        server="https://kubernetes.default.svc",
+        ca_path=str(ca_path) if ca_path.exists() else None,
+        token=(folder / "token").read_text(encoding="utf-8").strip() or None,
+        default_namespace=(
+            namespace_path.read_text(encoding="utf-8").strip() or None if namespace_path.exists() else None
+        ),
+        priority=PRIORITY_OF_SERVICE_ACCOUNT,
+        trust_env=settings.networking.trust_env,
+    )
+
+
+def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> ConnectionInfo | None:
+    """Log in as the current context of the kubeconfigs says; None if there are no kubeconfigs.
+
+    The first value found in several files wins. Plugins are not executed: such users have no credentials.
+    Without a current context, it is a `LoginError`; without what the context refers to, a `KeyError`.
+    """
+    if not has_kubeconfig():
+        return None
+    import yaml
+
+    contexts: dict[str, Mapping[str, Any]] = {}
+    clusters: dict[str, Mapping[str, Any]] = {}
+    users: dict[str, Mapping[str, Any]] = {}
+    current_context: str | None = None
+    paths = os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG
+    for path in filter(None, paths.split(os.pathsep)):
+        text = Path(path.strip()).expanduser().read_text(encoding="utf-8")
+        config: Mapping[str, Any] = yaml.safe_load(text) or {}
+        current_context = current_context or config.get("current-context")
+        for items, section, key in (
+            (contexts, "contexts", "context"),
+            (clusters, "clusters", "cluster"),
+            (users, "users", "user"),
+        ):
+            for item in config.get(section) or []:
+                items.setdefault(item["name"], item.get(key) or {})
+
+    if current_context is None:
+        raise LoginError("Current context is not set in kubeconfigs.")
+    context = contexts[current_context]
+    cluster = clusters[context["cluster"]]
+    user = users[context["user"]]
+    provider = (user.get("auth-provider") or {}).get("config") or {}
+    return ConnectionInfo(
+        server=cluster["server"],
+        ca_path=cluster.get("certificate-authority"),
+        ca_data=cluster.get("certificate-authority-data"),
+        insecure=cluster.get("insecure-skip-tls-verify"),
+        certificate_path=user.get("client-certificate"),
+        certificate_data=user.get("client-certificate-data"),
+        private_key_path=user.get("client-key"),
+        private_key_data=user.get("client-key-data"),
+        username=user.get("username"),
+        password=user.get("password"),
+        token=user.get("token") or provider.get("access-token"),
+        default_namespace=context.get("namespace"),
+        priority=PRIORITY_OF_KUBECONFIG,
+        proxy_url=cluster.get("proxy-url"),
+        trust_env=settings.networking.trust_env,
+    )

@@ -1,0 +1,201 @@
+"""How things are logged. It owns formats, prefixes, and the loggers of objects; it must not know who listens
+to them.
+
+A record about an object carries a reference to it (`k8s_ref`); formatters turn it to a prefix or to a field
+of JSON.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import enum
+import json
+import logging
+from collections.abc import MutableMapping
+from typing import Any, TextIO
+
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.bodies import Body
+
+DEFAULT_JSON_REFKEY = "object"
+RESERVED_EXTRAS = frozenset({"settings", "k8s_skip", "k8s_ref"})
+
+_STANDARD_ATTRS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_SEVERITIES = (
+    (logging.DEBUG, "debug"),
+    (logging.INFO, "info"),
+    (logging.WARNING, "warn"),
+    (logging.ERROR, "error"),
+)
+
+logger = logging.getLogger("kopf.objects")
+
+
+class LogFormat(enum.Enum):
+    """The formats of logs to choose from."""
+
+    PLAIN = "%(message)s"
+    FULL = "[%(asctime)s] %(name)-20.20s [%(levelname)-8.8s] %(message)s"
+    JSON = "-json-"
+
+
+class ObjectFormatter(logging.Formatter):
+    """The common class of all formatters here."""
+
+
+class ObjectTextFormatter(ObjectFormatter):
+    """Formats records as text lines."""
+
+
+class ObjectJsonFormatter(ObjectFormatter):
+    """Formats records as JSON, one object per line: the message, extras, the time, the severity, and the
+    object.
+    """
+
+    def __init__(self, *args: Any, refkey: str | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._refkey = refkey or DEFAULT_JSON_REFKEY
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Make one line of JSON."""
+        attrs = vars(record)
+        fields: dict[str, Any] = {"message": record.getMessage()}
+        fields |= {
+            key: value
+            for key, value in attrs.items()
+            if key not in _STANDARD_ATTRS and key not in RESERVED_EXTRAS and not key.startswith("_")
+        }
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        if record.exc_text:
+            fields["exc_info"] = record.exc_text
+        if record.stack_info:
+            fields["stack_info"] = self.formatStack(record.stack_info)
+        fields["timestamp"] = datetime.datetime.fromtimestamp(record.created, tz=datetime.UTC).isoformat()
+        if "k8s_ref" in attrs:
+            fields[self._refkey] = attrs["k8s_ref"]
+        fields.setdefault("severity", _severity(record.levelno))
+        return json.dumps(fields, default=str)
+
+
+def _severity(level: int) -> str:
+    for threshold, severity in _SEVERITIES:
+        if level <= threshold:
+            return severity
+    return "fatal"
+
+
+class ObjectPrefixingMixin(ObjectFormatter):
+    """Puts the object's namespace and name in front of messages."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format the record with the prefix; the record itself is left as it is, for the other handlers."""
+        ref = getattr(record, "k8s_ref", None)
+        if ref:
+            name, namespace = ref.get("name", ""), ref.get("namespace")
+            prefix = f"[{namespace}/{name}]" if namespace else f"[{name}]"
+            record = copy.copy(record)
+            record.msg = f"{prefix} {record.msg}"
+        return super().format(record)
+
+
+class ObjectPrefixingTextFormatter(ObjectPrefixingMixin, ObjectTextFormatter):
+    """Formats records as text lines with prefixes."""
+
+
+class ObjectPrefixingJsonFormatter(ObjectPrefixingMixin, ObjectJsonFormatter):
+    """Formats records as JSON with prefixes in messages."""
+
+
+class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
+    """A logger of one object; its messages can become Kubernetes events, if the settings say so."""
+
+    def __init__(self, *, body: Body, settings: OperatorSettings) -> None:
+        super().__init__(logger, _extra(body, settings))
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Add the reference to the object to what was given with the call."""
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs
+
+
+class LocalObjectLogger(ObjectLogger):
+    """A logger of one object; its messages never become Kubernetes events."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Add the reference to the object, and the mark that the message is only for logs."""
+        msg, kwargs = super().process(msg, kwargs)
+        kwargs["extra"]["k8s_skip"] = True
+        return msg, kwargs
+
+
+class TerseObjectLogger(LocalObjectLogger):
+    """A logger of one object for very frequent actions: its messages below warnings need one level more
+    verbosity.
+    """
+
+    def isEnabledFor(self, level: int) -> bool:
+        """Whether a message of the level is to be logged."""
+        return super().isEnabledFor(level if level >= logging.WARNING else level - 10)
+
+
+def _extra(body: Body, settings: OperatorSettings) -> dict[str, Any]:
+    metadata = body.get("metadata", {})
+    ref = {
+        "apiVersion": body.get("apiVersion"),
+        "kind": body.get("kind"),
+        "name": metadata.get("name"),
+        "uid": metadata.get("uid"),
+        "namespace": metadata.get("namespace"),
+    }
+    return {"settings": settings, "k8s_skip": False, "k8s_ref": ref}
+
+
+class _KopfStreamHandler(logging.StreamHandler[TextIO]):
+    """The handler that we install, and that we replace when configured anew."""
+
+
+def configure(
+    debug: bool | None = None,
+    verbose: bool | None = None,
+    quiet: bool | None = None,
+    log_format: LogFormat | str = LogFormat.FULL,
+    log_prefix: bool | None = False,
+    log_refkey: str | None = None,
+) -> None:
+    """Set up the root logger: its level, and one handler to stderr.
+
+    `log_format` is one of the known formats, or a %-format; anything else is a `ValueError`.
+    `log_prefix` is whether messages begin with the object's name; None: for all formats but JSON.
+    `log_refkey` is the key of the object in JSON.
+    """
+    formatter = make_formatter(log_format=log_format, log_prefix=log_prefix, log_refkey=log_refkey)
+    handler = _KopfStreamHandler()
+    handler.setFormatter(formatter)
+
+    root = logging.getLogger()
+    root.handlers[:] = [h for h in root.handlers if not isinstance(h, _KopfStreamHandler)]
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG if debug or verbose else logging.WARNING if quiet else logging.INFO)
+
+    # The event loop is too talkative for anything but debugging of the event loop.
+    asyncio_logger = logging.getLogger("asyncio")
+    asyncio_logger.propagate = bool(debug)
+    if not debug:
+        asyncio_logger.handlers[:] = [logging.NullHandler()]
+
+
+def make_formatter(
+    log_format: LogFormat | str = LogFormat.FULL,
+    log_prefix: bool | None = False,
+    log_refkey: str | None = None,
+) -> ObjectFormatter:
+    """Make the formatter for the options of `configure`."""
+    prefixed = log_prefix if log_prefix is not None else log_format is not LogFormat.JSON
+    if log_format is LogFormat.JSON:
+        return (ObjectPrefixingJsonFormatter if prefixed else ObjectJsonFormatter)(refkey=log_refkey)
+    fmt = log_format.value if isinstance(log_format, LogFormat) else log_format
+    if not isinstance(fmt, str):
+        raise ValueError(f"Unsupported log format: {log_format!r}")
+    return (ObjectPrefixingTextFormatter if prefixed else ObjectTextFormatter)(fmt)

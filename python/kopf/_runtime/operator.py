@@ -1,0 +1,516 @@
+"""The operator as its users start and stop it. It owns the tasks and the order of the start and of the end;
+what the operator does in between is up to the engine and to `serving`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import functools
+import getpass
+import logging
+import os
+import random
+import re
+import signal
+import socket
+import string
+import threading
+import warnings
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from typing import Any
+
+from kopf._intents import lifecycles, wire
+from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler, WatchingHandler
+from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.registries import OperatorRegistry
+from kopf._intents.selectors import NamespacePattern
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.credentials import LoginError
+from kopf._objects.memos import AnyMemo, Memo
+from kopf._objects.reasons import Activity
+from kopf._objects.resources import Resource
+from kopf._runtime.activities import Activities
+from kopf._runtime.bridge import Bridge, Engine, __version__
+from kopf._runtime.cycles import Memories
+from kopf._runtime.defaults import get_default_registry
+from kopf._runtime.flags import Flag, raise_flag, wait_flag
+from kopf._runtime.invocation import Invoker
+from kopf._runtime.serving import Server
+from kopf._runtime.threads import Threads
+
+logger = logging.getLogger("kopf._core.reactor.running")
+
+Task = asyncio.Task[Any]
+
+HUNG_TASKS_TIMEOUT = 5.0
+NATIVE_LIFECYCLES = {
+    lifecycles.all_at_once: "all_at_once",
+    lifecycles.one_by_one: "one_by_one",
+    lifecycles.randomized: "randomized",
+    lifecycles.shuffled: "shuffled",
+    lifecycles.asap: "asap",
+}
+
+
+class APIError(Exception):
+    """The cluster has refused what the operator cannot work without."""
+
+
+def run(
+    loop: asyncio.AbstractEventLoop | None = None,
+    *,
+    lifecycle: LifeCycleFn | None = None,
+    indexers: Any = None,
+    registry: OperatorRegistry | None = None,
+    settings: OperatorSettings | None = None,
+    memories: Any = None,
+    insights: Any = None,
+    identity: str | None = None,
+    standalone: bool | None = None,
+    priority: int | None = None,
+    peering_name: str | None = None,
+    liveness_endpoint: str | None = None,
+    clusterwide: bool = False,
+    namespaces: Collection[NamespacePattern] = (),
+    namespace: NamespacePattern | None = None,
+    stop_flag: Flag | None = None,
+    ready_flag: Flag | None = None,
+    vault: Any = None,
+    memo: AnyMemo | None = None,
+    _command: Coroutine[None, None, None] | None = None,
+) -> None:
+    """Run an operator until it is stopped: in the given event loop, or in a new one."""
+    kwargs = {key: value for key, value in locals().items() if key != "loop"}
+    with contextlib.suppress(asyncio.CancelledError):
+        if loop is not None:
+            loop.run_until_complete(operator(**kwargs))
+        else:
+            asyncio.run(operator(**kwargs))
+
+
+async def operator(
+    *,
+    lifecycle: LifeCycleFn | None = None,
+    indexers: Any = None,
+    registry: OperatorRegistry | None = None,
+    settings: OperatorSettings | None = None,
+    memories: Any = None,
+    insights: Any = None,
+    identity: str | None = None,
+    standalone: bool | None = None,
+    priority: int | None = None,
+    peering_name: str | None = None,
+    liveness_endpoint: str | None = None,
+    clusterwide: bool = False,
+    namespaces: Collection[NamespacePattern] = (),
+    namespace: NamespacePattern | None = None,
+    stop_flag: Flag | None = None,
+    ready_flag: Flag | None = None,
+    vault: Any = None,
+    memo: AnyMemo | None = None,
+    _command: Coroutine[None, None, None] | None = None,
+) -> None:
+    """Run an operator in the current event loop until it is stopped."""
+    kwargs = dict(locals())
+    existing_tasks = asyncio.all_tasks()
+    tasks = await spawn_tasks(**kwargs)
+    await run_tasks(tasks, ignored=existing_tasks)
+
+
+async def spawn_tasks(
+    *,
+    lifecycle: LifeCycleFn | None = None,
+    indexers: Any = None,
+    registry: OperatorRegistry | None = None,
+    settings: OperatorSettings | None = None,
+    memories: Any = None,
+    insights: Any = None,
+    identity: str | None = None,
+    standalone: bool | None = None,
+    priority: int | None = None,
+    peering_name: str | None = None,
+    liveness_endpoint: str | None = None,
+    clusterwide: bool = False,
+    namespaces: Collection[NamespacePattern] = (),
+    namespace: NamespacePattern | None = None,
+    stop_flag: Flag | None = None,
+    ready_flag: Flag | None = None,
+    vault: Any = None,
+    memo: AnyMemo | None = None,
+    _command: Coroutine[None, None, None] | None = None,
+) -> Collection[Task]:
+    """Start an operator in the current event loop; its tasks are to be passed to `run_tasks`."""
+    scope = _scope(namespaces=namespaces, namespace=namespace, clusterwide=clusterwide)
+    logger.debug(f"Starting Kopf {__version__}.")
+    settings = settings if settings is not None else OperatorSettings()
+    registry = registry if registry is not None else get_default_registry()
+    settings.peering.clusterwide = not scope
+    if peering_name is not None:
+        settings.peering.name = peering_name
+        settings.peering.mandatory = True
+    if standalone is not None:
+        settings.peering.standalone = standalone
+    if priority is not None:
+        settings.peering.priority = priority
+    _refuse_unsupported(
+        registry, settings, liveness_endpoint=liveness_endpoint, scope=scope, vault=vault, indexers=indexers
+    )
+    life = _Life(
+        registry=registry,
+        settings=settings,
+        lifecycle=lifecycle if lifecycle is not None else lifecycles.get_default_lifecycle(),
+        identity=identity if identity is not None else detect_own_id(manual=False),
+        namespaces=[pattern for pattern in scope if isinstance(pattern, str)],
+        memo=memo if memo is not None else Memo(),
+        stop_flag=stop_flag,
+        ready_flag=ready_flag,
+        command=_command,
+    )
+    return life.spawn()
+
+
+async def run_tasks(root_tasks: Collection[Task], *, ignored: Collection[Task] = frozenset()) -> None:
+    """Wait until any of the operator's tasks ends, and then end them all, and all others that were started since then.
+
+    Raises the error of the task that failed, if any did.
+    """
+    try:
+        await asyncio.wait(root_tasks, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        await _stop(root_tasks, title="Root", cancelled=True)
+        await _stop_hung(root_tasks, ignored)
+        raise
+    await _stop(root_tasks, title="Root", cancelled=False)
+    await _stop_hung(root_tasks, ignored)
+    for task in root_tasks:
+        if task.done() and not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                raise error
+
+
+async def _stop(tasks: Iterable[Task], *, title: str, cancelled: bool) -> None:
+    how = "cancelling" if cancelled else "finishing"
+    pending = {task for task in tasks if not task.done()}
+    for task in pending:
+        task.cancel()
+    while pending:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError:
+            # Whoever is impatient is not let go before the operator has cleaned up.
+            logger.debug(f"{title} tasks are not stopped: double-{how}; tasks left: {pending!r}")
+            continue
+        pending = {task for task in pending if not task.done()}
+    logger.debug(f"{title} tasks are stopped: {how} normally; tasks left: {pending!r}")
+
+
+async def _stop_hung(root_tasks: Collection[Task], ignored: Collection[Task]) -> None:
+    hung = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}
+    if hung:
+        await asyncio.wait(hung, timeout=HUNG_TASKS_TIMEOUT)
+        await _stop([task for task in hung if not task.done()], title="Hung", cancelled=False)
+
+
+class _Life:
+    """One operator from its start to its end."""
+
+    def __init__(
+        self,
+        *,
+        registry: OperatorRegistry,
+        settings: OperatorSettings,
+        lifecycle: LifeCycleFn,
+        identity: str,
+        namespaces: list[str],
+        memo: AnyMemo,
+        stop_flag: Flag | None,
+        ready_flag: Flag | None,
+        command: Coroutine[None, None, None] | None,
+    ) -> None:
+        super().__init__()
+        self._registry = registry
+        self._settings = settings
+        self._lifecycle = lifecycle
+        self._identity = identity
+        self._namespaces = namespaces
+        self._memo = memo
+        self._stop_flag = stop_flag
+        self._ready_flag = ready_flag
+        self._command = command
+        self._loop = asyncio.get_running_loop()
+        self._signalled: asyncio.Future[Any] = self._loop.create_future()
+        self._started = asyncio.Event()
+        self._threads = Threads(self._loop)
+        self._invoker = Invoker(settings, self._threads)
+        self._activities = Activities(
+            registry=registry, settings=settings, memo=memo, indices={}, invoker=self._invoker
+        )
+        self._tasks: list[Task] = []
+
+    def spawn(self) -> list[Task]:
+        self._listen_to_signals()
+        self._spawn("stop-flag checker", self._check_stop_flags(), finishable=True)
+        self._spawn("ultimate termination", self._terminate_ultimately(), finishable=True)
+        self._spawn("startup/cleanup activities", self._start_and_clean_up())
+        if self._command is not None:
+            self._spawn("the command", self._when_started(self._command), finishable=True)
+        else:
+            self._spawn("multidimensional multitasker", self._when_started(self._drive_engine()))
+        return self._tasks
+
+    def _spawn(self, name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool = False) -> None:
+        task = self._loop.create_task(_guard(name, coroutine, finishable=finishable), name=name)
+        self._tasks.append(task)
+
+    def _listen_to_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            logger.warning("OS signals are ignored: running not in the main thread.")
+            return
+        try:
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                self._loop.add_signal_handler(signum, self._receive_signal, signum)
+        except NotImplementedError:
+            logger.warning("OS signals are ignored: can't add signal handler in Windows.")
+
+    def _receive_signal(self, signum: signal.Signals) -> None:
+        if not self._signalled.done():
+            self._signalled.set_result(signum)
+
+    async def _check_stop_flags(self) -> None:
+        waiters: list[asyncio.Future[Any]] = [self._signalled]
+        flag_waiter: Task | None = None
+        if self._stop_flag is not None:
+            flag_waiter = self._loop.create_task(wait_flag(self._stop_flag), name="stop-flag waiter")
+            waiters.append(flag_waiter)
+        try:
+            done, _ = await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if flag_waiter is not None:
+                flag_waiter.cancel()
+        result = done.pop().result()
+        if isinstance(result, signal.Signals):
+            logger.info(f"Signal {result.name!s} is received. Operator is stopping.")
+        elif result is None:
+            logger.info("Stop-flag is raised. Operator is stopping.")
+        else:
+            logger.info(f"Stop-flag is set to {result!r}. Operator is stopping.")
+
+    # It sleeps until the end of the operator begins, and then sets a time bomb.
+    async def _terminate_ultimately(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            timeout = self._settings.process.ultimate_exiting_timeout
+            by_flag = self._stop_flag is not None
+            if timeout is not None and not by_flag:
+                thread = threading.get_ident()
+                self._loop.call_later(timeout, functools.partial(signal.pthread_kill, thread, signal.SIGKILL))
+
+    async def _when_started(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        try:
+            await self._started.wait()
+        except BaseException:
+            coroutine.close()
+            raise
+        await coroutine
+
+    async def _start_and_clean_up(self) -> None:
+        try:
+            await self._activities.run(Activity.STARTUP)
+        except asyncio.CancelledError:
+            logger.warning("Startup activity is only partially executed due to cancellation.")
+            raise
+        raise_flag(self._ready_flag)
+        self._started.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        current = asyncio.current_task()
+        others = {task for task in self._tasks if task is not current and not task.done()}
+        try:
+            if others:
+                await asyncio.wait(others)
+        except asyncio.CancelledError:
+            logger.warning("Cleanup activity is not executed at all due to cancellation.")
+            raise
+        try:
+            await self._activities.run(Activity.CLEANUP)
+        except asyncio.CancelledError:
+            logger.warning("Cleanup activity is only partially executed due to cancellation.")
+            raise
+
+    async def _drive_engine(self) -> None:
+        # Not earlier: the handlers of startup may change the settings and even declare handlers.
+        handlers = _resource_handlers(self._registry)
+        lifecycle = NATIVE_LIFECYCLES.get(self._lifecycle, "custom")
+        engine = Engine(
+            handlers=[_handler_to_wire(handler) for handler in handlers],
+            settings=wire.settings_to_wire(self._settings),
+            lifecycle=lifecycle,
+            namespaces=self._namespaces,
+            agent=f"kopf/{__version__}",
+            make_resource=_make_resource,
+        )
+        server = Server(
+            handlers=handlers,
+            settings=self._settings,
+            lifecycle=self._lifecycle,
+            memories=Memories(self._memo),
+            indices={},
+            invoker=self._invoker,
+            login=self._activities.authenticate,
+        )
+        bridge = Bridge(engine, server.receive, self._loop)
+        server.answered = bridge.answered
+        server.set_context()
+        bridge.open()
+        try:
+            engine.start()
+            failure = await self._until_finished(engine)
+            bridge.receive()
+            await server.cancel()
+        finally:
+            bridge.close()
+        if failure is not None:
+            raise _failure_to_error(*failure)
+
+    async def _until_finished(self, engine: Engine) -> tuple[str, str] | None:
+        finished = asyncio.ensure_future(engine.finished())
+        cancelled = False
+        while not finished.done():
+            try:
+                await asyncio.wait([finished])
+            except asyncio.CancelledError:
+                # The engine finishes what it does, and tells when it is done.
+                cancelled = True
+                engine.stop()
+        failure = finished.result()
+        if cancelled and failure is None:
+            return None
+        if failure is None:
+            logger.warning("The engine has finished unexpectedly.")
+        return failure
+
+
+async def _guard(name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool) -> None:
+    title = name[:1].upper() + name[1:]
+    try:
+        await coroutine
+    except asyncio.CancelledError:
+        logger.debug(f"{title} is cancelled.")
+        raise
+    except Exception as e:
+        logger.exception(f"{title} has failed: {e}")
+        raise
+    task = asyncio.current_task()
+    if not finishable and not (task is not None and task.cancelling()):
+        logger.warning(f"{title} has finished unexpectedly.")
+
+
+def _failure_to_error(kind: str, message: str) -> Exception:
+    match kind:
+        case "login" | "activity":
+            return LoginError(message)
+        case "api":
+            return APIError(message)
+        case _:
+            return RuntimeError(message)
+
+
+def _scope(
+    *,
+    namespaces: Collection[NamespacePattern],
+    namespace: NamespacePattern | None,
+    clusterwide: bool,
+) -> list[NamespacePattern]:
+    if namespaces and namespace:
+        raise TypeError("Either namespaces= or namespace= can be passed. Got both.")
+    if namespace:
+        warnings.warn("namespace= is deprecated; use namespaces=[...]", DeprecationWarning, stacklevel=4)
+        namespaces = [namespace]
+    if clusterwide and namespaces:
+        raise TypeError("The operator can be either cluster-wide or namespaced, not both.")
+    if not clusterwide and not namespaces:
+        warnings.warn(
+            "Absence of either namespaces or cluster-wide flag will become an error soon."
+            " For now, switching to the cluster-wide mode for backward compatibility.",
+            FutureWarning,
+            stacklevel=4,
+        )
+    return list(namespaces)
+
+
+def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
+    groups: list[Collection[ResourceHandler]] = [
+        registry._indexing.get_all_handlers(),
+        registry._watching.get_all_handlers(),
+        registry._spawning.get_all_handlers(),
+        registry._changing.get_all_handlers(),
+        registry._webhooks.get_all_handlers(),
+    ]
+    handlers = [handler for group in groups for handler in group]
+    for handler in handlers:
+        if not isinstance(handler, (WatchingHandler, ChangingHandler)):
+            raise NotImplementedError(f"{handler} ({_name(handler)}) is of a kind that is not supported yet.")
+    return handlers
+
+
+# Silence would be worse than a refusal: what is declared but not done is noticed too late.
+def _refuse_unsupported(
+    registry: OperatorRegistry,
+    settings: OperatorSettings,
+    *,
+    liveness_endpoint: str | None,
+    scope: Sequence[NamespacePattern],
+    vault: Any,
+    indexers: Any,
+) -> None:
+    _resource_handlers(registry)
+    if liveness_endpoint:
+        raise NotImplementedError("The liveness endpoint is not supported yet.")
+    if settings.peering.mandatory and not settings.peering.standalone:
+        raise NotImplementedError("Peering is not supported yet, but it is mandatory by the settings.")
+    if any(isinstance(pattern, re.Pattern) for pattern in scope):
+        raise NotImplementedError("Regular expressions for namespaces are not supported yet; use globs.")
+    if vault is not None or indexers is not None:
+        raise NotImplementedError("Own vaults and indexers are not supported yet.")
+    persistence = settings.persistence
+    storages = [
+        (wire.progress_storage_to_wire(persistence.progress_storage), persistence.progress_storage),
+        (wire.diffbase_storage_to_wire(persistence.diffbase_storage), persistence.diffbase_storage),
+    ]
+    for described, storage in storages:
+        if described["type"] == "Foreign":
+            raise NotImplementedError(f"Own classes of storages are not supported yet: {storage!r}")
+
+
+def _name(handler: Handler) -> str:
+    fn = handler.fn
+    return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', repr(fn))}"
+
+
+def _handler_to_wire(handler: ResourceHandler) -> dict[str, Any]:
+    described = wire.handler_to_wire(handler)
+    errors = described.get("errors")
+    return {**described, "errors": errors.lower() if errors is not None else None}
+
+
+def _make_resource(fields: dict[str, Any]) -> Resource:
+    sets = ("shortcuts", "categories", "subresources", "verbs")
+    values: dict[str, Any] = {k: frozenset(v) if k in sets else v for k, v in fields.items()}
+    return Resource(**values)
+
+
+def detect_own_id(*, manual: bool) -> str:
+    """Make an identity of this operator: of a person if it is run manually, else of a pod or of a process."""
+    pod = os.environ.get("POD_ID")
+    if not manual and pod:
+        return pod
+    user = getpass.getuser()
+    host = socket.gethostname()
+    if manual:
+        return f"{user}@{host}"
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d%H%M%S")
+    rnd = "".join(random.choices(string.hexdigits.lower(), k=3))
+    return f"{user}@{host}/{now}/{rnd}"

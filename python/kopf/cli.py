@@ -1,0 +1,168 @@
+"""The command line. It owns options, their environment variables, and messages; commands themselves are
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+import kopf
+from kopf._intents.registries import OperatorRegistry
+from kopf._intents.settings import OperatorSettings
+from kopf._kits.loops import proper_loop
+from kopf._runtime import loading, logs
+from kopf._runtime.defaults import set_default_registry
+
+DEV_PRIORITY = 666
+
+
+@dataclass
+class CLIControls:
+    """What is passed to the commands by those who call them in a process of theirs, e.g. by tests."""
+
+    ready_flag: Any = None
+    stop_flag: Any = None
+    vault: Any = None
+    registry: OperatorRegistry | None = None
+    settings: OperatorSettings | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+class LogFormatParamType(click.Choice[logs.LogFormat]):
+    """The formats of logs by their names, in any case."""
+
+    def __init__(self) -> None:
+        super().__init__(choices=list(logs.LogFormat), case_sensitive=False)
+
+    def normalize_choice(self, choice: Any, ctx: click.Context | None) -> str:
+        """Names instead of values: the values are the formats themselves."""
+        return (choice.name if isinstance(choice, logs.LogFormat) else str(choice)).lower()
+
+
+def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the logging options to a command; the logging is configured before the command is called."""
+
+    @click.option("-v", "--verbose", is_flag=True, help="Log what Kopf itself does, too.")
+    @click.option("-d", "--debug", is_flag=True, help="Log also what the event loop does.")
+    @click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
+    @click.option("--log-format", type=LogFormatParamType(), default="full", help="How log lines look.")
+    @click.option("--log-refkey", type=str, help="The key of objects in JSON logs.")
+    @click.option("--log-prefix/--no-log-prefix", default=None, help="Whether to begin with object names.")
+    @functools.wraps(fn)
+    def wrapper(
+        verbose: bool,
+        debug: bool,
+        quiet: bool,
+        log_format: logs.LogFormat,
+        log_prefix: bool | None,
+        log_refkey: str | None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        logs.configure(
+            debug=debug,
+            verbose=verbose,
+            quiet=quiet,
+            log_format=log_format,
+            log_refkey=log_refkey,
+            log_prefix=log_prefix,
+        )
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
+@click.group(name="kopf", context_settings={"auto_envvar_prefix": "KOPF"})
+@click.version_option(version=kopf.__version__, prog_name="kopf")
+def main() -> None:
+    """Kubernetes operators in Python."""
+
+
+_NOT_YET = "This command is not supported yet: the engine cannot write to peering objects by request."
+
+
+@main.command()
+@logging_options
+@click.option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Serve the whole cluster.")
+@click.option("-n", "--namespace", "namespaces", multiple=True, help="Serve these namespaces (patterns).")
+@click.option("--standalone", is_flag=True, default=None, help="Ignore other operators.")
+@click.option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}, to win over others.")
+@click.option("-L", "--liveness", "liveness_endpoint", type=str, help="The URL where the health is reported.")
+@click.option("-P", "--peering", "peering_name", envvar="KOPF_RUN_PEERING", help="The peering object.")
+@click.option("-p", "--priority", type=int, help="Of several operators, the one with the highest works.")
+@click.option("-m", "--module", "modules", multiple=True, help="Import this module.")
+@click.argument("paths", nargs=-1)
+@click.make_pass_decorator(CLIControls, ensure=True)
+def run(
+    controls: CLIControls,
+    paths: Collection[str],
+    modules: Collection[str],
+    peering_name: str | None,
+    priority: int | None,
+    dev: bool | None,
+    standalone: bool | None,
+    namespaces: Collection[str],
+    clusterwide: bool,
+    liveness_endpoint: str | None,
+) -> None:
+    """Run an operator: load the files and the modules, and serve what they declare."""
+    legacy = os.environ.get("KOPF_RUN_NAMESPACE")
+    namespaces = (*namespaces, legacy) if legacy else tuple(namespaces)
+    if namespaces and clusterwide:
+        raise click.UsageError("Either --namespace or --all-namespaces can be used, not both.")
+    if controls.registry is not None:
+        set_default_registry(controls.registry)
+    loading.preload(paths=paths, modules=modules)
+
+    from kopf._runtime import operator
+
+    with proper_loop(controls.loop) as loop:
+        operator.run(
+            standalone=standalone,
+            namespaces=namespaces,
+            clusterwide=clusterwide,
+            priority=DEV_PRIORITY if dev else priority,
+            peering_name=peering_name,
+            liveness_endpoint=liveness_endpoint,
+            registry=controls.registry,
+            settings=controls.settings,
+            stop_flag=controls.stop_flag,
+            ready_flag=controls.ready_flag,
+            vault=controls.vault,
+            loop=loop,
+        )
+
+
+@main.command()
+@logging_options
+@click.option("-n", "--namespace", "namespaces", multiple=True, help="In these namespaces (patterns).")
+@click.option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="In the whole cluster.")
+@click.option("-i", "--id", type=str, default=None, help="On behalf of this identity.")
+@click.option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}.")
+@click.option("-P", "--peering", "peering_name", required=True, envvar="KOPF_FREEZE_PEERING")
+@click.option("-p", "--priority", type=int, default=100, required=True)
+@click.option("-t", "--lifetime", type=int, required=True, help="For how long (seconds).")
+@click.option("-m", "--message", type=str, help="Accepted, but not used.")
+@click.make_pass_decorator(CLIControls, ensure=True)
+def freeze(controls: CLIControls, /, **options: Any) -> None:
+    """Pause the operators of a peering."""
+    raise click.UsageError(_NOT_YET)
+
+
+@main.command()
+@logging_options
+@click.option("-n", "--namespace", "namespaces", multiple=True, help="In these namespaces (patterns).")
+@click.option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="In the whole cluster.")
+@click.option("-i", "--id", type=str, default=None, help="On behalf of this identity.")
+@click.option("-P", "--peering", "peering_name", required=True, envvar="KOPF_RESUME_PEERING")
+@click.make_pass_decorator(CLIControls, ensure=True)
+def resume(controls: CLIControls, /, **options: Any) -> None:
+    """Let the operators of a peering work again."""
+    raise click.UsageError(_NOT_YET)

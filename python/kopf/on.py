@@ -1,0 +1,521 @@
+"""The decorators by which handlers are declared: `@kopf.on.create(...)` and the like.
+
+It owns their signatures and nothing else, and is cheap to import: what stands behind them is loaded at the
+first use. Each must be called to get the decorator itself; that one registers the function and returns it
+unchanged.
+
+Resources are selected by up to three positional arguments, or by names:
+`@kopf.on.create('kopfexamples')`, `@kopf.on.create('kopf.dev', 'v1', 'kopfexamples')`,
+`@kopf.on.create(kopf.EVERYTHING)`.
+Times are in seconds. Wrong declarations raise `TypeError` or `ValueError` at the declaration.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from typing import Any
+
+    from kopf._intents.callbacks import (
+        ActivityDecorator,
+        ChangingDecorator,
+        ChangingFn,
+        DaemonDecorator,
+        DelayFn,
+        IndexingDecorator,
+        MetaFilterFn,
+        TimerDecorator,
+        WatchingDecorator,
+        WebhookDecorator,
+        WhenFilterFn,
+    )
+    from kopf._intents.errors import ErrorsMode
+    from kopf._intents.filters import MetaFilterToken
+    from kopf._intents.registries import OperatorRegistry
+    from kopf._intents.selectors import Marker, SelectorFn
+    from kopf._objects.dicts import FieldSpec
+    from kopf._objects.reviews import Operation
+
+    MetaFilters = Mapping[str, str | MetaFilterToken | MetaFilterFn]
+    ValueFilter = Any | MetaFilterToken | MetaFilterFn
+
+
+def __getattr__(name: str) -> object:
+    if name.endswith("Decorator"):
+        from kopf._intents import callbacks
+
+        if hasattr(callbacks, name):
+            return getattr(callbacks, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _declaring(decorator_name: str, options: dict[str, Any]) -> Callable[[Any], Any]:
+    def decorator(fn: Callable[..., Any]) -> Callable[..., Any]:
+        from kopf._intents.declarations import declare
+        from kopf._runtime.defaults import get_default_registry
+
+        registry = options["registry"] if options["registry"] is not None else get_default_registry()
+        declare(decorator_name, fn, options, registry)
+        return fn
+
+    return decorator
+
+
+def startup(
+    *,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    registry: OperatorRegistry | None = None,
+) -> ActivityDecorator:
+    """Call the function when the operator starts, before anything else; if it fails, the operator exits."""
+    return _declaring("startup", locals())
+
+
+def cleanup(
+    *,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    registry: OperatorRegistry | None = None,
+) -> ActivityDecorator:
+    """Call the function at the end of the operator, after everything else."""
+    return _declaring("cleanup", locals())
+
+
+def login(
+    *,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    registry: OperatorRegistry | None = None,
+) -> ActivityDecorator:
+    """Call the function to get credentials: a `ConnectionInfo`, or None if it has none."""
+    return _declaring("login", locals())
+
+
+def probe(
+    *,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    registry: OperatorRegistry | None = None,
+) -> ActivityDecorator:
+    """Call the function when the liveness is checked, and put its result to the response."""
+    return _declaring("probe", locals())
+
+
+def validate(
+    arg1: str | Marker | SelectorFn | None = None,
+    arg2: str | Marker | None = None,
+    arg3: str | Marker | None = None,
+    /,
+    *,
+    group: str | None = None,
+    version: str | None = None,
+    kind: str | None = None,
+    plural: str | None = None,
+    singular: str | None = None,
+    shortcut: str | None = None,
+    category: str | None = None,
+    id: str | None = None,
+    param: Any | None = None,
+    operation: Operation | None = None,
+    operations: Collection[Operation] | None = None,
+    subresource: str | None = None,
+    persistent: bool | None = None,
+    side_effects: bool | None = None,
+    ignore_failures: bool | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+    field: FieldSpec = None,
+    value: ValueFilter | None = None,
+    registry: OperatorRegistry | None = None,
+) -> WebhookDecorator:
+    """Call the function to validate an object on its way to the cluster; `AdmissionError` refuses it."""
+    return _declaring("validate", locals())
+
+
+def mutate(
+    arg1: str | Marker | SelectorFn | None = None,
+    arg2: str | Marker | None = None,
+    arg3: str | Marker | None = None,
+    /,
+    *,
+    group: str | None = None,
+    version: str | None = None,
+    kind: str | None = None,
+    plural: str | None = None,
+    singular: str | None = None,
+    shortcut: str | None = None,
+    category: str | None = None,
+    id: str | None = None,
+    param: Any | None = None,
+    operation: Operation | None = None,
+    operations: Collection[Operation] | None = None,
+    subresource: str | None = None,
+    persistent: bool | None = None,
+    side_effects: bool | None = None,
+    ignore_failures: bool | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+    field: FieldSpec = None,
+    value: ValueFilter | None = None,
+    registry: OperatorRegistry | None = None,
+) -> WebhookDecorator:
+    """Call the function to change an object on its way to the cluster, by the `patch`."""
+    return _declaring("mutate", locals())
+
+
+def resume(
+    arg1: str | Marker | SelectorFn | None = None,
+    arg2: str | Marker | None = None,
+    arg3: str | Marker | None = None,
+    /,
+    *,
+    group: str | None = None,
+    version: str | None = None,
+    kind: str | None = None,
+    plural: str | None = None,
+    singular: str | None = None,
+    shortcut: str | None = None,
+    category: str | None = None,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    deleted: bool | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+    field: FieldSpec = None,
+    value: ValueFilter | None = None,
+    registry: OperatorRegistry | None = None,
+) -> ChangingDecorator:
+    """Call the function for each object that is there when the operator starts."""
+    return _declaring("resume", locals())
+
+
+def create(
+    arg1: str | Marker | SelectorFn | None = None,
+    arg2: str | Marker | None = None,
+    arg3: str | Marker | None = None,
+    /,
+    *,
+    group: str | None = None,
+    version: str | None = None,
+    kind: str | None = None,
+    plural: str | None = None,
+    singular: str | None = None,
+    shortcut: str | None = None,
+    category: str | None = None,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+    field: FieldSpec = None,
+    value: ValueFilter | None = None,
+    registry: OperatorRegistry | None = None,
+) -> ChangingDecorator:
+    """Call the function when an object is created."""
+    return _declaring("create", locals())
+
+
+def update(
+    arg1: str | Marker | SelectorFn | None = None,
+    arg2: str | Marker | None = None,
+    arg3: str | Marker | None = None,
+    /,
+    *,
+    group: str | None = None,
+    version: str | None = None,
+    kind: str | None = None,
+    plural: str | None = None,
+    singular: str | None = None,
+    shortcut: str | None = None,
+    category: str | None = None,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+    field: FieldSpec = None,
+    value: ValueFilter | None = None,
+    old: ValueFilter | None = None,
+    new: ValueFilter | None = None,
+    registry: OperatorRegistry | None = None,
+) -> ChangingDecorator:
+    """Call the function when an object, or its field, has changed."""
+    return _declaring("update", locals())
+
+
+def delete(
+    arg1: str | Marker | SelectorFn | None = None,
+    arg2: str | Marker | None = None,
+    arg3: str | Marker | None = None,
+    /,
+    *,
+    group: str | None = None,
+    version: str | None = None,
+    kind: str | None = None,
+    plural: str | None = None,
+    singular: str | None = None,
+    shortcut: str | None = None,
+    category: str | None = None,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    optional: bool | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+    field: FieldSpec = None,
+    value: ValueFilter | None = None,
+    registry: OperatorRegistry | None = None,
+) -> ChangingDecorator:
+    """Call the function when an object is being deleted; the deletion waits for it, unless it is optional."""
+    return _declaring("delete", locals())
+
+
+def field(
+    arg1: str | Marker | SelectorFn | None = None,
+    arg2: str | Marker | None = None,
+    arg3: str | Marker | None = None,
+    /,
+    *,
+    group: str | None = None,
+    version: str | None = None,
+    kind: str | None = None,
+    plural: str | None = None,
+    singular: str | None = None,
+    shortcut: str | None = None,
+    category: str | None = None,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+    field: FieldSpec,
+    value: ValueFilter | None = None,
+    old: ValueFilter | None = None,
+    new: ValueFilter | None = None,
+    registry: OperatorRegistry | None = None,
+) -> ChangingDecorator:
+    """Call the function when a field has changed in any way, including its appearance and disappearance."""
+    return _declaring("field", locals())
+
+
+def index(
+    arg1: str | Marker | SelectorFn | None = None,
+    arg2: str | Marker | None = None,
+    arg3: str | Marker | None = None,
+    /,
+    *,
+    group: str | None = None,
+    version: str | None = None,
+    kind: str | None = None,
+    plural: str | None = None,
+    singular: str | None = None,
+    shortcut: str | None = None,
+    category: str | None = None,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+    field: FieldSpec = None,
+    value: ValueFilter | None = None,
+    registry: OperatorRegistry | None = None,
+) -> IndexingDecorator:
+    """Put what the function returns to the in-memory index of the same name."""
+    return _declaring("index", locals())
+
+
+def event(
+    arg1: str | Marker | SelectorFn | None = None,
+    arg2: str | Marker | None = None,
+    arg3: str | Marker | None = None,
+    /,
+    *,
+    group: str | None = None,
+    version: str | None = None,
+    kind: str | None = None,
+    plural: str | None = None,
+    singular: str | None = None,
+    shortcut: str | None = None,
+    category: str | None = None,
+    id: str | None = None,
+    param: Any | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+    field: FieldSpec = None,
+    value: ValueFilter | None = None,
+    registry: OperatorRegistry | None = None,
+) -> WatchingDecorator:
+    """Call the function for each watch event, with no retries and no memory of what was handled."""
+    return _declaring("event", locals())
+
+
+def daemon(
+    arg1: str | Marker | SelectorFn | None = None,
+    arg2: str | Marker | None = None,
+    arg3: str | Marker | None = None,
+    /,
+    *,
+    group: str | None = None,
+    version: str | None = None,
+    kind: str | None = None,
+    plural: str | None = None,
+    singular: str | None = None,
+    shortcut: str | None = None,
+    category: str | None = None,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    initial_delay: float | DelayFn | None = None,
+    cancellation_backoff: float | None = None,
+    cancellation_timeout: float | None = None,
+    cancellation_polling: float | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+    field: FieldSpec = None,
+    value: ValueFilter | None = None,
+    registry: OperatorRegistry | None = None,
+) -> DaemonDecorator:
+    """Run the function in background for as long as the object exists and matches."""
+    return _declaring("daemon", locals())
+
+
+def timer(
+    arg1: str | Marker | SelectorFn | None = None,
+    arg2: str | Marker | None = None,
+    arg3: str | Marker | None = None,
+    /,
+    *,
+    group: str | None = None,
+    version: str | None = None,
+    kind: str | None = None,
+    plural: str | None = None,
+    singular: str | None = None,
+    shortcut: str | None = None,
+    category: str | None = None,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    interval: float | None = None,
+    initial_delay: float | DelayFn | None = None,
+    sharp: bool | None = None,
+    idle: float | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+    field: FieldSpec = None,
+    value: ValueFilter | None = None,
+    registry: OperatorRegistry | None = None,
+) -> TimerDecorator:
+    """Call the function again and again for as long as the object exists and matches."""
+    return _declaring("timer", locals())
+
+
+def subhandler(
+    *,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+    field: FieldSpec = None,
+    value: ValueFilter | None = None,
+    old: ValueFilter | None = None,
+    new: ValueFilter | None = None,
+) -> ChangingDecorator:
+    """Declare a sub-handler of the handler that is being called now, with its own progress and retries.
+
+    Outside of handlers, it is a `LookupError`; in handlers other than of changes, a `TypeError`.
+    """
+    options = locals()
+
+    def decorator(fn: ChangingFn) -> ChangingFn:
+        from kopf._runtime.subhandling import declare
+
+        declare(fn, options)
+        return fn
+
+    return decorator
+
+
+def register(
+    fn: ChangingFn,
+    *,
+    id: str | None = None,
+    param: Any | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+) -> ChangingFn:
+    """Declare the function as a sub-handler, the same as `subhandler` does."""
+    decorator = subhandler(
+        id=id,
+        param=param,
+        errors=errors,
+        timeout=timeout,
+        retries=retries,
+        backoff=backoff,
+        labels=labels,
+        annotations=annotations,
+        when=when,
+    )
+    return decorator(fn)

@@ -1,0 +1,156 @@
+//! The end: what is to be remembered, as one patch, and when to look again.
+
+use super::state::State;
+use super::{Conclusion, Cycle, Next, Phase};
+use crate::finalizer::Edit;
+use crate::notes::Note;
+use crate::patch::Patch;
+
+/// Seconds until a user's lifecycle is asked again that has chosen nobody although there was somebody to choose.
+const UNDECIDED_PAUSE: f64 = 1.0;
+
+/// Seconds, at least, until change handlers are tried again whose event may never come.
+const POSTPONED_PAUSE: f64 = 1.0;
+
+impl Cycle {
+    /// Ends the cycle in the usual way.
+    pub(super) fn conclude(&mut self) -> Next {
+        let mut conclusion = Conclusion {
+            patch: std::mem::take(&mut self.patch),
+            finalizer: self.finalizer,
+            fns: self.fns,
+            delay: None,
+            fully_handled_once: self.memory.fully_handled_once,
+            matched: self.cause.is_some(),
+            error: None,
+        };
+        if let Some(state) = self.state.take() {
+            self.remember(&state, &mut conclusion);
+        }
+        self.release(&mut conclusion);
+        self.finish(conclusion)
+    }
+
+    /// Ends the cycle before the change handlers: they wait for another event.
+    pub(super) fn postpone(&mut self) -> Next {
+        // What is written now should bring that event, but it will not if it changes nothing.
+        let is_written = !self.patch.is_empty() || self.fns;
+        let window = self.rules.settings.persistence.consistency_timeout;
+        let conclusion = Conclusion {
+            patch: std::mem::take(&mut self.patch),
+            fns: self.fns,
+            delay: is_written.then_some(window.max(POSTPONED_PAUSE)),
+            fully_handled_once: self.memory.fully_handled_once,
+            ..Conclusion::default()
+        };
+        self.finish(conclusion)
+    }
+
+    /// Ends the cycle with an error: nothing of it counts.
+    pub(super) fn fail(&mut self, error: String) -> Next {
+        self.phase = Phase::Over;
+        Next::Done(Box::new(Conclusion {
+            fully_handled_once: self.memory.fully_handled_once,
+            error: Some(error),
+            ..Conclusion::default()
+        }))
+    }
+
+    /// Puts the progress and the essence into the patch, over whatever handlers have put there.
+    fn remember(&mut self, state: &State, conclusion: &mut Conclusion) {
+        let Some(reason) = self.cause else {
+            return;
+        };
+        let called = !state.selected.is_empty();
+        let done = state.is_done();
+        if done && called {
+            let counts = state.counts(reason);
+            let (succeeded, failed) = (counts.succeeded, counts.failed);
+            self.notes.push(Note::Processed { reason, succeeded, failed });
+        }
+        if done {
+            self.forget_progress(state, &mut conclusion.patch);
+            self.keep_essence(&mut conclusion.patch);
+            conclusion.fully_handled_once = true;
+            return;
+        }
+        self.keep_progress(state, &mut conclusion.patch);
+        conclusion.delay = state.delay(self.moment.now).map(|delay| self.unhurried(delay));
+    }
+
+    /// Only what has changed is written. Records of superseded causes go.
+    fn keep_progress(&self, state: &State, patch: &mut Patch) {
+        let storage = &self.rules.settings.persistence.progress_storage;
+        for entry in state.entries.iter().filter(|entry| entry.obsolete) {
+            storage.purge(&self.object, patch, &entry.id);
+            for id in &entry.record.subrefs {
+                storage.purge(&self.object, patch, id);
+            }
+        }
+        for entry in state.entries.iter().filter(|entry| !entry.obsolete && entry.is_changed()) {
+            storage.store(&self.object, patch, &entry.id, &entry.record);
+        }
+    }
+
+    /// A completed handling leaves no progress behind: neither its own, nor of those who have left it, nor of what it
+    /// superseded. With nothing on the object and nobody called, there is nothing to look for.
+    fn forget_progress(&self, state: &State, patch: &mut Patch) {
+        if state.entries.is_empty() && !state.damaged {
+            return;
+        }
+        for id in self.remembered(state) {
+            self.rules.settings.persistence.progress_storage.purge(&self.object, patch, &id);
+        }
+    }
+
+    /// The essence of now is the last handled one, if it is not already.
+    fn keep_essence(&mut self, patch: &mut Patch) {
+        if !self.facts().differs() {
+            return;
+        }
+        let Some(change) = self.change() else {
+            return;
+        };
+        if let Some(new) = &change.new {
+            self.rules.settings.persistence.diffbase_storage.store(&self.object, patch, new);
+        }
+    }
+
+    /// A user's lifecycle that chooses nobody would be asked again and again at once.
+    fn unhurried(&self, delay: f64) -> f64 {
+        if self.undecided { delay.max(UNDECIDED_PAUSE) } else { delay }
+    }
+
+    /// A deletion that was held is let go when nothing is left to do.
+    fn release(&mut self, conclusion: &mut Conclusion) {
+        // There is nothing to let go.
+        if self.is_gone() || !self.is_deleting() || !self.is_blocked() {
+            return;
+        }
+        // It is already being let go, or somebody still needs it.
+        if conclusion.finalizer.is_some() || conclusion.delay.is_some() {
+            return;
+        }
+        self.notes.push(Note::FinalizerReleased);
+        conclusion.finalizer = Some(Edit::Allow);
+    }
+
+    fn finish(&mut self, mut conclusion: Conclusion) -> Next {
+        self.phase = Phase::Over;
+        // Nothing can be written to what is no more.
+        if self.is_gone() {
+            conclusion.patch = Patch::default();
+            conclusion.fns = false;
+            return Next::Done(Box::new(conclusion));
+        }
+        let is_written = !conclusion.patch.is_empty() || conclusion.finalizer.is_some() || conclusion.fns;
+        // Earlier operators woke themselves up with a dummy; it goes with the next write.
+        if is_written {
+            self.rules.settings.persistence.progress_storage.touch(&self.object, &mut conclusion.patch, None);
+        }
+        if conclusion.matched && !is_written && conclusion.delay.is_none() {
+            self.notes.push(Note::Finished);
+        }
+        Next::Done(Box::new(conclusion))
+    }
+}

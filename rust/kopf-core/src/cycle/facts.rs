@@ -1,0 +1,144 @@
+//! What the object's essence says, read as late and as little as possible.
+
+use super::Rules;
+use crate::cause::{Change, Likeness, Reason};
+use crate::diff::{DiffItem, diff};
+use crate::diffbase::DiffBaseStorage;
+use crate::essence::{Comparison, compare, essence};
+use crate::filters::OldAndNew;
+use crate::notes::Note;
+use crate::object::Object;
+use crate::path::{FieldPath, resolve};
+use crate::progress::ProgressStorage;
+use crate::registry::Plan;
+use crate::settings::Persistence;
+use crate::value::Value;
+use std::borrow::Cow;
+
+/// The essence against the last handled one.
+#[derive(Debug)]
+pub(super) struct Facts {
+    known: bool,
+    differs: bool,
+    diff: Vec<DiffItem>,
+    /// Only if it differs from the new one.
+    old: Option<Value>,
+    /// Built when needed.
+    new: Option<Value>,
+}
+
+impl Facts {
+    /// Reads them. A last handled essence that cannot be read is none.
+    pub(super) fn read(object: &Object, plan: &Plan, rules: &Rules, notes: &mut Vec<Note>) -> Self {
+        match compare(object, &rules.settings.persistence, &plan.extra_fields) {
+            Ok(Comparison::Same) => {
+                Self { known: true, differs: false, diff: Vec::new(), old: None, new: None }
+            }
+            Ok(Comparison::Different { old, new }) => {
+                let diff = diff(Some(&old), Some(&new));
+                Self { known: true, differs: true, diff, old: Some(old), new: Some(new) }
+            }
+            Ok(Comparison::Absent) => Self::unknown(),
+            Err(malformed) => {
+                notes.push(Note::Malformed(malformed));
+                Self::unknown()
+            }
+        }
+    }
+
+    fn unknown() -> Self {
+        Self { known: false, differs: true, diff: Vec::new(), old: None, new: None }
+    }
+
+    /// Unequal essences may have no difference that counts: nulls are as good as absent.
+    pub(super) fn likeness(&self) -> Likeness {
+        match (self.known, self.diff.is_empty()) {
+            (false, _) => Likeness::Unknown,
+            (true, true) => Likeness::Same,
+            (true, false) => Likeness::Different,
+        }
+    }
+
+    /// Whether the essence is to be remembered anew.
+    pub(super) fn differs(&self) -> bool {
+        self.differs
+    }
+
+    /// The old one and the new one.
+    fn essences(&mut self, object: &Object, plan: &Plan, rules: &Rules) -> (Option<&Value>, Option<&Value>) {
+        let new = &*self
+            .new
+            .get_or_insert_with(|| essence(object, &rules.settings.persistence, &plan.extra_fields));
+        let old = if self.known && !self.differs { Some(new) } else { self.old.as_ref() };
+        (old, Some(new))
+    }
+
+    /// The values of one field. If nothing differs, most fields can be read from the object, which spares the essence.
+    pub(super) fn field(
+        &mut self,
+        object: &Object,
+        plan: &Plan,
+        rules: &Rules,
+        path: &FieldPath,
+    ) -> OldAndNew<'_> {
+        let persistence = &rules.settings.persistence;
+        if self.known && !self.differs && self.new.is_none() && is_kept_as_is(path, persistence) {
+            let value = object.field(path).map(Cow::Owned);
+            return OldAndNew { old: value.clone(), new: value };
+        }
+        let (old, new) = self.essences(object, plan, rules);
+        let resolved = |value| resolve(value, path.keys()).map(Cow::Borrowed);
+        OldAndNew { old: old.and_then(resolved), new: new.and_then(resolved) }
+    }
+
+    /// The same as a cause for handlers.
+    pub(super) fn change(
+        &mut self,
+        object: &Object,
+        plan: &Plan,
+        rules: &Rules,
+        reason: Reason,
+        initial: bool,
+    ) -> Change {
+        let (old, new) = self.essences(object, plan, rules);
+        let (old, new) = (old.cloned(), new.cloned());
+        let diff = if self.known { self.diff.clone() } else { diff(None, new.as_ref()) };
+        // An object that was never handled is created, not resumed.
+        let initial = initial && reason != Reason::Create;
+        Change { reason, initial, old, new, diff }
+    }
+}
+
+/// Whether a field is in the essence exactly as in the object: not in a stanza that is cleaned, and nothing is ignored.
+fn is_kept_as_is(path: &FieldPath, persistence: &Persistence) -> bool {
+    let Some(stanza) = path.keys().first() else {
+        return false;
+    };
+    let is_cleaned = matches!(&**stanza, "metadata" | "status" | "apiVersion" | "kind");
+    let is_elsewhere = |field: &FieldPath| field.keys().first() != Some(stanza);
+    !is_cleaned
+        && keeps_diffbase_off(&persistence.diffbase_storage, &is_elsewhere)
+        && keeps_progress_off(&persistence.progress_storage, &is_elsewhere)
+}
+
+fn keeps_diffbase_off(storage: &DiffBaseStorage, is_elsewhere: &dyn Fn(&FieldPath) -> bool) -> bool {
+    match storage {
+        DiffBaseStorage::Annotations { ignored_fields, .. } => ignored_fields.iter().all(is_elsewhere),
+        DiffBaseStorage::Status { field, ignored_fields } => {
+            is_elsewhere(field) && ignored_fields.iter().all(is_elsewhere)
+        }
+        DiffBaseStorage::Multi { storages } => {
+            storages.iter().all(|one| keeps_diffbase_off(one, is_elsewhere))
+        }
+    }
+}
+
+fn keeps_progress_off(storage: &ProgressStorage, is_elsewhere: &dyn Fn(&FieldPath) -> bool) -> bool {
+    match storage {
+        ProgressStorage::Annotations { .. } => true,
+        ProgressStorage::Status { field, .. } => is_elsewhere(field),
+        ProgressStorage::Multi { storages } => {
+            storages.iter().all(|one| keeps_progress_off(one, is_elsewhere))
+        }
+    }
+}

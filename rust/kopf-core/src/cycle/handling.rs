@@ -1,0 +1,141 @@
+//! The second half: who is called now, and what comes of it.
+
+use super::state::State;
+use super::{Cycle, Next, Phase};
+use crate::cause::Reason;
+use crate::filters::Verdict;
+use crate::lifecycle::Lifecycle;
+use crate::notes::Note;
+use crate::script::{Script, Step, StepReply};
+use std::sync::Arc;
+
+impl Cycle {
+    /// Handling begins, or goes on where earlier cycles left it.
+    pub(super) fn handle(&mut self) -> Next {
+        let Some(reason) = self.cause else {
+            return self.conclude();
+        };
+        let selected = self.selected();
+        let differs = self.facts().differs();
+        let mut state = self.load(&selected, reason);
+        let others = state.others(reason);
+        self.notes.extend(others.iter().map(|(old, counts)| Note::Superseded {
+            old: *old,
+            new: reason,
+            succeeded: counts.succeeded,
+            failed: counts.failed,
+            running: counts.running,
+        }));
+        state.supersede(reason, &others);
+        self.notes.push(Note::InProgress(reason));
+        // The essence is built only if somebody will see it: handlers, or the storage.
+        if (!selected.is_empty() || differs)
+            && let Some(change) = self.change()
+            && !change.diff.is_empty()
+            && change.old.is_some()
+        {
+            self.notes.push(Note::Diff(change));
+        }
+        let awakened = state.awakened(self.moment.now);
+        self.state = Some(state);
+        self.choose(awakened)
+    }
+
+    /// The handlers of this cause, each function once for one id.
+    fn selected(&self) -> Vec<usize> {
+        let matching = self.candidates.iter().filter(|one| one.full == Verdict::Yes).map(|one| one.handler);
+        let selected: Vec<usize> = matching.filter(|handler| self.is_selectable(*handler)).collect();
+        // Most often there is nobody or one.
+        if selected.len() < 2 {
+            return selected;
+        }
+        self.rules.registry.deduplicated(selected.into_iter())
+    }
+
+    /// The progress as it is on the object. Records that cannot be read are none, and will be written anew.
+    fn load(&mut self, selected: &[usize], reason: Reason) -> State {
+        let mut state = State::default();
+        for id in &self.plan.owned {
+            match self.rules.settings.persistence.progress_storage.fetch(&self.object, id) {
+                Ok(Some(record)) => state.found(id, record),
+                Ok(None) => {}
+                Err(malformed) => {
+                    state.damaged = true;
+                    self.notes.push(Note::Malformed(malformed));
+                }
+            }
+        }
+        for &index in selected {
+            if let Some(handler) = self.rules.registry.handlers.get(index) {
+                state.select(index, &handler.id, reason, self.moment.now);
+            }
+        }
+        state
+    }
+
+    fn choose(&mut self, awakened: Vec<(usize, u64)>) -> Next {
+        // All are finished or delayed.
+        if awakened.is_empty() {
+            return self.conclude();
+        }
+        if self.rules.lifecycle == Lifecycle::Custom {
+            self.phase = Phase::Picking;
+            let steps = vec![Step::Pick { handlers: awakened }];
+            return Next::Run(Script { steps, change: self.change() });
+        }
+        let chosen = self.rules.lifecycle.choose(&awakened, self.moment.entropy);
+        self.call(&chosen)
+    }
+
+    /// Takes the choice of the user's lifecycle; none if it does not fit the question.
+    pub(super) fn picked(&mut self, replies: &[StepReply]) -> Option<Next> {
+        let [StepReply::Picked(picked)] = replies else {
+            return None;
+        };
+        // It is free to choose any handlers of this cause, but no others, and none twice.
+        let mut chosen: Vec<usize> = Vec::with_capacity(picked.len());
+        for &handler in picked {
+            let is_ours = self.state.as_ref().is_some_and(|state| state.record(handler).is_some());
+            if is_ours && !chosen.contains(&handler) {
+                chosen.push(handler);
+            }
+        }
+        if chosen.is_empty() {
+            self.undecided = true;
+            return Some(self.conclude());
+        }
+        Some(self.call(&chosen))
+    }
+
+    /// Handlers chosen together are called one after another.
+    fn call(&mut self, chosen: &[usize]) -> Next {
+        let attempts = chosen.iter().filter_map(|&handler| {
+            let record = self.state.as_ref()?.record(handler)?;
+            self.attempt(handler, record.started.unwrap_or(self.moment.now), record.retries)
+        });
+        let steps: Vec<Step> = attempts.map(|attempt| Step::Handle { attempt }).collect();
+        self.phase = Phase::Handling { steps: steps.len() };
+        Next::Run(Script { steps, change: self.change() })
+    }
+
+    /// Takes what came of the calls.
+    pub(super) fn handled(&mut self, replies: &[StepReply]) -> Next {
+        if let Some(state) = &mut self.state {
+            for reply in replies {
+                if let StepReply::Attempted(outcome) = reply {
+                    state.learn(outcome);
+                }
+            }
+        }
+        self.conclude()
+    }
+
+    /// All ids whose records are to be removed: everything that was ever remembered of this handling.
+    pub(super) fn remembered(&self, state: &State) -> Vec<Arc<str>> {
+        let mut ids: Vec<Arc<str>> = self.plan.owned.clone();
+        for entry in &state.entries {
+            ids.extend(entry.record.subrefs.iter().map(|id| Arc::from(id.as_str())));
+        }
+        ids
+    }
+}

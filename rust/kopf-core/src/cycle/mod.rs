@@ -1,0 +1,266 @@
+//! One decision about one object, as a machine that is driven from outside.
+//!
+//! The only file that sees all the others; nobody imports it. It asks for scripts to be run in Python, and for waits, and
+//! ends with a conclusion: one patch, and when to look again. In the order of things:
+//!
+//! 1. [`opening`]: event handlers; why we act; who might be interested; questions to callable filters.
+//! 2. [`opening`]: what the finalizer needs; whether our own last write has arrived.
+//! 3. [`handling`]: the progress so far; who is to be called now; calls.
+//! 4. [`concluding`]: everything that is to be remembered, as one patch.
+//!
+//! Whatever calls nobody and changes nothing goes through without a crossing into Python.
+
+mod concluding;
+mod facts;
+mod handling;
+mod opening;
+mod state;
+
+use crate::cause::{Change, EventType, Reason};
+use crate::filters::Verdict;
+use crate::finalizer::Edit;
+use crate::lifecycle::Lifecycle;
+use crate::notes::Note;
+use crate::object::Object;
+use crate::outcome::Attempt;
+use crate::patch::Patch;
+use crate::registry::{Plan, Registry};
+use crate::script::{Reply, Script};
+use crate::settings::Settings;
+use crate::time::Timestamp;
+use std::sync::Arc;
+
+/// What was seen.
+#[derive(Clone, Debug)]
+pub struct Observation {
+    /// How it came.
+    pub event: EventType,
+    /// The object's state.
+    pub object: Arc<Object>,
+    /// It is no event: a delay is over, and the last known state is looked at again. Event handlers have seen it already.
+    pub woken: bool,
+}
+
+/// What is remembered of an object between its cycles, in memory only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Its very first event was a listing: it was there before the operator.
+    pub noticed_by_listing: bool,
+    /// All that was to be called for it was called once: resume handlers are over.
+    pub fully_handled_once: bool,
+    /// Transformation functions are left from earlier cycles.
+    pub remaining_fns: bool,
+}
+
+/// What is the same for all objects.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// All handlers.
+    pub registry: Arc<Registry>,
+    /// The settings.
+    pub settings: Arc<Settings>,
+    /// How change handlers are chosen.
+    pub lifecycle: Lifecycle,
+}
+
+/// What the world is like now.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// The time.
+    pub now: Timestamp,
+    /// Chance.
+    pub entropy: u64,
+    /// No own write is awaited.
+    pub consistent: bool,
+}
+
+/// What is to be done next.
+#[derive(Clone, Debug)]
+pub enum Next {
+    /// Run this in Python, and answer with a reply.
+    Run(Script),
+    /// Wait until our own write arrives or is given up, and answer whether either came true; false if something new came.
+    AwaitConsistency,
+    /// Nothing more: this is the result.
+    Done(Box<Conclusion>),
+}
+
+/// An answer to what was to be done.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// What came of a script.
+    Reply(Reply),
+    /// Whether the wait was waited out.
+    Consistent(bool),
+}
+
+/// The result of a cycle.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conclusion {
+    /// What is to be merged into the object.
+    pub patch: Patch,
+    /// What is to be done with our finalizer.
+    pub finalizer: Option<Edit>,
+    /// The handlers' patch has transformation functions.
+    pub fns: bool,
+    /// Look again after so many seconds, unless something comes earlier; zero is at once; none is never.
+    pub delay: Option<f64>,
+    /// The new value of [`Memory::fully_handled_once`].
+    pub fully_handled_once: bool,
+    /// A cause of change was followed to its end.
+    pub matched: bool,
+    /// An unexpected error: the object is to be throttled, and nothing else of this counts.
+    pub error: Option<String>,
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Cycle {
+    event: EventType,
+    object: Arc<Object>,
+    woken: bool,
+    memory: Memory,
+    plan: Arc<Plan>,
+    rules: Arc<Rules>,
+    moment: Moment,
+    notes: Vec<Note>,
+    /// The handlers' patch, as of the last reply.
+    patch: Patch,
+    fns: bool,
+    finalizer: Option<Edit>,
+    /// Why we act, unless nobody is interested.
+    cause: Option<Reason>,
+    candidates: Vec<Candidate>,
+    facts: Option<facts::Facts>,
+    change: Option<Arc<Change>>,
+    state: Option<state::State>,
+    /// The user's lifecycle has chosen nobody, although there was somebody to choose.
+    undecided: bool,
+    phase: Phase,
+}
+
+/// A change handler that may be interested in the object.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    handler: usize,
+    prematch: Verdict,
+    full: Verdict,
+}
+
+/// What was asked last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Event handlers, and callable filters of these candidates.
+    Opening { steps: usize, asked: Vec<usize> },
+    /// Waiting for our own write.
+    Waiting,
+    /// The user's lifecycle.
+    Picking,
+    /// Change handlers.
+    Handling { steps: usize },
+    /// Nothing.
+    Over,
+}
+
+impl Cycle {
+    /// Begins a cycle.
+    pub fn open(
+        observation: Observation,
+        memory: &Memory,
+        plan: Arc<Plan>,
+        rules: Arc<Rules>,
+        moment: Moment,
+    ) -> (Self, Next) {
+        let mut cycle = Self {
+            event: observation.event,
+            object: observation.object,
+            woken: observation.woken,
+            memory: *memory,
+            plan,
+            rules,
+            moment,
+            notes: Vec::new(),
+            patch: Patch::default(),
+            fns: memory.remaining_fns,
+            finalizer: None,
+            cause: None,
+            candidates: Vec::new(),
+            facts: None,
+            change: None,
+            state: None,
+            undecided: false,
+            phase: Phase::Over,
+        };
+        let next = cycle.begin();
+        (cycle, next)
+    }
+
+    /// Goes on with an answer.
+    pub fn resume(&mut self, answer: Answer, now: Timestamp) -> Next {
+        self.moment.now = now;
+        match (std::mem::replace(&mut self.phase, Phase::Over), answer) {
+            (Phase::Waiting, Answer::Consistent(true)) => self.handle(),
+            (Phase::Waiting, Answer::Consistent(false)) => self.postpone(),
+            (phase, Answer::Reply(reply)) => self.hear(&phase, reply),
+            (_, Answer::Consistent(_)) => self.fail("A wait was answered that was not asked for.".to_owned()),
+        }
+    }
+
+    /// What there is to say since the last call, in order; to be logged before the next script is run.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+
+    fn hear(&mut self, phase: &Phase, reply: Reply) -> Next {
+        // Filters and lifecycles have nobody to handle their errors: the object is throttled.
+        if let Some(error) = reply.error {
+            return self.fail(error);
+        }
+        if let Some(patch) = reply.patch {
+            self.patch = Patch(patch);
+        }
+        self.fns = reply.fns;
+        let heard = match phase {
+            Phase::Opening { steps, asked } if *steps == reply.steps.len() => {
+                self.opened(asked, &reply.steps).then(|| self.decide())
+            }
+            Phase::Handling { steps } if *steps == reply.steps.len() => Some(self.handled(&reply.steps)),
+            Phase::Picking => self.picked(&reply.steps),
+            _ => None,
+        };
+        heard.unwrap_or_else(|| {
+            self.fail("A script was answered with what does not fit its steps.".to_owned())
+        })
+    }
+
+    fn is_gone(&self) -> bool {
+        self.event == EventType::Deleted
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.object.deletion_timestamp().is_some()
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.object.has_finalizer(&self.rules.settings.persistence.finalizer)
+    }
+
+    /// Whether resume handlers may join in.
+    fn is_initial(&self) -> bool {
+        self.memory.noticed_by_listing && !self.memory.fully_handled_once
+    }
+
+    fn attempt(&self, index: usize, started: Timestamp, retry: u64) -> Option<Attempt> {
+        let handler = self.rules.registry.handlers.get(index)?;
+        Some(Attempt {
+            handler: index,
+            label: crate::ids::label(handler),
+            errors: handler.errors_mode(),
+            timeout: handler.timeout,
+            retries: handler.retries,
+            backoff: handler.backoff.unwrap_or(self.rules.settings.execution.default_backoff),
+            started,
+            retry,
+        })
+    }
+}

@@ -1,0 +1,297 @@
+//! The first half: who is interested, and whether handling may begin.
+
+use super::facts::Facts;
+use super::{Candidate, Cycle, Next, Phase};
+use crate::cause::{self, Change, Reason, Signs};
+use crate::filters::{self, ChangeVerdict, Verdict};
+use crate::finalizer::Edit;
+use crate::handler::{Changing, Handler};
+use crate::notes::Note;
+use crate::script::{Matched, Script, Step, StepReply};
+use std::sync::Arc;
+
+impl Cycle {
+    /// Asks everything that must be asked before deciding; decides at once if there is nothing to ask.
+    pub(super) fn begin(&mut self) -> Next {
+        let mut steps = if self.woken { vec![] } else { self.watch_steps() };
+        if !self.plan.changing.is_empty() {
+            self.find_cause();
+        }
+        let asked = self.undecided();
+        if !asked.is_empty() {
+            let handlers = asked.iter().map(|position| self.candidates[*position].handler).collect();
+            steps.push(Step::Match { handlers });
+        }
+        if steps.is_empty() {
+            return self.decide();
+        }
+        let change = if asked.is_empty() { None } else { self.change() };
+        self.phase = Phase::Opening { steps: steps.len(), asked };
+        Next::Run(Script { steps, change })
+    }
+
+    /// The event handlers: all that match, each as if for the first time.
+    fn watch_steps(&self) -> Vec<Step> {
+        let matching = self.plan.watching.iter().filter_map(|&index| {
+            let handler = self.rules.registry.handlers.get(index)?;
+            let verdict = filters::on_object(handler, &self.object);
+            (verdict != Verdict::No).then_some((index, verdict == Verdict::Ask))
+        });
+        let mut steps: Vec<Step> = Vec::new();
+        for (handler, guarded) in matching {
+            // One function is called once for one id; whether a guarded one is called is not known yet, so both stay.
+            if !guarded && steps.iter().any(|step| self.is_same(step, handler)) {
+                continue;
+            }
+            if let Some(attempt) = self.attempt(handler, self.moment.now, 0) {
+                steps.push(Step::Watch { handler, guarded, attempt });
+            }
+        }
+        steps
+    }
+
+    fn is_same(&self, step: &Step, index: usize) -> bool {
+        let handlers = &self.rules.registry.handlers;
+        let Step::Watch { handler, guarded: false, .. } = step else {
+            return false;
+        };
+        let (Some(one), Some(other)) = (handlers.get(*handler), handlers.get(index)) else {
+            return false;
+        };
+        one.key == other.key && one.id == other.id
+    }
+
+    /// Why we act, and who might be interested in that.
+    fn find_cause(&mut self) {
+        // Nobody is interested in such labels and annotations: the object is left alone, its essence is not even looked at.
+        if !self.is_labelled_for_anybody() {
+            return;
+        }
+        let signs = Signs {
+            gone: self.is_gone(),
+            deleting: self.is_deleting(),
+            blocked: self.is_blocked(),
+            initial: self.is_initial(),
+        };
+        let reason = cause::reason(signs, || self.facts().likeness());
+        self.cause = Some(reason);
+        if matches!(reason, Reason::Gone | Reason::Free) {
+            return;
+        }
+        let plan = Arc::clone(&self.plan);
+        for &handler in &plan.changing {
+            // If nobody will be called, it only matters who holds the deletion.
+            if !reason.is_handled() && !self.holds_deletion(handler) {
+                continue;
+            }
+            let ChangeVerdict { prematch, full } = self.verdict(handler);
+            if prematch != Verdict::No {
+                self.candidates.push(Candidate { handler, prematch, full });
+            }
+        }
+    }
+
+    fn is_labelled_for_anybody(&self) -> bool {
+        let handlers = &self.rules.registry.handlers;
+        let mut changing = self.plan.changing.iter().filter_map(|index| handlers.get(*index));
+        changing.any(|handler| filters::metadata(handler, &self.object) != Verdict::No)
+    }
+
+    /// The candidates whose callable filters must be asked, by their positions.
+    fn undecided(&self) -> Vec<usize> {
+        let is_known = self.candidates.iter().any(|one| one.prematch == Verdict::Yes);
+        let is_held = self.is_held();
+        let positions = 0..self.candidates.len();
+        positions
+            .filter(|position| {
+                let one = &self.candidates[*position];
+                // If nobody is interested for sure, it takes all the answers to know that nobody is.
+                one.full.min(one.prematch) != Verdict::Yes
+                    && (one.prematch == Verdict::Ask || one.full == Verdict::Ask)
+                    && (!is_known
+                        || self.is_selectable(one.handler)
+                        || (!is_held && self.holds_deletion(one.handler)))
+            })
+            .collect()
+    }
+
+    /// Takes the answers of the callable filters; false if they do not fit the questions.
+    pub(super) fn opened(&mut self, asked: &[usize], replies: &[StepReply]) -> bool {
+        if asked.is_empty() {
+            return true;
+        }
+        let Some(StepReply::Matched(answers)) = replies.last() else {
+            return false;
+        };
+        if answers.len() != asked.len() {
+            return false;
+        }
+        for (position, Matched { prematch, full }) in asked.iter().zip(answers) {
+            let one = &mut self.candidates[*position];
+            one.prematch = answered(one.prematch, *prematch);
+            one.full = answered(one.full, *full).min(one.prematch);
+        }
+        true
+    }
+
+    /// What the finalizer needs, and whether handling may begin.
+    pub(super) fn decide(&mut self) -> Next {
+        // What is no more needs no finalizer, and nothing will be written to it.
+        if self.is_gone() {
+            return self.tell();
+        }
+        let (held, blocked) = (self.is_held(), self.is_blocked());
+        // A deletion is to be held from now on; handling begins when that is sure.
+        if held && !blocked && !self.is_deleting() {
+            return self.edit_finalizer(Edit::Block, Note::FinalizerAdded);
+        }
+        // Nobody needs the deletion to be held any more.
+        if !held && blocked {
+            return self.edit_finalizer(Edit::Allow, Note::FinalizerUnneeded);
+        }
+        let Some(reason) = self.cause else {
+            return self.conclude();
+        };
+        if !reason.is_handled() {
+            return self.tell();
+        }
+        // Nobody is interested after all: as if the object were not there.
+        if !self.candidates.iter().any(|one| one.prematch == Verdict::Yes) {
+            self.cause = None;
+            return self.conclude();
+        }
+        self.pass_gate()
+    }
+
+    /// Change handlers must not see states from before our own last write.
+    fn pass_gate(&mut self) -> Next {
+        // Transformations of an earlier cycle are still to be written.
+        if self.memory.remaining_fns {
+            return self.postpone();
+        }
+        if self.moment.consistent {
+            return self.handle();
+        }
+        // There is something to be written already, which will bring an event anyway.
+        if !self.patch.is_empty() || self.fns {
+            return self.postpone();
+        }
+        self.phase = Phase::Waiting;
+        Next::AwaitConsistency
+    }
+
+    fn edit_finalizer(&mut self, edit: Edit, note: Note) -> Next {
+        self.notes.push(note);
+        self.finalizer = Some(edit);
+        self.cause = None;
+        self.conclude()
+    }
+
+    /// A cause that calls nobody is only told, if there is anybody who would be interested.
+    fn tell(&mut self) -> Next {
+        let note = match self.cause {
+            Some(Reason::Gone) => Note::Gone,
+            Some(Reason::Free) => Note::Free,
+            Some(Reason::Noop) => Note::Noop,
+            _ => return self.conclude(),
+        };
+        if self.is_anybody_interested() {
+            self.notes.push(note);
+        } else {
+            self.cause = None;
+        }
+        self.conclude()
+    }
+
+    /// Callables are given the benefit of the doubt: a log line is not worth to ask them.
+    fn is_anybody_interested(&mut self) -> bool {
+        if self.candidates.iter().any(|one| one.prematch == Verdict::Yes) {
+            return true;
+        }
+        // Those without a field come first: they need no essence.
+        let plan = Arc::clone(&self.plan);
+        let mut is_one_interested = |with_field: bool| {
+            plan.changing.iter().any(|index| {
+                self.handler(*index).is_some_and(|handler| handler.field.is_some() == with_field)
+                    && self.candidates.iter().all(|candidate| candidate.handler != *index)
+                    && self.verdict(*index).prematch != Verdict::No
+            })
+        };
+        is_one_interested(false) || is_one_interested(true)
+    }
+
+    fn is_held(&self) -> bool {
+        self.candidates.iter().any(|one| one.prematch == Verdict::Yes && self.holds_deletion(one.handler))
+    }
+
+    fn holds_deletion(&self, index: usize) -> bool {
+        self.changing(index).is_some_and(|changing| changing.requires_finalizer)
+    }
+
+    /// Whether the handler is for this cause, apart from its filters.
+    pub(super) fn is_selectable(&self, index: usize) -> bool {
+        let (Some(changing), Some(reason)) = (self.changing(index), self.cause) else {
+            return false;
+        };
+        // It is for another reason.
+        if changing.reason.is_some_and(|wanted| wanted != reason) {
+            return false;
+        }
+        // It resumes, but there is nothing to resume; what is created is not resumed.
+        if changing.initial && !(self.is_initial() && reason != Reason::Create) {
+            return false;
+        }
+        // It resumes, but not what is being deleted.
+        if changing.initial && self.is_deleting() && !changing.deleted {
+            return false;
+        }
+        true
+    }
+
+    fn handler(&self, index: usize) -> Option<&Handler> {
+        self.rules.registry.handlers.get(index)
+    }
+
+    fn changing(&self, index: usize) -> Option<&Changing> {
+        self.handler(index).and_then(Handler::changing)
+    }
+
+    /// What can be said of a change handler without Python.
+    fn verdict(&mut self, index: usize) -> ChangeVerdict {
+        let Self { facts, notes, object, plan, rules, .. } = self;
+        let Some((handler, changing)) =
+            rules.registry.handlers.get(index).and_then(|handler| Some((handler, handler.changing()?)))
+        else {
+            return ChangeVerdict { prematch: Verdict::No, full: Verdict::No };
+        };
+        filters::on_change(handler, changing, object, |field| {
+            let facts = facts.get_or_insert_with(|| Facts::read(object, plan, rules, notes));
+            facts.field(object, plan, rules, field)
+        })
+    }
+
+    pub(super) fn facts(&mut self) -> &mut Facts {
+        let Self { facts, notes, object, plan, rules, .. } = self;
+        facts.get_or_insert_with(|| Facts::read(object, plan, rules, notes))
+    }
+
+    /// The cause as handlers and filters get it; made once.
+    pub(super) fn change(&mut self) -> Option<Arc<Change>> {
+        if self.change.is_none() {
+            let reason = self.cause?;
+            let initial = self.is_initial();
+            let (object, plan, rules) =
+                (Arc::clone(&self.object), Arc::clone(&self.plan), Arc::clone(&self.rules));
+            self.change = Some(Arc::new(self.facts().change(&object, &plan, &rules, reason, initial)));
+        }
+        self.change.clone()
+    }
+}
+
+fn answered(verdict: Verdict, answer: bool) -> Verdict {
+    match verdict {
+        Verdict::Ask if answer => Verdict::Yes,
+        Verdict::Ask => Verdict::No,
+        certain => certain,
+    }
+}

@@ -1,0 +1,177 @@
+//! The progress of the change handlers in this cycle.
+
+use crate::cause::Reason;
+use crate::outcome::Outcome;
+use crate::progress::Record;
+use crate::time::Timestamp;
+use std::sync::Arc;
+
+/// All records that matter.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) entries: Vec<Entry>,
+    /// The handlers of this cause, each with its record; two functions may share one.
+    pub(super) selected: Vec<Selected>,
+    /// Something on the object could not be read.
+    pub(super) damaged: bool,
+}
+
+/// One record.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) id: Arc<str>,
+    pub(super) record: Record,
+    /// As it is on the object.
+    origin: Option<Record>,
+    /// Whether a handler of this cause has it.
+    active: bool,
+    /// Whether it belongs to another, superseded cause.
+    pub(super) obsolete: bool,
+}
+
+/// A handler of this cause.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Selected {
+    pub(super) handler: usize,
+    pub(super) entry: usize,
+}
+
+/// How far the handlers are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) succeeded: usize,
+    pub(super) failed: usize,
+    pub(super) running: usize,
+}
+
+impl Entry {
+    pub(super) fn is_finished(&self) -> bool {
+        self.record.success || self.record.failure
+    }
+
+    fn is_for(&self, reason: Reason) -> bool {
+        self.record.purpose.as_deref() == Some(reason.as_str())
+    }
+
+    pub(super) fn is_changed(&self) -> bool {
+        self.origin.as_ref() != Some(&self.record)
+    }
+}
+
+impl State {
+    /// Adds a record that is on the object.
+    pub(super) fn found(&mut self, id: &Arc<str>, record: Record) {
+        let (record, origin) = (record.clone(), Some(record));
+        self.entries.push(Entry { id: Arc::clone(id), record, origin, active: false, obsolete: false });
+    }
+
+    /// Adds a handler of this cause: it goes on with its record, or begins with a fresh one.
+    pub(super) fn select(&mut self, handler: usize, id: &Arc<str>, reason: Reason, now: Timestamp) {
+        let entry = self.entries.iter().position(|entry| entry.id == *id).unwrap_or_else(|| {
+            let record = Record { purpose: Some(reason.as_str().to_owned()), ..Record::default() };
+            self.entries.push(Entry {
+                id: Arc::clone(id),
+                record,
+                origin: None,
+                active: true,
+                obsolete: false,
+            });
+            self.entries.len() - 1
+        });
+        let found = &mut self.entries[entry];
+        found.active = true;
+        found.record.started.get_or_insert(now);
+        self.selected.push(Selected { handler, entry });
+    }
+
+    /// The other reasons of which there are records, with how far they are.
+    pub(super) fn others(&self, reason: Reason) -> Vec<(Reason, Counts)> {
+        let others = Reason::HANDLED.into_iter().filter(|other| *other != reason);
+        others
+            .filter(|other| self.entries.iter().any(|entry| entry.is_for(*other)))
+            .map(|other| (other, Counts::of(self.entries.iter().filter(|entry| entry.is_for(other)))))
+            .collect()
+    }
+
+    /// Leaves the other reasons: the handlers of this one take their records along, all other such records are obsolete.
+    pub(super) fn supersede(&mut self, reason: Reason, others: &[(Reason, Counts)]) {
+        if others.is_empty() {
+            return;
+        }
+        for entry in &mut self.entries {
+            if entry.active {
+                entry.record.purpose = Some(reason.as_str().to_owned());
+            } else {
+                entry.obsolete = others.iter().any(|(other, _)| entry.is_for(*other));
+            }
+        }
+    }
+
+    /// Those who may be called now, with the numbers of their attempts.
+    pub(super) fn awakened(&self, now: Timestamp) -> Vec<(usize, u64)> {
+        let entries =
+            self.selected.iter().filter_map(|one| Some((one.handler, self.entries.get(one.entry)?)));
+        entries
+            .filter(|(_, entry)| !entry.is_finished())
+            .filter(|(_, entry)| entry.record.delayed.is_none_or(|delayed| delayed <= now))
+            .map(|(handler, entry)| (handler, entry.record.retries))
+            .collect()
+    }
+
+    /// The record of a handler of this cause.
+    pub(super) fn record(&self, handler: usize) -> Option<&Record> {
+        let one = self.selected.iter().find(|one| one.handler == handler)?;
+        self.entries.get(one.entry).map(|entry| &entry.record)
+    }
+
+    /// Takes what came of an attempt. Outcomes of others than the handlers of this cause are nobody's.
+    pub(super) fn learn(&mut self, outcome: &Outcome) {
+        let Some(one) = self.selected.iter().find(|one| one.handler == outcome.handler) else {
+            return;
+        };
+        let Some(Entry { record, .. }) = self.entries.get_mut(one.entry) else {
+            return;
+        };
+        record.retries += 1;
+        record.stopped = record.stopped.or(outcome.final_.then_some(outcome.at));
+        record.delayed = outcome.delay.map(|delay| outcome.at.plus(delay));
+        record.success = outcome.final_ && !outcome.failed;
+        record.failure = outcome.final_ && outcome.failed;
+        record.message.clone_from(&outcome.message);
+        record.subrefs.extend(outcome.subrefs.iter().cloned());
+        record.subrefs.sort_unstable();
+        record.subrefs.dedup();
+    }
+
+    /// Whether all handlers of this cause are finished.
+    pub(super) fn is_done(&self) -> bool {
+        self.entries.iter().filter(|entry| entry.active).all(Entry::is_finished)
+    }
+
+    /// Seconds until the next handler of this cause may be called.
+    pub(super) fn delay(&self, now: Timestamp) -> Option<f64> {
+        let unfinished = self.entries.iter().filter(|entry| entry.active && !entry.is_finished());
+        unfinished
+            .map(|entry| entry.record.delayed.map_or(0.0, |delayed| delayed.seconds_since(now).max(0.0)))
+            .min_by(f64::total_cmp)
+    }
+
+    /// How far this cause is, with those who have left it.
+    pub(super) fn counts(&self, reason: Reason) -> Counts {
+        let ours = |entry: &&Entry| entry.record.purpose.is_none() || entry.is_for(reason);
+        Counts::of(self.entries.iter().filter(ours))
+    }
+}
+
+impl Counts {
+    fn of<'e>(entries: impl Iterator<Item = &'e Entry>) -> Self {
+        entries.fold(Self::default(), |mut counts, entry| {
+            match entry {
+                entry if entry.record.success => counts.succeeded += 1,
+                entry if entry.record.failure => counts.failed += 1,
+                _ => counts.running += 1,
+            }
+            counts
+        })
+    }
+}

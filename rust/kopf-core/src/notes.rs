@@ -1,0 +1,154 @@
+//! What a cycle has to say in logs: data, made into text only when somebody listens.
+
+use crate::cause::{Change, Reason};
+use crate::diff;
+use crate::object::Object;
+use crate::progress::Malformed;
+use crate::value::python_repr;
+use std::sync::Arc;
+
+/// How loud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// For developers.
+    Debug,
+    /// For everybody.
+    Info,
+    /// Something is odd.
+    Warning,
+    /// Something went wrong.
+    Error,
+}
+
+impl Level {
+    /// As Python names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "DEBUG",
+            Self::Info => "INFO",
+            Self::Warning => "WARNING",
+            Self::Error => "ERROR",
+        }
+    }
+}
+
+/// One thing to be said about an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    /// Handling goes on for this reason.
+    InProgress(Reason),
+    /// What differs from the last handled state.
+    Diff(Arc<Change>),
+    /// All handlers are done.
+    Processed {
+        /// Of what.
+        reason: Reason,
+        /// How many did it.
+        succeeded: usize,
+        /// How many gave it up.
+        failed: usize,
+    },
+    /// One handling gives way to another.
+    Superseded {
+        /// The one that was going on.
+        old: Reason,
+        /// The one that goes on instead.
+        new: Reason,
+        /// How many had done it.
+        succeeded: usize,
+        /// How many had given it up.
+        failed: usize,
+        /// How many were still at it.
+        running: usize,
+    },
+    /// The object is no more.
+    Gone,
+    /// The object is being deleted without us.
+    Free,
+    /// The essence is as it was.
+    Noop,
+    /// Our finalizer is put on.
+    FinalizerAdded,
+    /// Our finalizer is taken off, since nobody needs it.
+    FinalizerUnneeded,
+    /// Our finalizer is taken off, since all is done.
+    FinalizerReleased,
+    /// There is nothing left to do.
+    Finished,
+    /// What is stored on the object cannot be read, and is taken for absent.
+    Malformed(Malformed),
+}
+
+impl Note {
+    /// How loud it is.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::Processed { .. } | Self::Superseded { .. } => Level::Info,
+            Self::Malformed(_) => Level::Warning,
+            _ => Level::Debug,
+        }
+    }
+
+    /// Its text.
+    pub fn text(&self, object: &Object) -> String {
+        match self {
+            Self::InProgress(reason) => {
+                format!("{} is in progress: {}", reason.capitalized(), python_repr(&object.to_value()))
+            }
+            Self::Diff(change) => {
+                format!("{} diff: {}", change.reason.capitalized(), diff::python_repr(&change.diff))
+            }
+            Self::Processed { reason, succeeded, failed } => {
+                format!("{} is processed: {succeeded} succeeded; {failed} failed.", reason.capitalized())
+            }
+            Self::Superseded { old, new, succeeded, failed, running } => format!(
+                "{} is superseded by {}: {succeeded} succeeded; {failed} failed; {running} left to the moment.",
+                old.capitalized(),
+                new.title(),
+            ),
+            Self::Gone => "Deleted, really deleted, and we are notified.".to_owned(),
+            Self::Free => "Deletion, but we are done with it, and we do not care.".to_owned(),
+            Self::Noop => {
+                "Something has changed, but we are not interested (the essence is the same).".to_owned()
+            }
+            Self::FinalizerAdded => "Adding the finalizer, thus preventing the actual deletion.".to_owned(),
+            Self::FinalizerUnneeded => {
+                "Removing the finalizer, as there are no handlers requiring it.".to_owned()
+            }
+            Self::FinalizerReleased => {
+                "Removing the finalizer, thus allowing the actual deletion.".to_owned()
+            }
+            Self::Finished => "Handling cycle is finished, waiting for new changes.".to_owned(),
+            Self::Malformed(what) => {
+                format!("Ignoring the state kept on the object, as it cannot be read: {what}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_those_that_people_search_for() {
+        let object = crate::testing::object("x").build();
+        let superseded = Note::Superseded {
+            old: Reason::Create,
+            new: Reason::Delete,
+            succeeded: 1,
+            failed: 2,
+            running: 3,
+        };
+        assert_eq!(superseded.level(), Level::Info);
+        assert_eq!(
+            superseded.text(&object),
+            "Creation is superseded by deletion: 1 succeeded; 2 failed; 3 left to the moment."
+        );
+        let processed = Note::Processed { reason: Reason::Update, succeeded: 3, failed: 0 };
+        assert_eq!(processed.text(&object), "Updating is processed: 3 succeeded; 0 failed.");
+        let text = Note::InProgress(Reason::Resume).text(&object);
+        assert!(text.starts_with("Resuming is in progress: {"), "{text}");
+        assert_eq!(Note::Gone.level(), Level::Debug);
+    }
+}

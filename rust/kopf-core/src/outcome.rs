@@ -1,0 +1,432 @@
+//! One attempt of one handler, and what came of it.
+//!
+//! Owns the rules of errors, time-outs and retries, with their exact words. Knows nothing of how attempts are made,
+//! nor of where their outcomes are remembered. Background handlers and activities live by the same rules.
+
+use crate::handler::ErrorsMode;
+use crate::time::Timestamp;
+use std::fmt;
+
+pub use crate::notes::Level;
+
+/// One attempt of one handler, before it is made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt {
+    /// Which one, by its index in the registry.
+    pub handler: usize,
+    /// How it is called in logs: `Handler 'id'`.
+    pub label: Box<str>,
+    /// What arbitrary exceptions mean.
+    pub errors: ErrorsMode,
+    /// Seconds since the start after which it is given up.
+    pub timeout: Option<f64>,
+    /// How many attempts it gets.
+    pub retries: Option<u64>,
+    /// Seconds between the attempts after arbitrary exceptions.
+    pub backoff: f64,
+    /// When it was first selected in this handling.
+    pub started: Timestamp,
+    /// How many attempts there were before.
+    pub retry: u64,
+}
+
+/// How the call ended. Messages are `str(e) or repr(e)`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Raised {
+    /// It returned.
+    Nothing,
+    /// `TemporaryError`.
+    Temporary {
+        /// What it says.
+        message: String,
+        /// Seconds to wait; none is not at all.
+        delay: Option<f64>,
+    },
+    /// `PermanentError` and its kin.
+    Permanent {
+        /// What it says.
+        message: String,
+    },
+    /// Sub-handlers are not done.
+    Children {
+        /// What it says.
+        message: String,
+        /// Seconds until the first of them may go on.
+        delay: Option<f64>,
+    },
+    /// Any other exception.
+    Arbitrary {
+        /// What it says.
+        message: String,
+    },
+}
+
+/// What came of an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Of which handler.
+    pub handler: usize,
+    /// When it ended.
+    pub at: Timestamp,
+    /// Whether there will be no other attempt.
+    pub final_: bool,
+    /// Whether there was an exception that counts.
+    pub failed: bool,
+    /// Seconds until the next attempt.
+    pub delay: Option<f64>,
+    /// What the exception said.
+    pub message: Option<String>,
+    /// The sub-handlers, at any depth.
+    pub subrefs: Vec<String>,
+}
+
+/// A log line of a handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// How loud.
+    pub level: Level,
+    /// What.
+    pub text: String,
+    /// Whether the exception's traceback belongs to it.
+    pub traceback: bool,
+}
+
+/// A judged attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settled {
+    /// What to remember.
+    pub outcome: Outcome,
+    /// What to say.
+    pub log: Option<Line>,
+}
+
+impl Attempt {
+    /// What is said before the handler is called, at the debug level.
+    pub fn announcement(&self) -> String {
+        format!("{} is invoked.", self.label)
+    }
+
+    /// What is said when the handler is cancelled, as a warning; there is no outcome then.
+    pub fn cancellation(&self) -> String {
+        format!("{} is cancelled. Will escalate.", self.label)
+    }
+
+    /// Whether its limits forbid to call it at all.
+    pub fn precheck(&self, now: Timestamp) -> Option<Settled> {
+        let runtime = now.seconds_since(self.started);
+        // Time is up: the limit counts from the first selection, not from this call.
+        if self.timeout.is_some_and(|timeout| runtime >= timeout) {
+            return Some(
+                self.gave_up(now, format!("{} has timed out after {}.", self.label, TimeDelta(runtime))),
+            );
+        }
+        // Attempts are used up. A limit of zero forbids even the first one.
+        if let Some(limit) = self.retries.filter(|limit| self.retry >= *limit) {
+            return Some(self.gave_up(now, format!("{} has exceeded {limit} retries.", self.label)));
+        }
+        None
+    }
+
+    /// What the end of the call means.
+    pub fn settle(&self, raised: &Raised, now: Timestamp) -> Settled {
+        match raised {
+            Raised::Nothing => Settled {
+                outcome: self.succeeded(now),
+                log: Some(self.line(Level::Info, false, "succeeded.")),
+            },
+            // Not an error: it is only not over yet. Limits are checked before the next call.
+            Raised::Children { message, delay } => Settled {
+                outcome: self.again(now, *delay, message),
+                log: Some(self.line(Level::Debug, false, "has unfinished sub-handlers. Will retry soon.")),
+            },
+            Raised::Temporary { message, delay } => self.settle_temporary(message, *delay, now),
+            Raised::Permanent { message } => Settled {
+                outcome: self.failed(now, message),
+                log: Some(self.line(Level::Error, false, &format!("failed permanently: {message}"))),
+            },
+            Raised::Arbitrary { message } => self.settle_arbitrary(message, now),
+        }
+    }
+
+    fn settle_temporary(&self, message: &str, delay: Option<f64>, now: Timestamp) -> Settled {
+        // There would be no time left for the next attempt.
+        if let Some(timeout) = self.timeout_within(delay.unwrap_or(0.0), now) {
+            let timeout = Seconds(timeout);
+            return self.gave_up(
+                now,
+                format!(
+                    "{} failed temporarily but will time out after {timeout} seconds: {message}",
+                    self.label
+                ),
+            );
+        }
+        // The next attempt would be one too many.
+        if let Some(limit) = self.last_of() {
+            return self.gave_up(
+                now,
+                format!("{} failed temporarily but will exceed {limit} retries: {message}", self.label),
+            );
+        }
+        Settled {
+            outcome: self.again(now, delay, message),
+            log: Some(self.line(Level::Error, false, &format!("failed temporarily: {message}"))),
+        }
+    }
+
+    fn settle_arbitrary(&self, message: &str, now: Timestamp) -> Settled {
+        let settled = |outcome: Outcome, verdict: &str| Settled {
+            outcome,
+            log: Some(self.line(
+                Level::Error,
+                true,
+                &format!("failed with an exception and will {verdict}: {message}"),
+            )),
+        };
+        // The author does not care.
+        if self.errors == ErrorsMode::Ignored {
+            return settled(self.succeeded(now), "ignore it");
+        }
+        // The author wants no other attempt.
+        if self.errors == ErrorsMode::Permanent {
+            return settled(self.failed(now, message), "stop now");
+        }
+        // There would be no time left for the next attempt.
+        if let Some(timeout) = self.timeout_within(self.backoff, now) {
+            let why =
+                format!("stop now (it would time out in {} seconds on the next attempt)", Seconds(timeout));
+            return settled(self.failed(now, message), &why);
+        }
+        // The next attempt would be one too many.
+        if let Some(limit) = self.last_of() {
+            let why = format!("stop now (it would exceed {limit} retries on the next attempt)");
+            return settled(self.failed(now, message), &why);
+        }
+        let why = format!("try again in {} seconds", Seconds(self.backoff));
+        settled(self.again(now, Some(self.backoff), message), &why)
+    }
+
+    /// The time-out, if it strikes within the delay.
+    fn timeout_within(&self, delay: f64, now: Timestamp) -> Option<f64> {
+        self.timeout.filter(|timeout| now.seconds_since(self.started) + delay >= *timeout)
+    }
+
+    /// The limit of attempts, if this one is the last.
+    fn last_of(&self) -> Option<u64> {
+        self.retries.filter(|limit| self.retry + 1 >= *limit)
+    }
+
+    fn gave_up(&self, now: Timestamp, text: String) -> Settled {
+        let outcome = self.failed(now, &text);
+        Settled { outcome, log: Some(Line { level: Level::Error, text, traceback: false }) }
+    }
+
+    fn line(&self, level: Level, traceback: bool, rest: &str) -> Line {
+        Line { level, text: format!("{} {rest}", self.label), traceback }
+    }
+
+    fn succeeded(&self, at: Timestamp) -> Outcome {
+        Outcome {
+            handler: self.handler,
+            at,
+            final_: true,
+            failed: false,
+            delay: None,
+            message: None,
+            subrefs: Vec::new(),
+        }
+    }
+
+    fn failed(&self, at: Timestamp, message: &str) -> Outcome {
+        Outcome { failed: true, message: Some(message.to_owned()), ..self.succeeded(at) }
+    }
+
+    fn again(&self, at: Timestamp, delay: Option<f64>, message: &str) -> Outcome {
+        Outcome { final_: false, delay, ..self.failed(at, message) }
+    }
+}
+
+/// Seconds as people write them: `60`, `0.5`.
+pub struct Seconds(
+    /// How many.
+    pub f64,
+);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Seconds as Python prints its `timedelta`: `0:00:05.250000`, `1 day, 2:03:04`.
+pub struct TimeDelta(
+    /// How many.
+    pub f64,
+);
+
+impl fmt::Display for TimeDelta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a cast saturates; nobody waits for 292,000 years"
+        )]
+        let micros = (self.0 * 1e6).round() as i64;
+        let days = micros.div_euclid(86_400_000_000);
+        let rest = micros.rem_euclid(86_400_000_000);
+        let (seconds, micros) = (rest / 1_000_000, rest % 1_000_000);
+        if days != 0 {
+            write!(f, "{days} day{}, ", if days.abs() == 1 { "" } else { "s" })?;
+        }
+        write!(f, "{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)?;
+        if micros != 0 {
+            write!(f, ".{micros:06}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: f64) -> Timestamp {
+        Timestamp::from_micros(0).plus(seconds)
+    }
+
+    fn attempt(errors: ErrorsMode, timeout: Option<f64>, retries: Option<u64>, retry: u64) -> Attempt {
+        let label = "Handler 'h'".into();
+        Attempt { handler: 0, label, errors, timeout, retries, backoff: 60.0, started: at(0.0), retry }
+    }
+
+    /// `final`, `failed`, `delay` and the text after the label.
+    type Row = (Attempt, Raised, f64, (bool, bool, Option<f64>), &'static str);
+
+    #[test]
+    fn what_the_end_of_a_call_means() {
+        use ErrorsMode::{Ignored, Permanent, Temporary};
+        let boo = || "boo".to_owned();
+        let temporary = |delay| Raised::Temporary { message: boo(), delay };
+        let arbitrary = || Raised::Arbitrary { message: boo() };
+        let plain = |errors| attempt(errors, None, None, 0);
+        let rows: Vec<Row> = vec![
+            (plain(Temporary), Raised::Nothing, 1.0, (true, false, None), "succeeded."),
+            (
+                plain(Temporary),
+                temporary(Some(5.0)),
+                1.0,
+                (false, true, Some(5.0)),
+                "failed temporarily: boo",
+            ),
+            (plain(Ignored), temporary(None), 1.0, (false, true, None), "failed temporarily: boo"),
+            (
+                attempt(Temporary, Some(10.0), None, 0),
+                temporary(Some(9.0)),
+                1.0,
+                (true, true, None),
+                "failed temporarily but will time out after 10 seconds: boo",
+            ),
+            (
+                attempt(Temporary, None, Some(2), 1),
+                temporary(Some(1.0)),
+                1.0,
+                (true, true, None),
+                "failed temporarily but will exceed 2 retries: boo",
+            ),
+            (
+                attempt(Temporary, None, Some(2), 0),
+                temporary(Some(1.0)),
+                1.0,
+                (false, true, Some(1.0)),
+                "failed temporarily: boo",
+            ),
+            (
+                plain(Temporary),
+                Raised::Permanent { message: boo() },
+                1.0,
+                (true, true, None),
+                "failed permanently: boo",
+            ),
+            (
+                plain(Temporary),
+                Raised::Children { message: "None".to_owned(), delay: Some(0.0) },
+                1.0,
+                (false, true, Some(0.0)),
+                "has unfinished sub-handlers. Will retry soon.",
+            ),
+            (
+                plain(Ignored),
+                arbitrary(),
+                1.0,
+                (true, false, None),
+                "failed with an exception and will ignore it: boo",
+            ),
+            (
+                plain(Permanent),
+                arbitrary(),
+                1.0,
+                (true, true, None),
+                "failed with an exception and will stop now: boo",
+            ),
+            (
+                plain(Temporary),
+                arbitrary(),
+                1.0,
+                (false, true, Some(60.0)),
+                "failed with an exception and will try again in 60 seconds: boo",
+            ),
+            (
+                attempt(Temporary, Some(60.5), None, 0),
+                arbitrary(),
+                1.0,
+                (true, true, None),
+                "failed with an exception and will stop now (it would time out in 60.5 seconds on the next attempt): boo",
+            ),
+            (
+                attempt(Temporary, None, Some(3), 2),
+                arbitrary(),
+                1.0,
+                (true, true, None),
+                "failed with an exception and will stop now (it would exceed 3 retries on the next attempt): boo",
+            ),
+        ];
+        for (attempt, raised, now, expected, text) in rows {
+            let settled = attempt.settle(&raised, at(now));
+            let outcome = &settled.outcome;
+            assert_eq!((outcome.final_, outcome.failed, outcome.delay), expected, "{text}");
+            assert_eq!(settled.log.unwrap().text, format!("Handler 'h' {text}"));
+        }
+    }
+
+    #[test]
+    fn limits_are_checked_before_the_call() {
+        use ErrorsMode::Temporary;
+        let text = |attempt: Attempt, now| attempt.precheck(at(now)).map(|settled| settled.log.unwrap().text);
+        assert_eq!(text(attempt(Temporary, None, None, 9), 1e6), None);
+        assert_eq!(text(attempt(Temporary, Some(5.0), None, 0), 4.9), None);
+        assert_eq!(
+            text(attempt(Temporary, Some(5.0), None, 0), 5.25).as_deref(),
+            Some("Handler 'h' has timed out after 0:00:05.250000.")
+        );
+        assert_eq!(text(attempt(Temporary, None, Some(1), 0), 0.0), None);
+        assert_eq!(
+            text(attempt(Temporary, None, Some(0), 0), 0.0).as_deref(),
+            Some("Handler 'h' has exceeded 0 retries.")
+        );
+    }
+
+    #[test]
+    fn time_is_printed_as_python_prints_it() {
+        let table = [
+            (0.0, "0:00:00"),
+            (5.0, "0:00:05"),
+            (3725.5, "1:02:05.500000"),
+            (86_400.0, "1 day, 0:00:00"),
+            (200_000.25, "2 days, 7:33:20.250000"),
+            (-1.0, "-1 day, 23:59:59"),
+        ];
+        for (seconds, expected) in table {
+            assert_eq!(TimeDelta(seconds).to_string(), expected);
+        }
+        assert_eq!(Seconds(60.0).to_string(), "60");
+        assert_eq!(Seconds(0.1).to_string(), "0.1");
+    }
+}

@@ -1,0 +1,132 @@
+//! Patterns of namespaces: comma-separated globs, some of them negated.
+
+/// Whether the name matches the pattern. Later globs narrow (with `!`) or widen what the first one has matched.
+pub fn match_namespace(name: &str, pattern: &str) -> bool {
+    let mut globs = pattern.split(',').map(str::trim).peekable();
+    let only_negations = globs.peek().is_some_and(|glob| glob.starts_with('!'));
+    let first = only_negations || globs.next().is_some_and(|glob| matches(name, glob));
+    globs.fold(first, |matched, glob| match glob.strip_prefix('!') {
+        Some(rest) => matched && !matches(name, rest.trim_start_matches('!')),
+        None => matched || (first && matches(name, glob)),
+    })
+}
+
+/// Whether the pattern is simply the name of a namespace.
+pub fn is_exact_namespace(pattern: &str) -> bool {
+    !pattern.contains(['!', '*', '?', ','])
+}
+
+fn matches(name: &str, glob: &str) -> bool {
+    let (name, glob): (Vec<char>, Vec<char>) = (name.chars().collect(), glob.chars().collect());
+    glob_matches(&name, &glob)
+}
+
+/// Backtracks to the last star only, so that the time is bounded by the product of the lengths.
+fn glob_matches(name: &[char], glob: &[char]) -> bool {
+    let (mut n, mut g) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    loop {
+        if glob.get(g) == Some(&'*') {
+            star = Some((n, g + 1));
+            g += 1;
+            continue;
+        }
+        if n == name.len() && g == glob.len() {
+            return true;
+        }
+        if let Some(next) = name.get(n).and_then(|c| one(*c, glob.get(g..)?)) {
+            n += 1;
+            g += next;
+            continue;
+        }
+        match star {
+            Some((at, after)) if at < name.len() => {
+                star = Some((at + 1, after));
+                (n, g) = (at + 1, after);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// How much of the glob stands for that character; nothing if it does not.
+fn one(c: char, glob: &[char]) -> Option<usize> {
+    match glob.first()? {
+        '?' => Some(1),
+        '[' => match set_end(glob) {
+            Some(end) => in_set(c, glob.get(1..end)?).then_some(end + 1),
+            None => (c == '[').then_some(1),
+        },
+        literal => (c == *literal).then_some(1),
+    }
+}
+
+/// Where the set closes; a bracket that comes first belongs to the set.
+fn set_end(glob: &[char]) -> Option<usize> {
+    let negated = usize::from(glob.get(1) == Some(&'!'));
+    let first = 1 + negated + usize::from(glob.get(1 + negated) == Some(&']'));
+    glob.iter().skip(first).position(|c| *c == ']').map(|offset| first + offset)
+}
+
+fn in_set(c: char, set: &[char]) -> bool {
+    let (negated, mut set) = match set.split_first() {
+        Some(('!', rest)) => (true, rest),
+        _ => (false, set),
+    };
+    let mut found = false;
+    loop {
+        set = match set {
+            [] => return found != negated,
+            [low, '-', high, rest @ ..] => {
+                found |= (low..=high).contains(&&c);
+                rest
+            }
+            [one, rest @ ..] => {
+                found |= *one == c;
+                rest
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_recorded() {
+        for (name, pattern, expected) in [
+            ("default", "default", true),
+            ("default", "!kube-*", true),
+            ("kube-system", "!kube-*", false),
+            ("a-b", "a-?,!a-c", true),
+            ("a-c", "a-?,!a-c", false),
+            ("x", "a,x", false),
+            ("x", "a,*", false),
+            ("myns-1", "myns-*, !*-secret, myns-secret", true),
+            ("myns-secret", "myns-*, !*-secret, myns-secret", true),
+            ("b", "[abc]", true),
+            ("b", "[!abc]", false),
+            ("-", "[a-]", true),
+            ("]", "[]]", true),
+            ("[x", "[x", true),
+            ("b", "[c-a]", false),
+            ("a", "!!b", true),
+            ("a*", "a[*]", true),
+            ("abcabd", "*a?d", true),
+            ("abcabd", "a*b", false),
+            ("", "*", true),
+            ("a", "", false),
+        ] {
+            assert_eq!(match_namespace(name, pattern), expected, "{name} {pattern}");
+        }
+    }
+
+    #[test]
+    fn exact_names_have_nothing_special() {
+        assert!(is_exact_namespace("default"));
+        for pattern in ["a,b", "!a", "a*", "a?"] {
+            assert!(!is_exact_namespace(pattern));
+        }
+    }
+}

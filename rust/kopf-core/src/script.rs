@@ -1,0 +1,81 @@
+//! What Python is asked to do for one object, and what it answers.
+//!
+//! A script is one crossing of the border: its steps are done in their order, and answered together.
+
+use crate::cause::Change;
+use crate::outcome::{Attempt, Outcome};
+use crate::value::{Map, Value};
+use std::sync::Arc;
+
+/// One step of a script. Handlers are named by their index in the registry.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Call an `on.event` handler.
+    Watch {
+        /// Which one.
+        handler: usize,
+        /// Ask its callable filters first, and skip it if they say no.
+        guarded: bool,
+        /// Its limits.
+        attempt: Attempt,
+    },
+    /// Ask the callable filters of these change handlers, for the script's change. Everything else already matches.
+    Match {
+        /// Which ones.
+        handlers: Vec<usize>,
+    },
+    /// Let the user's lifecycle choose.
+    Pick {
+        /// From these, each with the number of its attempts so far.
+        handlers: Vec<(usize, u64)>,
+    },
+    /// Call a change handler.
+    Handle {
+        /// Which one, and its limits.
+        attempt: Attempt,
+    },
+}
+
+/// One crossing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Script {
+    /// What is to be done, in this order.
+    pub steps: Vec<Step>,
+    /// The cause for the change handlers and their filters; none if there are only `on.event` handlers.
+    pub change: Option<Arc<Change>>,
+}
+
+/// What callable filters said of one change handler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Matched {
+    /// All of them except those for the old and the new value.
+    pub prematch: bool,
+    /// All of them.
+    pub full: bool,
+}
+
+/// What came of one step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StepReply {
+    /// The filters of an `on.event` handler said no.
+    Skipped,
+    /// A handler was called, or stopped by its limits.
+    Attempted(Outcome),
+    /// In the order of the question.
+    Matched(Vec<Matched>),
+    /// The chosen handlers, in the order in which they are to be called.
+    Picked(Vec<usize>),
+}
+
+/// What came of a script.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reply {
+    /// In the order of the script.
+    pub steps: Vec<StepReply>,
+    /// The handlers' patch so far in this cycle, results included; none if it is as it was.
+    pub patch: Option<Map<String, Value>>,
+    /// Whether that patch has transformation functions.
+    pub fns: bool,
+    /// A filter, a lifecycle or the like raised this: nothing else counts.
+    pub error: Option<String>,
+}

@@ -1,0 +1,346 @@
+//! The operator's settings, with their defaults.
+//!
+//! They cross from Python as one dictionary; whatever is not in it has its default. Sequences of delays are lists:
+//! Python expands numbers and iterables. Executors, servers and the like stay in Python.
+
+use crate::diffbase::DiffBaseStorage;
+use crate::essence::Storages;
+use crate::progress::ProgressStorage;
+use crate::resource::Selector;
+use serde::Deserialize;
+
+/// Seconds between attempts.
+pub type Backoffs = Vec<f64>;
+
+/// Strings for resources: label selectors and the like.
+pub type SelectorMapping = Vec<(Selector, String)>;
+
+/// All of them.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// The operator's process.
+    pub process: Process,
+    /// Kubernetes events about objects.
+    pub posting: Posting,
+    /// Other operators.
+    pub peering: Peering,
+    /// Watch streams.
+    pub watching: Watching,
+    /// Workers of objects.
+    pub queueing: Queueing,
+    /// Discovery of resources and namespaces.
+    pub scanning: Scanning,
+    /// Admission webhooks.
+    pub admission: Admission,
+    /// Handlers.
+    pub execution: Execution,
+    /// Daemons and timers.
+    pub background: Background,
+    /// Requests to the API.
+    pub networking: Networking,
+    /// What is kept on objects.
+    pub persistence: Persistence,
+}
+
+/// The operator's process.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub struct Process {
+    /// Seconds from the stop until the process is killed.
+    pub ultimate_exiting_timeout: Option<f64>,
+}
+
+/// Kubernetes events about objects.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub struct Posting {
+    /// Whether they are posted at all.
+    pub enabled: bool,
+    /// Whether log lines become events.
+    pub loggers: bool,
+    /// The lowest level of those log lines, as Python counts them.
+    pub level: i64,
+    /// Seconds between attempts to post explicit events.
+    pub default_backoffs: Backoffs,
+    /// Seconds between attempts to post log lines.
+    pub logging_backoffs: Backoffs,
+    /// How many objects are posted about at once.
+    pub worker_limit: Option<usize>,
+    /// Seconds without events after which an object's poster ends.
+    pub idle_timeout: f64,
+    /// The reporting component of the events.
+    pub reporting_component: String,
+    /// The reporting instance of the events.
+    pub reporting_instance: String,
+    /// How their generated names begin.
+    pub event_name_prefix: String,
+}
+
+/// Other operators.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "the names and types are the users'")]
+pub struct Peering {
+    /// The name of the peering object.
+    pub name: String,
+    /// Whether keep-alives are not logged.
+    pub stealth: bool,
+    /// Who goes on when others pause.
+    pub priority: i64,
+    /// Seconds after which a silent peer is dead.
+    pub lifetime: i64,
+    /// Whether the operator pauses when there is no peering object.
+    pub mandatory: bool,
+    /// Whether there are no peers for it.
+    pub standalone: bool,
+    /// Which of the two peering resources is used.
+    pub clusterwide: bool,
+}
+
+/// Watch streams.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub struct Watching {
+    /// How long the server is asked to keep the stream.
+    pub server_timeout: Option<f64>,
+    /// How long we keep it.
+    pub client_timeout: Option<f64>,
+    /// Seconds for connecting.
+    pub connect_timeout: Option<f64>,
+    /// Seconds between two streams.
+    pub reconnect_backoff: f64,
+    /// Seconds of silence after which the stream is made anew.
+    pub inactivity_timeout: Option<f64>,
+    /// How many objects come in one page of a listing.
+    pub chunk_size: Option<u64>,
+    /// Whether the listing comes through the stream.
+    pub initial_streaming: bool,
+    /// Label selectors of resources.
+    pub label_selectors: SelectorMapping,
+    /// Field selectors of resources.
+    pub field_selectors: SelectorMapping,
+    /// Shard selectors of resources.
+    pub shard_selectors: SelectorMapping,
+}
+
+/// Workers of objects.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub struct Queueing {
+    /// How many objects are worked on at once.
+    pub worker_limit: Option<usize>,
+    /// Seconds without events after which a worker ends.
+    pub idle_timeout: f64,
+    /// Seconds for finishing at the exit.
+    pub exit_timeout: f64,
+    /// Seconds for which an object is held after unexpected errors.
+    pub error_delays: Backoffs,
+}
+
+/// Discovery of resources and namespaces.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Scanning {
+    /// Whether it is done only once.
+    pub disabled: bool,
+}
+
+/// Admission webhooks. The server is Python's.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Admission {
+    /// The name of the managed configurations.
+    pub managed: Option<String>,
+}
+
+/// Handlers. The executor is Python's.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub struct Execution {
+    /// Seconds between attempts after arbitrary exceptions.
+    pub default_backoff: f64,
+    /// How many threads there may be.
+    pub max_workers: Option<usize>,
+}
+
+/// Daemons and timers.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub struct Background {
+    /// Seconds between looks at whether a daemon has stopped.
+    pub cancellation_polling: f64,
+    /// Seconds in which a daemon may exit at once.
+    pub instant_exit_timeout: Option<f64>,
+    /// Turns of the event loop in which a daemon may exit at once.
+    pub instant_exit_zero_time_cycles: Option<u64>,
+}
+
+/// Requests to the API.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub struct Networking {
+    /// Seconds for a request.
+    pub request_timeout: Option<f64>,
+    /// Seconds for connecting.
+    pub connect_timeout: Option<f64>,
+    /// Seconds between attempts.
+    pub error_backoffs: Backoffs,
+    /// Whether the server's wish counts even if it is shorter.
+    pub enforce_retry_after: bool,
+    /// Whether proxies and logins are taken from the environment.
+    pub trust_env: bool,
+}
+
+/// What is kept on objects.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub struct Persistence {
+    /// The finalizer that holds deletions.
+    pub finalizer: String,
+    /// Where progress is kept.
+    pub progress_storage: ProgressStorage,
+    /// Where the last handled essence is kept.
+    pub diffbase_storage: DiffBaseStorage,
+    /// Seconds to wait for our own writes; zero switches it off.
+    pub consistency_timeout: f64,
+}
+
+impl<'a> From<&'a Persistence> for Storages<'a> {
+    fn from(persistence: &'a Persistence) -> Self {
+        Self { diffbase: &persistence.diffbase_storage, progress: &persistence.progress_storage }
+    }
+}
+
+/// Delays that grow like Fibonacci's numbers.
+fn growing(count: usize) -> Backoffs {
+    [1., 1., 2., 3., 5., 8., 13., 21., 34., 55., 89., 144., 233., 377., 610.]
+        .into_iter()
+        .take(count)
+        .collect()
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        Self { ultimate_exiting_timeout: Some(600.0) }
+    }
+}
+
+impl Default for Posting {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            loggers: false,
+            level: 20,
+            default_backoffs: growing(8),
+            logging_backoffs: growing(5),
+            worker_limit: None,
+            idle_timeout: 1.0,
+            reporting_component: "kopf".to_owned(),
+            reporting_instance: "dev".to_owned(),
+            event_name_prefix: "kopf-event-".to_owned(),
+        }
+    }
+}
+
+impl Default for Peering {
+    fn default() -> Self {
+        Self {
+            name: "default".to_owned(),
+            stealth: false,
+            priority: 0,
+            lifetime: 60,
+            mandatory: false,
+            standalone: false,
+            clusterwide: false,
+        }
+    }
+}
+
+impl Default for Watching {
+    fn default() -> Self {
+        Self {
+            server_timeout: None,
+            client_timeout: None,
+            connect_timeout: None,
+            reconnect_backoff: 0.1,
+            inactivity_timeout: Some(70.0),
+            chunk_size: None,
+            initial_streaming: false,
+            label_selectors: Vec::new(),
+            field_selectors: Vec::new(),
+            shard_selectors: Vec::new(),
+        }
+    }
+}
+
+impl Default for Queueing {
+    fn default() -> Self {
+        Self { worker_limit: None, idle_timeout: 5.0, exit_timeout: 2.0, error_delays: growing(15) }
+    }
+}
+
+impl Default for Execution {
+    fn default() -> Self {
+        Self { default_backoff: 60.0, max_workers: None }
+    }
+}
+
+impl Default for Background {
+    fn default() -> Self {
+        Self {
+            cancellation_polling: 60.0,
+            instant_exit_timeout: None,
+            instant_exit_zero_time_cycles: Some(10),
+        }
+    }
+}
+
+impl Default for Networking {
+    fn default() -> Self {
+        Self {
+            request_timeout: Some(300.0),
+            connect_timeout: None,
+            error_backoffs: growing(8),
+            enforce_retry_after: false,
+            trust_env: false,
+        }
+    }
+}
+
+impl Default for Persistence {
+    fn default() -> Self {
+        Self {
+            finalizer: "kopf.zalando.org/KopfFinalizerMarker".to_owned(),
+            progress_storage: ProgressStorage::default(),
+            diffbase_storage: DiffBaseStorage::default(),
+            consistency_timeout: 5.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_dictionary_gives_the_defaults() {
+        let settings: Settings = serde_json::from_str("{}").unwrap();
+        assert_eq!(settings.execution.default_backoff.to_string(), "60");
+        assert_eq!(settings.queueing.error_delays.last(), Some(&610.0));
+        assert_eq!(settings.posting.logging_backoffs, [1.0, 1.0, 2.0, 3.0, 5.0]);
+        assert_eq!(settings.networking.error_backoffs.len(), 8);
+        assert_eq!(settings.persistence.finalizer, "kopf.zalando.org/KopfFinalizerMarker");
+    }
+
+    #[test]
+    fn what_is_given_replaces_only_itself() {
+        let text = r#"{"execution": {"default_backoff": 5}, "process": {"ultimate_exiting_timeout": null},
+                       "posting": {"unknown": 1, "level": 30}}"#;
+        let settings: Settings = serde_json::from_str(text).unwrap();
+        assert_eq!(settings.execution.default_backoff.to_string(), "5");
+        assert_eq!(settings.process.ultimate_exiting_timeout, None);
+        assert_eq!(settings.posting.level, 30);
+        assert!(settings.posting.enabled);
+    }
+}

@@ -1,0 +1,254 @@
+//! Laws of the cycle, for any handlers, outcomes, changes and crashes.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod sim;
+
+use kopf_core::cause::EventType;
+use kopf_core::lifecycle::Lifecycle;
+use kopf_core::outcome::Raised;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use sim::{Run, World};
+use std::collections::BTreeSet;
+
+/// More cycles than any of the generated lives can need.
+const FOREVER: usize = 600;
+
+#[derive(Clone, Debug)]
+struct Declared {
+    word: usize,
+    retries: Option<u64>,
+    timeout: Option<u32>,
+    errors: usize,
+    labelled: bool,
+    guarded: bool,
+    says: bool,
+    raises: Vec<(usize, u32)>,
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Edit(u32),
+    Label(bool),
+    Damage(usize),
+    Restart,
+    Wait(u32),
+    Look,
+}
+
+fn declared() -> impl Strategy<Value = Declared> {
+    let limits = (proptest::option::of(0..4_u64), proptest::option::of(1..200_u32), 0..4_usize);
+    let flags = (prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>());
+    (0..8_usize, limits, flags, prop::collection::vec((0..5_usize, 0..100_u32), 0..5)).prop_map(
+        |(word, (retries, timeout, errors), (labelled, guarded, says), raises)| Declared {
+            word,
+            retries,
+            timeout,
+            errors,
+            labelled,
+            guarded,
+            says,
+            raises,
+        },
+    )
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        3 => (0..3_u32).prop_map(Action::Edit),
+        1 => any::<bool>().prop_map(Action::Label),
+        1 => (0..9_usize).prop_map(Action::Damage),
+        2 => Just(Action::Restart),
+        3 => (1..100_u32).prop_map(Action::Wait),
+        3 => Just(Action::Look),
+    ]
+}
+
+fn lifecycle() -> impl Strategy<Value = Lifecycle> {
+    use Lifecycle::{AllAtOnce, Asap, OneByOne, Randomized, Shuffled};
+    prop::sample::select(vec![AllAtOnce, OneByOne, Randomized, Shuffled, Asap])
+}
+
+fn world(declared: &[Declared], lifecycle: Lifecycle) -> World {
+    let mut world = World::new();
+    world.lifecycle = lifecycle;
+    for (index, one) in declared.iter().enumerate() {
+        let id = format!("h{index}");
+        let mut handler = json!({"id": id, "key": index, "kind": "changing", "when": one.guarded});
+        match one.word {
+            0 => handler["reason"] = json!("create"),
+            1 => {
+                handler["reason"] = json!("update");
+                handler["field_needs_change"] = json!(true);
+            }
+            2 | 3 => {
+                handler["reason"] = json!("delete");
+                handler["requires_finalizer"] = json!(one.word == 2);
+            }
+            4 | 5 => {
+                handler["initial"] = json!(true);
+                handler["deleted"] = json!(one.word == 5);
+            }
+            6 => {
+                handler["field"] = json!(["spec", "x"]);
+                handler["field_needs_change"] = json!(true);
+            }
+            _ => handler["kind"] = json!("watching"),
+        }
+        handler["retries"] = json!(one.retries);
+        handler["timeout"] = json!(one.timeout);
+        handler["errors"] =
+            [json!(null), json!("ignored"), json!("temporary"), json!("permanent")][one.errors].clone();
+        if one.labelled {
+            handler["labels"] = json!([["on", {"present": true}]]);
+        }
+        world.declare(handler);
+        world.says.insert(id.clone(), (one.says, one.says));
+        let message = || "boo".to_owned();
+        let raises = one.raises.iter().map(|(class, delay)| match class {
+            0 => Raised::Nothing,
+            1 => Raised::Temporary { message: message(), delay: Some(f64::from(*delay)) },
+            2 => Raised::Temporary { message: message(), delay: None },
+            3 => Raised::Permanent { message: message() },
+            _ => Raised::Arbitrary { message: message() },
+        });
+        world.raises.insert(id, raises.collect());
+    }
+    world.edit(&json!({"spec": {"x": 0}}));
+    world
+}
+
+/// Watches that nothing finished is called again for the same change.
+#[derive(Default)]
+struct Watcher {
+    reason: &'static str,
+    finished: BTreeSet<String>,
+}
+
+impl Watcher {
+    fn watch(&mut self, run: &Run) {
+        // A superseded handling takes its records with it: what comes later is another change.
+        if run.transcript.iter().any(|line| line.contains("is superseded by")) {
+            self.finished.clear();
+        }
+        for (id, reason, is_final) in &run.calls {
+            if self.reason != *reason {
+                self.reason = reason;
+                self.finished.clear();
+            }
+            assert!(!self.finished.contains(id), "{id} is called again: {:#?}", run.transcript);
+            if *is_final {
+                self.finished.insert(id.clone());
+            }
+        }
+        if run.conclusion.delay.is_none() {
+            self.finished.clear();
+        }
+    }
+
+    /// Cycles until there is nothing left to do.
+    fn rest(&mut self, world: &mut World) {
+        for _ in 0..FOREVER {
+            if !world.exists {
+                return;
+            }
+            let run = world.cycle(EventType::Modified);
+            self.watch(&run);
+            assert_eq!(run.conclusion.error, None);
+            if run.echoes {
+                continue;
+            }
+            match run.conclusion.delay {
+                Some(delay) => world.now = world.now.plus(delay),
+                None => return,
+            }
+        }
+        panic!("it does not come to rest");
+    }
+}
+
+fn damage(world: &mut World, which: usize) {
+    let key = match which {
+        8 => "kopf.zalando.org/last-handled-configuration".to_owned(),
+        other => format!("kopf.zalando.org/h{other}"),
+    };
+    let annotations = json!({ key: "{oops" });
+    world.edit(&json!({"metadata": {"annotations": annotations}}));
+}
+
+fn live(world: &mut World, watcher: &mut Watcher, actions: &[Action]) {
+    for action in actions {
+        let mut event = EventType::Modified;
+        match action {
+            Action::Edit(value) => world.edit(&json!({"spec": {"x": value}})),
+            Action::Label(on) => {
+                let value = if *on { json!("") } else { Value::Null };
+                world.edit(&json!({"metadata": {"labels": {"on": value}}}));
+            }
+            Action::Damage(which) => {
+                damage(world, *which);
+                // What was finished is forgotten with its record.
+                watcher.finished.clear();
+            }
+            Action::Restart => {
+                world.restart();
+                event = EventType::Listed;
+            }
+            Action::Wait(seconds) => world.now = world.now.plus(f64::from(*seconds)),
+            Action::Look => {}
+        }
+        world.entropy = world.entropy.wrapping_add(1);
+        let run = world.cycle(event);
+        watcher.watch(&run);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// However it begins, it comes to rest; at rest, another look changes nothing; and a deletion is never held for good.
+    #[test]
+    fn everything_comes_to_an_end(
+        declared in prop::collection::vec(declared(), 0..6),
+        lifecycle in lifecycle(),
+        before in prop::collection::vec(action(), 0..20),
+        after in prop::collection::vec(action(), 0..10),
+    ) {
+        let mut world = world(&declared, lifecycle);
+        let mut watcher = Watcher::default();
+        live(&mut world, &mut watcher, &before);
+        watcher.rest(&mut world);
+
+        let run = world.cycle(EventType::Modified);
+        prop_assert!(!run.echoes && run.calls.is_empty(), "{:#?}", run.transcript);
+
+        world.delete();
+        if world.exists {
+            live(&mut world, &mut watcher, &after);
+        }
+        watcher.rest(&mut world);
+        prop_assert!(!world.exists, "the deletion is held: {}", world.body);
+        let run = world.cycle(EventType::Deleted);
+        prop_assert!(run.calls.is_empty() && run.conclusion.patch.is_empty());
+    }
+
+    /// What calls nobody does not bother Python.
+    #[test]
+    fn nothing_is_asked_when_nothing_is_to_be_done(
+        declared in prop::collection::vec(declared(), 0..6),
+        before in prop::collection::vec(action(), 0..10),
+    ) {
+        let unguarded: Vec<Declared> = declared
+            .into_iter()
+            .filter(|one| one.word != 7)
+            .map(|one| Declared { guarded: false, ..one })
+            .collect();
+        let mut world = world(&unguarded, Lifecycle::Asap);
+        let mut watcher = Watcher::default();
+        live(&mut world, &mut watcher, &before);
+        watcher.rest(&mut world);
+        let run = world.cycle(EventType::Modified);
+        prop_assert_eq!(run.crossings, 0);
+    }
+}

@@ -1,0 +1,132 @@
+//! The queue between the engine's threads and Python's loop: put by the engine, emptied by Python in batches.
+//!
+//! A file descriptor becomes readable when the queue turns non-empty, once per batch. Nothing here attaches to
+//! the interpreter or holds Python's objects, so that the engine's threads never wait for Python.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kopf_core::notes::Level;
+use kopf_engine::invoke::{Entry, Invoker, Job};
+
+/// Something for Python, in the order in which the engine said it.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// A piece of work.
+    Job(Job),
+    /// A log line.
+    Entry(Entry),
+}
+
+/// The engine's port, as a queue.
+pub(crate) struct Border {
+    items: Mutex<VecDeque<Item>>,
+    bell: Bell,
+    threshold: AtomicU8,
+}
+
+impl Border {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { items: Mutex::default(), bell: Bell::new()?, threshold: AtomicU8::new(0) })
+    }
+
+    /// The descriptor that is readable while there is something to take.
+    pub(crate) fn fileno(&self) -> RawFd {
+        self.bell.fileno()
+    }
+
+    /// Takes all that there is. The bell is silenced first: whatever comes later rings it again.
+    pub(crate) fn take(&self) -> VecDeque<Item> {
+        self.bell.silence();
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// Lines below this level of Python's `logging` are not wanted.
+    pub(crate) fn set_threshold(&self, level: u8) {
+        self.threshold.store(level, Ordering::Relaxed);
+    }
+
+    fn put(&self, item: Item) {
+        let was_empty = {
+            let mut items = self.lock();
+            items.push_back(item);
+            items.len() == 1
+        };
+        if was_empty {
+            self.bell.ring();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Item>> {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Invoker for Border {
+    fn submit(&self, job: Job) {
+        self.put(Item::Job(job));
+    }
+
+    fn log(&self, entry: Entry) {
+        if self.enabled(entry.level) {
+            self.put(Item::Entry(entry));
+        }
+    }
+
+    fn enabled(&self, level: Level) -> bool {
+        crate::logging::number(level) >= self.threshold.load(Ordering::Relaxed)
+    }
+}
+
+/// A descriptor that is readable after `ring()` and until `silence()`.
+struct Bell {
+    near: File,
+    far: Option<File>,
+}
+
+impl Bell {
+    #[cfg(target_os = "linux")]
+    fn new() -> io::Result<Self> {
+        use std::os::fd::{FromRawFd as _, OwnedFd};
+        #[expect(
+            unsafe_code,
+            reason = "the standard library has no eventfd; a valid result is owned by nobody else"
+        )]
+        let near = unsafe {
+            match libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) {
+                -1 => return Err(io::Error::last_os_error()),
+                fd => OwnedFd::from_raw_fd(fd),
+            }
+        };
+        Ok(Self { near: File::from(near), far: None })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn new() -> io::Result<Self> {
+        use std::os::fd::OwnedFd;
+        let (near, far) = std::os::unix::net::UnixStream::pair()?;
+        near.set_nonblocking(true)?;
+        far.set_nonblocking(true)?;
+        Ok(Self { near: File::from(OwnedFd::from(near)), far: Some(File::from(OwnedFd::from(far))) })
+    }
+
+    fn fileno(&self) -> RawFd {
+        self.near.as_raw_fd()
+    }
+
+    fn ring(&self) {
+        // It fails only when it would block, and then it is ringing already.
+        let mut end = self.far.as_ref().unwrap_or(&self.near);
+        let _ringing = end.write(&1_u64.to_ne_bytes());
+    }
+
+    fn silence(&self) {
+        // It fails only when it would block, and then it is silent already.
+        let mut buffer = [0_u8; 64];
+        let _silent = (&self.near).read(&mut buffer);
+    }
+}

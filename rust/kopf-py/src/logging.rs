@@ -1,0 +1,58 @@
+//! Log lines of the engine on their way to Python's `logging`: in order with the jobs, batched with them.
+//!
+//! What the libraries below the engine trace is dropped: no subscriber is installed, so that it costs nothing.
+
+use std::sync::Arc;
+
+use kopf_core::notes::Level;
+use kopf_engine::invoke::Entry;
+use pyo3::prelude::*;
+
+use crate::views::ObjectView;
+
+/// The number of a level in Python's `logging`.
+pub(crate) fn number(level: Level) -> u8 {
+    match level {
+        Level::Debug => 10,
+        Level::Info => 20,
+        Level::Warning => 30,
+        Level::Error => 40,
+    }
+}
+
+/// A line for the log.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Log {
+    /// The level, as numbered by Python's `logging`.
+    #[pyo3(get)]
+    level: u8,
+    /// The logger's name.
+    #[pyo3(get)]
+    logger: &'static str,
+    /// The text.
+    #[pyo3(get)]
+    text: String,
+    /// The object that it is about.
+    #[pyo3(get)]
+    object: Option<Py<ObjectView>>,
+    /// Whether it may become a Kubernetes event.
+    #[pyo3(get)]
+    posted: bool,
+    /// The cycle whose exception goes along.
+    #[pyo3(get)]
+    exception_of: Option<u64>,
+}
+
+impl Log {
+    pub(crate) fn new(py: Python<'_>, entry: Entry) -> PyResult<Self> {
+        let object = entry.object.as_ref().map(|object| Py::new(py, ObjectView::new(Arc::clone(object))));
+        Ok(Self {
+            level: number(entry.level),
+            logger: entry.logger,
+            text: entry.text,
+            object: object.transpose()?,
+            posted: entry.posted,
+            exception_of: entry.exception_of,
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! Work put on the border in the engine's place, for tests and benchmarks (feature `testing`): no cluster, no cycle.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kopf_core::cause::{Change, EventType, Reason};
+use kopf_core::diff::diff;
+use kopf_core::handler::ErrorsMode;
+use kopf_core::notes::Level;
+use kopf_core::object::Object;
+use kopf_core::outcome::Attempt;
+use kopf_core::resource::Resource;
+use kopf_core::script::{Reply, Script, Step};
+use kopf_core::value::Value;
+use kopf_engine::invoke::{Entry, Invoker as _, Job, ScriptJob, TransformJob};
+use pyo3::prelude::*;
+use tokio::sync::oneshot;
+
+use crate::convert::python_to_value;
+use crate::engine::Engine;
+use crate::errors::decoding;
+use crate::task::attempt::now;
+
+/// What came back for the scripts that were put on the border.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Rehearsal {
+    scripts: Mutex<Vec<oneshot::Receiver<Reply>>>,
+    transform: Mutex<Option<oneshot::Receiver<Result<Value, String>>>>,
+}
+
+#[pymethods]
+impl Rehearsal {
+    /// The replies so far, as Rust prints them.
+    fn replies(&self) -> Vec<String> {
+        let mut scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        scripts
+            .iter_mut()
+            .filter_map(|reply| reply.try_recv().ok())
+            .map(|reply| format!("{reply:?}"))
+            .collect()
+    }
+
+    /// The transformed object, as JSON; or the error.
+    fn transformed(&self) -> Option<String> {
+        let mut receiver = self.transform.lock().unwrap_or_else(PoisonError::into_inner);
+        let reply = receiver.as_mut()?.try_recv().ok()?;
+        Some(reply.map_or_else(|error| error, |value| value.to_string()))
+    }
+}
+
+/// Puts `count` scripts on the border of an engine, each with the same steps.
+///
+/// Steps are pairs of a word and handlers: `watch`, `guarded`, `handle`, `match`, `pick`; `log`, `transform`, `close`,
+/// `carry`, `cancel`, `forget` put that instead.
+#[pyfunction]
+#[pyo3(signature = (engine, object, steps, *, cycle=1, count=1, reason=None, old=None, new=None, retries=None, retry=0))]
+#[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
+#[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
+pub(crate) fn rehearse(
+    engine: &Engine,
+    object: &str,
+    steps: Vec<(String, Vec<usize>)>,
+    cycle: u64,
+    count: u64,
+    reason: Option<&str>,
+    old: Option<&Bound<'_, PyAny>>,
+    new: Option<&Bound<'_, PyAny>>,
+    retries: Option<u64>,
+    retry: u64,
+) -> PyResult<Rehearsal> {
+    let object = Arc::new(Object::decode(object).map_err(decoding)?);
+    let old = old.map(python_to_value).transpose()?;
+    let new = new.map(python_to_value).transpose()?;
+    let reason = match reason {
+        Some("update") => Some(Reason::Update),
+        Some("delete") => Some(Reason::Delete),
+        Some("resume") => Some(Reason::Resume),
+        Some(_) => Some(Reason::Create),
+        None => None,
+    };
+    let change = reason.map(|reason| {
+        let diff = diff(old.as_ref(), new.as_ref());
+        Arc::new(Change { reason, initial: false, old, new, diff })
+    });
+    let border = engine.border();
+    let mut receivers = Vec::new();
+    let mut transform = None;
+    for index in 0..count {
+        let mut script = Script { steps: Vec::new(), change: change.clone() };
+        for (word, handlers) in &steps {
+            match word.as_str() {
+                "watch" | "guarded" => script.steps.extend(handlers.iter().map(|handler| Step::Watch {
+                    handler: *handler,
+                    guarded: word == "guarded",
+                    attempt: attempt(*handler, ErrorsMode::Ignored, retries, retry),
+                })),
+                "handle" => script.steps.extend(handlers.iter().map(|handler| Step::Handle {
+                    attempt: attempt(*handler, ErrorsMode::Temporary, retries, retry),
+                })),
+                "match" => script.steps.push(Step::Match { handlers: handlers.clone() }),
+                "pick" => {
+                    script.steps.push(Step::Pick { handlers: handlers.iter().map(|h| (*h, 0)).collect() })
+                }
+                "log" => border.log(Entry::posted(Level::Info, &object, "A line.").with_exception_of(cycle)),
+                "close" | "carry" => border.submit(Job::Close { cycle, carry: word == "carry" }),
+                "cancel" => border.submit(Job::Cancel(cycle)),
+                "forget" => border.submit(Job::Forget(object.uid().unwrap_or_default().into())),
+                _ => {
+                    let (reply, receiver) = oneshot::channel();
+                    transform = Some(receiver);
+                    border.submit(Job::Transform(TransformJob { cycle, object: Arc::clone(&object), reply }));
+                }
+            }
+        }
+        if script.steps.is_empty() {
+            continue;
+        }
+        let (reply, receiver) = oneshot::channel();
+        receivers.push(receiver);
+        border.submit(Job::Script(ScriptJob {
+            cycle: cycle + index,
+            uid: object.uid().unwrap_or_default().into(),
+            resource: resource(),
+            event: EventType::Modified,
+            object: Arc::clone(&object),
+            script,
+            reply,
+        }));
+    }
+    Ok(Rehearsal { scripts: Mutex::new(receivers), transform: Mutex::new(transform) })
+}
+
+fn attempt(handler: usize, errors: ErrorsMode, retries: Option<u64>, retry: u64) -> Attempt {
+    let label = format!("Handler 'h{handler}'").into();
+    Attempt { handler, label, errors, timeout: None, retries, backoff: 60.0, started: now(), retry }
+}
+
+fn resource() -> Arc<Resource> {
+    use std::sync::OnceLock;
+    static RESOURCE: OnceLock<Arc<Resource>> = OnceLock::new();
+    Arc::clone(RESOURCE.get_or_init(|| {
+        Arc::new(Resource {
+            group: "kopf.dev".to_owned(),
+            version: "v1".to_owned(),
+            plural: "kopfexamples".to_owned(),
+            kind: Some("KopfExample".to_owned()),
+            singular: Some("kopfexample".to_owned()),
+            shortcuts: ["kex".to_owned()].into(),
+            categories: [].into(),
+            subresources: ["status".to_owned()].into(),
+            verbs: ["list".to_owned(), "watch".to_owned(), "patch".to_owned()].into(),
+            namespaced: true,
+            preferred: true,
+        })
+    }))
+}

@@ -1,0 +1,48 @@
+//! The tokio runtime of the process: one, on first need, with one worker thread.
+//!
+//! It never ends by itself: operators come and go in it. It does not survive a fork, and whoever tries learns why.
+
+use std::process;
+use std::sync::OnceLock;
+
+use pyo3::PyResult;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::errors::{forked, system};
+
+struct Home {
+    runtime: Runtime,
+    pid: u32,
+}
+
+static HOME: OnceLock<Home> = OnceLock::new();
+
+/// The runtime, started if it is not yet.
+///
+/// # Errors
+/// If threads cannot be started, or if this process is a fork of the one that has the runtime.
+pub(crate) fn runtime() -> PyResult<&'static Runtime> {
+    if let Some(home) = HOME.get() {
+        check_process(home.pid)?;
+        return Ok(&home.runtime);
+    }
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("kopf-engine")
+        .enable_all()
+        .build()
+        .map_err(|error| system("The engine's runtime cannot be started", error))?;
+    // Another thread may have been faster; then its runtime counts, and ours is shut down by its drop.
+    let home = HOME.get_or_init(|| Home { runtime, pid: process::id() });
+    // It fails only if it is initialised already, which is what we want.
+    let _already = pyo3_async_runtimes::tokio::init_with_runtime(&home.runtime);
+    Ok(&home.runtime)
+}
+
+/// Refuses to go on in a fork of the process with the given id.
+pub(crate) fn check_process(home: u32) -> PyResult<()> {
+    match process::id() {
+        here if here == home => Ok(()),
+        here => Err(forked(home, here)),
+    }
+}

@@ -1,0 +1,6 @@
+//! The work for Python, as frozen classes: each with what is needed to do it, and with the way to answer it.
+
+pub(crate) mod attempt;
+pub(crate) mod change;
+pub(crate) mod requests;
+pub(crate) mod script;

@@ -1,0 +1,147 @@
+//! The rarer kinds of work: transformations of an object, credentials, selectors that are functions, and notices.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kopf_core::value::Value;
+use kopf_engine::credentials::{Credentials, Login as Provided};
+use kopf_engine::invoke::{LoginJob, SelectJob, TransformJob};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tokio::sync::oneshot;
+
+use crate::convert::python_to_value;
+use crate::errors::declaration;
+use crate::views::ObjectView;
+
+/// A reply that is sent at most once. Whoever waits for it may be gone: that is fine.
+struct Outlet<T>(Mutex<Option<oneshot::Sender<T>>>);
+
+impl<T> Outlet<T> {
+    fn new(sender: oneshot::Sender<T>) -> Self {
+        Self(Mutex::new(Some(sender)))
+    }
+
+    fn send(&self, reply: T) {
+        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(sender) = sender {
+            let _gone = sender.send(reply);
+        }
+    }
+}
+
+/// Apply the functions of a cycle's patch to an object.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Transform {
+    #[pyo3(get)]
+    cycle: u64,
+    #[pyo3(get)]
+    object: Py<ObjectView>,
+    reply: Outlet<Result<Value, String>>,
+}
+
+impl Transform {
+    pub(crate) fn new(py: Python<'_>, job: TransformJob) -> PyResult<Self> {
+        let object = Py::new(py, ObjectView::new(Arc::clone(&job.object)))?;
+        Ok(Self { cycle: job.cycle, object, reply: Outlet::new(job.reply) })
+    }
+}
+
+#[pymethods]
+impl Transform {
+    /// Gives the object as it should be.
+    fn complete(&self, object: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.reply.send(Ok(python_to_value(object)?));
+        Ok(())
+    }
+
+    /// Says what the functions raised.
+    fn fail(&self, error: String) {
+        self.reply.send(Err(error));
+    }
+}
+
+/// Get credentials from the login handlers.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Login {
+    reply: Outlet<Result<Provided, String>>,
+}
+
+impl Login {
+    pub(crate) fn new(job: LoginJob) -> Self {
+        Self { reply: Outlet::new(job.reply) }
+    }
+}
+
+#[pymethods]
+impl Login {
+    /// Gives the credentials by the ids of the handlers, or none to fall back to the engine's own ways.
+    fn complete(&self, credentials: Option<Vec<(String, Bound<'_, PyDict>)>>) -> PyResult<()> {
+        let Some(credentials) = credentials else {
+            self.reply.send(Ok(Provided::Fallback));
+            return Ok(());
+        };
+        let read = |(id, fields): (String, Bound<'_, PyDict>)| {
+            // The error's own text may quote a secret.
+            let credentials = pythonize::depythonize::<Credentials>(&fields);
+            let credentials =
+                credentials.map_err(|_| declaration("credentials", "a field is of a wrong type"))?;
+            Ok((id, credentials))
+        };
+        let credentials = credentials.into_iter().map(read).collect::<PyResult<_>>()?;
+        self.reply.send(Ok(Provided::Provided(credentials)));
+        Ok(())
+    }
+
+    /// Says why there are none.
+    fn fail(&self, error: String) {
+        self.reply.send(Err(error));
+    }
+}
+
+/// Ask the selectors that are functions.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Select {
+    #[pyo3(get)]
+    handlers: Vec<usize>,
+    #[pyo3(get)]
+    resources: Vec<Py<PyAny>>,
+    reply: Outlet<Result<Vec<Vec<bool>>, String>>,
+}
+
+impl Select {
+    pub(crate) fn new(job: SelectJob, resources: Vec<Py<PyAny>>) -> Self {
+        Self { handlers: job.handlers, resources, reply: Outlet::new(job.reply) }
+    }
+}
+
+#[pymethods]
+impl Select {
+    /// Gives an answer for each handler, for each resource.
+    fn complete(&self, wanted: Vec<Vec<bool>>) {
+        self.reply.send(Ok(wanted));
+    }
+
+    /// Says what a function raised.
+    fn fail(&self, error: String) {
+        self.reply.send(Err(error));
+    }
+}
+
+/// The cycle is over; if the functions of its patch are carried, they go to the object's next cycle.
+#[pyclass(frozen, get_all, module = "kopf._kopf")]
+pub(crate) struct Close {
+    pub(crate) cycle: u64,
+    pub(crate) carry: bool,
+}
+
+/// The operator does not wait for the cycle any longer: what runs of it is to be cancelled.
+#[pyclass(frozen, get_all, module = "kopf._kopf")]
+pub(crate) struct Cancel {
+    pub(crate) cycle: u64,
+}
+
+/// The object is gone.
+#[pyclass(frozen, get_all, module = "kopf._kopf")]
+pub(crate) struct Forget {
+    pub(crate) uid: String,
+}

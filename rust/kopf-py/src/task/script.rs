@@ -1,0 +1,176 @@
+//! `Script`: the work for one object, its steps in their order, and the reply to it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kopf_core::cause::EventType;
+use kopf_core::script::{Matched, Reply, Step, StepReply};
+use kopf_engine::invoke::ScriptJob;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use tokio::sync::oneshot;
+
+use crate::convert::python_to_map;
+use crate::errors::misuse;
+use crate::task::attempt::{AttemptView, SettledView};
+use crate::task::change::ChangeView;
+use crate::views::ObjectView;
+
+/// An `on.event` handler. If guarded, its filters are asked first.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Watch {
+    #[pyo3(get)]
+    handler: usize,
+    #[pyo3(get)]
+    guarded: bool,
+    #[pyo3(get)]
+    attempt: Py<AttemptView>,
+}
+
+/// The filters of change handlers are asked.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Match {
+    #[pyo3(get)]
+    handlers: Vec<usize>,
+}
+
+/// The user's lifecycle chooses among handlers, given with the numbers of their attempts.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Pick {
+    #[pyo3(get)]
+    handlers: Vec<(usize, u64)>,
+}
+
+/// A change handler.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Handle {
+    #[pyo3(get)]
+    handler: usize,
+    #[pyo3(get)]
+    attempt: Py<AttemptView>,
+}
+
+/// The work for one object.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Script {
+    /// The number of the cycle.
+    #[pyo3(get)]
+    cycle: u64,
+    /// The key of the object's memo.
+    #[pyo3(get)]
+    uid: String,
+    /// The event's type: `None`, `ADDED`, `MODIFIED`, `DELETED`.
+    #[pyo3(get)]
+    event: Option<&'static str>,
+    /// The object.
+    #[pyo3(get)]
+    object: Py<ObjectView>,
+    /// What kind of object it is.
+    #[pyo3(get)]
+    resource: Py<PyAny>,
+    /// What to do.
+    #[pyo3(get)]
+    steps: Py<PyTuple>,
+    /// What the change handlers are about.
+    #[pyo3(get)]
+    change: Option<Py<ChangeView>>,
+    reply: Mutex<Exchange>,
+}
+
+/// The reply, from being prepared to being sent.
+struct Exchange {
+    sender: Option<oneshot::Sender<Reply>>,
+    reply: Option<Reply>,
+}
+
+impl Script {
+    pub(crate) fn new(py: Python<'_>, job: ScriptJob, resource: Py<PyAny>) -> PyResult<Self> {
+        let steps = job.script.steps.into_iter().map(|step| step_to_python(py, step));
+        let steps = PyTuple::new(py, steps.collect::<PyResult<Vec<_>>>()?)?.unbind();
+        let change = job.script.change.map(|change| Py::new(py, ChangeView::new(change))).transpose()?;
+        Ok(Self {
+            cycle: job.cycle,
+            uid: job.uid.to_string(),
+            event: event_type(job.event),
+            object: Py::new(py, ObjectView::new(Arc::clone(&job.object)))?,
+            resource,
+            steps,
+            change,
+            reply: Mutex::new(Exchange { sender: Some(job.reply), reply: None }),
+        })
+    }
+
+    /// Takes the prepared reply and the way to send it.
+    pub(crate) fn take(&self) -> Option<(oneshot::Sender<Reply>, Reply)> {
+        let mut exchange = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
+        exchange.sender.take().zip(exchange.reply.take())
+    }
+}
+
+#[pymethods]
+impl Script {
+    /// Prepares the reply, which `Engine.complete()` sends.
+    ///
+    /// A step's reply is `None` if it was skipped, `Settled` for an attempt, a list of pairs (prematch, full match) for
+    /// `Match`, a list of handlers for `Pick`. The patch is `None` if it is untouched.
+    ///
+    /// # Errors
+    /// If the patch is not JSON; nothing is prepared then.
+    #[pyo3(signature = (steps, patch=None, fns=false, error=None))]
+    fn answer(
+        &self,
+        steps: &Bound<'_, PyList>,
+        patch: Option<&Bound<'_, PyDict>>,
+        fns: bool,
+        error: Option<String>,
+    ) -> PyResult<()> {
+        let steps = steps.iter().map(|step| step_from_python(&step)).collect::<PyResult<_>>()?;
+        let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
+        let mut exchange = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
+        if exchange.sender.is_none() {
+            return Err(misuse("The script is answered already."));
+        }
+        exchange.reply = Some(Reply { steps, patch, fns, error });
+        Ok(())
+    }
+}
+
+/// The event's type as the API writes it; none for what a list said.
+pub(crate) fn event_type(event: EventType) -> Option<&'static str> {
+    match event {
+        EventType::Listed => None,
+        EventType::Added => Some("ADDED"),
+        EventType::Modified => Some("MODIFIED"),
+        EventType::Deleted => Some("DELETED"),
+    }
+}
+
+fn step_to_python(py: Python<'_>, step: Step) -> PyResult<Py<PyAny>> {
+    Ok(match step {
+        Step::Watch { handler, guarded, attempt } => {
+            let attempt = Py::new(py, AttemptView(attempt))?;
+            Py::new(py, Watch { handler, guarded, attempt })?.into_any()
+        }
+        Step::Match { handlers } => Py::new(py, Match { handlers })?.into_any(),
+        Step::Pick { handlers } => Py::new(py, Pick { handlers })?.into_any(),
+        Step::Handle { attempt } => {
+            let handler = attempt.handler;
+            let attempt = Py::new(py, AttemptView(attempt))?;
+            Py::new(py, Handle { handler, attempt })?.into_any()
+        }
+    })
+}
+
+fn step_from_python(reply: &Bound<'_, PyAny>) -> PyResult<StepReply> {
+    if reply.is_none() {
+        return Ok(StepReply::Skipped);
+    }
+    if let Ok(settled) = reply.cast::<SettledView>() {
+        return Ok(StepReply::Attempted(settled.get().outcome()));
+    }
+    if let Ok(picked) = reply.extract::<Vec<usize>>() {
+        // An empty list answers both questions alike.
+        return Ok(StepReply::Picked(picked));
+    }
+    let matched: Vec<(bool, bool)> = reply.extract()?;
+    Ok(StepReply::Matched(matched.into_iter().map(|(prematch, full)| Matched { prematch, full }).collect()))
+}

@@ -1,0 +1,144 @@
+"""An operator's side of the border without an engine: scripts are put on the queue by hand.
+
+It needs the native module built with the feature `testing`; without it, these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+native = pytest.importorskip("kopf._kopf", reason="the native module is not built")
+if not hasattr(native, "rehearse"):
+    pytest.skip("the native module is built without the feature `testing`", allow_module_level=True)
+
+from kopf._intents import lifecycles  # noqa: E402
+from kopf._intents.handlers import ChangingHandler, ResourceHandler, WatchingHandler
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.memos import Memo
+from kopf._runtime import operator
+from kopf._runtime.bridge import Bridge, Engine
+from kopf._runtime.cycles import Memories
+from kopf._runtime.invocation import Invoker
+from kopf._runtime.serving import Server
+from kopf._runtime.threads import Threads
+
+OBJECT: dict[str, Any] = {
+    "apiVersion": "kopf.dev/v1",
+    "kind": "KopfExample",
+    "metadata": {
+        "name": "obj1",
+        "namespace": "ns1",
+        "uid": "uid1",
+        "resourceVersion": "123",
+        "labels": {"app": "x"},
+        "annotations": {"note": "ünïcode \U0001f600"},
+    },
+    "spec": {"field": "value", "items": [1, 2.5, True, None, {"deep": [[]]}], "big": 2**63},
+    "status": {"phase": "Ready"},
+}
+TEXT = json.dumps(OBJECT)
+
+COMMON: dict[str, Any] = {
+    "param": None,
+    "errors": None,
+    "timeout": None,
+    "retries": None,
+    "backoff": None,
+    "selector": None,
+    "labels": None,
+    "annotations": None,
+    "when": None,
+    "field": None,
+    "value": None,
+}
+
+
+def watching(fn: Any, **kwargs: Any) -> WatchingHandler:
+    return WatchingHandler(**{**COMMON, "id": fn.__name__, "fn": fn, **kwargs})
+
+
+def changing(fn: Any, **kwargs: Any) -> ChangingHandler:
+    specific = dict.fromkeys("reason initial deleted requires_finalizer field_needs_change old new".split())
+    return ChangingHandler(**{**COMMON, **specific, "id": fn.__name__, "fn": fn, **kwargs})
+
+
+class Rig:
+    """Everything between the queue and the handlers."""
+
+    def __init__(self, *handlers: ResourceHandler, lifecycle: Any = lifecycles.asap, memo: Any = None) -> None:
+        self.engine = Engine(
+            handlers=[operator._handler_to_wire(handler) for handler in handlers],
+            settings={},
+            lifecycle="custom",
+            namespaces=[],
+            agent="kopf/test",
+            make_resource=operator._make_resource,
+        )
+        self.settings = OperatorSettings()
+        self.loop = asyncio.get_running_loop()
+        self.server = Server(
+            handlers=handlers,
+            settings=self.settings,
+            lifecycle=lifecycle,
+            memories=Memories(memo if memo is not None else Memo()),
+            indices={},
+            invoker=Invoker(self.settings, Threads(self.loop)),
+            login=self._login,
+        )
+        self.bridge = Bridge(self.engine, self.server.receive, self.loop)
+        self.server.answered = self.bridge.answered
+        self.server.set_context()
+
+    async def _login(self) -> None:
+        return None
+
+    async def play(self, *steps: tuple[str, list[int]], **kwargs: Any) -> list[str]:
+        rehearsal = native.rehearse(self.engine, kwargs.pop("text", TEXT), list(steps), **kwargs)
+        replies: list[str] = []
+        with self.open():
+            for _ in range(500):
+                await asyncio.sleep(0.001)
+                replies += rehearsal.replies()
+                if len(replies) >= kwargs.get("count", 1):
+                    break
+        transformed = rehearsal.transformed()
+        return replies if transformed is None else [transformed]
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        self.bridge.open()
+        try:
+            yield
+        finally:
+            self.bridge.close()
+
+
+@pytest.fixture
+def rig() -> type[Rig]:
+    return Rig
+
+
+@pytest.fixture
+def make_watching() -> Any:
+    return watching
+
+
+@pytest.fixture
+def make_changing() -> Any:
+    return changing
+
+
+@pytest.fixture
+def raw() -> dict[str, Any]:
+    return json.loads(TEXT)
+
+
+@pytest.fixture
+def text() -> str:
+    return TEXT

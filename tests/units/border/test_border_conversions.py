@@ -1,0 +1,108 @@
+"""Values over the border."""
+
+import collections
+import copy
+import json
+import pickle
+import types
+from collections.abc import Mapping
+
+import pytest
+
+_kopf = pytest.importorskip("kopf._kopf")
+Object, plain = _kopf.Object, _kopf.plain
+
+
+def test_object_equals_what_it_was_decoded_from(text, raw):
+    obj = Object.decode(text)
+    assert obj == raw and dict(obj) == raw and obj.to_dict() == raw and repr(obj) == repr(raw)
+    assert list(obj) == list(raw) and len(obj) == len(raw)
+    assert isinstance(obj, Mapping)
+
+
+def test_stanzas_are_real_and_keep_their_identity(text):
+    obj = Object.decode(text)
+    spec = obj["spec"]
+    assert type(spec) is dict and type(spec["items"]) is list
+    assert obj["spec"] is spec and obj.get("spec") is spec and obj.to_dict()["spec"] is spec
+    assert dict(obj.items())["spec"] is spec
+
+
+def test_absent_keys(text):
+    obj = Object.decode(text)
+    with pytest.raises(KeyError, match="^'absent'$"):
+        obj["absent"]
+    assert "absent" not in obj and 5 not in obj
+    assert obj.get("absent") is None and obj.get("absent", 5) == 5
+
+
+def test_attributes(text):
+    obj = Object.decode(text)
+    assert (obj.name, obj.namespace, obj.uid) == ("obj1", "ns1", "uid1")
+    assert (obj.api_version, obj.kind) == ("kopf.dev/v1", "KopfExample")
+
+
+def test_copies_are_plain_dicts(text, raw):
+    obj = Object.decode(text)
+    for made in (copy.copy(obj), copy.deepcopy(obj), pickle.loads(pickle.dumps(obj))):
+        assert type(made) is dict and made == raw
+    assert copy.deepcopy(obj)["spec"] is not obj["spec"]
+
+
+def test_scalars_come_as_they_are():
+    text = json.dumps({"metadata": {}, "v": [0, -1, 2**63, 1.0, 1e100, 0.1, True, None, "", "\u2028\\\"'"]})
+    assert repr(Object.decode(text)["v"]) == repr(json.loads(text)["v"])
+
+
+def test_keys_are_shared_between_objects():
+    one, two = (Object.decode('{"spec": {"some-rare-key": 1}}')["spec"] for _ in range(2))
+    assert next(iter(one)) is next(iter(two))
+
+
+def test_not_json_is_an_error():
+    with pytest.raises(ValueError):
+        Object.decode("{")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 1, 2**64 - 1, -(2**63), 1.5, "x", [], {}, (1, 2), {"a": [{"b": None}]}, {1: 2, None: 3, True: 4}],
+)
+def test_plain_values_are_as_after_json(value):
+    assert repr(plain(value)) == repr(json.loads(json.dumps(value)))
+
+
+def test_plain_values_are_deep_copies():
+    value = {"a": [{}]}
+    made = plain(value)
+    assert made == value and made["a"] is not value["a"] and made["a"][0] is not value["a"][0]
+
+
+def test_mappings_are_dicts():
+    assert plain({"x": types.MappingProxyType({"y": 1}), "z": collections.OrderedDict(a=1)}) == {
+        "x": {"y": 1},
+        "z": {"a": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        ({"a": {"b": [0, object()]}}, TypeError, r"Object of type object is not JSON serializable \(at a\.b\[1\]\)"),
+        (object(), TypeError, r"Object of type object is not JSON serializable$"),
+        ({"a": {(1, 2): 3}}, TypeError, r"not tuple \(at a\)"),
+        ([float("nan")], ValueError, r"NaN are not JSON \(at \[0\]\)"),
+        ({"x": 2**64}, ValueError, r"beyond 64 bits are not supported \(at x\)"),
+        ({"x": "\ud800"}, ValueError, r"not valid Unicode"),
+    ],
+)
+def test_what_is_not_json_is_named_with_its_place(value, error, text):
+    with pytest.raises(error, match=text):
+        plain(value)
+
+
+def test_cycles_are_errors_not_crashes():
+    value = {}
+    value["self"] = value
+    with pytest.raises(ValueError, match="refers to itself"):
+        plain(value)

@@ -1,0 +1,88 @@
+"""What is told to the engine."""
+
+import json
+
+import kopf
+import pytest
+from kopf._intents import wire
+
+
+def fn(**_): ...
+
+
+def wired(declare):
+    registry = kopf.OperatorRegistry()
+    declare(registry)
+    names = ["_activities", "_indexing", "_watching", "_spawning", "_changing", "_webhooks"]
+    (handler,) = [h for name in names for h in getattr(registry, name).get_all_handlers()]
+    return wire.handler_to_wire(handler)
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("event", "watching"),
+        ("index", "indexing"),
+        ("create", "changing"),
+        ("resume", "changing"),
+        ("daemon", "daemon"),
+        ("timer", "timer"),
+        ("validate", "webhook"),
+    ],
+)
+def test_every_kind_of_handlers_is_plain_json(name, kind):
+    data = wired(lambda r: getattr(kopf.on, name)("x", field="spec.a", value=kopf.ABSENT, registry=r)(fn))
+    assert data["kind"] == kind
+    assert data["field"] == ["spec", "a"]
+    assert data["value"] == {"absent": True}
+    assert data["selector"]["any_name"] == "x"
+    assert data["key"] == id(fn)
+    json.dumps(data)
+
+
+def test_activities():
+    data = wired(lambda r: kopf.on.login(errors=kopf.ErrorsMode.PERMANENT, registry=r)(fn))
+    assert (data["kind"], data["activity"], data["errors"]) == ("activity", "authentication", "permanent")
+
+
+def test_filters_of_all_forms():
+    labels = {"a": kopf.PRESENT, "b": kopf.ABSENT, "c": lambda *_, **__: True, "d": "v"}
+    data = wired(lambda r: kopf.on.update(kopf.EVERYTHING, labels=labels, when=fn, registry=r)(fn))
+    assert data["labels"] == [
+        ["a", {"present": True}],
+        ["b", {"absent": True}],
+        ["c", {"callable": True}],
+        ["d", {"equal": "v"}],
+    ]
+    assert data["when"] is True
+    assert data["reason"] == "update"
+    assert data["selector"]["any_name"] == {"everything": True}
+
+
+def test_default_storages_are_known_to_the_engine():
+    persistence = wire.settings_to_wire(kopf.OperatorSettings())["persistence"]
+    assert [s["type"] for s in persistence["progress_storage"]["storages"]] == ["Annotations", "Status"]
+    assert persistence["progress_storage"]["storages"][1]["read_only"] is True
+    assert persistence["diffbase_storage"]["type"] == "Annotations"
+    json.dumps(persistence)
+
+
+def test_storages_of_users_are_foreign_even_inside_of_ours():
+    class Mine(kopf.AnnotationsProgressStorage): ...
+
+    class MyBase(kopf.StatusDiffBaseStorage): ...
+
+    foreign = {"type": "Foreign"}
+    assert wire.progress_storage_to_wire(Mine()) == foreign
+    assert wire.progress_storage_to_wire(kopf.MultiProgressStorage([Mine()])) == foreign
+    assert wire.diffbase_storage_to_wire(kopf.MultiDiffBaseStorage([MyBase()])) == foreign
+
+
+def test_scalars_and_selectors_of_settings_are_expanded():
+    settings = kopf.OperatorSettings()
+    settings.networking.error_backoffs = 5
+    settings.watching.label_selectors["v1", "pods"] = "a=b"
+    data = wire.settings_to_wire(settings)
+    assert data["networking"]["error_backoffs"] == [5.0]
+    ((selector, value),) = data["watching"]["label_selectors"]
+    assert (selector["any_name"], selector["version"], value) == ("pods", "v1", "a=b")
