@@ -102,6 +102,9 @@ class Operator:
             raise AssertionError(f'the operator did not exit in {timeout} s; its output:\n{self.log}') from None
         for reader in self._readers:
             reader.join(timeout=10)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
         return code
 
     def check_alive(self) -> None:
@@ -122,7 +125,8 @@ class Operator:
 
     def close(self) -> None:
         if self.process.poll() is None:
-            self.kill()
+            self.process.kill()
+        self.wait_for_exit()
 
     def _wait(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
         until = time.monotonic() + timeout
