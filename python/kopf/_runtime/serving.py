@@ -118,6 +118,8 @@ class Server:
                 indices=self._indices,
                 fns=self._memories.take_carried(script.uid),
             )
+        if script.preset is not None:
+            cycle.preset(script.preset)
         steps = script.steps
         if any(isinstance(step, _CALLS) and self._callees[step.handler].is_async for step in steps):
             # Only a task has everything that asynchronous functions may rely on.
