@@ -308,9 +308,8 @@ impl Worker {
                 });
                 After::Rest
             }
-            (Some(_), _) => After::Rest,
             (None, Some(delay)) => After::Again(event, delay),
-            (None, None) => After::Rest,
+            (Some(_) | None, _) => After::Rest,
         }
     }
 
