@@ -6,6 +6,7 @@ Only JSON-like values cross: functions stay here and are marked as callables, to
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -185,6 +186,7 @@ def settings_to_wire(settings: settings_.OperatorSettings) -> Wire:
             "diffbase_storage": diffbase_storage_to_wire(settings.persistence.diffbase_storage),
             "consistency_timeout": settings.persistence.consistency_timeout,
         },
+        "compat": os.environ.get("KOPF_COMPAT", "") == "1.45",
     }
 
 

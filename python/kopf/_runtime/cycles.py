@@ -250,6 +250,18 @@ class Cycle:
             self._reduced[field] = reduced, {**kwargs, **_changes(reduced), **self.indices}
         return self._reduced[field]
 
+    def preset(self, preset: Mapping[str, Any]) -> None:
+        """Put to the patch what the engine has there already; what handlers have put there is stronger."""
+
+        def merge(target: dict[str, Any], source: Mapping[str, Any]) -> None:
+            for key, value in source.items():
+                if isinstance(value, dict) and isinstance(target.setdefault(key, {}), dict):
+                    merge(target[key], value)
+                else:
+                    target.setdefault(key, value)
+
+        merge(self.patch, preset)
+
     def deliver(self, results: Iterable[tuple[str, Any]]) -> None:
         """Put the results of handlers to the status of the object."""
         for id, result in results:

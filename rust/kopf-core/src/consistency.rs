@@ -1,7 +1,8 @@
 //! Waiting for our own write to come back.
 //!
 //! After a patch, the change handlers wait for the version that the server answered with: until then, events tell of
-//! states before the write. Versions are compared for equality only, since they are not numbers.
+//! states before the write. Versions of one object are numbers that grow, as all API servers make them; any others are
+//! compared for equality.
 
 use crate::time::Timestamp;
 
@@ -34,11 +35,19 @@ pub fn expected_version(written: Written<'_>) -> Box<str> {
     written.version.into()
 }
 
+/// Whether the state of `version` contains the write of `expected`: it is that very state, or a later one. States between
+/// two cycles may have been skipped, so the very state need not come. Only numbers have an order.
+fn is_reached(expected: &str, version: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let later = || (version.len(), version) >= (expected.len(), expected);
+    version == expected || (is_number(version) && is_number(expected) && later())
+}
+
 impl Consistency {
     /// A state of the object has arrived.
     pub fn seen(&mut self, version: Option<&str>) {
         if let (Some(expected), Some(version)) = (&self.expected, version)
-            && *expected.version == *version
+            && is_reached(&expected.version, version)
         {
             self.expected = None;
         }
@@ -86,9 +95,25 @@ mod tests {
     fn the_own_write_is_awaited() {
         let mut consistency = after_write("102", false, "101", 5.0);
         assert!(!consistency.is_reached(at(1.0)));
-        consistency.seen(Some("103"));
+        consistency.seen(Some("99"));
         assert!(!consistency.is_reached(at(1.0)));
         consistency.seen(Some("102"));
+        assert!(consistency.is_reached(at(1.0)));
+    }
+
+    #[test]
+    fn a_later_state_contains_the_write_too() {
+        let mut consistency = after_write("99", false, "98", 5.0);
+        consistency.seen(Some("100"));
+        assert!(consistency.is_reached(at(1.0)));
+    }
+
+    #[test]
+    fn versions_that_are_not_numbers_have_no_order() {
+        let mut consistency = after_write("b", false, "a", 5.0);
+        consistency.seen(Some("c"));
+        assert!(!consistency.is_reached(at(1.0)));
+        consistency.seen(Some("b"));
         assert!(consistency.is_reached(at(1.0)));
     }
 

@@ -194,15 +194,22 @@ impl Attempt {
         if let Some(timeout) = self.timeout_within(self.backoff, now) {
             let why =
                 format!("stop now (it would time out in {} seconds on the next attempt)", Seconds(timeout));
-            return settled(self.failed(now, message), &why);
+            return self.exhausted(now, message, &why);
         }
         // The next attempt would be one too many.
         if let Some(limit) = self.last_of() {
             let why = format!("stop now (it would exceed {limit} retries on the next attempt)");
-            return settled(self.failed(now, message), &why);
+            return self.exhausted(now, message, &why);
         }
         let why = format!("try again in {} seconds", Seconds(self.backoff));
         settled(self.again(now, Some(self.backoff), message), &why)
+    }
+
+    /// The limits leave no room for another attempt. That is what the record tells then, more than the exception.
+    fn exhausted(&self, now: Timestamp, message: &str, why: &str) -> Settled {
+        let line =
+            self.line(Level::Error, true, &format!("failed with an exception and will {why}: {message}"));
+        Settled { outcome: self.failed(now, &line.text), log: Some(line) }
     }
 
     /// The time-out, if it strikes within the delay.

@@ -43,6 +43,8 @@ pub struct Script {
     pub steps: Vec<Step>,
     /// The cause for the change handlers and their filters; none if there are only `on.event` handlers.
     pub change: Option<Arc<Change>>,
+    /// What the rules have put into the patch before any handler of this script: handlers see it in theirs.
+    pub preset: Option<Map<String, Value>>,
 }
 
 /// What callable filters said of one change handler.

@@ -41,6 +41,8 @@ pub struct Settings {
     pub networking: Networking,
     /// What is kept on objects.
     pub persistence: Persistence,
+    /// Behave as the reference does, also where we could do better.
+    pub compat: bool,
 }
 
 /// The operator's process.

@@ -34,6 +34,7 @@ enum Action {
     Damage(usize),
     Restart,
     Wait(u32),
+    Lag(bool),
     Look,
 }
 
@@ -61,6 +62,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (0..9_usize).prop_map(Action::Damage),
         2 => Just(Action::Restart),
         3 => (1..100_u32).prop_map(Action::Wait),
+        2 => any::<bool>().prop_map(Action::Lag),
         3 => Just(Action::Look),
     ]
 }
@@ -196,10 +198,12 @@ fn live(world: &mut World, watcher: &mut Watcher, actions: &[Action]) {
                 event = EventType::Listed;
             }
             Action::Wait(seconds) => world.now = world.now.plus(f64::from(*seconds)),
+            Action::Lag(arrives) => world.inconsistent = Some(*arrives),
             Action::Look => {}
         }
         world.entropy = world.entropy.wrapping_add(1);
         let run = world.cycle(event);
+        world.inconsistent = None;
         watcher.watch(&run);
     }
 }

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kopf_core::cause::EventType;
 use kopf_core::cycle::{Conclusion, Cycle, Moment, Next, Observation, Rules};
-use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::registry::Plan;
 use tokio::sync::{Notify, Semaphore};

@@ -10,6 +10,7 @@ use kopf_core::consistency::Written;
 use kopf_core::cycle::{Answer, Conclusion, Next};
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
+use kopf_core::patch::Patch;
 use kopf_core::throttle;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
@@ -171,6 +172,9 @@ impl Worker {
                 () = self.shared().stopping.cancelled() => return None,
             }
         }
+        if self.shared().rules.settings.compat && self.touch(&event).await {
+            return None;
+        }
         let mut slots = self.dispatcher.slots();
         let slot = slots.get(&self.key)?;
         if slot.active.as_ref().is_some_and(|active| !active.pending.is_empty()) {
@@ -178,6 +182,19 @@ impl Worker {
         }
         let event = Event { kind: EventType::Modified, woken: true, ..event };
         Some(self.dispatcher.begin(slot, event))
+    }
+
+    /// Wakes the object up as the reference does: by a write whose echo comes as an event. True if there will be one.
+    async fn touch(&self, event: &Event) -> bool {
+        let now = self.shared().clock.now().to_string();
+        let storage = &self.shared().rules.settings.persistence.progress_storage;
+        let mut patch = Patch::default();
+        storage.touch(&event.object, &mut patch, Some(&now));
+        let change = Change { cycle: self.shared().next_cycle(), patch, finalizer: None, functions: false };
+        let applied = self.patching().apply(&event.object, change).await.unwrap_or_default();
+        self.note_write(&event.object, &applied);
+        applied.gone
+            || applied.latest.is_some_and(|it| it.resource_version() != event.object.resource_version())
     }
 
     /// One cycle, from its opening to its effects.
@@ -298,9 +315,8 @@ impl Worker {
                 });
                 After::Rest
             }
-            (Some(_), _) => After::Rest,
             (None, Some(delay)) => After::Again(event, delay),
-            (None, None) => After::Rest,
+            (Some(_) | None, _) => After::Rest,
         }
     }
 
@@ -346,7 +362,9 @@ impl Worker {
         let mut slots = self.dispatcher.slots();
         let Some(slot) = slots.get(&self.key) else { return };
         let delay = slot.throttle.fail(delays, now);
+        // The reference forgets the event; an object must not wait for its next change to be handled.
         if event.kind != EventType::Deleted
+            && !self.shared().rules.settings.compat
             && let Some(active) = &mut slot.active
             && active.pending.is_empty()
         {

@@ -81,14 +81,20 @@ impl Cycle {
     /// Only what has changed is written. Records of superseded causes go.
     fn keep_progress(&self, state: &State, patch: &mut Patch) {
         let storage = &self.rules.settings.persistence.progress_storage;
+        self.purge_obsolete(state, patch);
+        for entry in state.entries.iter().filter(|entry| !entry.obsolete && entry.is_changed()) {
+            storage.store(&self.object, patch, &entry.id, &entry.record);
+        }
+    }
+
+    /// Removes the records of superseded causes.
+    pub(super) fn purge_obsolete(&self, state: &State, patch: &mut Patch) {
+        let storage = &self.rules.settings.persistence.progress_storage;
         for entry in state.entries.iter().filter(|entry| entry.obsolete) {
             storage.purge(&self.object, patch, &entry.id);
             for id in &entry.record.subrefs {
                 storage.purge(&self.object, patch, id);
             }
-        }
-        for entry in state.entries.iter().filter(|entry| !entry.obsolete && entry.is_changed()) {
-            storage.store(&self.object, patch, &entry.id, &entry.record);
         }
     }
 

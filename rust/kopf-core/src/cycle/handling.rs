@@ -6,6 +6,7 @@ use crate::cause::Reason;
 use crate::filters::Verdict;
 use crate::lifecycle::Lifecycle;
 use crate::notes::Note;
+use crate::patch::Patch;
 use crate::script::{Script, Step, StepReply};
 use std::sync::Arc;
 
@@ -27,6 +28,9 @@ impl Cycle {
             running: counts.running,
         }));
         state.supersede(reason, &others);
+        let mut obsolete = Patch::default();
+        self.purge_obsolete(&state, &mut obsolete);
+        self.preset = Some(obsolete.0).filter(|patch| !patch.is_empty());
         self.notes.push(Note::InProgress(reason));
         // The essence is built only if somebody will see it: handlers, or the storage.
         if (!selected.is_empty() || differs)
@@ -74,14 +78,17 @@ impl Cycle {
     }
 
     fn choose(&mut self, awakened: Vec<(usize, u64)>) -> Next {
-        // All are finished or delayed.
+        // All may be finished or delayed.
+        // A user's lifecycle is told of that too, if there are handlers at all.
+        let selected = self.state.as_ref().is_some_and(|state| !state.selected.is_empty());
+        if self.rules.lifecycle == Lifecycle::Custom && selected {
+            self.phase = Phase::Picking;
+            self.undecided = !awakened.is_empty();
+            let steps = vec![Step::Pick { handlers: awakened }];
+            return Next::Run(Script { steps, change: self.change(), preset: None });
+        }
         if awakened.is_empty() {
             return self.conclude();
-        }
-        if self.rules.lifecycle == Lifecycle::Custom {
-            self.phase = Phase::Picking;
-            let steps = vec![Step::Pick { handlers: awakened }];
-            return Next::Run(Script { steps, change: self.change() });
         }
         let chosen = self.rules.lifecycle.choose(&awakened, self.moment.entropy);
         self.call(&chosen)
@@ -101,9 +108,9 @@ impl Cycle {
             }
         }
         if chosen.is_empty() {
-            self.undecided = true;
             return Some(self.conclude());
         }
+        self.undecided = false;
         Some(self.call(&chosen))
     }
 
@@ -115,7 +122,7 @@ impl Cycle {
         });
         let steps: Vec<Step> = attempts.map(|attempt| Step::Handle { attempt }).collect();
         self.phase = Phase::Handling { steps: steps.len() };
-        Next::Run(Script { steps, change: self.change() })
+        Next::Run(Script { steps, change: self.change(), preset: self.preset.take() })
     }
 
     /// Takes what came of the calls.

@@ -3,10 +3,10 @@
 //! The only file that sees all the others; nobody imports it. It asks for scripts to be run in Python, and for waits, and
 //! ends with a conclusion: one patch, and when to look again. In the order of things:
 //!
-//! 1. [`opening`]: event handlers; why we act; who might be interested; questions to callable filters.
-//! 2. [`opening`]: what the finalizer needs; whether our own last write has arrived.
-//! 3. [`handling`]: the progress so far; who is to be called now; calls.
-//! 4. [`concluding`]: everything that is to be remembered, as one patch.
+//! 1. `opening`: event handlers; why we act; who might be interested; questions to callable filters.
+//! 2. `opening`: what the finalizer needs; whether our own last write has arrived.
+//! 3. `handling`: the progress so far; who is to be called now; calls.
+//! 4. `concluding`: everything that is to be remembered, as one patch.
 //!
 //! Whatever calls nobody and changes nothing goes through without a crossing into Python.
 
@@ -15,6 +15,8 @@ mod facts;
 mod handling;
 mod opening;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use crate::cause::{Change, EventType, Reason};
 use crate::filters::Verdict;
@@ -28,6 +30,7 @@ use crate::registry::{Plan, Registry};
 use crate::script::{Reply, Script};
 use crate::settings::Settings;
 use crate::time::Timestamp;
+use crate::value::{Map, Value};
 use std::sync::Arc;
 
 /// What was seen.
@@ -127,6 +130,8 @@ pub struct Cycle {
     /// The handlers' patch, as of the last reply.
     patch: Patch,
     fns: bool,
+    /// What goes into the handlers' patch before they are called.
+    preset: Option<Map<String, Value>>,
     finalizer: Option<Edit>,
     /// Why we act, unless nobody is interested.
     cause: Option<Reason>,
@@ -182,6 +187,7 @@ impl Cycle {
             notes: Vec::new(),
             patch: Patch::default(),
             fns: memory.remaining_fns,
+            preset: None,
             finalizer: None,
             cause: None,
             candidates: Vec::new(),

@@ -27,7 +27,7 @@ impl Cycle {
         }
         let change = if asked.is_empty() { None } else { self.change() };
         self.phase = Phase::Opening { steps: steps.len(), asked };
-        Next::Run(Script { steps, change })
+        Next::Run(Script { steps, change, preset: None })
     }
 
     /// The event handlers: all that match, each as if for the first time.
@@ -101,18 +101,16 @@ impl Cycle {
     fn undecided(&self) -> Vec<usize> {
         let is_known = self.candidates.iter().any(|one| one.prematch == Verdict::Yes);
         let is_held = self.is_held();
-        let positions = 0..self.candidates.len();
-        positions
-            .filter(|position| {
-                let one = &self.candidates[*position];
-                // If nobody is interested for sure, it takes all the answers to know that nobody is.
-                one.full.min(one.prematch) != Verdict::Yes
-                    && (one.prematch == Verdict::Ask || one.full == Verdict::Ask)
-                    && (!is_known
-                        || self.is_selectable(one.handler)
-                        || (!is_held && self.holds_deletion(one.handler)))
-            })
-            .collect()
+        let matters = |one: &Candidate| {
+            // Nobody is interested for sure: it takes all the answers to know that nobody is.
+            (one.prematch == Verdict::Ask && !is_known)
+                // It depends on the answer whether the deletion is to be held.
+                || (one.prematch == Verdict::Ask && !is_held && self.holds_deletion(one.handler))
+                // It depends on the answer whether the handler is called.
+                || (one.full == Verdict::Ask && self.is_selectable(one.handler))
+        };
+        let positions = self.candidates.iter().enumerate().filter(|(_, one)| matters(one));
+        positions.map(|(position, _)| position).collect()
     }
 
     /// Takes the answers of the callable filters; false if they do not fit the questions.

@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kopf_core::cause::EventType;
 use kopf_core::script::{Matched, Reply, Step, StepReply};
+use kopf_core::value::Value;
 use kopf_engine::invoke::ScriptJob;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use tokio::sync::oneshot;
 
-use crate::convert::python_to_map;
+use crate::convert::{python_to_map, value_to_python};
 use crate::errors::misuse;
 use crate::task::attempt::{AttemptView, SettledView};
 use crate::task::change::ChangeView;
@@ -73,6 +74,9 @@ pub(crate) struct Script {
     /// What the change handlers are about.
     #[pyo3(get)]
     change: Option<Py<ChangeView>>,
+    /// What the rules have put into the patch before the steps.
+    #[pyo3(get)]
+    preset: Option<Py<PyAny>>,
     reply: Mutex<Exchange>,
 }
 
@@ -87,6 +91,8 @@ impl Script {
         let steps = job.script.steps.into_iter().map(|step| step_to_python(py, step));
         let steps = PyTuple::new(py, steps.collect::<PyResult<Vec<_>>>()?)?.unbind();
         let change = job.script.change.map(|change| Py::new(py, ChangeView::new(change))).transpose()?;
+        let preset =
+            job.script.preset.map(|preset| value_to_python(py, &Value::Object(preset))).transpose()?;
         Ok(Self {
             cycle: job.cycle,
             uid: job.uid.to_string(),
@@ -95,6 +101,7 @@ impl Script {
             resource,
             steps,
             change,
+            preset: preset.map(Bound::unbind),
             reply: Mutex::new(Exchange { sender: Some(job.reply), reply: None }),
         })
     }

@@ -1,0 +1,113 @@
+//! What stories cannot tell: answers that do not fit, and what is asked in which crossing.
+
+use super::*;
+use crate::script::{Matched, Step, StepReply};
+use crate::testing::object;
+use serde_json::{Value, json};
+
+const NOW: i64 = 1_767_225_600_000_000;
+
+fn open(handlers: Value, lifecycle: Lifecycle) -> (Cycle, Next) {
+    let registry = Arc::new(Registry { handlers: serde_json::from_value(handlers).unwrap() });
+    let resource = json!({
+        "group": "kopf.dev", "version": "v1", "plural": "ks", "kind": "K", "singular": "k", "shortcuts": [],
+        "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
+    });
+    let plan = Arc::new(registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true));
+    let rules = Arc::new(Rules { registry, settings: Arc::new(Settings::default()), lifecycle });
+    let observation = Observation {
+        event: EventType::Added,
+        object: object("x").spec(json!({"a": 1})).build(),
+        woken: false,
+    };
+    let moment = Moment { now: Timestamp::from_micros(NOW), entropy: 0, consistent: true };
+    Cycle::open(observation, &Memory::default(), plan, rules, moment)
+}
+
+fn answer(cycle: &mut Cycle, steps: Vec<StepReply>) -> Next {
+    let reply = Reply { steps, ..Reply::default() };
+    cycle.resume(Answer::Reply(reply), Timestamp::from_micros(NOW))
+}
+
+fn error(next: Next) -> Option<String> {
+    match next {
+        Next::Done(conclusion) => conclusion.error,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn steps(next: Next) -> Vec<Step> {
+    match next {
+        Next::Run(script) => script.steps,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn answers_that_do_not_fit_are_errors() {
+    let guarded = || json!([{"id": "c", "kind": "changing", "when": true}]);
+    let misfits: [Vec<StepReply>; 4] = [
+        vec![],
+        vec![StepReply::Skipped],
+        vec![StepReply::Matched(vec![])],
+        vec![StepReply::Matched(vec![Matched::default()]), StepReply::Skipped],
+    ];
+    for misfit in misfits {
+        let (mut cycle, _) = open(guarded(), Lifecycle::Asap);
+        assert!(error(answer(&mut cycle, misfit.clone())).is_some(), "{misfit:?}");
+    }
+    let (mut cycle, _) = open(json!([{"id": "c", "kind": "changing"}]), Lifecycle::Custom);
+    assert!(error(answer(&mut cycle, vec![StepReply::Skipped])).is_some());
+    let (mut cycle, _) = open(json!([{"id": "c", "kind": "changing"}]), Lifecycle::Asap);
+    assert!(error(answer(&mut cycle, vec![])).is_some());
+}
+
+#[test]
+fn waits_are_answered_only_when_asked_for() {
+    let (mut cycle, _) = open(json!([{"id": "c", "kind": "changing"}]), Lifecycle::Asap);
+    assert!(error(cycle.resume(Answer::Consistent(true), Timestamp::from_micros(NOW))).is_some());
+}
+
+#[test]
+fn a_lifecycle_cannot_choose_strangers() {
+    let handlers =
+        json!([{"id": "c", "kind": "changing"}, {"id": "d", "kind": "changing", "reason": "delete"}]);
+    let (mut cycle, _) = open(handlers, Lifecycle::Custom);
+    let called = steps(answer(&mut cycle, vec![StepReply::Picked(vec![1, 0, 0, 99])]));
+    assert!(matches!(&called[..], [Step::Handle { attempt }] if attempt.handler == 0), "{called:?}");
+}
+
+#[test]
+fn events_and_questions_share_a_crossing() {
+    let (mut cycle, next) = open(
+        json!([
+            {"id": "c", "kind": "changing", "when": true},
+            {"id": "u", "kind": "changing", "reason": "update", "when": true},
+            {"id": "e", "kind": "watching"},
+            {"id": "f", "kind": "changing", "reason": "delete"},
+        ]),
+        Lifecycle::Asap,
+    );
+    // The update handler is not for this, and somebody else is interested for sure.
+    let asked = steps(next);
+    assert!(matches!(&asked[0], Step::Watch { handler: 2, guarded: false, .. }), "{asked:?}");
+    assert_eq!(asked[1], Step::Match { handlers: vec![0] });
+    assert!(cycle.take_notes().is_empty());
+    let matched = StepReply::Matched(vec![Matched { prematch: true, full: true }]);
+    let called = steps(answer(&mut cycle, vec![StepReply::Skipped, matched]));
+    assert!(matches!(&called[..], [Step::Handle { attempt }] if attempt.handler == 0), "{called:?}");
+    assert_eq!(cycle.take_notes(), [Note::InProgress(Reason::Create)]);
+}
+
+#[test]
+fn limits_and_modes_come_with_the_attempt() {
+    let declared = json!([{"id": "c", "kind": "changing", "timeout": 5, "retries": 3}]);
+    let called = steps(open(declared, Lifecycle::Asap).1);
+    let [Step::Handle { attempt }] = &called[..] else { panic!("{called:?}") };
+    assert_eq!((attempt.timeout, attempt.retries, attempt.retry), (Some(5.0), Some(3), 0));
+    assert_eq!(
+        (attempt.started, attempt.backoff.to_string()),
+        (Timestamp::from_micros(NOW), "60".to_owned())
+    );
+    assert_eq!(&*attempt.label, "Handler 'c'");
+}
