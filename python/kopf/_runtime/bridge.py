@@ -21,6 +21,7 @@ from kopf._kopf import (
     Match,
     Object,
     Pick,
+    Probe,
     Script,
     Select,
     Settled,
@@ -45,6 +46,7 @@ __all__ = [
     "Match",
     "Object",
     "Pick",
+    "Probe",
     "Raised",
     "Script",
     "Select",
@@ -55,7 +57,7 @@ __all__ = [
     "plain",
 ]
 
-Item = Script | Transform | Login | Select | Log | Close | Cancel | Forget
+Item = Script | Transform | Login | Select | Probe | Log | Close | Cancel | Forget
 
 logger = logging.getLogger("kopf._core.reactor.running")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -19,7 +20,15 @@ from kopf._intents.registries import ChangingRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._runtime import bridge
-from kopf._runtime.context import cause_var, settings_var, sublifecycle_var, subregistry_var, subsettings_var
+from kopf._runtime.context import (
+    cause_var,
+    event_queue_loop_var,
+    event_queue_var,
+    settings_var,
+    sublifecycle_var,
+    subregistry_var,
+    subsettings_var,
+)
 from kopf._runtime.cycles import Cycle, Memories
 from kopf._runtime.invocation import Callee, Invoker
 from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
@@ -27,6 +36,7 @@ from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
 EAGER = sys.version_info >= (3, 12)
 
 LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
+ProbeFn = Callable[[], Awaitable[Mapping[Any, Any]]]
 Change = bridge.Change | None
 
 
@@ -57,6 +67,7 @@ class Server:
         indices: Mapping[str, Any],
         invoker: Invoker,
         login: LoginFn,
+        probe: ProbeFn | None = None,
     ) -> None:
         super().__init__()
         self._handlers = handlers
@@ -68,6 +79,9 @@ class Server:
         self._indices = indices
         self._invoker = invoker
         self._login = login
+        self._probe = probe
+        self._outer: contextvars.Context | None = None
+        self.login_error: Exception | None = None
         self._subregistry = _Subhandlers()
         self._cycles: dict[int, Cycle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,16 +95,23 @@ class Server:
             bridge.Transform: self._receive_transform,
             bridge.Login: self._receive_login,
             bridge.Select: self._receive_select,
+            bridge.Probe: self._receive_probe,
         }
         self.answered: Callable[[bridge.Script], None] = lambda _: None
         """Where the prepared replies go."""
 
-    def set_context(self) -> None:
-        """Set the variables that are the same for all handlers, in the current context."""
+    def set_context(self, events: Any = None) -> None:
+        """Set the variables that are the same for all handlers, in the current context; with a queue for
+        Kubernetes events, but that is not for activities: they are not about objects.
+        """
         settings_var.set(self._settings)
         subsettings_var.set(self._settings)
         sublifecycle_var.set(self._lifecycle)
         subregistry_var.set(self._subregistry)
+        self._outer = contextvars.copy_context()
+        if events is not None:
+            event_queue_var.set(events)
+            event_queue_loop_var.set(self._loop)
 
     def receive(self, item: Any) -> None:
         """Take a request; it is answered now or later."""
@@ -255,7 +276,11 @@ class Server:
             job.fail(repr(e))
 
     def _receive_login(self, job: bridge.Login) -> None:
-        self._keep(self._loop.create_task(self._log_in(job), name="credentials retriever"))
+        self._keep_activity("credentials retriever", self._log_in(job))
+
+    def _keep_activity(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        context = self._outer.copy() if self._outer is not None else None
+        self._keep(self._loop.create_task(coroutine, name=name, context=context))
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
@@ -267,7 +292,19 @@ class Server:
         except Exception as e:
             logger = logging.getLogger("kopf._core.reactor.running")
             logger.exception(f"Credentials retriever has failed: {e}")
+            self.login_error = e
             job.fail(str(e) or repr(e))
+
+    def _receive_probe(self, job: bridge.Probe) -> None:
+        self._keep_activity("health reporter", self._collect_probes(job))
+
+    async def _collect_probes(self, job: bridge.Probe) -> None:
+        try:
+            results = await self._probe() if self._probe is not None else {}
+            job.complete(json.dumps(results))
+        except Exception as e:
+            logging.getLogger("kopf._core.engines.probing").exception(f"Probing has failed: {e}")
+            job.fail()
 
     def _receive_select(self, job: bridge.Select) -> None:
         try:

@@ -49,10 +49,10 @@ pub async fn run(shared: &Shared, territory: &Territory, errand: Errand) -> Resu
         }
     };
     let mut written = 0;
-    for (resource, place) in
-        resources.iter().flat_map(|resource| places.iter().map(move |place| (*resource, place)))
-    {
-        written += usize::from(write(shared, resource, place.as_deref(), errand).await?);
+    for resource in resources {
+        for place in &places {
+            written += usize::from(write(shared, resource, place.as_deref(), errand).await?);
+        }
     }
     if written == 0 && errand == Errand::Freeze {
         let name = &settings.name;

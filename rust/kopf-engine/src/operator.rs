@@ -13,6 +13,7 @@ use kopf_core::registry::Registry;
 use kopf_core::settings::Settings;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,9 +21,14 @@ use tokio_util::task::TaskTracker;
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
 use crate::dispatch::Shared;
+use crate::credentials::Credentials;
+use crate::errands::{self, Errand};
 use crate::error::{Failure, FailureKind};
 use crate::invoke::{Entry, Invoker};
 use crate::orchestration::{Orchestrator, Territory};
+use crate::posting::{Mail, Mailbox, mailbox};
+use crate::probes::{Endpoint, Probes};
+use crate::toggles::Pause;
 use crate::vault::Vault;
 
 /// Everything that makes one operator.
@@ -37,11 +43,20 @@ pub struct Config {
     pub namespaces: Vec<String>,
     /// What the server is told of who asks.
     pub agent: String,
+    /// Who we are among the operators.
+    pub identity: String,
+    /// Where the operator's health is served, if anywhere.
+    pub liveness: Option<Endpoint>,
+    /// Credentials that are there from the beginning; the login handlers are asked when these are used up.
+    pub credentials: Vec<(String, Credentials)>,
+    /// What is to be done instead of working.
+    pub errand: Option<Errand>,
 }
 
 /// A running operator. It goes on until it is told to stop, even if all handles are dropped.
 #[derive(Clone)]
 pub struct Operator {
+    mailbox: Mailbox,
     stopping: CancellationToken,
     outcome: Arc<OnceLock<Result<(), Failure>>>,
     finished: CancellationToken,
@@ -50,18 +65,25 @@ pub struct Operator {
 impl Operator {
     /// Starts an operator and returns at once.
     pub fn start(runtime: &Handle, config: Config, invoker: Arc<dyn Invoker>) -> Self {
+        let (mailbox, mail) = mailbox();
         let operator = Self {
+            mailbox,
             stopping: CancellationToken::new(),
             outcome: Arc::default(),
             finished: CancellationToken::new(),
         };
         let this = operator.clone();
         runtime.spawn(async move {
-            let outcome = live(config, invoker, this.stopping.clone()).await;
+            let outcome = live(config, invoker, mail, this.stopping.clone()).await;
             let _ = this.outcome.set(outcome);
             this.finished.cancel();
         });
         operator
+    }
+
+    /// Where Kubernetes events are put to be posted.
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
     }
 
     /// Asks it to stop. Further calls change nothing.
@@ -81,9 +103,14 @@ impl Operator {
     }
 }
 
-async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationToken) -> Result<(), Failure> {
+async fn live(
+    config: Config,
+    invoker: Arc<dyn Invoker>,
+    mail: Mail,
+    stopping: CancellationToken,
+) -> Result<(), Failure> {
     let settings = Arc::new(config.settings);
-    let vault = Arc::new(Vault::new(Arc::clone(&invoker), config.agent));
+    let vault = Arc::new(Vault::new(Arc::clone(&invoker), config.agent, &config.credentials)?);
     let rules =
         Rules { registry: config.registry, settings: Arc::clone(&settings), lifecycle: config.lifecycle };
     let shared = Arc::new(Shared {
@@ -96,12 +123,25 @@ async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationT
         workers: TaskTracker::new(),
         freed: Notify::new(),
         cycles: AtomicU64::new(1),
+        pause: Arc::new(Pause::default()),
+        identity: config.identity,
     });
     let territory = match config.namespaces {
         patterns if patterns.is_empty() => Territory::Cluster,
         patterns => Territory::Namespaces(patterns),
     };
-    let mut orchestrator = Orchestrator::new(Arc::clone(&shared), territory);
+    if let Some(errand) = config.errand {
+        return tokio::select! {
+            outcome = errands::run(&shared, &territory, errand) => outcome,
+            () = stopping.cancelled() => Ok(()),
+        };
+    }
+    // Whoever asks for our health, asks until the very end. When this is dropped, nobody answers any more.
+    let mut health = JoinSet::new();
+    if let Some(endpoint) = config.liveness {
+        health.spawn(Probes::listen(endpoint, Arc::clone(&invoker)).await?.serve());
+    }
+    let mut orchestrator = Orchestrator::new(Arc::clone(&shared), territory, mail);
     let outcome = tokio::select! {
         outcome = orchestrator.run() => outcome,
         () = stopping.cancelled() => Ok(()),
@@ -123,4 +163,6 @@ async fn wind_down(orchestrator: &mut Orchestrator, shared: &Shared) {
         shared.killing.cancel();
         shared.workers.wait().await;
     }
+    // Only now: others may begin as soon as we are not among the peers any more.
+    orchestrator.leave().await;
 }

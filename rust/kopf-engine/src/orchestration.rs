@@ -13,12 +13,15 @@ use kopf_core::selection::{self, Selection};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
 
 use crate::discovery::{Scope, scan};
 use crate::dispatch::{DispatchSink, Dispatcher, Shared};
 use crate::error::{Failure, FailureKind, RequestError};
 use crate::invoke::{Entry, Job, SelectJob};
 use crate::observation::{DefinitionsSink, NamespacesSink, News, Observed};
+use crate::peering::{self, MISSING, Peering, Tasks};
+use crate::posting::{Mail, Poster};
 use crate::watch::Stream;
 
 const LOGGER: &str = "kopf._core.reactor.observation";
@@ -39,14 +42,22 @@ pub enum Territory {
     Namespaces(Vec<String>),
 }
 
+/// A resource, and the namespace unless it is served everywhere at once.
+type Place = (Resource, Option<String>);
+
 /// Starts and stops the streams.
 pub struct Orchestrator {
     shared: Arc<Shared>,
     territory: Territory,
     scanned: Vec<Arc<Resource>>,
     namespaces: BTreeSet<String>,
-    streams: HashMap<(Resource, Option<String>), (AbortHandle, Arc<Dispatcher>)>,
-    tasks: JoinSet<Result<(), RequestError>>,
+    streams: HashMap<Place, (AbortHandle, Arc<Dispatcher>)>,
+    peerings: HashMap<Place, (Peering, [AbortHandle; 3])>,
+    tasks: Tasks,
+    /// Signs of life and the posting of events: they go on until the last worker is done.
+    companions: Tasks,
+    mail: Option<Mail>,
+    closing: CancellationToken,
     sender: UnboundedSender<News>,
     receiver: UnboundedReceiver<News>,
     told: Vec<String>,
@@ -54,7 +65,7 @@ pub struct Orchestrator {
 
 impl Orchestrator {
     /// Knows nothing of the cluster yet.
-    pub fn new(shared: Arc<Shared>, territory: Territory) -> Self {
+    pub fn new(shared: Arc<Shared>, territory: Territory, mail: Mail) -> Self {
         let (sender, receiver) = unbounded_channel();
         Self {
             shared,
@@ -62,7 +73,11 @@ impl Orchestrator {
             scanned: vec![],
             namespaces: BTreeSet::new(),
             streams: HashMap::new(),
+            peerings: HashMap::new(),
             tasks: JoinSet::new(),
+            companions: JoinSet::new(),
+            mail: Some(mail),
+            closing: CancellationToken::new(),
             sender,
             receiver,
             told: vec![],
@@ -81,6 +96,9 @@ impl Orchestrator {
                     // Cancelled streams are those that we stopped ourselves.
                     if let Ok(Err(error)) = ended { return Err(error.into()) }
                 }
+                Some(ended) = self.companions.join_next() => {
+                    if let Ok(Err(error)) = ended { return Err(error.into()) }
+                }
             }
         }
     }
@@ -96,6 +114,20 @@ impl Orchestrator {
     /// Stops all streams: no events come any longer.
     pub async fn stop(&mut self) {
         self.tasks.shutdown().await;
+    }
+
+    /// Posts what is left to be posted, and takes us from among the peers.
+    pub async fn leave(&mut self) {
+        self.closing.cancel();
+        for (_, tasks) in self.peerings.values() {
+            tasks.iter().for_each(AbortHandle::abort);
+        }
+        while self.companions.join_next().await.is_some() {}
+        let mut leaving = JoinSet::new();
+        for (_, (peering, _)) in self.peerings.drain() {
+            leaving.spawn(async move { peering.leave().await });
+        }
+        leaving.join_all().await;
     }
 
     fn handlers(&self) -> &[Handler] {
@@ -243,6 +275,8 @@ impl Orchestrator {
             |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
         let chosen = selection::select(self.handlers(), &self.scanned, &wanted);
         self.complain(&chosen);
+        self.start_posting();
+        self.adjust_peerings();
         let keys: Vec<_> = chosen.served.iter().flat_map(|resource| self.places(resource)).collect();
         let stale: Vec<_> = self.streams.keys().filter(|known| !keys.contains(known)).cloned().collect();
         for key in stale {
@@ -258,7 +292,8 @@ impl Orchestrator {
             let callables = |handler: usize| wanted(handler, &resource);
             let plan = Arc::new(self.shared.rules.registry.plan(&shared, &callables));
             let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&self.shared), plan));
-            let stream = self.stream(&shared, namespace.as_deref());
+            let mut stream = self.stream(&shared, namespace.as_deref());
+            stream.pause = Some(Arc::clone(&self.shared.pause));
             let mut sink = DispatchSink { dispatcher: Arc::clone(&dispatcher) };
             let task =
                 self.tasks.spawn(async move { stream.follow(&mut sink).await.map(|never| match never {}) });
@@ -267,8 +302,57 @@ impl Orchestrator {
         Ok(())
     }
 
+    /// Takes part in the peerings that are there now, and in no others. It comes before the streams, so that they are
+    /// paused from the beginning if they are to be.
+    fn adjust_peerings(&mut self) {
+        let settings = &self.shared.rules.settings.peering;
+        if settings.standalone {
+            return;
+        }
+        let (clusterwide, mandatory) = (settings.clusterwide, settings.mandatory);
+        let resources: Vec<_> = self
+            .scanned
+            .iter()
+            .filter(|resource| peering::is_peering(resource, clusterwide))
+            .cloned()
+            .collect();
+        let places: Vec<Place> = resources.iter().flat_map(|resource| self.places(resource)).collect();
+        self.peerings.retain(|place, (peering, tasks)| {
+            let stays = places.contains(place);
+            if !stays {
+                tasks.iter().for_each(AbortHandle::abort);
+                peering.forget();
+            }
+            stays
+        });
+        for place in places {
+            if self.peerings.contains_key(&place) {
+                continue;
+            }
+            let resource = Arc::new(place.0.clone());
+            let stream = self.stream(&resource, place.1.as_deref());
+            let peering = Peering::new(Arc::clone(&self.shared), resource, place.1.clone());
+            let life = peering.live(&mut self.companions);
+            let [watchman, stream] = peering.obey(&mut self.tasks, stream);
+            self.peerings.insert(place, (peering, [life, watchman, stream]));
+        }
+        self.shared.pause.turn(MISSING, mandatory && resources.is_empty());
+    }
+
+    /// Posts Kubernetes events as soon as it is known where.
+    fn start_posting(&mut self) {
+        let Some(resource) = self.own("", "events") else { return };
+        let Some(mail) = self.mail.take() else { return };
+        let poster = Poster::new(Arc::clone(&self.shared), resource);
+        let closing = self.closing.clone();
+        self.companions.spawn(async move {
+            poster.run(mail, closing).await;
+            Ok(())
+        });
+    }
+
     /// Where a resource is served.
-    fn places(&self, resource: &Resource) -> Vec<(Resource, Option<String>)> {
+    fn places(&self, resource: &Resource) -> Vec<Place> {
         match &self.territory {
             Territory::Namespaces(_) if resource.namespaced => {
                 self.namespaces.iter().map(|name| (resource.clone(), Some(name.clone()))).collect()
@@ -327,6 +411,7 @@ impl Orchestrator {
             selectors: selectors.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
             settings: Arc::clone(&self.shared.rules.settings),
             invoker: Arc::clone(&self.shared.invoker),
+            pause: None,
         }
     }
 

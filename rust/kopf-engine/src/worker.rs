@@ -138,6 +138,11 @@ impl Worker {
             let mut slots = self.dispatcher.slots();
             let Some(slot) = slots.get(&self.key) else { return false };
             slot.throttle.release();
+            if self.shared().pause.is_on() {
+                // Others may work on the object meanwhile; the listing after the pause brings it here again.
+                slot.active.iter_mut().for_each(|active| active.pending.clear());
+                return true;
+            }
             if let Some(active) = &mut slot.active
                 && let Some(last) = active.pending.pop_back()
             {

@@ -7,21 +7,26 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kopf_core::handler::Handler;
 use kopf_core::lifecycle::Lifecycle;
+use kopf_core::posting::Post;
 use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
+use kopf_engine::errands::Errand;
 use kopf_engine::error::FailureKind;
 use kopf_engine::invoke::Job;
 use kopf_engine::operator::{Config, Operator};
+use kopf_engine::probes::Endpoint;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
 
 use crate::border::{Border, Item};
+use crate::convert::python_to_map;
 use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
-use crate::task::requests::{Cancel, Close, Forget, Login, Select, Transform};
+use crate::task::attempt::now;
+use crate::task::requests::{Cancel, Close, Forget, Login, Probe, Select, Transform, read_credentials};
 use crate::task::script::Script;
 
 /// The engine of one operator.
@@ -46,9 +51,14 @@ impl Engine {
     /// Takes what was declared: handlers and settings as dicts, the name of the lifecycle, the patterns of namespaces
     /// (none for the whole cluster), and what the server is told of who asks.
     ///
+    /// `identity` is who we are among the operators; `liveness` is the host, the port and the path where the health is
+    /// served; `credentials` are those that are there before anybody logs in; `errand` is what to do instead of working.
+    ///
     /// `make_resource` turns a dict of a resource's fields into what handlers get.
     #[new]
-    #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource))]
+    #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource, identity="", liveness=None,
+                        credentials=None, errand=None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
     fn new(
         handlers: &Bound<'_, PyList>,
         settings: &Bound<'_, PyDict>,
@@ -56,12 +66,36 @@ impl Engine {
         namespaces: Vec<String>,
         agent: String,
         make_resource: Py<PyAny>,
+        identity: &str,
+        liveness: Option<(String, u16, String)>,
+        credentials: Option<Vec<(String, Bound<'_, PyDict>)>>,
+        errand: Option<&str>,
     ) -> PyResult<Self> {
         let handlers = handlers.iter().map(|declared| read_handler(&declared)).collect::<PyResult<_>>()?;
         let settings: Settings = depythonize(settings).map_err(|error| declaration("settings", error))?;
         let lifecycle: Lifecycle = depythonize(lifecycle).map_err(|error| declaration("lifecycle", error))?;
         let registry = Arc::new(Registry { handlers });
-        let config = Config { registry, settings, lifecycle, namespaces, agent };
+        let liveness = liveness.map(|(host, port, path)| Endpoint { host, port, path });
+        let credentials = credentials.unwrap_or_default().into_iter().map(read_credentials);
+        let credentials = credentials.collect::<PyResult<_>>()?;
+        let errand = match errand {
+            None => None,
+            Some("freeze") => Some(Errand::Freeze),
+            Some("resume") => Some(Errand::Resume),
+            Some(other) => return Err(declaration("errand", other)),
+        };
+        let identity = identity.to_owned();
+        let config = Config {
+            registry,
+            settings,
+            lifecycle,
+            namespaces,
+            agent,
+            identity,
+            liveness,
+            credentials,
+            errand,
+        };
         let border = Border::new().map_err(|error| system("The border's queue cannot be made", error))?;
         Ok(Self {
             border: Arc::new(border),
@@ -136,7 +170,25 @@ impl Engine {
         });
         Ok(())
     }
+
+    /// Hands Kubernetes events over to be posted: each with the reference to the object, the type, the reason, the message,
+    /// and the pauses between attempts. Nobody waits for the posting.
+    fn post(&self, events: Vec<PostTuple<'_>>) -> PyResult<()> {
+        let at = now();
+        let read = |(reference, kind, reason, message, backoffs): PostTuple<'_>| -> PyResult<Post> {
+            let reference = python_to_map(reference.as_any())?;
+            Ok(Post { reference, kind, reason, message, backoffs, at })
+        };
+        let posts = events.into_iter().map(read).collect::<PyResult<_>>()?;
+        if let Some(operator) = self.operator.get() {
+            operator.mailbox().post(posts);
+        }
+        Ok(())
+    }
 }
+
+/// The reference, the type, the reason, the message, the pauses.
+type PostTuple<'py> = (Bound<'py, PyDict>, String, String, String, Vec<f64>);
 
 impl Engine {
     #[cfg(feature = "testing")]
@@ -160,6 +212,7 @@ impl Engine {
                 let resources = resources.collect::<PyResult<_>>()?;
                 Py::new(py, Select::new(job, resources))?.into_any()
             }
+            Item::Job(Job::Probe(job)) => Py::new(py, Probe::new(job))?.into_any(),
             Item::Job(Job::Cancel(cycle)) => Py::new(py, Cancel { cycle })?.into_any(),
         })
     }

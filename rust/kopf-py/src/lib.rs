@@ -31,7 +31,7 @@ mod _kopf {
     #[pymodule_export]
     use crate::task::change::ChangeView;
     #[pymodule_export]
-    use crate::task::requests::{Cancel, Close, Forget, Login, Select, Transform};
+    use crate::task::requests::{Cancel, Close, Forget, Login, Probe, Select, Transform};
     #[pymodule_export]
     use crate::task::script::{Handle, Match, Pick, Script, Watch};
     #[pymodule_export]
