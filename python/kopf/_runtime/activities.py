@@ -28,6 +28,9 @@ from kopf._runtime.login import login_with_kubeconfig, login_with_service_accoun
 class ActivityError(Exception):
     """Some handlers of an activity have failed for good; the first of the errors is the cause of this one."""
 
+    # Under this name it is found in logs.
+    __module__ = "kopf._core.engines.activities"
+
     def __init__(self, msg: str, *, outcomes: Mapping[HandlerId, Attempted]) -> None:
         super().__init__(msg)
         self.outcomes = outcomes

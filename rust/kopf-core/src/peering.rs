@@ -299,8 +299,13 @@ mod tests {
         );
         assert_eq!(said(json!({"a": peer(1)}), true), Vec::<String>::new());
         let texts = said(json!({"a": peer(0), "b": peer(-1)}), false);
-        assert!(texts[0].starts_with("Warning Possibly conflicting operators with the same priority: [<Peer a:"));
-        assert!(texts[1].starts_with("Warning Pausing all operators, including self: [<Peer a:"), "{texts:?}");
+        assert!(
+            texts[0].starts_with("Warning Possibly conflicting operators with the same priority: [<Peer a:")
+        );
+        assert!(
+            texts[1].starts_with("Warning Pausing all operators, including self: [<Peer a:"),
+            "{texts:?}"
+        );
         assert!(texts[1].contains("<Peer b:"));
         assert_eq!(said(json!({"a": peer(0)}), true).len(), 1);
         assert!(said(json!({}), true)[0].starts_with("Info Resuming operations after the pause."));

@@ -154,7 +154,8 @@ mod tests {
 
     #[test]
     fn documents() {
-        let post = post(json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "namespace": null}));
+        let post =
+            post(json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "namespace": null}));
         let at = "2026-01-01T00:00:00.000000+00:00";
         let expected = json!({
             "metadata": {"namespace": "default", "generateName": "kopf-event-"},

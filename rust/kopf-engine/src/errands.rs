@@ -56,7 +56,9 @@ pub async fn run(shared: &Shared, territory: &Territory, errand: Errand) -> Resu
     }
     if written == 0 && errand == Errand::Freeze {
         let name = &settings.name;
-        return Err(failure(format!("There is no peering object {name:?}: no operator can be paused by it.")));
+        return Err(failure(format!(
+            "There is no peering object {name:?}: no operator can be paused by it."
+        )));
     }
     Ok(())
 }

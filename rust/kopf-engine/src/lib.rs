@@ -34,6 +34,8 @@ pub mod peering;
 pub mod posting;
 pub mod probes;
 pub mod slots;
+#[cfg(test)]
+mod testing;
 pub mod toggles;
 pub mod vault;
 pub mod watch;

@@ -20,8 +20,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
-use crate::dispatch::Shared;
 use crate::credentials::Credentials;
+use crate::dispatch::Shared;
 use crate::errands::{self, Errand};
 use crate::error::{Failure, FailureKind};
 use crate::invoke::{Entry, Invoker};

@@ -163,7 +163,8 @@ impl Peering {
 
     async fn write(&self, record: (String, Value)) -> Result<Seen, RequestError> {
         let name = &self.settings().name;
-        let body = write_records(&self.shared, &self.resource, self.namespace.as_deref(), name, [record]).await?;
+        let body =
+            write_records(&self.shared, &self.resource, self.namespace.as_deref(), name, [record]).await?;
         let object = body.and_then(|body| Object::decode(std::str::from_utf8(&body).ok()?).ok());
         Ok(object.map_or(Seen::Absent, |object| status_of(&object)))
     }
@@ -305,3 +306,6 @@ impl Sink for PeeringSink {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

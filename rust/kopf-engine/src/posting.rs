@@ -161,3 +161,6 @@ fn why(error: &RequestError) -> String {
         other => format!("Message: {other}."),
     }
 }
+
+#[cfg(test)]
+mod tests;

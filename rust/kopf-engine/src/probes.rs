@@ -181,3 +181,6 @@ async fn collect(invoker: Arc<dyn Invoker>, mut askers: UnboundedReceiver<Asker>
         let _gone = asker.send(kept.as_ref().map(|(_, results)| results.clone()));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,9 +92,7 @@ impl Login {
 }
 
 /// Reads the credentials of one login handler.
-pub(crate) fn read_credentials(
-    (id, fields): (String, Bound<'_, PyDict>),
-) -> PyResult<(String, Credentials)> {
+pub(crate) fn read_credentials((id, fields): (String, Bound<'_, PyDict>)) -> PyResult<(String, Credentials)> {
     // The error's own text may quote a secret.
     let credentials = pythonize::depythonize::<Credentials>(&fields);
     let credentials = credentials.map_err(|_| declaration("credentials", "a field is of a wrong type"))?;
