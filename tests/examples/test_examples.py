@@ -109,7 +109,7 @@ def test_every_example_is_complete_and_tested():
     assert len(FOLDERS) >= 5
     text = pathlib.Path(__file__).read_text()
     for name in FOLDERS:
-        assert f"@example('{name}')" in text, f"{name} has no test"
+        assert f'@example("{name}")' in text, f"{name} has no test"
         assert {path.name for path in (EXAMPLES / name).iterdir()} >= {
             "example.py",
             "README.md",

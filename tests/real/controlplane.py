@@ -233,7 +233,7 @@ def _free_port() -> int:
 
 
 def _signing_key() -> str:
-    """A new P-256 key for service accounts' tokens, in PEM: SEC 1, from which readers derive the public half."""
+    """A new P-256 key for service accounts' tokens, in PEM: SEC 1, with no public half: readers derive it."""
     scalar = b"\0" + secrets.token_bytes(31)  # below the curve's order in any case
     der = bytes.fromhex("30310201010420") + scalar + bytes.fromhex("a00a06082a8648ce3d030107")
     return f"-----BEGIN EC PRIVATE KEY-----\n{base64.b64encode(der).decode()}\n-----END EC PRIVATE KEY-----\n"

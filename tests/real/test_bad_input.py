@@ -54,10 +54,38 @@ def test_wrong_token_is_a_login_error(operator, control_plane):
     assert not run.calls
 
 
-def test_forbidden_list_ends_the_operator_and_says_what_is_forbidden(operator, control_plane):
+def test_forbidden_list_is_told_with_what_is_forbidden_to_whom(operator, control_plane):
     run = operator(SIMPLE, kubeconfig=control_plane.kubeconfig("guest"))
-    assert run.wait_for_exit() == 1
-    assert 'parcels.testing.kopf.dev is forbidden: User "guest" cannot list resource "parcels"' in run.log
+    run.wait_for_log(r'parcels\.testing\.kopf\.dev is forbidden: User "guest" cannot list resource "parcels"')
+    assert not run.calls
+
+
+def test_forbidden_list_is_tried_again_until_the_permission_comes(operator, control_plane, cluster, shelf):
+    run = operator(SIMPLE, kubeconfig=control_plane.kubeconfig("guest"))
+    shelf.create("p1", {"size": 1})
+    run.wait_for_log(
+        r'Request attempt #3/3 failed; escalating: .*User "guest" cannot list resource "parcels"'
+    )
+    grant(cluster, shelf.namespace, "guest", ["parcels", "parcels/status"])
+    shelf.wait_until_handled("p1")
+    assert [call.details["name"] for call in run.called("create")] == ["p1"]
+
+
+def grant(cluster: kube.Cluster, namespace: str, user: str, resources: list[str]) -> None:
+    """Let the user do everything with these resources in this namespace."""
+    roles = kube.Resource("rbac.authorization.k8s.io", "v1", "roles")
+    bindings = kube.Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
+    rule = {"apiGroups": [GROUP], "resources": resources, "verbs": ["*"]}
+    cluster.create(roles, namespace, {"metadata": {"name": user}, "rules": [rule]})
+    cluster.create(
+        bindings,
+        namespace,
+        {
+            "metadata": {"name": user},
+            "subjects": [{"kind": "User", "name": user}],
+            "roleRef": {"apiGroup": roles.group, "kind": "Role", "name": user},
+        },
+    )
 
 
 # --- The resource is not there yet, or not as expected.
