@@ -5,7 +5,9 @@ Read by `conftest.py` when the tests run with the reference's interpreter. Every
 """
 
 IN_REFERENCE: dict[str, str] = {
-    "test_forbidden_list_is_tried_again_until_the_permission_comes": "a forbidden list ends the operator there",
+    "test_forbidden_list_is_tried_again_until_the_permission_comes": (
+        "a forbidden list ends the operator there"
+    ),
     "test_result_that_is_not_json_is_an_error_of_that_handler": (
         "such a result is lost there, and the handler counts as succeeded"
     ),
