@@ -1,4 +1,5 @@
 """Listens to the doorbell: every event as it comes, with no state kept and nothing written to the object."""
+
 import kopf
 
 COUNTS: dict[str, int] = {}
@@ -9,7 +10,7 @@ def plug_in(logger, **_):
     logger.info("The doorbell is plugged in.")
 
 
-@kopf.on.event('doorbells', labels={'muted': kopf.ABSENT})
+@kopf.on.event("doorbells", labels={"muted": kopf.ABSENT})
 def ring(type, name, logger, **_):
     COUNTS[name] = COUNTS.get(name, 0) + 1
     logger.info(f"{name}: {type or 'EXISTING'} (heard {COUNTS[name]} times)")
