@@ -1,6 +1,6 @@
 """The engine of the operator, as Python drives it. Private: its names may change at any time."""
 
-from collections.abc import Awaitable, Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, Literal, final
 
 from kopf._objects.raw import RawEventType
@@ -212,6 +212,12 @@ class Forget:
     uid: str
 
 @final
+class Finished:
+    """The engine has ended: as it was asked to, or by a failure of this kind and with this message."""
+
+    failure: tuple[str, str] | None
+
+@final
 class Log:
     """A line for the log."""
 
@@ -242,10 +248,11 @@ class Engine:
     ) -> Engine: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
-    def finished(self) -> Awaitable[tuple[str, str] | None]: ...
     def fileno(self) -> int: ...
     def set_log_level(self, level: int) -> None: ...
-    def poll(self) -> list[Script | Transform | Login | Select | Probe | Log | Close | Cancel | Forget]: ...
+    def poll(
+        self,
+    ) -> list[Script | Transform | Login | Select | Probe | Log | Close | Cancel | Forget | Finished]: ...
     def complete(self, scripts: list[Script]) -> None: ...
     def post(self, events: list[tuple[dict[str, Any], str, str, str, list[float]]]) -> None: ...
 

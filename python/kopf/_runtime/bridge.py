@@ -14,6 +14,7 @@ from kopf._kopf import (
     Change,
     Close,
     Engine,
+    Finished,
     Forget,
     Handle,
     Log,
@@ -38,6 +39,7 @@ __all__ = [
     "Change",
     "Close",
     "Engine",
+    "Finished",
     "Forget",
     "Handle",
     "Item",
@@ -57,7 +59,7 @@ __all__ = [
     "plain",
 ]
 
-Item = Script | Transform | Login | Select | Probe | Log | Close | Cancel | Forget
+Item = Script | Transform | Login | Select | Probe | Log | Close | Cancel | Forget | Finished
 
 logger = logging.getLogger("kopf._core.reactor.running")
 

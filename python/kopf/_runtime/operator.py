@@ -418,7 +418,7 @@ class _Life:
         bridge.open()
         try:
             engine.start()
-            failure = await self._until_finished(engine)
+            failure = await self._until_finished(engine, server.finished)
             bridge.receive()
             await server.cancel()
         finally:
@@ -428,8 +428,9 @@ class _Life:
         if failure is not None:
             raise _failure_to_error(*failure)
 
-    async def _until_finished(self, engine: Engine) -> tuple[str, str] | None:
-        finished = asyncio.ensure_future(engine.finished())
+    async def _until_finished(
+        self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None]
+    ) -> tuple[str, str] | None:
         cancelled = False
         while not finished.done():
             try:

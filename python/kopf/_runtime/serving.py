@@ -82,6 +82,7 @@ class Server:
         self._probe = probe
         self._outer: contextvars.Context | None = None
         self.login_error: Exception | None = None
+        self.finished: asyncio.Future[tuple[str, str] | None] = asyncio.get_running_loop().create_future()
         self._subregistry = _Subhandlers()
         self._cycles: dict[int, Cycle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -96,6 +97,7 @@ class Server:
             bridge.Login: self._receive_login,
             bridge.Select: self._receive_select,
             bridge.Probe: self._receive_probe,
+            bridge.Finished: self._receive_finished,
         }
         self.answered: Callable[[bridge.Script], None] = lambda _: None
         """Where the prepared replies go."""
@@ -294,6 +296,10 @@ class Server:
             logger.exception(f"Credentials retriever has failed: {e}")
             self.login_error = e
             job.fail(str(e) or repr(e))
+
+    def _receive_finished(self, job: bridge.Finished) -> None:
+        if not self.finished.done():
+            self.finished.set_result(job.failure)
 
     def _receive_probe(self, job: bridge.Probe) -> None:
         self._keep_activity("health reporter", self._collect_probes(job))

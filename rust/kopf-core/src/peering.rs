@@ -121,11 +121,12 @@ impl Judgement {
         self.conflict != Conflict::None
     }
 
-    /// What there is to be said, given whether the operator is paused by this peering already.
-    pub fn texts(&self, paused: bool) -> Vec<(Level, String)> {
+    /// What there is to be said, given whether the operator is paused by this peering already, and whether that was for
+    /// its peers. Otherwise it was because nothing was known of them, and for whom it goes on is news.
+    pub fn texts(&self, paused: bool, for_peers: bool) -> Vec<(Level, String)> {
         let mut texts = vec![];
         match &self.conflict {
-            Conflict::Stronger(peers) if !paused => {
+            Conflict::Stronger(peers) if !for_peers => {
                 texts.push((Level::Info, format!("Pausing operations in favour of {}.", listed(peers))));
             }
             Conflict::Stronger(_) => {}
@@ -133,7 +134,7 @@ impl Judgement {
                 let rivals = listed(peers);
                 let text = format!("Possibly conflicting operators with the same priority: {rivals}.");
                 texts.push((Level::Warning, text));
-                if !paused {
+                if !for_peers {
                     let text = format!("Pausing all operators, including self: {}", listed(&self.others));
                     texts.push((Level::Warning, text));
                 }
@@ -290,7 +291,11 @@ mod tests {
         let peer = |priority| json!({"priority": priority, "lastseen": "2026-01-01T00:01:00Z"});
         let said = |status: Value, paused| -> Vec<String> {
             let judgement = judge(&status, &observer(0, false), now());
-            judgement.texts(paused).into_iter().map(|(level, text)| format!("{level:?} {text}")).collect()
+            judgement
+                .texts(paused, paused)
+                .into_iter()
+                .map(|(level, text)| format!("{level:?} {text}"))
+                .collect()
         };
         let shown = "<Peer a: priority=1, lifetime=60, lastseen='2026-01-01T00:01:00.000000+00:00'>";
         assert_eq!(
@@ -310,6 +315,8 @@ mod tests {
         assert_eq!(said(json!({"a": peer(0)}), true).len(), 1);
         assert!(said(json!({}), true)[0].starts_with("Info Resuming operations after the pause."));
         assert_eq!(said(json!({}), false), Vec::<String>::new());
+        let first = judge(&json!({"a": peer(1)}), &observer(0, false), now()).texts(true, false);
+        assert!(first[0].1.starts_with("Pausing operations in favour of"), "{first:?}");
     }
 
     #[test]

@@ -22,8 +22,8 @@ const LOGGER: &str = "kopf._core.reactor.observation";
 /// News for the orchestrator.
 #[derive(Debug)]
 pub enum News {
-    /// The resources of this group may have changed.
-    Group(String),
+    /// The resources of this group may have changed; if one was defined, this is its plural name.
+    Group(String, Option<String>),
     /// All namespaces that are to be served now.
     Namespaces(BTreeSet<String>),
     /// The stream of this observer is refused for good; it goes on without.
@@ -53,7 +53,11 @@ impl Sink for DefinitionsSink {
             return;
         }
         if let Some(Value::String(group)) = object.field(&FieldPath::parse("spec.group")) {
-            let _ = self.news.send(News::Group(group));
+            let plural = match object.field(&FieldPath::parse("spec.names.plural")) {
+                Some(Value::String(plural)) if kind != EventType::Deleted => Some(plural),
+                _ => None,
+            };
+            let _ = self.news.send(News::Group(group, plural));
         }
     }
 

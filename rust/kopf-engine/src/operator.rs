@@ -74,9 +74,10 @@ impl Operator {
         };
         let this = operator.clone();
         runtime.spawn(async move {
+            // Even if it panics, nobody waits for ever.
+            let _finished = this.finished.clone().drop_guard();
             let outcome = live(config, invoker, mail, this.stopping.clone()).await;
             let _ = this.outcome.set(outcome);
-            this.finished.cancel();
         });
         operator
     }

@@ -2,7 +2,7 @@
 //!
 //! The only place that starts and stops streams. Rules: contract/engine 1.5-1.7.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -185,24 +185,24 @@ impl Orchestrator {
     }
 
     async fn learn(&mut self, news: News) -> Result<(), Failure> {
-        let mut groups = BTreeSet::new();
+        let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut next = Some(news);
         while let Some(news) = next {
             match news {
-                News::Group(group) => drop(groups.insert(group)),
+                News::Group(group, plural) => groups.entry(group).or_default().extend(plural),
                 News::Namespaces(namespaces) => self.namespaces = namespaces,
                 News::Refused(observed) => self.go_without(observed),
             }
             next = self.receiver.try_recv().ok();
         }
-        for group in groups {
-            self.rescan(&group).await?;
+        for (group, defined) in groups {
+            self.rescan(&group, &defined).await?;
         }
         self.adjust().await
     }
 
     /// Scans one group anew. A fresh definition is looked for again, as the server needs a moment to serve it.
-    async fn rescan(&mut self, group: &str) -> Result<(), Failure> {
+    async fn rescan(&mut self, group: &str, defined: &BTreeSet<String>) -> Result<(), Failure> {
         let scope = Scope::Groups(BTreeSet::from([group.to_owned()]));
         for look in 0..LOOKS {
             match scan(&self.shared.api, &scope).await {
@@ -218,12 +218,21 @@ impl Orchestrator {
                     self.say(Level::Warning, text);
                 }
             }
-            if look + 1 == LOOKS || !self.misses(group).await? {
+            if look + 1 == LOOKS || !(self.misses_peering(group, defined) || self.misses(group).await?) {
                 break;
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
         Ok(())
+    }
+
+    /// Whether the peering is defined, but not there.
+    fn misses_peering(&self, group: &str, defined: &BTreeSet<String>) -> bool {
+        let clusterwide = self.shared.rules.settings.peering.clusterwide;
+        let there = |one: &Arc<Resource>| one.group == group && peering::is_peering(one, clusterwide);
+        peering::GROUPS.contains(&group)
+            && defined.contains(peering::plural(clusterwide))
+            && !self.scanned.iter().any(there)
     }
 
     /// Whether a handler wants something of the group that is not there.

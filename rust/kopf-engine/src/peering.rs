@@ -172,6 +172,7 @@ impl Peering {
     /// Judges what is seen, whenever that changes, and when a rival's time is over.
     async fn watch(&self, mut seen: watch::Receiver<Seen>) -> Result<(), RequestError> {
         let mut until: Option<Timestamp> = None;
+        let mut for_peers = false;
         loop {
             let now = self.shared.clock.now();
             let overdue = until.map(|moment| seconds(moment.seconds_since(now)));
@@ -190,16 +191,17 @@ impl Peering {
                     }
                 },
             };
-            until = self.judge(&latest).await;
+            until = self.judge(&latest, &mut for_peers).await;
         }
     }
 
     /// Pauses or resumes the operator, and buries the dead. Tells when to look again.
-    async fn judge(&self, seen: &Seen) -> Option<Timestamp> {
+    async fn judge(&self, seen: &Seen, for_peers: &mut bool) -> Option<Timestamp> {
         let pause = &self.shared.pause;
         let status = match seen {
             Seen::Nothing => return None,
             Seen::Absent => {
+                *for_peers = false;
                 pause.turn(&self.toggle, self.settings().mandatory);
                 return None;
             }
@@ -211,9 +213,10 @@ impl Peering {
             sharded: !self.shared.rules.settings.watching.shard_selectors.is_empty(),
         };
         let judgement = peering::judge(status, &observer, self.shared.clock.now());
-        for (level, text) in judgement.texts(pause.has(&self.toggle)) {
+        for (level, text) in judgement.texts(pause.has(&self.toggle), *for_peers) {
             self.say(level, text);
         }
+        *for_peers = judgement.pauses();
         pause.turn(&self.toggle, judgement.pauses());
         if !judgement.dead.is_empty() {
             let nulls = judgement.dead.iter().map(|id| (id.clone(), Value::Null));

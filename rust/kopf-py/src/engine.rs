@@ -26,7 +26,9 @@ use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
 use crate::task::attempt::now;
-use crate::task::requests::{Cancel, Close, Forget, Login, Probe, Select, Transform, read_credentials};
+use crate::task::requests::{
+    Cancel, Close, Finished, Forget, Login, Probe, Select, Transform, read_credentials,
+};
 use crate::task::script::Script;
 
 /// The engine of one operator.
@@ -113,8 +115,10 @@ impl Engine {
         let handle = runtime()?.handle();
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner).take();
         let config = config.ok_or_else(|| misuse("The engine is started already."))?;
-        let invoker = Arc::clone(&self.border);
-        let _first = self.operator.set(Operator::start(handle, config, invoker));
+        let operator = Operator::start(handle, config, Arc::<Border>::clone(&self.border));
+        let (border, ending) = (Arc::clone(&self.border), operator.clone());
+        handle.spawn(async move { border.finish(ending.finished().await.err()) });
+        let _first = self.operator.set(operator);
         Ok(())
     }
 
@@ -123,16 +127,6 @@ impl Engine {
         if let Some(operator) = self.operator.get() {
             operator.stop();
         }
-    }
-
-    /// An awaitable of the engine's end: `None`, or a pair of the failure's kind and message.
-    fn finished<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        check_process(self.home)?;
-        let operator = self.operator.get().cloned().ok_or_else(|| misuse("The engine is not started."))?;
-        pyo3_async_runtimes::tokio::future_into_py(py, async move {
-            let failure = operator.finished().await.err();
-            Ok(failure.map(|failure| (failure_kind(failure.kind), failure.message)))
-        })
     }
 
     /// A file descriptor that is readable when there is something to poll.
@@ -198,6 +192,10 @@ impl Engine {
 
     fn item_to_python(&self, py: Python<'_>, item: Item) -> PyResult<Py<PyAny>> {
         Ok(match item {
+            Item::Finished(failure) => {
+                let failure = failure.map(|failure| (failure_kind(failure.kind), failure.message));
+                Py::new(py, Finished { failure })?.into_any()
+            }
             Item::Entry(entry) => Py::new(py, Log::new(py, entry)?)?.into_any(),
             Item::Job(Job::Script(job)) => {
                 let resource = self.resource(py, &job.resource)?;

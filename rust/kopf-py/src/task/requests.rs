@@ -171,3 +171,9 @@ pub(crate) struct Cancel {
 pub(crate) struct Forget {
     pub(crate) uid: String,
 }
+
+/// The engine has ended: as it was asked to, or by a failure of this kind and with this message.
+#[pyclass(frozen, get_all, module = "kopf._kopf")]
+pub(crate) struct Finished {
+    pub(crate) failure: Option<(&'static str, String)>,
+}
