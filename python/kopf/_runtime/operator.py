@@ -419,7 +419,7 @@ class _Life:
         try:
             engine.start()
             failure = await self._until_finished(engine, server.finished)
-            bridge.receive()
+            bridge.drain()
             await server.cancel()
         finally:
             bridge.close()
