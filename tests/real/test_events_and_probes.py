@@ -189,7 +189,9 @@ def create(**_):
 
 
 def login(operator, code):
-    return operator(f"KUBECONFIG = {str(operator.kubeconfig)!r}\n" + LOGIN + textwrap.dedent(code), kubeconfig=None)
+    return operator(
+        f"KUBECONFIG = {str(operator.kubeconfig)!r}\n" + LOGIN + textwrap.dedent(code), kubeconfig=None
+    )
 
 
 def test_bad_credentials_are_replaced_by_good_ones(operator, shelf):

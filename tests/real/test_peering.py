@@ -104,7 +104,9 @@ def test_equals_pause_both(operator, peering):
     peering(lambda found: "one" in found)
     two = operator(HANDLERS, "--peering", "crew", environment={"POD_ID": "two"})
     for run, other in [(one, "two"), (two, "one")]:
-        run.wait_for_log(rf"\[WARNING *\] Possibly conflicting operators with the same priority: \[<Peer {other}:")
+        run.wait_for_log(
+            rf"\[WARNING *\] Possibly conflicting operators with the same priority: \[<Peer {other}:"
+        )
         run.wait_for_log(rf"\[WARNING *\] Pausing all operators, including self: \[<Peer {other}:")
 
 

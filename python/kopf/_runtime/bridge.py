@@ -64,7 +64,10 @@ Item = Script | Transform | Login | Select | Probe | Log | Close | Cancel | Forg
 logger = logging.getLogger("kopf._core.reactor.running")
 
 # The loggers that the engine writes to, or their common parents: the most verbose of them sets the threshold.
-LOGGERS = [logging.getLogger(name) for name in ("kopf.objects", "kopf._core.reactor", "kopf._cogs.clients")]
+LOGGERS = [
+    logging.getLogger(name)
+    for name in ("kopf.objects", "kopf._core.reactor", "kopf._core.engines", "kopf._cogs.clients")
+]
 
 
 class Raised:

@@ -108,7 +108,7 @@ def test_strange_credentials_are_refused():
 
 
 def test_unusable_credentials_are_refused_with_advice():
-    with pytest.raises(TypeError, match="Return kopf.ConnectionInfo with the same server"):
+    with pytest.raises(TypeError, match=r"Return kopf\.ConnectionInfo with the same server"):
         credentials_to_wire(kopf.AiohttpSession(server="x", aiohttp_session=object()))
 
     class Signing(kopf.ConnectionInfo):
