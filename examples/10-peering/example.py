@@ -5,7 +5,6 @@ import kopf
 
 @kopf.on.startup()
 def introduce(settings, logger, **_):
-    settings.peering.name = "default"
     settings.peering.lifetime = 15
     logger.info(f"My priority is {settings.peering.priority}.")
 

@@ -129,7 +129,6 @@ impl Judgement {
             Conflict::Stronger(peers) if !for_peers => {
                 texts.push((Level::Info, format!("Pausing operations in favour of {}.", listed(peers))));
             }
-            Conflict::Stronger(_) => {}
             Conflict::Equal(peers) => {
                 let rivals = listed(peers);
                 let text = format!("Possibly conflicting operators with the same priority: {rivals}.");
@@ -144,7 +143,7 @@ impl Judgement {
                 "Resuming operations after the pause. Conflicting operators with the same priority are gone."
                     .to_owned(),
             )),
-            Conflict::None => {}
+            Conflict::Stronger(_) | Conflict::None => {}
         }
         texts
     }

@@ -1,3 +1,7 @@
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail loudly")
+)]
 //! The runtime of a Kopf operator: everything that waits or talks.
 //!
 //! It holds no rule (those are in `kopf-core`) and no object of the handlers' language (that is behind the port

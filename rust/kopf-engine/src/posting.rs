@@ -78,17 +78,21 @@ impl Poster {
                 posts = mail.recv() => posts,
                 () = ending.cancelled() => None,
             };
-            match posts {
-                Some(posts) => posts.into_iter().for_each(|post| self.sort(post)),
-                None => break,
-            }
+            let Some(posts) = posts else { break };
+            self.sort_all(posts);
         }
         while let Ok(posts) = mail.try_recv() {
-            posts.into_iter().for_each(|post| self.sort(post));
+            self.sort_all(posts);
         }
         self.running.close();
         let _late = timeout(seconds(GRACE), self.running.wait()).await;
         self.giving_up.cancel();
+    }
+
+    fn sort_all(&self, posts: Vec<Post>) {
+        for post in posts {
+            self.sort(post);
+        }
     }
 
     fn sort(&self, post: Post) {

@@ -146,13 +146,11 @@ async fn answer<B>(
     }
     let (asker, results) = oneshot::channel();
     let _ = askers.send(asker);
-    match results.await {
-        Ok(Some(results)) => respond(StatusCode::OK, "application/json; charset=utf-8", results),
-        _ => {
-            let problem = "500 Internal Server Error\n\nServer got itself in trouble";
-            text(StatusCode::INTERNAL_SERVER_ERROR, problem)
-        }
+    if let Ok(Some(results)) = results.await {
+        return respond(StatusCode::OK, "application/json; charset=utf-8", results);
     }
+    let problem = "500 Internal Server Error\n\nServer got itself in trouble";
+    text(StatusCode::INTERNAL_SERVER_ERROR, problem)
 }
 
 fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {

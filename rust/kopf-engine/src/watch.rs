@@ -75,8 +75,8 @@ impl Stream {
     /// # Errors
     /// Of the API: the sink does not insist after a refusal. Of the login: fatal for the operator.
     pub async fn follow<S: Sink>(&self, sink: &mut S) -> Result<Infallible, RequestError> {
-        let paused = self.pause.as_ref().is_some_and(|pause| pause.is_on());
-        self.tell("Starting", || if paused { " (paused)" } else { "" }.to_owned());
+        let held = self.pause.as_ref().is_some_and(|pause| pause.is_on());
+        self.tell("Starting", || if held { " (paused)" } else { "" }.to_owned());
         let mut failures = 0;
         loop {
             let pauses = self.stand_by().await;
