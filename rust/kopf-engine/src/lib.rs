@@ -1,7 +1,3 @@
-#![cfg_attr(
-    test,
-    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail loudly")
-)]
 //! The runtime of a Kopf operator: everything that waits or talks.
 //!
 //! It holds no rule (those are in `kopf-core`) and no object of the handlers' language (that is behind the port
@@ -20,6 +16,11 @@
 //! The way of one event: [`watch`] decodes it, [`dispatch`] finds the object's slot ([`slots`]) and opens a cycle of the core;
 //! most cycles end right there. Others get a [`worker`], which hands scripts to the handlers' side and applies the conclusion
 //! ([`patching`]).
+
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail loudly")
+)]
 
 pub mod api;
 pub mod client;

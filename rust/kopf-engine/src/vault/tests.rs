@@ -59,7 +59,7 @@ async fn expired_ones_are_passed_over() {
 #[tokio::test]
 async fn refused_ones_are_replaced_and_not_taken_again() {
     let (other_side, vault) = vault(&[("given", credentials("g", 0, None))]);
-    vault.invalidate(&*vault.connection().await.unwrap()).await;
+    vault.invalidate(&vault.connection().await.unwrap()).await;
     let (got, ()) =
         tokio::join!(vault.connection(), log_in(&other_side, Ok(vec![("k", credentials("1", 0, None))])));
     let first = got.unwrap();
@@ -67,7 +67,7 @@ async fn refused_ones_are_replaced_and_not_taken_again() {
     vault.invalidate(&first).await;
     let (got, ()) =
         tokio::join!(vault.connection(), log_in(&other_side, Ok(vec![("k", credentials("2", 0, None))])));
-    vault.invalidate(&*got.unwrap()).await;
+    vault.invalidate(&got.unwrap()).await;
     let again = Ok(vec![("k", credentials("1", 0, None))]);
     let (got, ()) = tokio::join!(vault.connection(), log_in(&other_side, again));
     assert!(got.err().unwrap().0.starts_with("Ran out of valid credentials."));
