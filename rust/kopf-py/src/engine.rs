@@ -97,7 +97,7 @@ impl Engine {
         let operator = self.operator.get().cloned().ok_or_else(|| misuse("The engine is not started."))?;
         pyo3_async_runtimes::tokio::future_into_py(py, async move {
             let failure = operator.finished().await.err();
-            Ok(failure.map(|failure| (failure_kind(&failure.kind), failure.message)))
+            Ok(failure.map(|failure| (failure_kind(failure.kind), failure.message)))
         })
     }
 
@@ -123,14 +123,18 @@ impl Engine {
 
     /// Sends the replies of scripts that have been answered.
     #[expect(clippy::unused_self, reason = "a verb of the engine; where replies go, is the engine's to know")]
-    fn complete(&self, py: Python<'_>, scripts: Vec<PyRef<'_, Script>>) {
-        let replies: Vec<_> = scripts.iter().filter_map(|script| script.take()).collect();
+    fn complete(&self, py: Python<'_>, scripts: &Bound<'_, PyList>) -> PyResult<()> {
+        let mut replies = Vec::with_capacity(scripts.len());
+        for script in scripts {
+            replies.extend(script.cast::<Script>()?.get().take());
+        }
         // Sending wakes the engine's threads, which is a system call at times: not with the interpreter attached.
         py.detach(|| {
             for (sender, reply) in replies {
                 let _gone = sender.send(reply);
             }
         });
+        Ok(())
     }
 }
 
@@ -188,7 +192,7 @@ fn read_handler(declared: &Bound<'_, PyAny>) -> PyResult<Handler> {
     })
 }
 
-fn failure_kind(kind: &FailureKind) -> &'static str {
+fn failure_kind(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Login => "login",
         FailureKind::Activity => "activity",
