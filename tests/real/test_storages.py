@@ -194,3 +194,30 @@ def delete(retry, **_):
     shelf.wait_until_gone("p1")
     assert [call.details["retry"] for call in run.called("delete")] == [0, 1]
     assert kube.PREFIX + "last-handled-configuration" not in run.log
+
+
+def test_settings_changed_by_a_handler_are_obeyed_from_then_on(operator, shelf):
+    run = operator(
+        PREAMBLE
+        + """
+SETTINGS = []
+
+@kopf.on.startup()
+def remember(settings, **_):
+    SETTINGS.append(settings)
+
+@kopf.on.create('parcels')
+def create(name, retry, **_):
+    if name == 'hasty':
+        SETTINGS[0].execution.default_backoff = 0.1
+        return
+    called('create', retry=retry)
+    if retry < 2:
+        raise ValueError('arbitrary')
+"""
+    )
+    shelf.create("hasty")
+    shelf.wait_until_handled("hasty")
+    shelf.create("p1")
+    shelf.wait_until_handled("p1")
+    assert [call.details["retry"] for call in run.called("create")] == [0, 1, 2]

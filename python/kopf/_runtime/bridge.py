@@ -90,6 +90,8 @@ class Bridge:
         self._receive = receive
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._answered: list[Script] = []
+        self.refresh: Callable[[], None] = lambda: None
+        """What is to be told to the engine before it goes on with the replies."""
         self._receiving = False
         self._fileno: int | None = None
 
@@ -135,4 +137,5 @@ class Bridge:
     def _send(self) -> None:
         if self._answered:
             scripts, self._answered = self._answered, []
+            self.refresh()
             self._engine.complete(scripts)
