@@ -124,7 +124,7 @@ def run(
 
     from kopf._runtime import operator
 
-    # What is loaded by now lives as long as the process: the garbage collector need not look at it again and again.
+    # What is loaded by now lives as long as the process: the garbage collector need not look at it again.
     gc.freeze()
     with proper_loop(controls.loop) as loop:
         operator.run(

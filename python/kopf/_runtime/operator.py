@@ -59,8 +59,8 @@ class APIError(Exception):
 
 
 def run(
-    loop: asyncio.AbstractEventLoop | None = None,
     *,
+    loop: asyncio.AbstractEventLoop | None = None,
     lifecycle: LifeCycleFn | None = None,
     indexers: Any = None,
     registry: OperatorRegistry | None = None,
