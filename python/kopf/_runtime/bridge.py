@@ -10,6 +10,7 @@ from typing import Any
 
 from kopf._kopf import (
     Attempt,
+    Batch,
     Cancel,
     Change,
     Close,
@@ -17,12 +18,14 @@ from kopf._kopf import (
     Finished,
     Forget,
     Handle,
+    Keep,
     Log,
     Login,
     Match,
     Object,
     Pick,
     Probe,
+    Recall,
     Script,
     Select,
     Settled,
@@ -34,6 +37,7 @@ from kopf._kopf import (
 
 __all__ = [
     "Attempt",
+    "Batch",
     "Bridge",
     "Cancel",
     "Change",
@@ -43,6 +47,7 @@ __all__ = [
     "Forget",
     "Handle",
     "Item",
+    "Keep",
     "Log",
     "Login",
     "Match",
@@ -50,6 +55,7 @@ __all__ = [
     "Pick",
     "Probe",
     "Raised",
+    "Recall",
     "Script",
     "Select",
     "Settled",
@@ -91,6 +97,8 @@ class Bridge:
         self._receive = receive
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._answered: list[Script] = []
+        self.refresh: Callable[[], None] = lambda: None
+        """What is to be told to the engine before it goes on with the replies."""
         self._receiving = False
         self._fileno: int | None = None
 
@@ -136,4 +144,5 @@ class Bridge:
     def _send(self) -> None:
         if self._answered:
             scripts, self._answered = self._answered, []
+            self.refresh()
             self._engine.complete(scripts)

@@ -35,6 +35,7 @@ from kopf._runtime.defaults import get_default_registry
 from kopf._runtime.flags import Flag, raise_flag, wait_flag
 from kopf._runtime.identity import detect_own_id
 from kopf._runtime.invocation import Invoker
+from kopf._runtime.refreshing import Refresher
 from kopf._runtime.serving import Server
 from kopf._runtime.threads import Threads
 
@@ -412,6 +413,7 @@ class _Life:
             probe=functools.partial(self._activities.run, Activity.PROBE),
         )
         bridge = Bridge(engine, server.receive, self._loop)
+        bridge.refresh = Refresher(engine, self._settings).refresh
         server.answered = bridge.answered
         events = posting.EventQueue(engine.post)
         server.set_context(events)

@@ -9,23 +9,24 @@ import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kopf._intents import matching
-from kopf._intents.errors import PermanentError
-from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler
-from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.handlers import Handler, ResourceHandler
+from kopf._intents.lifecycles import LifeCycleFn, Progress
 from kopf._intents.registries import ChangingRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
-from kopf._runtime import bridge
+from kopf._runtime import bridge, persistence, subhandling
 from kopf._runtime.context import (
     cause_var,
     event_queue_loop_var,
     event_queue_var,
     settings_var,
+    subexecuted_var,
+    subinvoker_var,
     sublifecycle_var,
+    subrefs_var,
     subregistry_var,
     subsettings_var,
 )
@@ -38,20 +39,6 @@ EAGER = sys.version_info >= (3, 12)
 LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
 ProbeFn = Callable[[], Awaitable[Mapping[Any, Any]]]
 Change = bridge.Change | None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a lifecycle sees of the state of a handler."""
-
-    retries: int
-
-
-class _Subhandlers(ChangingRegistry):
-    """Refuses sub-handlers: the engine does not know how to persist them yet."""
-
-    def append(self, handler: ChangingHandler, /) -> None:
-        raise PermanentError(f"Sub-handlers are not supported yet: {handler.id!r}")
 
 
 class Server:
@@ -83,7 +70,6 @@ class Server:
         self._outer: contextvars.Context | None = None
         self.login_error: Exception | None = None
         self.finished: asyncio.Future[tuple[str, str] | None] = asyncio.get_running_loop().create_future()
-        self._subregistry = _Subhandlers()
         self._cycles: dict[int, Cycle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -109,7 +95,9 @@ class Server:
         settings_var.set(self._settings)
         subsettings_var.set(self._settings)
         sublifecycle_var.set(self._lifecycle)
-        subregistry_var.set(self._subregistry)
+        subregistry_var.set(ChangingRegistry())
+        subexecuted_var.set(False)
+        subinvoker_var.set(self._invoker)
         self._outer = contextvars.copy_context()
         if events is not None:
             event_queue_var.set(events)
@@ -121,7 +109,8 @@ class Server:
 
     async def cancel(self) -> None:
         """Cancel what is still running, and wait for it."""
-        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None} | self._tasks
+        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None}
+        tasks |= self._tasks | self._invoker.tasks
         tasks = {task for task in tasks if not task.done()}
         for task in tasks:
             task.cancel()
@@ -174,8 +163,13 @@ class Server:
                     replies.append(await self._handle(step, cycle, script.change, handled))
                 elif type(step) is bridge.Match:
                     replies.append(self._match(step, cycle, script.change))
-                else:
+                elif type(step) is bridge.Pick:
                     replies.append(self._pick(step, cycle, script.change))
+                elif type(step) is bridge.Recall:
+                    replies.append(persistence.recall(step, cycle, self._settings))
+                elif type(step) is bridge.Keep:
+                    persistence.keep(step, cycle, self._settings)
+                    replies.append(None)
             cycle.deliver(watched)
             cycle.deliver(handled)
             self._answer(script, cycle, replies, None)
@@ -206,8 +200,8 @@ class Server:
     ) -> Any:
         callee = self._callees[step.handler]
         cause, kwargs = cycle.changing_of(_present(change), callee.handler)
-        cause_var.set(cause)
-        attempted = await self._invoker.attempt(callee, step.attempt, kwargs, cycle.logger, stored=True)
+        subrefs_var.set(())
+        attempted = await subhandling.call(self._invoker, callee, step.attempt, cause, kwargs, cycle.logger)
         if attempted.result is not None:
             results.append((callee.handler.id, attempted.result))
         return attempted.settled

@@ -38,6 +38,7 @@ pub mod patching;
 pub mod peering;
 pub mod posting;
 pub mod probes;
+pub mod rules;
 pub mod slots;
 #[cfg(test)]
 mod testing;

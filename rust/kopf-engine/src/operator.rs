@@ -28,6 +28,7 @@ use crate::invoke::{Entry, Invoker};
 use crate::orchestration::{Orchestrator, Territory};
 use crate::posting::{Mail, Mailbox, mailbox};
 use crate::probes::{Endpoint, Probes};
+use crate::rules::CurrentRules;
 use crate::toggles::Pause;
 use crate::vault::Vault;
 
@@ -60,23 +61,30 @@ pub struct Operator {
     stopping: CancellationToken,
     outcome: Arc<OnceLock<Result<(), Failure>>>,
     finished: CancellationToken,
+    rules: CurrentRules,
 }
 
 impl Operator {
     /// Starts an operator and returns at once.
     pub fn start(runtime: &Handle, config: Config, invoker: Arc<dyn Invoker>) -> Self {
         let (mailbox, mail) = mailbox();
+        let rules = Rules {
+            registry: Arc::clone(&config.registry),
+            settings: Arc::new(config.settings.clone()),
+            lifecycle: config.lifecycle,
+        };
         let operator = Self {
             mailbox,
             stopping: CancellationToken::new(),
             outcome: Arc::default(),
             finished: CancellationToken::new(),
+            rules: CurrentRules::new(Arc::new(rules)),
         };
         let this = operator.clone();
         runtime.spawn(async move {
             // Even if it panics, nobody waits for ever.
             let _finished = this.finished.clone().drop_guard();
-            let outcome = live(config, invoker, mail, this.stopping.clone()).await;
+            let outcome = live(&this, config, mail, invoker).await;
             let _ = this.outcome.set(outcome);
         });
         operator
@@ -92,6 +100,11 @@ impl Operator {
         self.stopping.cancel();
     }
 
+    /// Changes its settings, as far as they are not read only once at the start.
+    pub fn configure(&self, settings: Settings) {
+        self.rules.configure(settings);
+    }
+
     /// Waits for its end.
     ///
     /// # Errors
@@ -105,18 +118,18 @@ impl Operator {
 }
 
 async fn live(
+    operator: &Operator,
     config: Config,
-    invoker: Arc<dyn Invoker>,
     mail: Mail,
-    stopping: CancellationToken,
+    invoker: Arc<dyn Invoker>,
 ) -> Result<(), Failure> {
-    let settings = Arc::new(config.settings);
+    let stopping = operator.stopping.clone();
     let vault = Arc::new(Vault::new(Arc::clone(&invoker), config.agent, &config.credentials)?);
-    let rules =
-        Rules { registry: config.registry, settings: Arc::clone(&settings), lifecycle: config.lifecycle };
+    let rules = operator.rules.get();
     let shared = Arc::new(Shared {
-        rules: Arc::new(rules),
-        api: Api::new(vault, Arc::clone(&settings), Arc::clone(&invoker)),
+        api: Api::new(vault, Arc::clone(&rules.settings), Arc::clone(&invoker)),
+        rules,
+        current: operator.rules.clone(),
         invoker: Arc::clone(&invoker),
         clock: Clock::start(),
         stopping: stopping.clone(),

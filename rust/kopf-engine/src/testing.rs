@@ -30,6 +30,7 @@ use crate::client::Connection;
 use crate::clock::Clock;
 use crate::dispatch::Shared;
 use crate::invoke::{Entry, Invoker, Job};
+use crate::rules::CurrentRules;
 use crate::toggles::Pause;
 use crate::vault::Vault;
 
@@ -97,8 +98,10 @@ impl Stage {
         vault.admit(Connection::fake("first", client(&requests, answer)));
         let registry = Arc::new(Registry { handlers: vec![] });
         let rules = Rules { registry, settings: Arc::clone(&settings), lifecycle: Lifecycle::Asap };
+        let current = CurrentRules::new(Arc::new(rules));
         let shared = Shared {
-            rules: Arc::new(rules),
+            rules: current.get(),
+            current,
             api: Api::new(Arc::clone(&vault), settings, Arc::clone(&invoker)),
             invoker,
             clock: Clock::start(),
