@@ -106,6 +106,21 @@ class Change:
     def reduced(self, field: tuple[str, ...]) -> tuple[Any, Any, list[DiffTuple]]: ...
 
 @final
+class IndexCall:
+    """One index function. If guarded, its filters are asked first."""
+
+    handler: int
+    guarded: bool
+    attempt: Attempt
+
+@final
+class Index:
+    """Index functions, and the handlers whose indices the object leaves without a call."""
+
+    calls: tuple[IndexCall, ...]
+    excluded: list[int]
+
+@final
 class Watch:
     """An `on.event` handler. If guarded, its filters are asked first."""
 
@@ -147,14 +162,14 @@ class Script:
     @property
     def resource(self) -> Resource: ...
     @property
-    def steps(self) -> tuple[Watch | Match | Pick | Handle, ...]: ...
+    def steps(self) -> tuple[Index | Watch | Match | Pick | Handle, ...]: ...
     @property
     def change(self) -> Change | None: ...
     @property
     def preset(self) -> dict[str, Any] | None: ...
     def answer(
         self,
-        steps: list[Settled | list[tuple[bool, bool]] | list[int] | None],
+        steps: list[Settled | list[tuple[bool, bool]] | list[int] | tuple[Settled | None, ...] | None],
         patch: dict[str, Any] | None = None,
         fns: bool = False,
         error: str | None = None,
@@ -184,6 +199,13 @@ class Select:
     resources: list[Resource]
     def complete(self, wanted: list[list[bool]]) -> None: ...
     def fail(self, error: str) -> None: ...
+
+@final
+class Locate:
+    """Ask the patterns of namespaces that are no globs."""
+
+    names: list[str]
+    def complete(self, served: list[bool]) -> None: ...
 
 @final
 class Close:
@@ -228,13 +250,14 @@ class Engine:
         namespaces: list[str],
         agent: str,
         make_resource: Callable[[dict[str, Any]], Resource],
+        foreign: bool = False,
     ) -> Engine: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def finished(self) -> Awaitable[tuple[str, str] | None]: ...
     def fileno(self) -> int: ...
     def set_log_level(self, level: int) -> None: ...
-    def poll(self) -> list[Script | Transform | Login | Select | Log | Close | Cancel | Forget]: ...
+    def poll(self) -> list[Script | Transform | Login | Select | Locate | Log | Close | Cancel | Forget]: ...
     def complete(self, scripts: list[Script]) -> None: ...
 
 @final

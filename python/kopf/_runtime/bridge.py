@@ -16,6 +16,9 @@ from kopf._kopf import (
     Engine,
     Forget,
     Handle,
+    Index,
+    IndexCall,
+    Locate,
     Log,
     Login,
     Match,
@@ -39,7 +42,10 @@ __all__ = [
     "Engine",
     "Forget",
     "Handle",
+    "Index",
+    "IndexCall",
     "Item",
+    "Locate",
     "Log",
     "Login",
     "Match",
@@ -55,7 +61,7 @@ __all__ = [
     "plain",
 ]
 
-Item = Script | Transform | Login | Select | Log | Close | Cancel | Forget
+Item = Script | Transform | Login | Select | Locate | Log | Close | Cancel | Forget
 
 logger = logging.getLogger("kopf._core.reactor.running")
 

@@ -11,7 +11,6 @@ import getpass
 import logging
 import os
 import random
-import re
 import signal
 import socket
 import string
@@ -21,12 +20,13 @@ from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
 from kopf._intents import lifecycles, wire
-from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler, WatchingHandler
+from kopf._intents.handlers import ChangingHandler, Handler, IndexingHandler, ResourceHandler, WatchingHandler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.selectors import NamespacePattern
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.credentials import LoginError
+from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo, Memo
 from kopf._objects.reasons import Activity
 from kopf._objects.resources import Resource
@@ -153,16 +153,15 @@ async def spawn_tasks(
         settings.peering.standalone = standalone
     if priority is not None:
         settings.peering.priority = priority
-    _refuse_unsupported(
-        registry, settings, liveness_endpoint=liveness_endpoint, scope=scope, vault=vault, indexers=indexers
-    )
+    _refuse_unsupported(registry, settings, liveness_endpoint=liveness_endpoint, vault=vault)
     life = _Life(
         registry=registry,
         settings=settings,
         lifecycle=lifecycle if lifecycle is not None else lifecycles.get_default_lifecycle(),
         identity=identity if identity is not None else detect_own_id(manual=False),
-        namespaces=[pattern for pattern in scope if isinstance(pattern, str)],
+        namespaces=scope,
         memo=memo if memo is not None else Memo(),
+        indexers=indexers if indexers is not None else Indexers(),
         stop_flag=stop_flag,
         ready_flag=ready_flag,
         command=_command,
@@ -223,8 +222,9 @@ class _Life:
         settings: OperatorSettings,
         lifecycle: LifeCycleFn,
         identity: str,
-        namespaces: list[str],
+        namespaces: list[NamespacePattern],
         memo: AnyMemo,
+        indexers: Indexers,
         stop_flag: Flag | None,
         ready_flag: Flag | None,
         command: Coroutine[None, None, None] | None,
@@ -236,6 +236,8 @@ class _Life:
         self._identity = identity
         self._namespaces = namespaces
         self._memo = memo
+        self._indexers = indexers
+        self._ensure_indices()
         self._stop_flag = stop_flag
         self._ready_flag = ready_flag
         self._command = command
@@ -245,9 +247,13 @@ class _Life:
         self._threads = Threads(self._loop)
         self._invoker = Invoker(settings, self._threads)
         self._activities = Activities(
-            registry=registry, settings=settings, memo=memo, indices={}, invoker=self._invoker
+            registry=registry, settings=settings, memo=memo, indices=indexers.indices, invoker=self._invoker
         )
         self._tasks: list[Task] = []
+
+    # They are empty before the first object, but they are there.
+    def _ensure_indices(self) -> None:
+        self._indexers.ensure([handler.id for handler in self._registry._indexing.get_all_handlers()])
 
     def spawn(self) -> list[Task]:
         self._listen_to_signals()
@@ -343,12 +349,15 @@ class _Life:
     async def _drive_engine(self) -> None:
         # Not earlier: the handlers of startup may change the settings and even declare handlers.
         handlers = _resource_handlers(self._registry)
+        self._ensure_indices()
         lifecycle = NATIVE_LIFECYCLES.get(self._lifecycle, "custom")
+        globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
         engine = Engine(
             handlers=[_handler_to_wire(handler) for handler in handlers],
             settings=wire.settings_to_wire(self._settings),
             lifecycle=lifecycle,
-            namespaces=self._namespaces,
+            namespaces=globs,
+            foreign=len(globs) < len(self._namespaces),
             agent=f"kopf/{__version__}",
             make_resource=_make_resource,
         )
@@ -357,9 +366,10 @@ class _Life:
             settings=self._settings,
             lifecycle=self._lifecycle,
             memories=Memories(self._memo),
-            indices={},
+            indices=self._indexers,
             invoker=self._invoker,
             login=self._activities.authenticate,
+            namespaces=self._namespaces,
         )
         bridge = Bridge(engine, server.receive, self._loop)
         server.answered = bridge.answered
@@ -451,7 +461,7 @@ def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
     ]
     handlers = [handler for group in groups for handler in group]
     for handler in handlers:
-        if not isinstance(handler, (WatchingHandler, ChangingHandler)):
+        if not isinstance(handler, (IndexingHandler, WatchingHandler, ChangingHandler)):
             raise NotImplementedError(f"{handler} ({_name(handler)}) is of a kind that is not supported yet.")
     return handlers
 
@@ -462,19 +472,15 @@ def _refuse_unsupported(
     settings: OperatorSettings,
     *,
     liveness_endpoint: str | None,
-    scope: Sequence[NamespacePattern],
     vault: Any,
-    indexers: Any,
 ) -> None:
     _resource_handlers(registry)
     if liveness_endpoint:
         raise NotImplementedError("The liveness endpoint is not supported yet.")
     if settings.peering.mandatory and not settings.peering.standalone:
         raise NotImplementedError("Peering is not supported yet, but it is mandatory by the settings.")
-    if any(isinstance(pattern, re.Pattern) for pattern in scope):
-        raise NotImplementedError("Regular expressions for namespaces are not supported yet; use globs.")
-    if vault is not None or indexers is not None:
-        raise NotImplementedError("Own vaults and indexers are not supported yet.")
+    if vault is not None:
+        raise NotImplementedError("Own vaults are not supported yet.")
     persistence = settings.persistence
     storages = [
         (wire.progress_storage_to_wire(persistence.progress_storage), persistence.progress_storage),

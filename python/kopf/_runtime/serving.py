@@ -7,7 +7,7 @@ import asyncio
 import contextvars
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,10 @@ from kopf._intents.errors import PermanentError
 from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import ChangingRegistry
+from kopf._intents.selectors import NamespacePattern, match_namespace
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
+from kopf._objects.indices import Indexers
 from kopf._runtime import bridge
 from kopf._runtime.context import cause_var, settings_var, sublifecycle_var, subregistry_var, subsettings_var
 from kopf._runtime.cycles import Cycle, Memories
@@ -54,9 +56,10 @@ class Server:
         settings: OperatorSettings,
         lifecycle: LifeCycleFn,
         memories: Memories,
-        indices: Mapping[str, Any],
+        indices: Indexers,
         invoker: Invoker,
         login: LoginFn,
+        namespaces: Sequence[NamespacePattern] = (),
     ) -> None:
         super().__init__()
         self._handlers = handlers
@@ -65,9 +68,11 @@ class Server:
         self._settings = settings
         self._lifecycle = lifecycle
         self._memories = memories
-        self._indices = indices
+        self._indexers = indices
+        self._indices = indices.indices
         self._invoker = invoker
         self._login = login
+        self._namespaces = namespaces
         self._subregistry = _Subhandlers()
         self._cycles: dict[int, Cycle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,6 +86,7 @@ class Server:
             bridge.Transform: self._receive_transform,
             bridge.Login: self._receive_login,
             bridge.Select: self._receive_select,
+            bridge.Locate: self._receive_locate,
         }
         self.answered: Callable[[bridge.Script], None] = lambda _: None
         """Where the prepared replies go."""
@@ -122,7 +128,7 @@ class Server:
             cycle.preset(script.preset)
         callees = self._callees
         for step in script.steps:
-            if isinstance(step, _CALLS) and callees[step.handler].is_async:
+            if _is_async(step, callees):
                 break
         else:
             drive(self._run(script, cycle))
@@ -141,6 +147,9 @@ class Server:
             watched: list[tuple[str, Any]] = []
             handled: list[tuple[str, Any]] = []
             for step in script.steps:
+                if type(step) is bridge.Index:
+                    replies.append(await self._index(step, cycle))
+                    continue
                 if type(step) is bridge.Watch:
                     replies.append(await self._watch(step, cycle, watched))
                     continue
@@ -166,6 +175,30 @@ class Server:
         script.answer(replies, patch if sendable else None, bool(patch.fns), error)
         cycle.sent = cycle.sent or sendable
         self.answered(script)
+
+    # Nothing is put to the indices before all the functions are called: if a filter fails, they stay as is.
+    async def _index(self, step: bridge.Index, cycle: Cycle) -> tuple[Any, ...]:
+        cause, kwargs = cycle.indexing()
+        replies: list[Any] = []
+        stale = {self._handlers[index].id for index in step.excluded}
+        results: dict[str, Any] = {}
+        for call in step.calls:
+            callee = self._callees[call.handler]
+            id = callee.handler.id
+            stale.add(id)
+            if call.guarded and not matching.match(self._handlers[call.handler], cause):
+                replies.append(None)
+                continue
+            cause_var.set(cause)
+            attempted = await self._invoker.attempt(callee, call.attempt, kwargs, cause.logger, stored=False)
+            replies.append(attempted.settled)
+            results[id] = attempted
+        for id in stale:
+            if id not in results or results[id].settled.failed:
+                self._indexers.discard_in(id, cycle.uid)
+            else:
+                self._indexers.replace_in(id, cycle.uid, results[id].result)
+        return tuple(replies)
 
     async def _watch(self, step: bridge.Watch, cycle: Cycle, results: list[tuple[str, Any]]) -> Any:
         callee = self._callees[step.handler]
@@ -232,6 +265,7 @@ class Server:
 
     def _receive_forget(self, job: bridge.Forget) -> None:
         self._memories.forget(job.uid)
+        self._indexers.discard(job.uid)
 
     def _receive_transform(self, job: bridge.Transform) -> None:
         cycle = self._cycles.get(job.cycle)
@@ -277,12 +311,22 @@ class Server:
         except Exception as e:
             job.fail(repr(e))
 
+    def _receive_locate(self, job: bridge.Locate) -> None:
+        patterns = self._namespaces
+        job.complete([any(match_namespace(name, one) for one in patterns) for name in job.names])
+
     def _wants(self, index: int, resource: Any) -> bool:
         selector = self._handlers[index].selector
         return selector is None or selector.check(resource)
 
 
 _CALLS = (bridge.Watch, bridge.Handle)
+
+
+def _is_async(step: Any, callees: Sequence[Callee]) -> bool:
+    if type(step) is bridge.Index:
+        return any(callees[call.handler].is_async for call in step.calls)
+    return isinstance(step, _CALLS) and callees[step.handler].is_async
 
 
 def _present(change: Change) -> bridge.Change:

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use kopf_core::cycle::Rules;
+use kopf_core::handler::Kind;
 use kopf_core::lifecycle::Lifecycle;
 use kopf_core::notes::Level;
 use kopf_core::registry::Registry;
@@ -21,8 +22,10 @@ use crate::api::{Api, seconds};
 use crate::clock::Clock;
 use crate::dispatch::Shared;
 use crate::error::{Failure, FailureKind};
+use crate::indexing::Barrier;
 use crate::invoke::{Entry, Invoker};
-use crate::orchestration::{Orchestrator, Territory};
+use crate::orchestration::Orchestrator;
+use crate::territory::Territory;
 use crate::vault::Vault;
 
 /// Everything that makes one operator.
@@ -33,8 +36,8 @@ pub struct Config {
     pub settings: Settings,
     /// How the handlers of one cycle are chosen.
     pub lifecycle: Lifecycle,
-    /// The patterns of the namespaces' names; empty for the whole cluster.
-    pub namespaces: Vec<String>,
+    /// Where it works.
+    pub territory: Territory,
     /// What the server is told of who asks.
     pub agent: String,
 }
@@ -86,6 +89,7 @@ async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationT
     let vault = Arc::new(Vault::new(Arc::clone(&invoker), config.agent));
     let rules =
         Rules { registry: config.registry, settings: Arc::clone(&settings), lifecycle: config.lifecycle };
+    let has_indices = rules.registry.handlers.iter().any(|handler| matches!(handler.kind, Kind::Indexing));
     let shared = Arc::new(Shared {
         rules: Arc::new(rules),
         api: Api::new(vault, Arc::clone(&settings), Arc::clone(&invoker)),
@@ -96,12 +100,9 @@ async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationT
         workers: TaskTracker::new(),
         freed: Notify::new(),
         cycles: AtomicU64::new(1),
+        barrier: has_indices.then(Arc::<Barrier>::default),
     });
-    let territory = match config.namespaces {
-        patterns if patterns.is_empty() => Territory::Cluster,
-        patterns => Territory::Namespaces(patterns),
-    };
-    let mut orchestrator = Orchestrator::new(Arc::clone(&shared), territory);
+    let mut orchestrator = Orchestrator::new(Arc::clone(&shared), config.territory);
     let outcome = tokio::select! {
         outcome = orchestrator.run() => outcome,
         () = stopping.cancelled() => Ok(()),

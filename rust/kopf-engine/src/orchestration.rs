@@ -8,17 +8,19 @@ use std::time::Duration;
 
 use kopf_core::handler::Handler;
 use kopf_core::notes::Level;
-use kopf_core::resource::{Resource, is_exact_namespace};
+use kopf_core::resource::Resource;
 use kopf_core::selection::{self, Selection};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::discovery::{Scope, scan};
-use crate::dispatch::{DispatchSink, Dispatcher, Shared};
+use crate::dispatch::{Dispatcher, Shared};
 use crate::error::{Failure, FailureKind, RequestError};
+use crate::indexing::{self, Barrier, Blocker};
 use crate::invoke::{Entry, Job, SelectJob};
 use crate::observation::{DefinitionsSink, NamespacesSink, News, Observed};
+use crate::territory::{Answers, Territory};
 use crate::watch::Stream;
 
 const LOGGER: &str = "kopf._core.reactor.observation";
@@ -30,42 +32,44 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 const OWN_GROUPS: [&str; 5] =
     ["", "apiextensions.k8s.io", "admissionregistration.k8s.io", "kopf.dev", "zalando.org"];
 
-/// Where the operator works.
-#[derive(Debug, Clone)]
-pub enum Territory {
-    /// The whole cluster.
-    Cluster,
-    /// The namespaces whose names fit any of these patterns.
-    Namespaces(Vec<String>),
-}
-
 /// Starts and stops the streams.
 pub struct Orchestrator {
     shared: Arc<Shared>,
     territory: Territory,
     scanned: Vec<Arc<Resource>>,
     namespaces: BTreeSet<String>,
+    /// What is known of the names of namespaces.
+    answers: Answers,
     streams: HashMap<(Resource, Option<String>), (AbortHandle, Arc<Dispatcher>)>,
     tasks: JoinSet<Result<(), RequestError>>,
     sender: UnboundedSender<News>,
     receiver: UnboundedReceiver<News>,
     told: Vec<String>,
+    /// Keeps the indices' barrier closed until the first streams are there.
+    spawning: Option<Blocker>,
+    /// Whether it is known which namespaces are served.
+    is_located: bool,
 }
 
 impl Orchestrator {
     /// Knows nothing of the cluster yet.
     pub fn new(shared: Arc<Shared>, territory: Territory) -> Self {
         let (sender, receiver) = unbounded_channel();
+        let is_located = matches!(territory, Territory::Cluster);
+        let spawning = shared.barrier.as_ref().and_then(Barrier::block);
         Self {
             shared,
             territory,
             scanned: vec![],
             namespaces: BTreeSet::new(),
+            answers: Answers::default(),
             streams: HashMap::new(),
             tasks: JoinSet::new(),
             sender,
             receiver,
             told: vec![],
+            spawning,
+            is_located,
         }
     }
 
@@ -125,16 +129,18 @@ impl Orchestrator {
                 refused(ended, &news, Observed::Definitions)
             });
         }
-        let Territory::Namespaces(patterns) = &self.territory else { return };
-        let patterns = patterns.clone();
+        if matches!(self.territory, Territory::Cluster) {
+            return;
+        }
         let resource = self.own("", "namespaces").filter(|_| !disabled);
         let Some(resource) = resource else {
-            self.namespaces = exact(&patterns);
+            self.namespaces = self.territory.exact();
+            self.is_located = true;
             return;
         };
         let mut sink = NamespacesSink {
             news: self.sender.clone(),
-            patterns,
+            territory: self.territory.clone(),
             served: BTreeSet::new(),
             listed: None,
             invoker: Arc::clone(&self.shared.invoker),
@@ -158,7 +164,11 @@ impl Orchestrator {
         while let Some(news) = next {
             match news {
                 News::Group(group) => drop(groups.insert(group)),
-                News::Namespaces(namespaces) => self.namespaces = namespaces,
+                News::Namespaces(present) => {
+                    let invoker = &*self.shared.invoker;
+                    self.namespaces = self.answers.served(&self.territory, present, invoker).await;
+                    self.is_located = true;
+                }
                 News::Refused(observed) => self.go_without(observed),
             }
             next = self.receiver.try_recv().ok();
@@ -206,6 +216,7 @@ impl Orchestrator {
     }
 
     fn go_without(&mut self, observed: Observed) {
+        self.is_located |= observed == Observed::Namespaces;
         match observed {
             Observed::Definitions => self.say(
                 Level::Warning,
@@ -214,9 +225,7 @@ impl Orchestrator {
                     .to_owned(),
             ),
             Observed::Namespaces if self.namespaces.is_empty() => {
-                if let Territory::Namespaces(patterns) = &self.territory {
-                    self.namespaces = exact(patterns);
-                }
+                self.namespaces = self.territory.exact();
                 let names: Vec<_> = self.namespaces.iter().map(|name| format!("'{name}'")).collect();
                 self.say(
                     Level::Warning,
@@ -246,8 +255,9 @@ impl Orchestrator {
         let keys: Vec<_> = chosen.served.iter().flat_map(|resource| self.places(resource)).collect();
         let stale: Vec<_> = self.streams.keys().filter(|known| !keys.contains(known)).cloned().collect();
         for key in stale {
-            if let Some((task, _)) = self.streams.remove(&key) {
+            if let Some((task, dispatcher)) = self.streams.remove(&key) {
                 task.abort();
+                dispatcher.abandon();
             }
         }
         for (resource, namespace) in keys {
@@ -259,10 +269,12 @@ impl Orchestrator {
             let plan = Arc::new(self.shared.rules.registry.plan(&shared, &callables));
             let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&self.shared), plan));
             let stream = self.stream(&shared, namespace.as_deref());
-            let mut sink = DispatchSink { dispatcher: Arc::clone(&dispatcher) };
-            let task =
-                self.tasks.spawn(async move { stream.follow(&mut sink).await.map(|never| match never {}) });
+            let following = indexing::follow(stream, Arc::clone(&dispatcher));
+            let task = self.tasks.spawn(async move { following.await.map(|never| match never {}) });
             self.streams.insert((resource, namespace), (task, dispatcher));
+        }
+        if self.is_located {
+            self.spawning = None;
         }
         Ok(())
     }
@@ -270,7 +282,7 @@ impl Orchestrator {
     /// Where a resource is served.
     fn places(&self, resource: &Resource) -> Vec<(Resource, Option<String>)> {
         match &self.territory {
-            Territory::Namespaces(_) if resource.namespaced => {
+            Territory::Namespaces { .. } if resource.namespaced => {
                 self.namespaces.iter().map(|name| (resource.clone(), Some(name.clone()))).collect()
             }
             _ => vec![(resource.clone(), None)],
@@ -358,8 +370,4 @@ fn refused(
         }
         other => other,
     }
-}
-
-fn exact(patterns: &[String]) -> BTreeSet<String> {
-    patterns.iter().filter(|pattern| is_exact_namespace(pattern)).cloned().collect()
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use kopf_core::cause::EventType;
 use kopf_core::consistency::Consistency;
 use kopf_core::cycle::Memory;
+use kopf_core::indexing::Indexing;
 use kopf_core::object::Object;
 use kopf_core::throttle::Throttle;
 use tokio::sync::Notify;
@@ -22,6 +23,8 @@ pub struct Event {
     pub object: Arc<Object>,
     /// It is no event: a delay is over, and the last state is looked at again.
     pub woken: bool,
+    /// The indices have it already.
+    pub indexed: bool,
 }
 
 /// The work on an object that goes on now.
@@ -40,6 +43,8 @@ pub struct Slot {
     pub memory: Memory,
     /// The echo of our last write, while it is awaited.
     pub consistency: Option<Box<Consistency>>,
+    /// How its indexing went; none if it was never indexed.
+    pub indexing: Option<Box<Indexing>>,
     /// The pauses after unexpected errors.
     pub throttle: Throttle,
     /// The worker, if there is one.
@@ -66,6 +71,8 @@ impl Slots {
             ..Slot::default()
         });
         slot.seen = listing;
+        // It was not in a listing, but it is there nevertheless.
+        slot.gone &= kind == EventType::Deleted;
         slot
     }
 
@@ -84,15 +91,29 @@ impl Slots {
         self.listing = self.listing.wrapping_add(1);
     }
 
-    /// A listing is over: the objects that it did not have are forgotten. Busy ones stay until their worker is done.
+    /// A listing is over: the objects that it did not have are forgotten. Busy ones are when their worker is done.
     pub fn end_listing(&mut self) -> Vec<Arc<str>> {
         let listing = self.listing;
-        let vanished = |slot: &Slot| slot.seen != listing && slot.active.is_none();
-        let keys: Vec<_> =
-            self.map.iter().filter(|(_, slot)| vanished(slot)).map(|(key, _)| Arc::clone(key)).collect();
-        for key in &keys {
-            self.map.remove(key);
-        }
+        self.forget(|slot| slot.seen != listing)
+    }
+
+    /// The stream is over: all objects are forgotten. Busy ones are when their worker is done.
+    pub fn end(&mut self) -> Vec<Arc<str>> {
+        self.forget(|_| true)
+    }
+
+    fn forget(&mut self, which: impl Fn(&Slot) -> bool) -> Vec<Arc<str>> {
+        let mut keys = vec![];
+        self.map.retain(|key, slot| {
+            if !which(slot) {
+                return true;
+            }
+            slot.gone = true;
+            if slot.active.is_none() {
+                keys.push(Arc::clone(key));
+            }
+            slot.active.is_some()
+        });
         keys
     }
 

@@ -13,6 +13,7 @@ use kopf_core::settings::Settings;
 use kopf_engine::error::FailureKind;
 use kopf_engine::invoke::Job;
 use kopf_engine::operator::{Config, Operator};
+use kopf_engine::territory::Territory;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
@@ -21,7 +22,7 @@ use crate::border::{Border, Item};
 use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
-use crate::task::requests::{Cancel, Close, Forget, Login, Select, Transform};
+use crate::task::requests::{Cancel, Close, Forget, Locate, Login, Select, Transform};
 use crate::task::script::Script;
 
 /// The engine of one operator.
@@ -44,11 +45,11 @@ const MAX_RESOURCES: usize = 4096;
 #[pymethods]
 impl Engine {
     /// Takes what was declared: handlers and settings as dicts, the name of the lifecycle, the patterns of namespaces
-    /// (none for the whole cluster), and what the server is told of who asks.
+    /// (none for the whole cluster; `foreign` if there are others that only Python understands), and what the server is told of who asks.
     ///
     /// `make_resource` turns a dict of a resource's fields into what handlers get.
     #[new]
-    #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource))]
+    #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource, foreign=false))]
     fn new(
         handlers: &Bound<'_, PyList>,
         settings: &Bound<'_, PyDict>,
@@ -56,12 +57,18 @@ impl Engine {
         namespaces: Vec<String>,
         agent: String,
         make_resource: Py<PyAny>,
+        foreign: bool,
     ) -> PyResult<Self> {
         let handlers = handlers.iter().map(|declared| read_handler(&declared)).collect::<PyResult<_>>()?;
         let settings: Settings = depythonize(settings).map_err(|error| declaration("settings", error))?;
         let lifecycle: Lifecycle = depythonize(lifecycle).map_err(|error| declaration("lifecycle", error))?;
         let registry = Arc::new(Registry { handlers });
-        let config = Config { registry, settings, lifecycle, namespaces, agent };
+        let territory = if namespaces.is_empty() && !foreign {
+            Territory::Cluster
+        } else {
+            Territory::Namespaces { patterns: namespaces, foreign }
+        };
+        let config = Config { registry, settings, lifecycle, territory, agent };
         let border = Border::new().map_err(|error| system("The border's queue cannot be made", error))?;
         Ok(Self {
             border: Arc::new(border),
@@ -160,6 +167,7 @@ impl Engine {
                 let resources = resources.collect::<PyResult<_>>()?;
                 Py::new(py, Select::new(job, resources))?.into_any()
             }
+            Item::Job(Job::Locate(job)) => Py::new(py, Locate::new(job))?.into_any(),
             Item::Job(Job::Cancel(cycle)) => Py::new(py, Cancel { cycle })?.into_any(),
         })
     }

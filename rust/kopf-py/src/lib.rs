@@ -31,9 +31,9 @@ mod _kopf {
     #[pymodule_export]
     use crate::task::change::ChangeView;
     #[pymodule_export]
-    use crate::task::requests::{Cancel, Close, Forget, Login, Select, Transform};
+    use crate::task::requests::{Cancel, Close, Forget, Locate, Login, Select, Transform};
     #[pymodule_export]
-    use crate::task::script::{Handle, Match, Pick, Script, Watch};
+    use crate::task::script::{Handle, Index, IndexCall, Match, Pick, Script, Watch};
     #[pymodule_export]
     use crate::views::ObjectView;
     use pyo3::prelude::*;
