@@ -195,6 +195,12 @@ impl Dispatcher {
         self.blocker.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// The stream is over, but another one goes on with the same objects.
+    pub fn hand_over(&self, successor: &Self) {
+        drop(self.take_blocker());
+        self.slots().hand_over(&mut successor.slots());
+    }
+
     /// The stream is over for good: nothing is remembered of its objects.
     pub fn abandon(&self) {
         drop(self.take_blocker());

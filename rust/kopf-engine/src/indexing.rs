@@ -227,3 +227,20 @@ pub fn learn(dispatcher: &Dispatcher, slot: &mut Slot, round: &Round, reply: &mu
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_barrier_opens_with_its_last_blocker_and_stays_open() {
+        let barrier = Arc::new(Barrier::default());
+        let (first, second) = (barrier.block(), barrier.block());
+        assert!(first.is_some() && second.is_some());
+        drop(first);
+        assert!(!barrier.opened.is_cancelled());
+        drop(second);
+        assert!(barrier.opened.is_cancelled());
+        assert!(barrier.block().is_none());
+    }
+}

@@ -254,10 +254,11 @@ impl Orchestrator {
         self.complain(&chosen);
         let keys: Vec<_> = chosen.served.iter().flat_map(|resource| self.places(resource)).collect();
         let stale: Vec<_> = self.streams.keys().filter(|known| !keys.contains(known)).cloned().collect();
+        let mut leaving = vec![];
         for key in stale {
             if let Some((task, dispatcher)) = self.streams.remove(&key) {
                 task.abort();
-                dispatcher.abandon();
+                leaving.push((key, dispatcher));
             }
         }
         for (resource, namespace) in keys {
@@ -268,10 +269,20 @@ impl Orchestrator {
             let callables = |handler: usize| wanted(handler, &resource);
             let plan = Arc::new(self.shared.rules.registry.plan(&shared, &callables));
             let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&self.shared), plan));
+            // Another version of the same objects.
+            let is_same = |((other, place), _): &((Resource, _), _)| {
+                (&other.group, &other.plural) == (&resource.group, &resource.plural) && *place == namespace
+            };
+            if let Some(position) = leaving.iter().position(is_same) {
+                leaving.swap_remove(position).1.hand_over(&dispatcher);
+            }
             let stream = self.stream(&shared, namespace.as_deref());
             let following = indexing::follow(stream, Arc::clone(&dispatcher));
             let task = self.tasks.spawn(async move { following.await.map(|never| match never {}) });
             self.streams.insert((resource, namespace), (task, dispatcher));
+        }
+        for (_, dispatcher) in leaving {
+            dispatcher.abandon();
         }
         if self.is_located {
             self.spawning = None;

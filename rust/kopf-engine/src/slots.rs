@@ -102,6 +102,21 @@ impl Slots {
         self.forget(|_| true)
     }
 
+    /// The stream is over, but another one goes on with the same objects, in another version of their kind. Busy ones are
+    /// finished here, but what is remembered of them is handed over as well.
+    pub fn hand_over(&mut self, successor: &mut Self) {
+        self.map.retain(|key, slot| {
+            let is_busy = slot.active.is_some();
+            let heir = if is_busy {
+                Slot { memory: slot.memory, indexing: slot.indexing.clone(), ..Slot::default() }
+            } else {
+                std::mem::take(slot)
+            };
+            successor.map.insert(Arc::clone(key), Slot { seen: successor.listing, ..heir });
+            is_busy
+        });
+    }
+
     fn forget(&mut self, which: impl Fn(&Slot) -> bool) -> Vec<Arc<str>> {
         let mut keys = vec![];
         self.map.retain(|key, slot| {
@@ -147,4 +162,56 @@ pub fn key_of(object: &Object) -> Arc<str> {
         part(object.creation_timestamp()),
     ];
     Arc::from(parts.join("//"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Arc<str> {
+        Arc::from(name)
+    }
+
+    #[test]
+    fn what_a_listing_does_not_have_is_forgotten_unless_it_is_busy() {
+        let mut slots = Slots::default();
+        slots.notice(&key("stays"), EventType::Added);
+        slots.notice(&key("goes"), EventType::Added);
+        slots.notice(&key("busy"), EventType::Added).active = Some(Box::default());
+        slots.begin_listing();
+        slots.notice(&key("stays"), EventType::Listed);
+        assert_eq!(slots.end_listing(), [key("goes")]);
+        assert!(slots.get("goes").is_none());
+        assert_eq!(slots.get("stays").map(|slot| slot.gone), Some(false));
+        // Its worker forgets it in the end, unless it comes back.
+        assert_eq!(slots.get("busy").map(|slot| slot.gone), Some(true));
+        assert!(!slots.notice(&key("busy"), EventType::Modified).gone);
+    }
+
+    #[test]
+    fn all_is_forgotten_with_the_stream() {
+        let mut slots = Slots::default();
+        slots.notice(&key("idle"), EventType::Listed);
+        slots.notice(&key("busy"), EventType::Listed).active = Some(Box::default());
+        assert_eq!(slots.end(), [key("idle")]);
+        assert_eq!(slots.len(), 1);
+    }
+
+    #[test]
+    fn what_is_remembered_is_handed_over_to_another_version() {
+        let (mut slots, mut successor) = (Slots::default(), Slots::default());
+        slots.notice(&key("idle"), EventType::Listed).memory.fully_handled_once = true;
+        let busy = slots.notice(&key("busy"), EventType::Listed);
+        busy.memory.fully_handled_once = true;
+        busy.active = Some(Box::default());
+        slots.hand_over(&mut successor);
+        assert_eq!(slots.busy(), [key("busy")]);
+        assert_eq!(slots.len(), 1);
+        for name in ["idle", "busy"] {
+            let slot = successor.notice(&key(name), EventType::Listed);
+            assert!(
+                slot.memory.fully_handled_once && slot.memory.noticed_by_listing && slot.active.is_none()
+            );
+        }
+    }
 }
