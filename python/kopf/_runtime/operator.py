@@ -58,8 +58,8 @@ class APIError(Exception):
 
 
 def run(
-    loop: asyncio.AbstractEventLoop | None = None,
     *,
+    loop: asyncio.AbstractEventLoop | None = None,
     lifecycle: LifeCycleFn | None = None,
     indexers: Any = None,
     registry: OperatorRegistry | None = None,
@@ -378,7 +378,7 @@ class _Life:
         try:
             engine.start()
             failure = await self._until_finished(engine)
-            bridge.receive()
+            bridge.drain()
             await server.cancel()
         finally:
             bridge.close()
