@@ -1,17 +1,14 @@
-"""Finds guests by their rooms: an index is a view of the cluster in memory, always up to date."""
+"""Knows who lives in which room: an index is a view of the cluster in memory, always up to date."""
 
 import kopf
 
 
-@kopf.index("guests")
+@kopf.index("guests", field="spec.room")
 def guests_by_room(spec, name, **_):
     return {spec["room"]: name}
 
 
-@kopf.on.create("deliveries", group="hotel.examples.kopf.dev")
-@kopf.on.field("deliveries", group="hotel.examples.kopf.dev", field="spec.room")
-def deliver(spec, guests_by_room, retry, **_):
-    recipients = sorted(guests_by_room.get(spec["room"], []))
-    if not recipients:
-        raise kopf.TemporaryError(f"Nobody lives in the room {spec['room']} yet.", delay=5)
-    return {"recipients": recipients, "attempts": retry + 1}
+@kopf.on.create("guests", field="spec.room")
+@kopf.on.update("guests", field="spec.room")
+def move_in(spec, name, guests_by_room, **_):
+    return {"shares with": sorted(other for other in guests_by_room[spec["room"]] if other != name)}

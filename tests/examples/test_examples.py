@@ -105,6 +105,15 @@ def test_events(operator, stage):
     assert "Rings in total: 3." in run.log
 
 
+@example("13-indexing")
+def test_indexing(operator, stage):
+    operator(files=(stage.file,))
+    stage.apply()
+    stage.shelf.wait_until_handled(stage.name, status={"move_in/spec.room": {"shares with": []}})
+    stage.shelf.create("erin", {"room": 12})
+    stage.shelf.wait_until_handled("erin", status={"move_in/spec.room": {"shares with": ["dave"]}})
+
+
 def test_every_example_is_complete_and_tested():
     assert len(FOLDERS) >= 5
     text = pathlib.Path(__file__).read_text()

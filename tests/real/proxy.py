@@ -83,7 +83,7 @@ class Proxy:
         self._server.shutdown()
         self._server.server_close()
 
-    def _handler(proxy) -> type[http.server.BaseHTTPRequestHandler]:  # noqa: N805
+    def _handler(proxy) -> type[http.server.BaseHTTPRequestHandler]:
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
@@ -103,7 +103,7 @@ class Proxy:
                 with contextlib.suppress(OSError, http.client.HTTPException):
                     self.forward(body, is_stream="watch" in request.query)
 
-            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve  # noqa: N815
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve
 
             def answer(self, code: int, text: str) -> None:
                 self.send_response(code)

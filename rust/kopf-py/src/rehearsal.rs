@@ -102,7 +102,7 @@ pub(crate) fn rehearse(
                     excluded: vec![],
                 })),
                 "exclude" => {
-                    script.steps.push(Step::Index(Round { calls: vec![], excluded: handlers.clone() }))
+                    script.steps.push(Step::Index(Round { calls: vec![], excluded: handlers.clone() }));
                 }
                 "match" => script.steps.push(Step::Match { handlers: handlers.clone() }),
                 "pick" => {
