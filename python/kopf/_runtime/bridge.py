@@ -10,6 +10,7 @@ from typing import Any
 
 from kopf._kopf import (
     Attempt,
+    Batch,
     Cancel,
     Change,
     Close,
@@ -18,12 +19,14 @@ from kopf._kopf import (
     Handle,
     Index,
     IndexCall,
+    Keep,
     Locate,
     Log,
     Login,
     Match,
     Object,
     Pick,
+    Recall,
     Script,
     Select,
     Settled,
@@ -35,6 +38,7 @@ from kopf._kopf import (
 
 __all__ = [
     "Attempt",
+    "Batch",
     "Bridge",
     "Cancel",
     "Change",
@@ -45,6 +49,7 @@ __all__ = [
     "Index",
     "IndexCall",
     "Item",
+    "Keep",
     "Locate",
     "Log",
     "Login",
@@ -52,6 +57,7 @@ __all__ = [
     "Object",
     "Pick",
     "Raised",
+    "Recall",
     "Script",
     "Select",
     "Settled",
@@ -90,6 +96,8 @@ class Bridge:
         self._receive = receive
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._answered: list[Script] = []
+        self.refresh: Callable[[], None] = lambda: None
+        """What is to be told to the engine before it goes on with the replies."""
         self._receiving = False
         self._fileno: int | None = None
 
@@ -135,4 +143,5 @@ class Bridge:
     def _send(self) -> None:
         if self._answered:
             scripts, self._answered = self._answered, []
+            self.refresh()
             self._engine.complete(scripts)

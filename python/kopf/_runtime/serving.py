@@ -8,20 +8,27 @@ import contextvars
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kopf._intents import matching
-from kopf._intents.errors import PermanentError
-from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler
-from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.handlers import Handler, ResourceHandler
+from kopf._intents.lifecycles import LifeCycleFn, Progress
 from kopf._intents.registries import ChangingRegistry
 from kopf._intents.selectors import NamespacePattern, match_namespace
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.indices import Indexers
-from kopf._runtime import bridge
-from kopf._runtime.context import cause_var, settings_var, sublifecycle_var, subregistry_var, subsettings_var
+from kopf._runtime import bridge, persistence, subhandling
+from kopf._runtime.context import (
+    cause_var,
+    settings_var,
+    subexecuted_var,
+    subinvoker_var,
+    sublifecycle_var,
+    subrefs_var,
+    subregistry_var,
+    subsettings_var,
+)
 from kopf._runtime.cycles import Cycle, Memories
 from kopf._runtime.invocation import Callee, Invoker
 from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
@@ -30,20 +37,6 @@ EAGER = sys.version_info >= (3, 12)
 
 LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
 Change = bridge.Change | None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a lifecycle sees of the state of a handler."""
-
-    retries: int
-
-
-class _Subhandlers(ChangingRegistry):
-    """Refuses sub-handlers: the engine does not know how to persist them yet."""
-
-    def append(self, handler: ChangingHandler, /) -> None:
-        raise PermanentError(f"Sub-handlers are not supported yet: {handler.id!r}")
 
 
 class Server:
@@ -73,7 +66,6 @@ class Server:
         self._invoker = invoker
         self._login = login
         self._namespaces = namespaces
-        self._subregistry = _Subhandlers()
         self._cycles: dict[int, Cycle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -96,7 +88,9 @@ class Server:
         settings_var.set(self._settings)
         subsettings_var.set(self._settings)
         sublifecycle_var.set(self._lifecycle)
-        subregistry_var.set(self._subregistry)
+        subregistry_var.set(ChangingRegistry())
+        subexecuted_var.set(False)
+        subinvoker_var.set(self._invoker)
 
     def receive(self, item: Any) -> None:
         """Take a request; it is answered now or later."""
@@ -104,7 +98,8 @@ class Server:
 
     async def cancel(self) -> None:
         """Cancel what is still running, and wait for it."""
-        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None} | self._tasks
+        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None}
+        tasks |= self._tasks | self._invoker.tasks
         tasks = {task for task in tasks if not task.done()}
         for task in tasks:
             task.cancel()
@@ -160,8 +155,13 @@ class Server:
                     replies.append(await self._handle(step, cycle, script.change, handled))
                 elif type(step) is bridge.Match:
                     replies.append(self._match(step, cycle, script.change))
-                else:
+                elif type(step) is bridge.Pick:
                     replies.append(self._pick(step, cycle, script.change))
+                elif type(step) is bridge.Recall:
+                    replies.append(persistence.recall(step, cycle, self._settings))
+                elif type(step) is bridge.Keep:
+                    persistence.keep(step, cycle, self._settings)
+                    replies.append(None)
             cycle.deliver(watched)
             cycle.deliver(handled)
             self._answer(script, cycle, replies, None)
@@ -177,28 +177,28 @@ class Server:
         self.answered(script)
 
     # Nothing is put to the indices before all the functions are called: if a filter fails, they stay as is.
-    async def _index(self, step: bridge.Index, cycle: Cycle) -> tuple[Any, ...]:
+    async def _index(self, step: bridge.Index, cycle: Cycle) -> dict[int, Any]:
         cause, kwargs = cycle.indexing()
-        replies: list[Any] = []
+        replies: dict[int, Any] = {}
         stale = {self._handlers[index].id for index in step.excluded}
         results: dict[str, Any] = {}
-        for call in step.calls:
+        for number, call in enumerate(step.calls):
             callee = self._callees[call.handler]
             id = callee.handler.id
             stale.add(id)
             if call.guarded and not matching.match(self._handlers[call.handler], cause):
-                replies.append(None)
+                replies[number] = None
                 continue
             cause_var.set(cause)
             attempted = await self._invoker.attempt(callee, call.attempt, kwargs, cause.logger, stored=False)
-            replies.append(attempted.settled)
+            replies[number] = attempted.settled
             results[id] = attempted
         for id in stale:
             if id not in results or results[id].settled.failed:
                 self._indexers.discard_in(id, cycle.uid)
             else:
                 self._indexers.replace_in(id, cycle.uid, results[id].result)
-        return tuple(replies)
+        return replies
 
     async def _watch(self, step: bridge.Watch, cycle: Cycle, results: list[tuple[str, Any]]) -> Any:
         callee = self._callees[step.handler]
@@ -216,8 +216,8 @@ class Server:
     ) -> Any:
         callee = self._callees[step.handler]
         cause, kwargs = cycle.changing_of(_present(change), callee.handler)
-        cause_var.set(cause)
-        attempted = await self._invoker.attempt(callee, step.attempt, kwargs, cycle.logger, stored=True)
+        subrefs_var.set(())
+        attempted = await subhandling.call(self._invoker, callee, step.attempt, cause, kwargs, cycle.logger)
         if attempted.result is not None:
             results.append((callee.handler.id, attempted.result))
         return attempted.settled

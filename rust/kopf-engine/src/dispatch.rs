@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::indexing::{Barrier, Blocker, Filling};
 use crate::invoke::{CycleId, Entry, Invoker, Job};
+use crate::rules::CurrentRules;
 use crate::slots::{Active, Event, Slot, Slots, key_of};
 use crate::watch::Sink;
 use crate::worker::Worker;
@@ -30,8 +31,10 @@ const ROOM: usize = 5_000;
 
 /// What all streams of an operator share.
 pub struct Shared {
-    /// The handlers and the settings.
+    /// The handlers and the settings, as at the start.
     pub rules: Arc<Rules>,
+    /// The same as of now.
+    pub current: CurrentRules,
     /// The way to the server.
     pub api: Api,
     /// The other side of the border.
@@ -157,13 +160,8 @@ impl Dispatcher {
         let moment = Moment { now, entropy: id, consistent };
         let observation =
             Observation { event: event.kind, object: Arc::clone(&event.object), woken: event.woken };
-        let (mut cycle, next) = Cycle::open(
-            observation,
-            &slot.memory,
-            Arc::clone(&self.plan),
-            Arc::clone(&self.shared.rules),
-            moment,
-        );
+        let (mut cycle, next) =
+            Cycle::open(observation, &slot.memory, Arc::clone(&self.plan), self.shared.current.get(), moment);
         self.say(&mut cycle, &event.object);
         Begun { id, cycle, next, event, round }
     }
@@ -178,7 +176,7 @@ impl Dispatcher {
         if event.woken && !indexing.is_some_and(Indexing::is_broken) {
             return None;
         }
-        let rules = &self.shared.rules;
+        let rules = self.shared.current.get();
         let now = self.shared.clock.now();
         let fresh = Indexing::default();
         indexing.unwrap_or(&fresh).round(

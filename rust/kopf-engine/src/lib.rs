@@ -27,6 +27,7 @@ pub mod observation;
 pub mod operator;
 pub mod orchestration;
 pub mod patching;
+pub mod rules;
 pub mod slots;
 pub mod territory;
 pub mod vault;

@@ -15,6 +15,7 @@ use crate::convert::{python_to_map, value_to_python};
 use crate::errors::misuse;
 use crate::task::attempt::{AttemptView, SettledView};
 use crate::task::change::ChangeView;
+use crate::task::keeping::{Keep, Recall, recalled};
 use crate::views::ObjectView;
 
 /// Index functions; and the handlers whose indices the object leaves, unless another one of the same id is called.
@@ -139,7 +140,8 @@ impl Script {
     /// Prepares the reply, which `Engine.complete()` sends.
     ///
     /// A step's reply is `None` if it was skipped, `Settled` for an attempt, a list of pairs (prematch, full match) for
-    /// `Match`, a list of handlers for `Pick`, a tuple of `Settled` or `None` for the calls of `Index`. The patch is `None` if it is untouched.
+    /// `Match`, a list of handlers for `Pick`, a dict of the calls' numbers and `Settled` or `None` for `Index`, a tuple (old,
+    /// new, records) for `Recall`, `None` for `Keep`. The patch is `None` if it is untouched.
     ///
     /// # Errors
     /// If the patch is not JSON; nothing is prepared then.
@@ -185,6 +187,8 @@ fn step_to_python(py: Python<'_>, step: Step) -> PyResult<Py<PyAny>> {
         }
         Step::Match { handlers } => Py::new(py, Match { handlers })?.into_any(),
         Step::Pick { handlers } => Py::new(py, Pick { handlers })?.into_any(),
+        Step::Recall { ids, extra_fields } => Py::new(py, Recall::new(py, &ids, &extra_fields)?)?.into_any(),
+        Step::Keep(keep) => Py::new(py, Keep::new(py, keep)?)?.into_any(),
         Step::Handle { attempt } => {
             let handler = attempt.handler;
             let attempt = Py::new(py, AttemptView(attempt))?;
@@ -206,11 +210,14 @@ fn step_from_python(reply: &Bound<'_, PyAny>) -> PyResult<StepReply> {
     if let Ok(settled) = reply.cast::<SettledView>() {
         return Ok(StepReply::Attempted(settled.get().outcome()));
     }
-    if let Ok(indexed) = reply.cast::<PyTuple>() {
+    if let Ok(indexed) = reply.cast::<PyDict>() {
         let settled = |one: Bound<'_, PyAny>| -> PyResult<_> {
             Ok(if one.is_none() { None } else { Some(one.cast::<SettledView>()?.get().outcome()) })
         };
-        return Ok(StepReply::Indexed(indexed.iter().map(settled).collect::<PyResult<_>>()?));
+        return Ok(StepReply::Indexed(indexed.values().iter().map(settled).collect::<PyResult<_>>()?));
+    }
+    if let Ok(answer) = reply.cast::<PyTuple>() {
+        return Ok(StepReply::Recalled(Box::new(recalled(answer)?)));
     }
     if let Ok(picked) = reply.extract::<Vec<usize>>() {
         // An empty list answers both questions alike.
