@@ -132,6 +132,21 @@ class Change:
     def reduced(self, field: tuple[str, ...]) -> tuple[Any, Any, list[DiffTuple]]: ...
 
 @final
+class IndexCall:
+    """One index function. If guarded, its filters are asked first."""
+
+    handler: int
+    guarded: bool
+    attempt: Attempt
+
+@final
+class Index:
+    """Index functions, and the handlers whose indices the object leaves without a call."""
+
+    calls: tuple[IndexCall, ...]
+    excluded: list[int]
+
+@final
 class Watch:
     """An `on.event` handler. If guarded, its filters are asked first."""
 
@@ -188,14 +203,21 @@ class Script:
     @property
     def resource(self) -> Resource: ...
     @property
-    def steps(self) -> tuple[Watch | Match | Pick | Handle | Recall | Keep, ...]: ...
+    def steps(self) -> tuple[Index | Watch | Match | Pick | Handle | Recall | Keep, ...]: ...
     @property
     def change(self) -> Change | None: ...
     @property
     def preset(self) -> dict[str, Any] | None: ...
     def answer(
         self,
-        steps: list[Settled | list[tuple[bool, bool]] | list[int] | tuple[Any, Any, dict[str, Any]] | None],
+        steps: list[
+            Settled
+            | list[tuple[bool, bool]]
+            | list[int]
+            | tuple[Any, Any, dict[str, Any]]
+            | dict[int, Settled | None]
+            | None
+        ],
         patch: dict[str, Any] | None = None,
         fns: bool = False,
         error: str | None = None,
@@ -232,6 +254,13 @@ class Probe:
 
     def complete(self, results: str) -> None: ...
     def fail(self) -> None: ...
+
+@final
+class Locate:
+    """Ask the patterns of namespaces that are no globs."""
+
+    names: list[str]
+    def complete(self, served: list[bool]) -> None: ...
 
 @final
 class Close:
@@ -286,6 +315,7 @@ class Engine:
         liveness: tuple[str, int, str] | None = None,
         credentials: list[tuple[str, dict[str, Any]]] | None = None,
         errand: Literal["freeze", "resume"] | None = None,
+        foreign: bool = False,
     ) -> Engine: ...
     def start(self) -> None: ...
     def configure(self, settings: dict[str, Any]) -> None: ...
@@ -294,7 +324,7 @@ class Engine:
     def set_log_level(self, level: int) -> None: ...
     def poll(
         self,
-    ) -> list[Script | Transform | Login | Select | Probe | Log | Close | Cancel | Forget | Finished]: ...
+    ) -> list[Script | Transform | Login | Select | Probe | Locate | Log | Close | Cancel | Forget | Finished]: ...
     def complete(self, scripts: list[Script]) -> None: ...
     def post(self, events: list[tuple[dict[str, Any], str, str, str, list[float]]]) -> None: ...
 

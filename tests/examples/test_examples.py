@@ -186,6 +186,13 @@ def test_probes(operator, stage):
     run.wait_for_log("Serving health status")
     with urllib.request.urlopen(url, timeout=10) as response:
         assert set(json.loads(response.read())) == {"heated", "since"}
+@example("13-indexing")
+def test_indexing(operator, stage):
+    operator(files=(stage.file,))
+    stage.apply()
+    stage.shelf.wait_until_handled(stage.name, status={"move_in/spec.room": {"shares with": []}})
+    stage.shelf.create("erin", {"room": 12})
+    stage.shelf.wait_until_handled("erin", status={"move_in/spec.room": {"shares with": ["dave"]}})
 
 
 def test_every_example_is_complete_and_tested():

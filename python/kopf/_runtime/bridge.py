@@ -18,7 +18,10 @@ from kopf._kopf import (
     Finished,
     Forget,
     Handle,
+    Index,
+    IndexCall,
     Keep,
+    Locate,
     Log,
     Login,
     Match,
@@ -46,8 +49,11 @@ __all__ = [
     "Finished",
     "Forget",
     "Handle",
+    "Index",
+    "IndexCall",
     "Item",
     "Keep",
+    "Locate",
     "Log",
     "Login",
     "Match",
@@ -65,7 +71,7 @@ __all__ = [
     "plain",
 ]
 
-Item = Script | Transform | Login | Select | Probe | Log | Close | Cancel | Forget | Finished
+Item = Script | Transform | Login | Select | Probe | Locate | Log | Close | Cancel | Forget | Finished
 
 logger = logging.getLogger("kopf._core.reactor.running")
 

@@ -8,7 +8,6 @@ import contextlib
 import functools
 import inspect
 import logging
-import re
 import signal
 import threading
 import urllib.parse
@@ -17,12 +16,13 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from kopf._intents import lifecycles, wire
-from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler, WatchingHandler
+from kopf._intents.handlers import ChangingHandler, Handler, IndexingHandler, ResourceHandler, WatchingHandler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.selectors import NamespacePattern
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.credentials import KubeContext, LoginError
+from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo, Memo
 from kopf._objects.reasons import Activity
 from kopf._objects.resources import Resource
@@ -188,15 +188,16 @@ def _spawn_tasks(
         settings.peering.standalone = standalone
     if priority is not None:
         settings.peering.priority = priority
-    _refuse_unsupported(registry, settings, scope=scope, indexers=indexers)
+    _resource_handlers(registry)
     posting.install()
     life = _Life(
         registry=registry,
         settings=settings,
         lifecycle=lifecycle if lifecycle is not None else lifecycles.get_default_lifecycle(),
         identity=identity if identity is not None else detect_own_id(manual=False),
-        namespaces=[pattern for pattern in scope if isinstance(pattern, str)],
+        namespaces=scope,
         memo=memo if memo is not None else Memo(),
+        indexers=indexers if indexers is not None else Indexers(),
         stop_flag=stop_flag,
         ready_flag=ready_flag,
         command=_command,
@@ -260,8 +261,9 @@ class _Life:
         settings: OperatorSettings,
         lifecycle: LifeCycleFn,
         identity: str,
-        namespaces: list[str],
+        namespaces: list[NamespacePattern],
         memo: AnyMemo,
+        indexers: Indexers,
         stop_flag: Flag | None,
         ready_flag: Flag | None,
         command: Coroutine[None, None, None] | None,
@@ -276,6 +278,8 @@ class _Life:
         self._identity = identity
         self._namespaces = namespaces
         self._memo = memo
+        self._indexers = indexers
+        self._ensure_indices()
         self._stop_flag = stop_flag
         self._ready_flag = ready_flag
         self._command = command
@@ -288,9 +292,13 @@ class _Life:
         self._threads = Threads(self._loop)
         self._invoker = Invoker(settings, self._threads)
         self._activities = Activities(
-            registry=registry, settings=settings, memo=memo, indices={}, invoker=self._invoker
+            registry=registry, settings=settings, memo=memo, indices=indexers.indices, invoker=self._invoker
         )
         self._tasks: list[Task] = []
+
+    # They are empty before the first object, but they are there.
+    def _ensure_indices(self) -> None:
+        self._indexers.ensure([handler.id for handler in self._registry._indexing.get_all_handlers()])
 
     def spawn(self) -> list[Task]:
         self._listen_to_signals()
@@ -389,12 +397,15 @@ class _Life:
     async def _drive_engine(self) -> None:
         # Not earlier: the handlers of startup may change the settings and even declare handlers.
         handlers = _resource_handlers(self._registry)
+        self._ensure_indices()
         lifecycle = NATIVE_LIFECYCLES.get(self._lifecycle, "custom")
+        globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
         engine = Engine(
             handlers=[_handler_to_wire(handler) for handler in handlers],
             settings=wire.settings_to_wire(self._settings),
             lifecycle=lifecycle,
-            namespaces=self._namespaces,
+            namespaces=globs,
+            foreign=len(globs) < len(self._namespaces),
             agent=f"kopf/{__version__}",
             make_resource=_make_resource,
             identity=self._identity,
@@ -407,10 +418,11 @@ class _Life:
             settings=self._settings,
             lifecycle=self._lifecycle,
             memories=Memories(self._memo),
-            indices={},
+            indices=self._indexers,
             invoker=self._invoker,
             login=self._activities.authenticate,
             probe=functools.partial(self._activities.run, Activity.PROBE),
+            namespaces=self._namespaces,
         )
         bridge = Bridge(engine, server.receive, self._loop)
         bridge.refresh = Refresher(engine, self._settings).refresh
@@ -507,32 +519,9 @@ def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
     ]
     handlers = [handler for group in groups for handler in group]
     for handler in handlers:
-        if not isinstance(handler, (WatchingHandler, ChangingHandler)):
+        if not isinstance(handler, (IndexingHandler, WatchingHandler, ChangingHandler)):
             raise NotImplementedError(f"{handler} ({_name(handler)}) is of a kind that is not supported yet.")
     return handlers
-
-
-# Silence would be worse than a refusal: what is declared but not done is noticed too late.
-def _refuse_unsupported(
-    registry: OperatorRegistry,
-    settings: OperatorSettings,
-    *,
-    scope: Sequence[NamespacePattern],
-    indexers: Any,
-) -> None:
-    _resource_handlers(registry)
-    if any(isinstance(pattern, re.Pattern) for pattern in scope):
-        raise NotImplementedError("Regular expressions for namespaces are not supported yet; use globs.")
-    if indexers is not None:
-        raise NotImplementedError("Own indexers are not supported yet.")
-    persistence = settings.persistence
-    storages = [
-        (wire.progress_storage_to_wire(persistence.progress_storage), persistence.progress_storage),
-        (wire.diffbase_storage_to_wire(persistence.diffbase_storage), persistence.diffbase_storage),
-    ]
-    for described, storage in storages:
-        if described["type"] == "Foreign":
-            raise NotImplementedError(f"Own classes of storages are not supported yet: {storage!r}")
 
 
 def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:

@@ -15,8 +15,10 @@ from kopf._intents import matching
 from kopf._intents.handlers import Handler, ResourceHandler
 from kopf._intents.lifecycles import LifeCycleFn, Progress
 from kopf._intents.registries import ChangingRegistry
+from kopf._intents.selectors import NamespacePattern, match_namespace
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
+from kopf._objects.indices import Indexers
 from kopf._runtime import bridge, persistence, subhandling
 from kopf._runtime.context import (
     cause_var,
@@ -51,10 +53,11 @@ class Server:
         settings: OperatorSettings,
         lifecycle: LifeCycleFn,
         memories: Memories,
-        indices: Mapping[str, Any],
+        indices: Indexers,
         invoker: Invoker,
         login: LoginFn,
         probe: ProbeFn | None = None,
+        namespaces: Sequence[NamespacePattern] = (),
     ) -> None:
         super().__init__()
         self._handlers = handlers
@@ -63,13 +66,15 @@ class Server:
         self._settings = settings
         self._lifecycle = lifecycle
         self._memories = memories
-        self._indices = indices
+        self._indexers = indices
+        self._indices = indices.indices
         self._invoker = invoker
         self._login = login
         self._probe = probe
         self._outer: contextvars.Context | None = None
         self.login_error: Exception | None = None
         self.finished: asyncio.Future[tuple[str, str] | None] = asyncio.get_running_loop().create_future()
+        self._namespaces = namespaces
         self._cycles: dict[int, Cycle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -84,6 +89,7 @@ class Server:
             bridge.Select: self._receive_select,
             bridge.Probe: self._receive_probe,
             bridge.Finished: self._receive_finished,
+            bridge.Locate: self._receive_locate,
         }
         self.answered: Callable[[bridge.Script], None] = lambda _: None
         """Where the prepared replies go."""
@@ -134,7 +140,7 @@ class Server:
             cycle.preset(script.preset)
         callees = self._callees
         for step in script.steps:
-            if isinstance(step, _CALLS) and callees[step.handler].is_async:
+            if _is_async(step, callees):
                 break
         else:
             drive(self._run(script, cycle))
@@ -153,6 +159,9 @@ class Server:
             watched: list[tuple[str, Any]] = []
             handled: list[tuple[str, Any]] = []
             for step in script.steps:
+                if type(step) is bridge.Index:
+                    replies.append(await self._index(step, cycle))
+                    continue
                 if type(step) is bridge.Watch:
                     replies.append(await self._watch(step, cycle, watched))
                     continue
@@ -183,6 +192,30 @@ class Server:
         script.answer(replies, patch if sendable else None, bool(patch.fns), error)
         cycle.sent = cycle.sent or sendable
         self.answered(script)
+
+    # Nothing is put to the indices before all the functions are called: if a filter fails, they stay as is.
+    async def _index(self, step: bridge.Index, cycle: Cycle) -> dict[int, Any]:
+        cause, kwargs = cycle.indexing()
+        replies: dict[int, Any] = {}
+        stale = {self._handlers[index].id for index in step.excluded}
+        results: dict[str, Any] = {}
+        for number, call in enumerate(step.calls):
+            callee = self._callees[call.handler]
+            id = callee.handler.id
+            stale.add(id)
+            if call.guarded and not matching.match(self._handlers[call.handler], cause):
+                replies[number] = None
+                continue
+            cause_var.set(cause)
+            attempted = await self._invoker.attempt(callee, call.attempt, kwargs, cause.logger, stored=False)
+            replies[number] = attempted.settled
+            results[id] = attempted
+        for id in stale:
+            if id not in results or results[id].settled.failed:
+                self._indexers.discard_in(id, cycle.uid)
+            else:
+                self._indexers.replace_in(id, cycle.uid, results[id].result)
+        return replies
 
     async def _watch(self, step: bridge.Watch, cycle: Cycle, results: list[tuple[str, Any]]) -> Any:
         callee = self._callees[step.handler]
@@ -252,6 +285,7 @@ class Server:
 
     def _receive_forget(self, job: bridge.Forget) -> None:
         self._memories.forget(job.uid)
+        self._indexers.discard(job.uid)
 
     def _receive_transform(self, job: bridge.Transform) -> None:
         cycle = self._cycles.get(job.cycle)
@@ -317,12 +351,22 @@ class Server:
         except Exception as e:
             job.fail(repr(e))
 
+    def _receive_locate(self, job: bridge.Locate) -> None:
+        patterns = self._namespaces
+        job.complete([any(match_namespace(name, one) for one in patterns) for name in job.names])
+
     def _wants(self, index: int, resource: Any) -> bool:
         selector = self._handlers[index].selector
         return selector is None or selector.check(resource)
 
 
 _CALLS = (bridge.Watch, bridge.Handle)
+
+
+def _is_async(step: Any, callees: Sequence[Callee]) -> bool:
+    if type(step) is bridge.Index:
+        return any(callees[call.handler].is_async for call in step.calls)
+    return isinstance(step, _CALLS) and callees[step.handler].is_async
 
 
 def _present(change: Change) -> bridge.Change:

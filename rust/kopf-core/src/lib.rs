@@ -20,6 +20,7 @@ pub mod filters;
 pub mod finalizer;
 pub mod handler;
 pub mod ids;
+pub mod indexing;
 pub mod jsonpatch;
 pub mod lifecycle;
 pub mod notes;

@@ -14,8 +14,8 @@ use crate::discovery::{Scope, scan};
 use crate::dispatch::Shared;
 use crate::error::{Failure, FailureKind, RequestError};
 use crate::invoke::Entry;
-use crate::orchestration::Territory;
 use crate::peering::{GROUPS, is_peering, plural, write_records};
+use crate::territory::Territory;
 
 const LOGGER: &str = "kopf._core.engines.peering";
 
@@ -44,7 +44,7 @@ pub async fn run(shared: &Shared, territory: &Territory, errand: Errand) -> Resu
     }
     let places: Vec<Option<String>> = match territory {
         Territory::Cluster => vec![None],
-        Territory::Namespaces(patterns) => {
+        Territory::Namespaces { patterns, .. } => {
             namespaces(shared, patterns).await?.into_iter().map(Some).collect()
         }
     };

@@ -55,6 +55,8 @@ pub enum Job {
     Select(SelectJob),
     /// Ask the probes how the operator is.
     Probe(ProbeJob),
+    /// Ask the patterns of namespaces that only the other side understands.
+    Locate(LocateJob),
 }
 
 /// One script of one cycle. A cycle may need several, one after another, which share the patch.
@@ -110,6 +112,15 @@ pub struct SelectJob {
 pub struct ProbeJob {
     /// The results of all probes, as JSON; none if a probe has failed, which was logged then.
     pub reply: oneshot::Sender<Option<String>>,
+}
+
+/// A request to match names of namespaces.
+#[derive(Debug)]
+pub struct LocateJob {
+    /// The names.
+    pub names: Vec<String>,
+    /// For each of them, whether it is to be served.
+    pub reply: oneshot::Sender<Vec<bool>>,
 }
 
 /// A line for the log of the other side.

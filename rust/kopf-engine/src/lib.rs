@@ -30,6 +30,7 @@ pub mod discovery;
 pub mod dispatch;
 pub mod errands;
 pub mod error;
+pub mod indexing;
 pub mod invoke;
 pub mod observation;
 pub mod operator;
@@ -40,6 +41,7 @@ pub mod posting;
 pub mod probes;
 pub mod rules;
 pub mod slots;
+pub mod territory;
 #[cfg(test)]
 mod testing;
 pub mod toggles;

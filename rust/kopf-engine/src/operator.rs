@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use kopf_core::cycle::Rules;
+use kopf_core::handler::Kind;
 use kopf_core::lifecycle::Lifecycle;
 use kopf_core::notes::Level;
 use kopf_core::registry::Registry;
@@ -24,11 +25,13 @@ use crate::credentials::Credentials;
 use crate::dispatch::Shared;
 use crate::errands::{self, Errand};
 use crate::error::{Failure, FailureKind};
+use crate::indexing::Barrier;
 use crate::invoke::{Entry, Invoker};
-use crate::orchestration::{Orchestrator, Territory};
+use crate::orchestration::Orchestrator;
 use crate::posting::{Mail, Mailbox, mailbox};
 use crate::probes::{Endpoint, Probes};
 use crate::rules::CurrentRules;
+use crate::territory::Territory;
 use crate::toggles::Pause;
 use crate::vault::Vault;
 
@@ -40,8 +43,8 @@ pub struct Config {
     pub settings: Settings,
     /// How the handlers of one cycle are chosen.
     pub lifecycle: Lifecycle,
-    /// The patterns of the namespaces' names; empty for the whole cluster.
-    pub namespaces: Vec<String>,
+    /// Where it works.
+    pub territory: Territory,
     /// What the server is told of who asks.
     pub agent: String,
     /// Who we are among the operators.
@@ -126,6 +129,7 @@ async fn live(
     let stopping = operator.stopping.clone();
     let vault = Arc::new(Vault::new(Arc::clone(&invoker), config.agent, &config.credentials)?);
     let rules = operator.rules.get();
+    let has_indices = rules.registry.handlers.iter().any(|handler| matches!(handler.kind, Kind::Indexing));
     let shared = Arc::new(Shared {
         api: Api::new(vault, Arc::clone(&rules.settings), Arc::clone(&invoker)),
         rules,
@@ -139,11 +143,9 @@ async fn live(
         cycles: AtomicU64::new(1),
         pause: Arc::new(Pause::default()),
         identity: config.identity,
+        barrier: has_indices.then(Arc::<Barrier>::default),
     });
-    let territory = match config.namespaces {
-        patterns if patterns.is_empty() => Territory::Cluster,
-        patterns => Territory::Namespaces(patterns),
-    };
+    let territory = config.territory;
     if let Some(errand) = config.errand {
         return tokio::select! {
             outcome = errands::run(&shared, &territory, errand) => outcome,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kopf_core::handler::Handler;
 use kopf_core::notes::Level;
-use kopf_core::resource::{Resource, is_exact_namespace};
+use kopf_core::resource::Resource;
 use kopf_core::selection::{self, Selection};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -16,12 +16,14 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::discovery::{Scope, scan};
-use crate::dispatch::{DispatchSink, Dispatcher, Shared};
+use crate::dispatch::{Dispatcher, Shared};
 use crate::error::{Failure, FailureKind, RequestError};
+use crate::indexing::{self, Barrier, Blocker};
 use crate::invoke::{Entry, Job, SelectJob};
 use crate::observation::{DefinitionsSink, NamespacesSink, News, Observed};
 use crate::peering::{self, MISSING, Peering, Tasks};
 use crate::posting::{Mail, Poster};
+use crate::territory::{Answers, Territory};
 use crate::watch::Stream;
 
 const LOGGER: &str = "kopf._core.reactor.observation";
@@ -29,18 +31,12 @@ const LOGGER: &str = "kopf._core.reactor.observation";
 const LOOKS: u32 = 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
 
+/// How long after each other we look once more after a change, even if nothing is missed.
+const LOOKS_LATER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+
 /// Groups that the engine itself uses.
 const OWN_GROUPS: [&str; 5] =
     ["", "apiextensions.k8s.io", "admissionregistration.k8s.io", "kopf.dev", "zalando.org"];
-
-/// Where the operator works.
-#[derive(Debug, Clone)]
-pub enum Territory {
-    /// The whole cluster.
-    Cluster,
-    /// The namespaces whose names fit any of these patterns.
-    Namespaces(Vec<String>),
-}
 
 /// A resource, and the namespace unless it is served everywhere at once.
 type Place = (Resource, Option<String>);
@@ -51,6 +47,8 @@ pub struct Orchestrator {
     territory: Territory,
     scanned: Vec<Arc<Resource>>,
     namespaces: BTreeSet<String>,
+    /// What is known of the names of namespaces.
+    answers: Answers,
     streams: HashMap<Place, (AbortHandle, Arc<Dispatcher>)>,
     peerings: HashMap<Place, (Peering, [AbortHandle; 3])>,
     tasks: Tasks,
@@ -61,17 +59,26 @@ pub struct Orchestrator {
     sender: UnboundedSender<News>,
     receiver: UnboundedReceiver<News>,
     told: Vec<String>,
+    /// Who will ask to look at a group later.
+    looking: HashMap<String, AbortHandle>,
+    /// Keeps the indices' barrier closed until the first streams are there.
+    spawning: Option<Blocker>,
+    /// Whether it is known which namespaces are served.
+    is_located: bool,
 }
 
 impl Orchestrator {
     /// Knows nothing of the cluster yet.
     pub fn new(shared: Arc<Shared>, territory: Territory, mail: Mail) -> Self {
         let (sender, receiver) = unbounded_channel();
+        let is_located = matches!(territory, Territory::Cluster);
+        let spawning = shared.barrier.as_ref().and_then(Barrier::block);
         Self {
             shared,
             territory,
             scanned: vec![],
             namespaces: BTreeSet::new(),
+            answers: Answers::default(),
             streams: HashMap::new(),
             peerings: HashMap::new(),
             tasks: JoinSet::new(),
@@ -81,6 +88,9 @@ impl Orchestrator {
             sender,
             receiver,
             told: vec![],
+            looking: HashMap::new(),
+            spawning,
+            is_located,
         }
     }
 
@@ -161,16 +171,18 @@ impl Orchestrator {
                 refused(ended, &news, Observed::Definitions)
             });
         }
-        let Territory::Namespaces(patterns) = &self.territory else { return };
-        let patterns = patterns.clone();
+        if matches!(self.territory, Territory::Cluster) {
+            return;
+        }
         let resource = self.own("", "namespaces").filter(|_| !disabled);
         let Some(resource) = resource else {
-            self.namespaces = exact(&patterns);
+            self.namespaces = self.territory.exact();
+            self.is_located = true;
             return;
         };
         let mut sink = NamespacesSink {
             news: self.sender.clone(),
-            patterns,
+            territory: self.territory.clone(),
             served: BTreeSet::new(),
             listed: None,
             invoker: Arc::clone(&self.shared.invoker),
@@ -195,10 +207,16 @@ impl Orchestrator {
         while let Some(news) = next {
             match news {
                 News::Group(group, plural) if scope.has(&group) => {
+                    self.look_later(&group);
                     groups.entry(group).or_default().extend(plural);
                 }
                 News::Group(..) => {}
-                News::Namespaces(namespaces) => self.namespaces = namespaces,
+                News::Look(group) => drop(groups.entry(group).or_default()),
+                News::Namespaces(present) => {
+                    let invoker = &*self.shared.invoker;
+                    self.namespaces = self.answers.served(&self.territory, present, invoker).await;
+                    self.is_located = true;
+                }
                 News::Refused(observed) => self.go_without(observed),
             }
             next = self.receiver.try_recv().ok();
@@ -207,6 +225,21 @@ impl Orchestrator {
             self.rescan(&group, &plurals).await?;
         }
         self.adjust().await
+    }
+
+    /// What is served now may still be as it was before the change.
+    fn look_later(&mut self, group: &str) {
+        let (news, name) = (self.sender.clone(), group.to_owned());
+        let task = self.tasks.spawn(async move {
+            for pause in LOOKS_LATER {
+                tokio::time::sleep(pause).await;
+                let _ = news.send(News::Look(name.clone()));
+            }
+            Ok(())
+        });
+        if let Some(earlier) = self.looking.insert(group.to_owned(), task) {
+            earlier.abort();
+        }
     }
 
     /// Scans one group anew. A fresh definition is looked for again, as the server needs a moment to serve it.
@@ -258,6 +291,7 @@ impl Orchestrator {
     }
 
     fn go_without(&mut self, observed: Observed) {
+        self.is_located |= observed == Observed::Namespaces;
         match observed {
             Observed::Definitions => self.say(
                 Level::Warning,
@@ -266,9 +300,7 @@ impl Orchestrator {
                     .to_owned(),
             ),
             Observed::Namespaces if self.namespaces.is_empty() => {
-                if let Territory::Namespaces(patterns) = &self.territory {
-                    self.namespaces = exact(patterns);
-                }
+                self.namespaces = self.territory.exact();
                 let names: Vec<_> = self.namespaces.iter().map(|name| format!("'{name}'")).collect();
                 self.say(
                     Level::Warning,
@@ -299,9 +331,11 @@ impl Orchestrator {
         self.adjust_peerings();
         let keys: Vec<_> = chosen.served.iter().flat_map(|resource| self.places(resource)).collect();
         let stale: Vec<_> = self.streams.keys().filter(|known| !keys.contains(known)).cloned().collect();
+        let mut leaving = vec![];
         for key in stale {
-            if let Some((task, _)) = self.streams.remove(&key) {
+            if let Some((task, dispatcher)) = self.streams.remove(&key) {
                 task.abort();
+                leaving.push((key, dispatcher));
             }
         }
         for (resource, namespace) in keys {
@@ -312,12 +346,24 @@ impl Orchestrator {
             let callables = |handler: usize| wanted(handler, &resource);
             let plan = Arc::new(self.shared.rules.registry.plan(&shared, &callables));
             let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&self.shared), plan));
+            // Another version of the same objects.
+            let is_same = |((other, place), _): &((Resource, _), _)| {
+                (&other.group, &other.plural) == (&resource.group, &resource.plural) && *place == namespace
+            };
+            if let Some(position) = leaving.iter().position(is_same) {
+                leaving.swap_remove(position).1.hand_over(&dispatcher);
+            }
             let mut stream = self.stream(&shared, namespace.as_deref());
             stream.pause = Some(Arc::clone(&self.shared.pause));
-            let mut sink = DispatchSink { dispatcher: Arc::clone(&dispatcher) };
-            let task =
-                self.tasks.spawn(async move { stream.follow(&mut sink).await.map(|never| match never {}) });
+            let following = indexing::follow(stream, Arc::clone(&dispatcher));
+            let task = self.tasks.spawn(async move { following.await.map(|never| match never {}) });
             self.streams.insert((resource, namespace), (task, dispatcher));
+        }
+        for (_, dispatcher) in leaving {
+            dispatcher.abandon();
+        }
+        if self.is_located {
+            self.spawning = None;
         }
         Ok(())
     }
@@ -374,7 +420,7 @@ impl Orchestrator {
     /// Where a resource is served.
     fn places(&self, resource: &Resource) -> Vec<Place> {
         match &self.territory {
-            Territory::Namespaces(_) if resource.namespaced => {
+            Territory::Namespaces { .. } if resource.namespaced => {
                 self.namespaces.iter().map(|name| (resource.clone(), Some(name.clone()))).collect()
             }
             _ => vec![(resource.clone(), None)],
@@ -463,8 +509,4 @@ fn refused(
         }
         other => other,
     }
-}
-
-fn exact(patterns: &[String]) -> BTreeSet<String> {
-    patterns.iter().filter(|pattern| is_exact_namespace(pattern)).cloned().collect()
 }

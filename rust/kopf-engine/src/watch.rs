@@ -61,6 +61,15 @@ pub struct Stream {
     pub pause: Option<Arc<Pause>>,
 }
 
+/// How far a stream is.
+#[derive(Debug, Default)]
+struct Place {
+    /// The last version that was seen.
+    version: Option<String>,
+    /// The objects that are already there are still being sent, as if they were new.
+    initial: bool,
+}
+
 /// Why one connection of a stream has ended.
 enum End {
     /// Go on from the last version.
@@ -78,10 +87,11 @@ impl Stream {
         let held = self.pause.as_ref().is_some_and(|pause| pause.is_on());
         self.tell("Starting", || if held { " (paused)" } else { "" }.to_owned());
         let mut failures = 0;
+        let mut streaming = self.settings.watching.initial_streaming;
         loop {
             let pauses = self.stand_by().await;
             let outcome = tokio::select! {
-                outcome = self.list_and_watch(sink, &mut failures) => outcome,
+                outcome = self.list_and_watch(sink, &mut streaming, &mut failures) => outcome,
                 // However short the pause was: everything that relies on a new listing afterwards gets one.
                 () = self.interrupted(pauses) => continue,
             };
@@ -121,11 +131,39 @@ impl Stream {
     }
 
     /// From one listing to the need of another one.
-    async fn list_and_watch<S: Sink>(&self, sink: &mut S, failures: &mut usize) -> Result<(), RequestError> {
-        let mut version = self.list(sink).await?;
-        *failures = 0;
+    async fn list_and_watch<S: Sink>(
+        &self,
+        sink: &mut S,
+        streaming: &mut bool,
+        failures: &mut usize,
+    ) -> Result<(), RequestError> {
+        let mut place = Place { version: None, initial: *streaming };
+        if place.initial {
+            sink.listing();
+        } else {
+            place.version = self.list(sink).await?;
+        }
         loop {
-            match self.watch(&mut version, sink).await {
+            let ended = self.watch(&mut place, sink).await;
+            if place.initial {
+                match ended {
+                    // The server cannot do that.
+                    Err(RequestError::Api(refusal)) if matches!(refusal.status, 400 | 422) => {
+                        let what = self.what();
+                        self.say(
+                            Level::Debug,
+                            format!("The initial objects of {what} cannot be streamed, listing."),
+                        );
+                        *streaming = false;
+                        return Ok(());
+                    }
+                    // What is missing comes only with a new beginning.
+                    Ok(_) => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
+            *failures = 0;
+            match ended {
                 Ok(End::Reconnect) => {}
                 Ok(End::Relist) => return Ok(()),
                 Err(RequestError::Api(refusal)) if refusal.status == 410 => return Ok(()),
@@ -160,13 +198,17 @@ impl Stream {
         }
     }
 
-    async fn watch<S: Sink>(&self, version: &mut Option<String>, sink: &mut S) -> Result<End, RequestError> {
+    async fn watch<S: Sink>(&self, place: &mut Place, sink: &mut S) -> Result<End, RequestError> {
         let mut query = vec![("watch", "true".to_owned()), ("allowWatchBookmarks", "true".to_owned())];
         query.extend(self.selectors.iter().cloned());
-        query.extend(version.clone().map(|version| ("resourceVersion", version)));
+        query.extend(place.version.clone().map(|version| ("resourceVersion", version)));
+        if place.initial {
+            query.push(("sendInitialEvents", "true".to_owned()));
+            query.push(("resourceVersionMatch", "NotOlderThan".to_owned()));
+        }
         let watching = &self.settings.watching;
         query.extend(watching.server_timeout.map(|limit| ("timeoutSeconds", format!("{limit}"))));
-        let following = self.read(&query, version, sink);
+        let following = self.read(&query, place, sink);
         match watching.client_timeout {
             Some(limit) => timeout(seconds(limit), following).await.unwrap_or(Ok(End::Reconnect)),
             None => following.await,
@@ -176,7 +218,7 @@ impl Stream {
     async fn read<S: Sink>(
         &self,
         query: &[(&str, String)],
-        version: &mut Option<String>,
+        place: &mut Place,
         sink: &mut S,
     ) -> Result<End, RequestError> {
         let silence = self.settings.watching.inactivity_timeout.map(seconds);
@@ -195,11 +237,11 @@ impl Stream {
                 return Ok(End::Reconnect);
             };
             let Some(Ok(frame)) = frame else {
-                lines.rest(|line| self.record(line, version, sink))?;
+                lines.rest(|line| self.record(line, place, sink))?;
                 return Ok(End::Reconnect);
             };
             if let Ok(data) = frame.into_data()
-                && lines.feed(&data, |line| self.record(line, version, sink))?
+                && lines.feed(&data, |line| self.record(line, place, sink))?
             {
                 return Ok(End::Relist);
             }
@@ -208,18 +250,18 @@ impl Stream {
     }
 
     /// Takes one record of the stream; true if a new listing is needed.
-    fn record<S: Sink>(
-        &self,
-        line: &[u8],
-        version: &mut Option<String>,
-        sink: &mut S,
-    ) -> Result<bool, RequestError> {
+    fn record<S: Sink>(&self, line: &[u8], place: &mut Place, sink: &mut S) -> Result<bool, RequestError> {
         let (kind, object) = match decode_watch_line(line).map_err(|error| self.garbage(&error))? {
+            WatchRecord::Added(object) if place.initial => (EventType::Listed, object),
             WatchRecord::Added(object) => (EventType::Added, object),
             WatchRecord::Modified(object) => (EventType::Modified, object),
             WatchRecord::Deleted(object) => (EventType::Deleted, object),
-            WatchRecord::Bookmark { resource_version, .. } => {
-                *version = Some(resource_version);
+            WatchRecord::Bookmark { resource_version, initial_events_end } => {
+                place.version = Some(resource_version);
+                if place.initial && initial_events_end {
+                    place.initial = false;
+                    sink.listed();
+                }
                 return Ok(false);
             }
             WatchRecord::Error(status) => return stream_error(&status),
@@ -232,7 +274,7 @@ impl Stream {
             }
         };
         if let Some(seen) = object.resource_version() {
-            *version = Some(seen.to_owned());
+            place.version = Some(seen.to_owned());
         }
         sink.event(kind, object);
         Ok(false)

@@ -16,6 +16,7 @@ use kopf_engine::error::FailureKind;
 use kopf_engine::invoke::Job;
 use kopf_engine::operator::{Config, Operator};
 use kopf_engine::probes::Endpoint;
+use kopf_engine::territory::Territory;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
@@ -27,7 +28,7 @@ use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
 use crate::task::attempt::now;
 use crate::task::requests::{
-    Cancel, Close, Finished, Forget, Login, Probe, Select, Transform, read_credentials,
+    Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform, read_credentials,
 };
 use crate::task::script::Script;
 
@@ -51,15 +52,15 @@ const MAX_RESOURCES: usize = 4096;
 #[pymethods]
 impl Engine {
     /// Takes what was declared: handlers and settings as dicts, the name of the lifecycle, the patterns of namespaces
-    /// (none for the whole cluster), and what the server is told of who asks.
+    /// (none for the whole cluster; `foreign` if there are others that only Python understands), and what the server is told of who asks.
     ///
     /// `identity` is who we are among the operators; `liveness` is the host, the port and the path where the health is
     /// served; `credentials` are those that are there before anybody logs in; `errand` is what to do instead of working.
     ///
     /// `make_resource` turns a dict of a resource's fields into what handlers get.
     #[new]
-    #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource, identity="", liveness=None,
-                        credentials=None, errand=None))]
+    #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource, foreign=false, identity="",
+                        liveness=None, credentials=None, errand=None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
     fn new(
         handlers: &Bound<'_, PyList>,
@@ -68,6 +69,7 @@ impl Engine {
         namespaces: Vec<String>,
         agent: String,
         make_resource: Py<PyAny>,
+        foreign: bool,
         identity: &str,
         liveness: Option<(String, u16, String)>,
         credentials: Option<Vec<(String, Bound<'_, PyDict>)>>,
@@ -87,11 +89,16 @@ impl Engine {
             Some(other) => return Err(declaration("errand", other)),
         };
         let identity = identity.to_owned();
+        let territory = if namespaces.is_empty() && !foreign {
+            Territory::Cluster
+        } else {
+            Territory::Namespaces { patterns: namespaces, foreign }
+        };
         let config = Config {
             registry,
             settings,
             lifecycle,
-            namespaces,
+            territory,
             agent,
             identity,
             liveness,
@@ -220,6 +227,7 @@ impl Engine {
                 Py::new(py, Select::new(job, resources))?.into_any()
             }
             Item::Job(Job::Probe(job)) => Py::new(py, Probe::new(job))?.into_any(),
+            Item::Job(Job::Locate(job)) => Py::new(py, Locate::new(job))?.into_any(),
             Item::Job(Job::Cancel(cycle)) => Py::new(py, Cancel { cycle })?.into_any(),
         })
     }

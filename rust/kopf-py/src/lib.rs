@@ -35,9 +35,9 @@ mod _kopf {
     #[pymodule_export]
     use crate::task::keeping::{Keep, Recall};
     #[pymodule_export]
-    use crate::task::requests::{Cancel, Close, Finished, Forget, Login, Probe, Select, Transform};
+    use crate::task::requests::{Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform};
     #[pymodule_export]
-    use crate::task::script::{Handle, Match, Pick, Script, Watch};
+    use crate::task::script::{Handle, Index, IndexCall, Match, Pick, Script, Watch};
     #[pymodule_export]
     use crate::views::ObjectView;
     use pyo3::prelude::*;

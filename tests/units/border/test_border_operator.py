@@ -171,7 +171,7 @@ def test_unsupported_flags_are_errors():
         kopf.run(registry=OperatorRegistry(), clusterwide=True, stop_flag=5)
 
 
-@pytest.mark.parametrize("kind", ["daemon", "timer", "index"])
+@pytest.mark.parametrize("kind", ["daemon", "timer"])
 def test_unsupported_handlers_are_refused_by_name(kind):
     registry = OperatorRegistry()
     options = {"interval": 1} if kind == "timer" else {}

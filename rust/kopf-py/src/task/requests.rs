@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kopf_core::value::Value;
 use kopf_engine::credentials::{Credentials, Login as Provided};
-use kopf_engine::invoke::{LoginJob, ProbeJob, SelectJob, TransformJob};
+use kopf_engine::invoke::{LocateJob, LoginJob, ProbeJob, SelectJob, TransformJob};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tokio::sync::oneshot;
@@ -150,6 +150,28 @@ impl Select {
     /// Says what a function raised.
     fn fail(&self, error: String) {
         self.reply.send(Err(error));
+    }
+}
+
+/// Ask the patterns of namespaces that are no globs.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Locate {
+    #[pyo3(get)]
+    names: Vec<String>,
+    reply: Outlet<Vec<bool>>,
+}
+
+impl Locate {
+    pub(crate) fn new(job: LocateJob) -> Self {
+        Self { names: job.names, reply: Outlet::new(job.reply) }
+    }
+}
+
+#[pymethods]
+impl Locate {
+    /// Gives an answer for each name.
+    fn complete(&self, served: Vec<bool>) {
+        self.reply.send(served);
     }
 }
 
