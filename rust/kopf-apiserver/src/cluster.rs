@@ -101,6 +101,9 @@ impl Cluster {
 
     pub(crate) fn insert(&self, resource: &Resource, mut value: Value) -> Result<Arc<Stored>, Refused> {
         convert::to_storage(&mut value, resource);
+        if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            crate::meta::order(meta);
+        }
         let stored = self.store.insert(&resource.store_key, value)?;
         self.after(resource, None, &stored);
         Ok(stored)
@@ -113,6 +116,9 @@ impl Cluster {
         mut value: Value,
     ) -> Result<Arc<Stored>, Refused> {
         convert::to_storage(&mut value, resource);
+        if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            crate::meta::order(meta);
+        }
         let stored = self.store.replace(&resource.store_key, old.version, value)?;
         self.after(resource, Some(old), &stored);
         Ok(stored)

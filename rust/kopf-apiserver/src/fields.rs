@@ -160,8 +160,8 @@ pub(crate) fn of_object(value: &Value, schema: &Schema, path: &mut Path, out: &m
     }
 }
 
-/// Removes what nobody manages: identity and system metadata.
-pub(crate) fn strip(set: &mut Set) {
+/// Removes what nobody manages through this door: identity, system metadata, and the part behind another door.
+pub(crate) fn strip(set: &mut Set, other_part: &str) {
     const META: [&str; 8] = [
         "f:name",
         "f:namespace",
@@ -174,6 +174,7 @@ pub(crate) fn strip(set: &mut Set) {
     ];
     set.retain(|path| match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] | ["f:apiVersion" | "f:kind" | "f:metadata"] => false,
+        [first, ..] if *first == other_part => false,
         ["f:metadata", name, ..] => !META.contains(name),
         _ => true,
     });
@@ -266,6 +267,9 @@ impl Entry {
     }
     /// The manager as a conflict names it.
     pub(crate) fn shown(&self) -> String {
+        if self.apply {
+            return format!("\"{}\"", self.manager);
+        }
         let sub = if self.subresource.is_empty() {
             String::new()
         } else {

@@ -84,7 +84,7 @@ const GENERATIONS: [(&str, &str); 26] = [
     ("apps", "daemonsets"),
     ("batch", "jobs"),
     ("batch", "cronjobs"),
-    ("autoscaling", "horizontalpodautoscalers"),
+    ("", "podtemplates"),
     ("networking.k8s.io", "ingresses"),
     ("networking.k8s.io", "ingressclasses"),
     ("networking.k8s.io", "networkpolicies"),

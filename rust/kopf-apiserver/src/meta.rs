@@ -83,7 +83,7 @@ pub(crate) fn name_error(resource: &Resource, name: &str) -> Option<String> {
         ("rbac.authorization.k8s.io", _) => path_segment_error(name),
         ("", "namespaces") => label_error(name, LABEL, &LABEL_PATTERN),
         ("", "services") => label_error(name, LABEL_1035, &LABEL_1035_PATTERN),
-        _ if name.len() > 253 => Some("must be no more than 253 bytes".into()),
+        _ if name.len() > 253 => Some("must be no more than 253 characters".into()),
         _ => (!SUBDOMAIN_PATTERN.is_match(name)).then(|| SUBDOMAIN.to_owned()),
     }
 }
@@ -141,13 +141,17 @@ pub(crate) fn validate(resource: &Resource, meta: &Value) -> Vec<Cause> {
         out.push(Cause::too_long("metadata.annotations", ANNOTATIONS_LIMIT as u64));
     }
     validate_owners(meta, &mut out);
-    for finalizer in meta.get("finalizers").and_then(Value::as_array).into_iter().flatten() {
+    let core = resource.custom.is_none() && resource.group != "apiextensions.k8s.io";
+    for (i, finalizer) in meta.get("finalizers").and_then(Value::as_array).into_iter().flatten().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
         if let Some(error) = qualified_name_error(name) {
             out.push(Cause::invalid("metadata.finalizers", finalizer, &error));
-        } else if !name.contains('/') && !matches!(name, "orphan" | "foregroundDeletion" | "kubernetes") {
+        } else if core
+            && !name.contains('/')
+            && !matches!(name, "orphan" | "foregroundDeletion" | "kubernetes")
+        {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            out.push(Cause::invalid("metadata.finalizers", finalizer, detail));
+            out.push(Cause::invalid(format!("metadata.finalizers[{i}]"), finalizer, detail));
         }
     }
     out
@@ -219,6 +223,33 @@ pub(crate) fn carry_over(new: &mut Map<String, Value>, old: &Map<String, Value>)
         }
     }
     out
+}
+
+/// The order in which typed programs write metadata.
+const ORDER: [&str; 15] = [
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+
+/// Puts metadata in order; its version has its place even before it is known.
+pub(crate) fn order(meta: &mut Map<String, Value>) {
+    meta.entry("resourceVersion").or_insert_with(|| "".into());
+    let mut all: Vec<(String, Value)> = std::mem::take(meta).into_iter().collect();
+    all.sort_by_key(|(key, _)| ORDER.iter().position(|k| k == key));
+    meta.extend(all);
 }
 
 /// Drops what is empty from metadata, as typed programs do when they write.

@@ -132,6 +132,16 @@ impl Status {
             ("kind", &resource.plural),
         ]))
     }
+    /// The same, naming the kind instead of the resource.
+    pub(crate) fn conflict_of_kind(resource: &Resource, name: &str, why: &str) -> Self {
+        let subject = if resource.group.is_empty() {
+            resource.kind.clone()
+        } else {
+            format!("{}.{}", resource.kind, resource.group)
+        };
+        Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {subject} \"{name}\": {why}"))
+            .with(details(&[("name", name), ("group", &resource.group), ("kind", &resource.kind)]))
+    }
     pub(crate) fn modified(resource: &Resource, name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";

@@ -158,7 +158,7 @@ impl Watch {
                 () = sleep_until(next) => {
                     let now = Instant::now();
                     if now >= self.deadline {
-                        return self.farewell();
+                        return None;
                     }
                     self.bookmark_at = now + BOOKMARK;
                     self.collect();
@@ -167,15 +167,6 @@ impl Watch {
                 }
             }
         }
-    }
-
-    /// A last bookmark shortly before the end saves the reader a relist.
-    fn farewell(&mut self) -> Option<Bytes> {
-        if !self.manner.bookmarks || self.over {
-            return None;
-        }
-        self.over = true;
-        Some(self.bookmark(false))
     }
 
     fn collect(&mut self) {

@@ -39,8 +39,17 @@ pub(crate) fn fill(resource: &Resource, value: &mut Value) {
         ("", "persistentvolumes") => {
             set(&mut value["spec"], "persistentVolumeReclaimPolicy", "Retain".into());
             set(&mut value["spec"], "volumeMode", "Filesystem".into());
+            if let Some(path) = value.pointer_mut("/spec/hostPath") {
+                set(path, "type", "".into());
+            }
         }
-        ("", "replicationcontrollers") => set(&mut value["spec"], "replicas", 1.into()),
+        ("", "replicationcontrollers") => {
+            set(&mut value["spec"], "replicas", 1.into());
+            pod_spec(&mut value["spec"]["template"]["spec"], "Always");
+        }
+        ("", "events") => event(value, ["firstTimestamp", "lastTimestamp"]),
+        ("events.k8s.io", "events") => event(value, ["deprecatedFirstTimestamp", "deprecatedLastTimestamp"]),
+        ("storage.k8s.io", "csidrivers") => csi_driver(&mut value["spec"]),
         ("apps", plural) => workload(plural, value),
         ("batch", "jobs") => job(&mut value["spec"]),
         ("batch", "cronjobs") => cron_job(&mut value["spec"]),
@@ -53,7 +62,17 @@ pub(crate) fn fill(resource: &Resource, value: &mut Value) {
         }
         ("networking.k8s.io", "networkpolicies") => network_policy(&mut value["spec"]),
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(value),
-        ("autoscaling", _) => set(&mut value["spec"], "minReplicas", 1.into()),
+        ("autoscaling", _) => {
+            set(&mut value["spec"], "minReplicas", 1.into());
+            if resource.version == "v2" {
+                let target = json!({"type": "Utilization", "averageUtilization": 80});
+                set(
+                    &mut value["spec"],
+                    "metrics",
+                    json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]),
+                );
+            }
+        }
         ("admissionregistration.k8s.io", plural) if plural.ends_with("webhookconfigurations") => {
             let mutating = plural.starts_with("mutating");
             each(value, "/webhooks").for_each(|hook| webhook(hook, mutating));
@@ -112,8 +131,41 @@ pub(crate) fn assign(cluster: &Cluster, resource: &Resource, value: &mut Value, 
         ("", "pods") if old.is_none() => admit_pod(&mut value["spec"]),
         ("", "services") => addresses(cluster, value, old),
         ("batch", "jobs") if old.is_none() => label_job(value),
+        ("", "namespaces") if old.is_none() => set(&mut value["spec"], "finalizers", json!(["kubernetes"])),
+        ("", "persistentvolumeclaims") if old.is_none() => protect(value, "kubernetes.io/pvc-protection"),
+        ("", "persistentvolumes") if old.is_none() => {
+            protect(value, "kubernetes.io/pv-protection");
+            value["status"]["lastPhaseTransitionTime"] = crate::schema::formats::now().into();
+        }
+        ("", "nodes") if old.is_none() => {
+            let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+            set(&mut value["spec"], "taints", json!([taint]));
+        }
         _ => {}
     }
+}
+
+fn protect(value: &mut Value, finalizer: &str) {
+    let mut list = crate::schema::strings(value.pointer("/metadata/finalizers"));
+    if !list.iter().any(|f| f == finalizer) {
+        list.push(finalizer.to_owned());
+    }
+    value["metadata"]["finalizers"] = list.into();
+}
+
+fn event(value: &mut Value, times: [&str; 2]) {
+    set(value, "eventTime", Value::Null);
+    times.into_iter().for_each(|time| set(value, time, Value::Null));
+}
+
+fn csi_driver(spec: &mut Value) {
+    set(spec, "attachRequired", true.into());
+    set(spec, "podInfoOnMount", false.into());
+    set(spec, "volumeLifecycleModes", json!(["Persistent"]));
+    set(spec, "storageCapacity", false.into());
+    set(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType".into());
+    set(spec, "requiresRepublish", false.into());
+    set(spec, "seLinuxMount", false.into());
 }
 
 fn admit_pod(spec: &mut Value) {
@@ -173,6 +225,10 @@ fn label_job(value: &mut Value) {
         ("job-name", &name),
     ];
     for (key, label) in labels {
+        if value["metadata"].get("labels").is_none() {
+            value["metadata"]["labels"] =
+                value["spec"]["template"]["metadata"].get("labels").cloned().unwrap_or_default();
+        }
         value["spec"]["template"]["metadata"]["labels"][key] = label.clone();
     }
 }
@@ -203,6 +259,9 @@ fn secret(value: &mut Value) {
 fn workload(plural: &str, value: &mut Value) {
     if plural == "controllerrevisions" {
         return;
+    }
+    if plural == "daemonsets" {
+        value["metadata"]["annotations"]["deprecated.daemonset.template.generation"] = "1".into();
     }
     let spec = &mut value["spec"];
     if plural != "daemonsets" {
@@ -259,6 +318,7 @@ fn job(spec: &mut Value) {
     set(spec, "parallelism", 1.into());
     set(spec, "backoffLimit", 6.into());
     set(spec, "completionMode", "NonIndexed".into());
+    set(spec, "manualSelector", false.into());
     set(spec, "suspend", false.into());
     set(spec, "podReplacementPolicy", "TerminatingOrFailed".into());
     pod_spec(&mut spec["template"]["spec"], "Always");

@@ -25,7 +25,15 @@ pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) 
         ("batch", "cronjobs") => cron_job(&value["spec"], &mut out),
         ("coordination.k8s.io", _) => lease(&value["spec"], &mut out),
         ("rbac.authorization.k8s.io", plural) => rbac(plural, value, old, &mut out),
-        ("apiextensions.k8s.io", _) => out.extend(crate::crd::validate(value)),
+        ("apiextensions.k8s.io", _) => {
+            out.extend(crate::crd::validate(value));
+            for field in ["scope", "group"] {
+                let now = &value["spec"][field];
+                if old.is_some_and(|old| old["spec"][field] != *now) {
+                    out.push(Cause::invalid(format!("spec.{field}"), now, "field is immutable"));
+                }
+            }
+        }
         _ => {}
     }
     choices(value, &resource.schema(), "", &mut out);
@@ -233,11 +241,10 @@ fn job(spec: &Value, old: Option<&Value>, out: &mut Vec<Cause>) {
 fn job_template(spec: &Value, path: &str, out: &mut Vec<Cause>) {
     pod_spec(&spec["template"]["spec"], &format!("{path}.template.spec"), out);
     if text(&spec["template"]["spec"], "restartPolicy") == "Always" {
-        let supported = ["OnFailure", "Never"].map(str::to_owned);
-        out.push(Cause {
-            field: format!("{path}.template.spec.restartPolicy"),
-            ..Cause::unsupported("", &"Always".into(), &supported)
-        });
+        out.push(Cause::required(
+            format!("{path}.template.spec.restartPolicy"),
+            "valid values: \"OnFailure\", \"Never\"",
+        ));
     }
 }
 

@@ -22,6 +22,17 @@ pub(crate) fn apply(target: &mut Value, patch: &Value) -> Result<(), Refused> {
         let text = format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp");
         return Err(Refused::Malformed(text));
     };
+    if let Some(odd) = operations.iter().find(|o| !o.is_object()) {
+        let found = if odd.is_number() {
+            "number"
+        } else if odd.is_string() {
+            "string"
+        } else {
+            "array"
+        };
+        let text = format!("json: cannot unmarshal {found} into Go value of type handlers.jsonPatchOp");
+        return Err(Refused::Malformed(text));
+    }
     if operations.len() > LIMIT {
         return Err(Refused::TooMany(operations.len()));
     }
@@ -40,8 +51,15 @@ fn step(target: &mut Value, operation: &Value) -> Option<()> {
         "add" => add(target, &path, operation.get("value").cloned().unwrap_or_default()),
         "remove" => remove(target, &path).map(|_| ()),
         "replace" => {
-            let place = get_mut(target, &path)?;
-            *place = operation.get("value").cloned().unwrap_or_default();
+            let value = operation.get("value").cloned().unwrap_or_default();
+            match get_mut(target, &path) {
+                Some(place) => *place = value,
+                // A missing member of a map is made, as the server's library does.
+                None if path.last().is_some_and(|t| t.parse::<usize>().is_err()) => {
+                    add(target, &path, value)?
+                }
+                None => return None,
+            }
             Some(())
         }
         "move" => {

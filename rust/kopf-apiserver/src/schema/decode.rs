@@ -140,7 +140,13 @@ fn read_struct(
         let frame = Frame { owner: owner(&schema.type_name), path: join(&at.path, &name), full };
         if let Some(read) = read(value, property, &frame, notes)? {
             // What is empty is not written, unless the field is always written or the emptiness says something.
-            if property.written.is_some() || !is_empty(&read, property) || schema.required.contains(&name) {
+            if read.as_array().is_some_and(Vec::is_empty) && schema.required.contains(&name) {
+                // The storage's encoding does not tell an empty list from none.
+                out.insert(name, Value::Null);
+            } else if property.written.is_some()
+                || !is_empty(&read, property)
+                || schema.required.contains(&name)
+            {
                 out.insert(name, read);
             }
         }
@@ -177,7 +183,7 @@ fn write_always(out: &mut Map<String, Value>, schema: &Schema) {
                 let mut inner = Map::new();
                 write_always(&mut inner, property);
                 out.insert(name.clone(), Value::Object(inner));
-            } else if schema.required.contains(name) && !written.is_object() {
+            } else if !written.is_object() {
                 out.insert(name.clone(), written.clone());
             }
         } else if schema.required.contains(name) && matches!(property.kind, Type::Array | Type::Object) {

@@ -74,14 +74,17 @@ fn check(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
     match value {
         Value::Object(map) => {
             for name in &schema.required {
-                if !map.contains_key(name) {
+                let null = map.get(name).is_some_and(Value::is_null)
+                    && schema.child(name).is_some_and(|s| !s.nullable);
+                if null || !map.contains_key(name) {
                     out.push(Cause::required(join(path, name), ""));
                 }
             }
             let mut keys: Vec<_> = map.iter().collect();
             keys.sort_by(|a, b| a.0.cmp(b.0));
             for (key, child) in keys {
-                if let Some(known) = schema.child(key) {
+                // A forbidden null of a required field was complained of as a missing one.
+                if let Some(known) = schema.child(key).filter(|s| s.nullable || !child.is_null()) {
                     check(child, known, &join(path, key), out);
                 }
             }

@@ -18,6 +18,11 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
+    /// The same as one text, when there is something to complain of.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        let lines = self.lines();
+        (!lines.is_empty()).then(|| format!("strict decoding error: {}", lines.join(", ")))
+    }
     fn lines(&self) -> Vec<String> {
         let twice = self.twice.iter().map(|f| format!("duplicate field \"{f}\""));
         twice.chain(self.unknown.iter().map(|f| format!("unknown field \"{f}\""))).collect()
@@ -48,7 +53,7 @@ pub(crate) fn body(call: &Call<'_>) -> Result<(Value, Vec<String>), Status> {
     let media = call.request.header("content-type").split(';').next().unwrap_or_default().trim().to_owned();
     if !matches!(media.as_str(), "" | "application/json" | "application/yaml") {
         let mut accepted = "application/json, application/yaml".to_owned();
-        if call.resource.custom.is_none() {
+        if !matches!(call.request.method, http::Method::PATCH) {
             accepted.push_str(", application/vnd.kubernetes.protobuf");
         }
         return Err(Status::unsupported_media(&accepted));
@@ -233,6 +238,10 @@ pub(crate) fn shape_body(call: &Call<'_>, value: Value, findings: &mut Findings)
 /// All complaints about an object; `old` is what it replaces.
 pub(crate) fn validate_object(resource: &Resource, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut out = meta::validate(resource, value.get("metadata").unwrap_or(&Value::Null));
+    if old.is_some() {
+        // A change is checked as a change and as an object, and both complain.
+        out.extend(out.clone());
+    }
     if resource.custom.is_none() {
         out.extend(builtin::validation::validate(resource, value, old));
         return out;

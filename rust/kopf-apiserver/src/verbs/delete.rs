@@ -31,11 +31,7 @@ fn options(call: &Call<'_>) -> Result<Options, Status> {
     } else {
         serde_json::from_slice(bytes).map_err(|e| {
             let why = crate::request::json_complaint(bytes, &e);
-            let shown = String::from_utf8_lossy(bytes);
-            Status::bad_request(format!(
-                "the object provided is unrecognized (must be of type DeleteOptions): couldn't get version/kind; json parse \
-                 error: {why} ({shown})"
-            ))
+            Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
         })?
     };
     let given = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -52,8 +48,8 @@ fn options(call: &Call<'_>) -> Result<Options, Status> {
     }
     let orphan = body.get("orphanDependents").and_then(Value::as_bool);
     if let Some(policy) = &propagation {
-        let known = ["Background", "Foreground", "Orphan"].map(str::to_owned);
-        if !known.contains(policy) {
+        let known = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);
+        if !known.iter().take(3).any(|k| k == policy) {
             causes.push(Cause::unsupported("propagationPolicy", &policy.as_str().into(), &known));
         }
         if orphan.is_some() {
@@ -138,24 +134,28 @@ async fn delete(call: &Call<'_>, name: &str, options: &Options) -> Result<Fate, 
 }
 
 fn preconditions(call: &Call<'_>, old: &Stored, options: &Options) -> Result<(), Status> {
-    if let Some(uid) = options.uid.as_ref().filter(|u| ***u != *old.uid) {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.uid);
-        return Err(Status::conflict(&call.resource, &old.name, &why));
-    }
-    if let Some(version) = options.version.as_ref().filter(|v| **v != old.version.to_string()) {
-        let why = format!(
-            "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {}",
+    let why = if let Some(uid) = options.uid.as_ref().filter(|u| ***u != *old.uid) {
+        format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and \
+             then recreated",
+            old.uid
+        )
+    } else if let Some(version) = options.version.as_ref().filter(|v| **v != old.version.to_string()) {
+        format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object \
+             might have been modified",
             old.version
-        );
-        return Err(Status::conflict(&call.resource, &old.name, &why));
-    }
-    Ok(())
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Status::conflict_of_kind(&call.resource, &old.name, &why))
 }
 
 /// One try; refused when somebody else changed the object in between.
 fn attempt(call: &Call<'_>, old: &Arc<Stored>, mut value: Value, options: &Options) -> Result<Fate, Refused> {
     let deleting = value.pointer("/metadata/deletionTimestamp").is_some();
-    let changed = set_propagation(&mut value, options);
+    let changed = set_propagation(&mut value, options, call.resource.is("", "replicationcontrollers"));
     let finalizers =
         value.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
     let is_namespace = call.resource.is("", "namespaces");
@@ -188,6 +188,18 @@ fn attempt(call: &Call<'_>, old: &Arc<Stored>, mut value: Value, options: &Optio
     Ok(Fate::Waiting(response::view_value(&stored, &call.resource)))
 }
 
+/// A definition goes after its objects.
+fn hold_definition(value: &mut Value) {
+    let mut finalizers = crate::schema::strings(value.pointer("/metadata/finalizers"));
+    finalizers.push(crate::crd::CLEANUP.to_owned());
+    value["metadata"]["finalizers"] = finalizers.into();
+    let condition = json!({"type": "Terminating", "status": "True", "lastTransitionTime": formats::now(),
+        "reason": "InstanceDeletionPending", "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"});
+    if let Some(conditions) = value.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
+        conditions.push(condition);
+    }
+}
+
 /// What must be done behind the request for an object that waits.
 fn follow_up(call: &Call<'_>, stored: &Stored) {
     if call.resource.is("", "namespaces") {
@@ -210,7 +222,7 @@ fn mark(call: &Call<'_>, value: &mut Value, grace: i64, count: bool) {
         .saturating_add(jiff::SignedDuration::from_secs(grace))
         .unwrap_or(jiff::Timestamp::MAX);
     meta.insert("deletionTimestamp".into(), formats::stamp(due, false).into());
-    if !call.resource.is("", "namespaces") {
+    if !call.resource.is("", "namespaces") && call.resource.group != "apiextensions.k8s.io" {
         meta.insert("deletionGracePeriodSeconds".into(), grace.into());
     }
     if count && let Some(generation) = meta.get("generation").and_then(Value::as_i64) {
@@ -231,7 +243,7 @@ fn grace_of(call: &Call<'_>, value: &Value, options: &Options) -> i64 {
 }
 
 /// The finalizers by which dependents are waited for or let go.
-fn set_propagation(value: &mut Value, options: &Options) -> bool {
+fn set_propagation(value: &mut Value, options: &Options, orphans: bool) -> bool {
     let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return false };
     let before = crate::schema::strings(meta.get("finalizers"));
     let mut after = before.clone();
@@ -239,6 +251,8 @@ fn set_propagation(value: &mut Value, options: &Options) -> bool {
         Some("Orphan") => Some("orphan"),
         Some("Foreground") => Some("foregroundDeletion"),
         Some(_) => None,
+        // The oldest of the controllers' kinds still lets its pods go by default.
+        None if orphans => Some("orphan"),
         None => return false,
     };
     after.retain(|f| !matches!(f.as_str(), "orphan" | "foregroundDeletion") || Some(f.as_str()) == wanted);

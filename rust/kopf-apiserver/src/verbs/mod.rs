@@ -81,7 +81,7 @@ fn plain(cluster: &Arc<Cluster>, path: &str) -> Response {
 async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> Result<Response, Status> {
     let registry = cluster.registry();
     let Some(resources) = registry.version(&target.group, &target.version) else {
-        return Ok(Response::page_not_found());
+        return Ok(discovery::unknown_version(&registry, &target.group));
     };
     let Some(resource) = resources.get(&target.plural).cloned() else {
         let declared = resources.values().any(|r| r.custom.is_some());
@@ -106,7 +106,12 @@ async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> 
     };
     let verb = verb_of(&call, target.watch);
     access::check(cluster, request, &call, verb)?;
-    run(&call, verb).await
+    let mut response = run(&call, verb).await.unwrap_or_else(Response::from);
+    if call.resource.is("", "endpoints") {
+        let text = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
+        response = response.warn(&[text.to_owned()]);
+    }
+    Ok(response)
 }
 
 /// The verb that a method stands for, as access rules name it.

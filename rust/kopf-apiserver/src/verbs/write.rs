@@ -10,7 +10,7 @@ use crate::cluster::OBJECT_LIMIT;
 use crate::fields::{self, Comparison, Entry, Set};
 use crate::meta;
 use crate::patch::{self, Dialect};
-use crate::request::{WriteOptions, json_complaint};
+use crate::request::{Strictness, WriteOptions, json_complaint};
 use crate::response::{self, Response, view_value};
 use crate::schema::{decode, formats};
 use crate::status::{Cause, Status};
@@ -166,9 +166,18 @@ fn booked(
     let schema = managed_schema(call);
     fields::compare(Some(old), Some(new), &schema, &mut Vec::new(), &mut changes);
     for set in [&mut changes.added, &mut changes.modified, &mut changes.removed] {
-        fields::strip(set);
+        fields::strip(set, other_part(call));
     }
     fields::book(entries, &changes, entry(call, options, false, Set::new()))
+}
+
+/// The stanza that a change through this door does not touch.
+fn other_part(call: &Call<'_>) -> &'static str {
+    match call.subresource.as_deref() {
+        Some("status") => "f:spec",
+        None if call.resource.subresource("status").is_some() => "f:status",
+        _ => "",
+    }
 }
 
 /// The schema with the metadata's own, which declared schemas leave out.
@@ -306,6 +315,7 @@ async fn change(
     let before = view_value(old, &call.resource);
     keep_other_parts(call, &before, &mut new);
     let old_meta = before.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+    // Objects whose managers were wiped stay without until somebody applies.
     let reset = new.pointer("/metadata/managedFields").is_some_and(resets);
     let mut causes = match new.get_mut("metadata").and_then(Value::as_object_mut) {
         Some(meta) => meta::carry_over(meta, &old_meta),
@@ -313,7 +323,7 @@ async fn change(
     };
     let entries = match applied {
         Some(entries) => entries,
-        None if reset => Vec::new(),
+        None if reset || !old_meta.contains_key("managedFields") => Vec::new(),
         None => booked(call, &before, &new, fields::read(&Value::Object(old_meta.clone())), options),
     };
     if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -391,7 +401,18 @@ fn count_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
             })
             .collect()
     };
-    if relevant(old) != relevant(new) {
+    let said = |v: &Value, key: &str| v.pointer(&format!("/metadata/{key}")).cloned();
+    // Two kinds count changes of their metadata as well.
+    let told = match call.resource.plural.as_str() {
+        "deployments" if call.resource.group == "apps" => {
+            said(old, "annotations") != said(new, "annotations")
+        }
+        "endpointslices" => {
+            said(old, "labels") != said(new, "labels") || said(old, "annotations") != said(new, "annotations")
+        }
+        _ => false,
+    };
+    if told || relevant(old) != relevant(new) {
         let count = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
         if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
             meta.insert("generation".into(), (count + 1).into());
@@ -431,6 +452,10 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
         let mut findings = Findings { twice, ..Findings::default() };
         let mut value = conform::shape(&call.resource, patched.clone(), &mut findings)
             .map_err(|why| unreadable(&patched, &why))?;
+        if let (Strictness::Strict, Some(why)) = (options.strictness, findings.complaint()) {
+            return Err(unreadable(&patched, &why));
+        }
+        check_kind(call, &patched)?;
         let warnings = findings.judge(options.strictness, &call.resource)?;
         check_name(&value, name)?;
         conform::check_place(call, &mut value)?;
@@ -448,8 +473,26 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
 
 /// A patch whose result is no object of the kind.
 fn unreadable(patched: &Value, why: &str) -> Status {
-    let shown = Value::from(patched.to_string()).to_string();
+    let mut sorted: Vec<(&String, &Value)> = patched.as_object().into_iter().flatten().collect();
+    sorted.sort_by_key(|(key, _)| *key);
+    let sorted: Map<String, Value> = sorted.into_iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let shown = Value::from(Value::Object(sorted).to_string()).to_string();
     Status::invalid("", "", "", &[Cause::invalid_raw("patch", &shown, why)])
+}
+
+/// A patch cannot make another kind of an object.
+fn check_kind(call: &Call<'_>, patched: &Value) -> Result<(), Status> {
+    if call.resource.custom.is_some() {
+        return Ok(());
+    }
+    let (kind, version) = (text(patched, "/kind"), text(patched, "/apiVersion"));
+    if kind == call.resource.kind && version == call.resource.api_version() {
+        return Ok(());
+    }
+    let why = format!(
+        "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\""
+    );
+    Err(unreadable(patched, &why))
 }
 
 fn patched(call: &Call<'_>, dialect: Dialect, before: &Value) -> Result<(Value, Vec<String>), Status> {
@@ -470,23 +513,29 @@ fn patched(call: &Call<'_>, dialect: Dialect, before: &Value) -> Result<(Value, 
         })?,
         Dialect::Merge | Dialect::Apply => {
             if !document.is_object() {
-                return Err(undecodable(
-                    "json: cannot unmarshal array into Go value of type map[string]interface {}".into(),
-                ));
+                return Err(undecodable(no_map(&document)));
             }
             patch::merge(&mut value, &document);
         }
         Dialect::Strategic => {
             if !document.is_object() {
-                return Err(undecodable(
-                    "json: cannot unmarshal array into Go value of type map[string]interface {}".into(),
-                ));
+                return Err(Status::bad_request(no_map(&document)));
             }
             patch::strategic::merge(&mut value, &document, &call.resource.schema())
                 .map_err(Status::internal)?;
         }
     }
     Ok((value, twice))
+}
+
+fn no_map(document: &Value) -> String {
+    let found = match document {
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        _ => "number",
+    };
+    format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")
 }
 
 /// Server-side apply.
@@ -513,7 +562,7 @@ async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Stat
         let mut own = config.clone();
         own_part(call, &mut own);
         fields::of_object(&own, &schema, &mut Vec::new(), &mut set);
-        fields::strip(&mut set);
+        fields::strip(&mut set, other_part(call));
         let who = entry(call, options, true, set);
         let Some(old) = call.cluster.get(&call.resource, &call.namespace, name) else {
             if call.subresource.is_some() {
@@ -527,7 +576,10 @@ async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Stat
             check_version(call, &config, &old)?;
         }
         let before = view_value(&old, &call.resource);
-        let entries = fields::read(before.get("metadata").unwrap_or(&Value::Null));
+        let mut entries = fields::read(before.get("metadata").unwrap_or(&Value::Null));
+        if entries.is_empty() {
+            entries.extend(untracked(call, &before, &schema));
+        }
         let known = entries
             .iter()
             .find(|e| e.apply && e.manager == who.manager && e.set == who.set)
@@ -553,6 +605,22 @@ async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Stat
     Err(Status::modified(&call.resource, name))
 }
 
+/// What an object that nobody tracked holds belongs to those before the first apply.
+fn untracked(call: &Call<'_>, live: &Value, schema: &crate::schema::Schema) -> Option<Entry> {
+    let mut set = Set::new();
+    fields::of_object(live, schema, &mut Vec::new(), &mut set);
+    fields::strip(&mut set, other_part(call));
+    let manager = "before-first-apply".to_owned();
+    (!set.is_empty()).then(|| Entry {
+        manager,
+        apply: false,
+        api_version: call.resource.api_version(),
+        time: formats::now(),
+        subresource: String::new(),
+        set,
+    })
+}
+
 fn same_intent(a: &Value, b: &Value) -> bool {
     let strip = |v: &Value| {
         let mut v = v.clone();
@@ -574,19 +642,10 @@ fn read_config(call: &Call<'_>) -> Result<Value, Status> {
             "error decoding YAML: json: cannot unmarshal into Go value of type map",
         ));
     }
-    let wanted = call.resource.api_version();
-    for (key, wanted) in [("apiVersion", &wanted), ("kind", &call.resource.kind)] {
-        let said = config.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        if said.is_empty() {
-            let missing =
-                if key == "kind" { "Object 'Kind' is missing" } else { "Object 'apiVersion' is missing" };
-            return Err(Status::bad_request(format!("{missing} in '{}'", String::from_utf8_lossy(bytes))));
-        }
-        if said != *wanted {
-            let message =
-                format!("the {key} in the data ({said}) does not match the expected {key} ({wanted})");
-            return Err(Status::bad_request(message));
-        }
+    let (kind, api_version) = (text(&config, "/kind"), text(&config, "/apiVersion"));
+    if kind != call.resource.kind || api_version != call.resource.api_version() {
+        let (group, version) = crate::kinds::split_api_version(api_version);
+        return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
     if let Value::Object(map) = &mut config {
         map.entry("metadata").or_insert_with(|| json!({}));
