@@ -24,10 +24,6 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
     end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
-    character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
-    '[a-z]([-a-z0-9]*[a-z0-9])?')";
-
 #[expect(clippy::unwrap_used, reason = "the patterns are literals, and a test uses each")]
 fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap()
@@ -82,7 +78,7 @@ pub(crate) fn name_error(resource: &Resource, name: &str) -> Option<String> {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("rbac.authorization.k8s.io", _) => path_segment_error(name),
         ("", "namespaces") => label_error(name, LABEL, &LABEL_PATTERN),
-        ("", "services") => label_error(name, LABEL_1035, &LABEL_1035_PATTERN),
+        ("", "services") => label_error(name, LABEL, &LABEL_PATTERN),
         _ if name.len() > 253 => Some("must be no more than 253 characters".into()),
         _ => (!SUBDOMAIN_PATTERN.is_match(name)).then(|| SUBDOMAIN.to_owned()),
     }
@@ -104,7 +100,12 @@ fn path_segment_error(name: &str) -> Option<String> {
     }
 }
 
-/// Whether a text can be a lower-case DNS label / subdomain (for CRDs' names).
+/// What is wrong with a container's name.
+pub(crate) fn container_name_error(name: &str) -> Option<String> {
+    label_error(name, LABEL, &LABEL_PATTERN)
+}
+
+/// Whether a text can be part of a declared kind's names.
 pub(crate) fn is_label_1035(text: &str) -> bool {
     text.len() <= 63 && LABEL_1035_PATTERN.is_match(text)
 }
@@ -249,6 +250,11 @@ pub(crate) fn order(meta: &mut Map<String, Value>) {
     meta.entry("resourceVersion").or_insert_with(|| "".into());
     let mut all: Vec<(String, Value)> = std::mem::take(meta).into_iter().collect();
     all.sort_by_key(|(key, _)| ORDER.iter().position(|k| k == key));
+    for (_, labels) in all.iter_mut().filter(|(key, _)| key == "labels" || key == "annotations") {
+        if let Some(labels) = labels.as_object_mut() {
+            labels.sort_keys();
+        }
+    }
     meta.extend(all);
 }
 

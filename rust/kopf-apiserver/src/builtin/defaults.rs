@@ -23,6 +23,9 @@ pub(crate) fn fill(resource: &Resource, value: &mut Value) {
         ("", "pods") => {
             pod_spec(&mut value["spec"], "Always");
             set(&mut value["spec"], "enableServiceLinks", true.into());
+            if let Some(ip) = value.pointer("/status/podIP").cloned() {
+                set(&mut value["status"], "podIPs", json!([{"ip": ip}]));
+            }
         }
         ("", "podtemplates") => pod_spec(&mut value["template"]["spec"], "Always"),
         ("", "services") => service(&mut value["spec"]),
@@ -93,6 +96,7 @@ pub(crate) fn fresh_status(resource: &Resource, map: &mut Map<String, Value>) {
         ("", "namespaces") => json!({"phase": "Active"}),
         ("", "persistentvolumeclaims" | "persistentvolumes") => json!({"phase": "Pending"}),
         ("apiextensions.k8s.io", _) => crate::crd::fresh_status(map),
+        ("autoscaling", _) => json!({"desiredReplicas": 0, "currentMetrics": null}),
         // Nodes report their status when they register.
         ("", "nodes") => return,
         _ => match resource.schema().properties.get("status") {
@@ -127,6 +131,9 @@ fn quality(pod: &Map<String, Value>) -> &'static str {
 
 /// Fills what depends on the cluster or on the object before.
 pub(crate) fn assign(cluster: &Cluster, resource: &Resource, value: &mut Value, old: Option<&Value>) {
+    if resource.custom.is_none() {
+        decode::settle(value, &resource.schema());
+    }
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") if old.is_none() => admit_pod(&mut value["spec"]),
         ("", "services") => addresses(cluster, value, old),
@@ -198,6 +205,11 @@ fn addresses(cluster: &Cluster, value: &mut Value, old: Option<&Value>) {
     });
     set(spec, "clusterIPs", json!([address]));
     set(spec, "clusterIP", address);
+    if spec["clusterIP"] == "None" && spec.get("selector").is_none() {
+        // Without pods behind it nothing is known of its families: all are served.
+        set(spec, "ipFamilies", json!(["IPv4", "IPv6"]));
+        set(spec, "ipFamilyPolicy", "RequireDualStack".into());
+    }
     set(spec, "ipFamilies", json!(["IPv4"]));
     set(spec, "ipFamilyPolicy", "SingleStack".into());
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
@@ -230,6 +242,10 @@ fn label_job(value: &mut Value) {
                 value["spec"]["template"]["metadata"].get("labels").cloned().unwrap_or_default();
         }
         value["spec"]["template"]["metadata"]["labels"][key] = label.clone();
+    }
+    let labels = value["spec"]["template"]["metadata"]["labels"].clone();
+    if value["metadata"].get("labels").is_none() {
+        value["metadata"]["labels"] = labels;
     }
 }
 

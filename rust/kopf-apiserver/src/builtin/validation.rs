@@ -67,7 +67,11 @@ fn choices(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
         }
         Value::String(word) if schema.kind == Type::String && !schema.options.is_empty() => {
             if !word.is_empty() && !schema.options.contains(word) {
-                out.push(Cause::unsupported(path, value, &schema.options));
+                let mut known = schema.options.clone();
+                if known == ["Always", "Never", "OnFailure"] {
+                    known.swap(1, 2);
+                }
+                out.push(Cause::unsupported(path, value, &known));
             }
         }
         _ => {}
@@ -85,6 +89,8 @@ fn pod_spec(spec: &Value, path: &str, out: &mut Vec<Cause>) {
             let name = text(container, "name");
             if name.is_empty() {
                 out.push(Cause::required(format!("{place}.name"), ""));
+            } else if let Some(error) = crate::meta::container_name_error(name) {
+                out.push(Cause::invalid(format!("{place}.name"), &name.into(), &error));
             } else if names.contains(&name) {
                 out.push(Cause::duplicate(format!("{place}.name"), &name.into()));
             }

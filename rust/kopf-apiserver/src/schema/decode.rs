@@ -141,8 +141,7 @@ fn read_struct(
         if let Some(read) = read(value, property, &frame, notes)? {
             // What is empty is not written, unless the field is always written or the emptiness says something.
             if read.as_array().is_some_and(Vec::is_empty) && schema.required.contains(&name) {
-                // The storage's encoding does not tell an empty list from none.
-                out.insert(name, Value::Null);
+                out.insert(name, read);
             } else if property.written.is_some()
                 || !is_empty(&read, property)
                 || schema.required.contains(&name)
@@ -151,7 +150,7 @@ fn read_struct(
             }
         }
     }
-    write_always(&mut out, schema);
+    write_always(&mut out, schema, true);
     Ok(Some(Value::Object(out)))
 }
 
@@ -170,7 +169,34 @@ fn is_empty(value: &Value, schema: &Schema) -> bool {
     }
 }
 
-fn write_always(out: &mut Map<String, Value>, schema: &Schema) {
+fn is_zero(value: &Value) -> bool {
+    matches!(value, Value::Bool(false)) || value.as_str() == Some("") || value.as_i64() == Some(0)
+}
+
+/// The storage's encoding does not tell an empty list from none: a list that must be there becomes null.
+pub(crate) fn settle(value: &mut Value, schema: &Schema) {
+    match value {
+        Value::Object(map) => {
+            for (key, child) in map.iter_mut() {
+                let Some(known) = schema.child(key) else { continue };
+                if child.as_array().is_some_and(Vec::is_empty) && schema.required.contains(key) {
+                    *child = Value::Null;
+                } else {
+                    settle(child, known);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                list.iter_mut().for_each(|item| settle(item, items));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Writes what is always written: empty structures and zeros, and with `defaults` the published defaults as well.
+fn write_always(out: &mut Map<String, Value>, schema: &Schema, defaults: bool) {
     for (name, property) in &schema.properties {
         if out.contains_key(name) {
             continue;
@@ -181,9 +207,9 @@ fn write_always(out: &mut Map<String, Value>, schema: &Schema) {
                 && !HIDDEN.contains(&property.type_name.as_str())
             {
                 let mut inner = Map::new();
-                write_always(&mut inner, property);
+                write_always(&mut inner, property, defaults);
                 out.insert(name.clone(), Value::Object(inner));
-            } else if !written.is_object() {
+            } else if !written.is_object() && (defaults || is_zero(written)) {
                 out.insert(name.clone(), written.clone());
             }
         } else if schema.required.contains(name) && matches!(property.kind, Type::Array | Type::Object) {
@@ -198,7 +224,7 @@ const HIDDEN: [&str; 0] = [];
 /// What an object of this kind holds before anything is said: the ground for the managers of fields.
 pub(crate) fn zero(schema: &Schema) -> Value {
     let mut out = Map::new();
-    write_always(&mut out, schema);
+    write_always(&mut out, schema, false);
     Value::Object(out)
 }
 

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::{Checks, ListType, Schema, Type, formats, join};
 use crate::status::Cause;
 
-/// Checks an object against its schema; lists complaints.
-pub(crate) fn validate(value: &Value, schema: &Schema) -> Vec<Cause> {
+/// Checks an object against its schema; lists complaints, and apart from them those about twins in lists.
+pub(crate) fn validate(value: &Value, schema: &Schema) -> (Vec<Cause>, Vec<Cause>) {
     let mut out = Vec::new();
     let mut late = Vec::new();
     check(value, schema, "", &mut out);
@@ -15,8 +15,7 @@ pub(crate) fn validate(value: &Value, schema: &Schema) -> Vec<Cause> {
     let (unsupported, mut rest): (Vec<_>, Vec<_>) =
         out.into_iter().partition(|c| c.reason == "FieldValueNotSupported");
     rest.extend(unsupported);
-    rest.extend(late);
-    rest
+    (rest, late)
 }
 
 fn type_of(value: &Value) -> &'static str {

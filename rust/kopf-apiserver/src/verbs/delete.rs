@@ -88,6 +88,13 @@ pub(crate) async fn one(call: &Call<'_>) -> Result<Response, Status> {
     }
 }
 
+fn warnings(call: &Call<'_>, options: &Options) -> Vec<String> {
+    let surprising = call.resource.is("batch", "jobs") && options.propagation.is_none();
+    let text = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set \
+                propagationPolicy=Orphan to suppress this warning";
+    if surprising { vec![text.to_owned()] } else { Vec::new() }
+}
+
 /// Kinds whose deletion answers with the object itself.
 fn returns_object(call: &Call<'_>) -> bool {
     const KINDS: [&str; 8] = [
@@ -155,7 +162,10 @@ fn preconditions(call: &Call<'_>, old: &Stored, options: &Options) -> Result<(),
 /// One try; refused when somebody else changed the object in between.
 fn attempt(call: &Call<'_>, old: &Arc<Stored>, mut value: Value, options: &Options) -> Result<Fate, Refused> {
     let deleting = value.pointer("/metadata/deletionTimestamp").is_some();
-    let changed = set_propagation(&mut value, options, call.resource.is("", "replicationcontrollers"));
+    let changed = set_propagation(&mut value, options, orphans_by_default(call));
+    if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") && !deleting {
+        hold_definition(&mut value);
+    }
     let finalizers =
         value.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
     let is_namespace = call.resource.is("", "namespaces");
@@ -186,6 +196,11 @@ fn attempt(call: &Call<'_>, old: &Arc<Stored>, mut value: Value, options: &Optio
     let stored = call.cluster.replace(&call.resource, old, value)?;
     follow_up(call, &stored);
     Ok(Fate::Waiting(response::view_value(&stored, &call.resource)))
+}
+
+/// The oldest of the controllers' kinds let their pods go unless told otherwise.
+fn orphans_by_default(call: &Call<'_>) -> bool {
+    call.resource.is("", "replicationcontrollers") || call.resource.is("batch", "jobs")
 }
 
 /// A definition goes after its objects.

@@ -55,7 +55,7 @@ async fn create_object(
             } else {
                 decode::zero(&call.resource.schema())
             };
-            booked(call, &ground, &value, Vec::new(), options)
+            booked(call, &with_nulls(ground, &value), &value, Vec::new(), options)
         }
     };
     if let Some(map) = value.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -86,6 +86,16 @@ async fn create_object(
             Err(status)
         }
     }
+}
+
+/// Nulls that are written for nothing at all are nobody's.
+fn with_nulls(mut ground: Value, value: &Value) -> Value {
+    if let (Value::Object(ground), Value::Object(map)) = (&mut ground, value) {
+        for (key, _) in map.iter().filter(|(_, v)| v.is_null()) {
+            ground.entry(key.clone()).or_insert(Value::Null);
+        }
+    }
+    ground
 }
 
 /// Fills in what the server gives a new object.
@@ -316,7 +326,7 @@ async fn change(
     keep_other_parts(call, &before, &mut new);
     let old_meta = before.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     // Objects whose managers were wiped stay without until somebody applies.
-    let reset = new.pointer("/metadata/managedFields").is_some_and(resets);
+    let reset = new.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
     let mut causes = match new.get_mut("metadata").and_then(Value::as_object_mut) {
         Some(meta) => meta::carry_over(meta, &old_meta),
         None => Vec::new(),
@@ -354,11 +364,6 @@ async fn change(
         Err(Refused::Missing) => Err(Status::not_found(&call.resource, &old.name)),
         Err(_) => Ok(None),
     }
-}
-
-/// An explicitly empty list of managers wipes them.
-fn resets(managed: &Value) -> bool {
-    managed.as_array().is_some_and(|list| list.iter().all(|e| e.as_object().is_some_and(Map::is_empty)))
 }
 
 /// A change through one door leaves what lies behind the others.
@@ -407,9 +412,7 @@ fn count_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
         "deployments" if call.resource.group == "apps" => {
             said(old, "annotations") != said(new, "annotations")
         }
-        "endpointslices" => {
-            said(old, "labels") != said(new, "labels") || said(old, "annotations") != said(new, "annotations")
-        }
+        "endpointslices" => said(old, "labels") != said(new, "labels"),
         _ => false,
     };
     if told || relevant(old) != relevant(new) {
@@ -553,6 +556,17 @@ async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Stat
     }
     let mut findings = Findings::default();
     let typed = conform::shape_body(call, config.clone(), &mut findings)?;
+    if let Some(field) = findings.unknown.first().filter(|_| call.resource.custom.is_none()) {
+        let (place, (group, version)) = (
+            text(&config, "/metadata/namespace"),
+            crate::kinds::split_api_version(text(&config, "/apiVersion")),
+        );
+        return Err(Status::internal(format!(
+            "failed to create typed patch object ({place}/{name}; {}{version}, Kind={}): .{field}: field not declared in schema",
+            if group.is_empty() { "/".to_owned() } else { format!("{group}/") },
+            call.resource.kind
+        )));
+    }
     let warnings = findings.judge(options.strictness, &call.resource)?;
     drop_unknown(&mut config, &typed);
     patch::apply::drop_nulls(&mut config);
@@ -735,6 +749,19 @@ pub(crate) fn bind(call: &Call<'_>) -> Result<Response, Status> {
     ))
 }
 
+/// The scale of a declared kind needs the field that its path names.
+fn check_scalable(call: &Call<'_>, object: &Value) -> Result<(), Status> {
+    let Some(paths) = call.resource.custom.as_ref().and_then(|c| c.scale.clone()) else { return Ok(()) };
+    if crate::table::found(object, &paths.spec).is_some() {
+        return Ok(());
+    }
+    let why = format!("the spec replicas field \"{}\" does not exist", paths.spec);
+    let mut details = Map::new();
+    details.insert("causes".into(), json!([{"message": why}]));
+    let status = Status::new(500, "InternalError", format!("Internal error occurred: {why}"));
+    Err(Status { details: Some(details), ..status })
+}
+
 fn scale_of(call: &Call<'_>, object: &Value) -> Value {
     let meta = |key: &str| object.pointer(&format!("/metadata/{key}")).cloned().unwrap_or_default();
     let paths = call.resource.custom.as_ref().and_then(|c| c.scale.clone());
@@ -772,7 +799,9 @@ pub(crate) fn get_scale(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
     let found = call.cluster.get(&call.resource, &call.namespace, name);
     let found = found.ok_or_else(|| Status::not_found(&call.resource, name))?;
-    Ok(Response::json(200, &scale_of(call, &view_value(&found, &call.resource))))
+    let value = view_value(&found, &call.resource);
+    check_scalable(call, &value)?;
+    Ok(Response::json(200, &scale_of(call, &value)))
 }
 
 pub(crate) async fn put_scale(call: &Call<'_>, patching: bool) -> Result<Response, Status> {
