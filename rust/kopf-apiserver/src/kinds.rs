@@ -137,9 +137,6 @@ impl Registry {
     pub(crate) fn version(&self, group: &str, version: &str) -> Option<&BTreeMap<String, Arc<Resource>>> {
         self.groups.get(group)?.versions.iter().find(|(v, _)| v == version).map(|(_, r)| r)
     }
-    pub(crate) fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.version(group, version)?.get(plural)
-    }
     pub(crate) fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
         self.version(group, version)?.values().find(|r| r.kind == kind)
     }

@@ -237,10 +237,6 @@ fn label_job(value: &mut Value) {
         ("job-name", &name),
     ];
     for (key, label) in labels {
-        if value["metadata"].get("labels").is_none() {
-            value["metadata"]["labels"] =
-                value["spec"]["template"]["metadata"].get("labels").cloned().unwrap_or_default();
-        }
         value["spec"]["template"]["metadata"]["labels"][key] = label.clone();
     }
     let labels = value["spec"]["template"]["metadata"]["labels"].clone();

@@ -81,11 +81,15 @@ pub(crate) async fn one(call: &Call<'_>) -> Result<Response, Status> {
     call.request.shape()?;
     let options = options(call)?;
     let name = call.name.as_deref().unwrap_or_default();
-    let fate = delete(call, name, &options).await?;
-    match fate {
-        Fate::Gone(last) if !returns_object(call) => Ok(Response::json(200, &success(call, &last))),
-        Fate::Gone(last) | Fate::Waiting(last) => response::value(200, call.request, &call.resource, &last),
-    }
+    let warnings = warnings(call, &options);
+    let answer = match delete(call, name, &options).await {
+        Ok(Fate::Gone(last)) if !returns_object(call) => Response::json(200, &success(call, &last)),
+        Ok(Fate::Gone(last) | Fate::Waiting(last)) => {
+            response::value(200, call.request, &call.resource, &last)?
+        }
+        Err(status) => status.into(),
+    };
+    Ok(answer.warn(&warnings))
 }
 
 fn warnings(call: &Call<'_>, options: &Options) -> Vec<String> {
