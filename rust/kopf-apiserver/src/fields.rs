@@ -323,6 +323,9 @@ pub(crate) fn write(meta: &mut Map<String, Value>, mut entries: Vec<Entry>) {
                 "manager": e.manager, "operation": if e.apply { "Apply" } else { "Update" }, "apiVersion": e.api_version,
                 "time": e.time, "fieldsType": "FieldsV1", "fieldsV1": to_json(&e.set),
             });
+            if let (true, Some(map)) = (e.time.is_empty(), out.as_object_mut()) {
+                map.shift_remove("time");
+            }
             if let (false, Some(map)) = (e.subresource.is_empty(), out.as_object_mut()) {
                 map.insert("subresource".into(), e.subresource.clone().into());
             }

@@ -263,7 +263,10 @@ pub(crate) fn validate_object(resource: &Resource, value: &Value, old: Option<&V
     }
     let schema = resource.schema();
     let (causes, twins) = validate::validate(value, &schema);
-    let clean = causes.is_empty();
+    // Rules are not tried on what cannot be read as its type, or is too much.
+    const BLOCKING: [&str; 4] =
+        ["FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"];
+    let clean = !causes.iter().any(|c| BLOCKING.contains(&c.reason));
     out.extend(causes);
     out.extend(twins);
     if cel::has_rules(&schema) {

@@ -189,7 +189,12 @@ fn attempt(call: &Call<'_>, old: &Arc<Stored>, mut value: Value, options: &Optio
         return Ok(Fate::Waiting(value));
     }
     if !deleting {
-        mark(call, &mut value, grace, call.resource.counts_generations());
+        mark(
+            call,
+            &mut value,
+            grace,
+            call.resource.counts_generations() && call.resource.group != "apiextensions.k8s.io",
+        );
         if is_namespace {
             value["status"]["phase"] = "Terminating".into();
         }

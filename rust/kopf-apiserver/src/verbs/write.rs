@@ -202,7 +202,8 @@ fn entry(call: &Call<'_>, options: &WriteOptions, apply: bool, set: Set) -> Entr
         manager: options.manager.clone(),
         apply,
         api_version: call.resource.api_version(),
-        time: formats::now(),
+        // The door for scaling does not keep the time.
+        time: if call.subresource.as_deref() == Some("scale") { String::new() } else { formats::now() },
         subresource: call.subresource.clone().unwrap_or_default(),
         set,
     }
@@ -331,8 +332,10 @@ async fn change(
         Some(meta) => meta::carry_over(meta, &old_meta),
         None => Vec::new(),
     };
+    let untracked_door = call.resource.custom.is_some() && call.subresource.as_deref() == Some("scale");
     let entries = match applied {
         Some(entries) => entries,
+        None if untracked_door => fields::read(&Value::Object(old_meta.clone())),
         None if reset || !old_meta.contains_key("managedFields") => Vec::new(),
         None => booked(call, &before, &new, fields::read(&Value::Object(old_meta.clone())), options),
     };
@@ -550,6 +553,7 @@ async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Stat
     let name = call.name.as_deref().unwrap_or_default();
     let mut config = read_config(call)?;
     check_name(&config, name)?;
+    let said_namespace = text(&config, "/metadata/namespace").to_owned();
     conform::check_place(call, &mut config)?;
     if config.pointer("/metadata/managedFields").is_some() {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
@@ -557,10 +561,8 @@ async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Stat
     let mut findings = Findings::default();
     let typed = conform::shape_body(call, config.clone(), &mut findings)?;
     if let Some(field) = findings.unknown.first().filter(|_| call.resource.custom.is_none()) {
-        let (place, (group, version)) = (
-            text(&config, "/metadata/namespace"),
-            crate::kinds::split_api_version(text(&config, "/apiVersion")),
-        );
+        let place = &said_namespace;
+        let (group, version) = crate::kinds::split_api_version(text(&config, "/apiVersion"));
         return Err(Status::internal(format!(
             "failed to create typed patch object ({place}/{name}; {}{version}, Kind={}): .{field}: field not declared in schema",
             if group.is_empty() { "/".to_owned() } else { format!("{group}/") },
