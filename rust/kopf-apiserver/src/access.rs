@@ -75,7 +75,7 @@ pub(crate) fn check_path(cluster: &Arc<Cluster>, request: &Request) -> Result<()
     }
     let message =
         format!("forbidden: User \"{}\" cannot {} path \"{}\"", request.user.name, wish.verb, wish.path);
-    Err(Status { details: Some(serde_json::Map::new()), ..Status::new(403, "Forbidden", message) })
+    Err(Status::new(403, "Forbidden", message).with(serde_json::Map::new()))
 }
 
 /// Whether RBAC lets a user have a wish.

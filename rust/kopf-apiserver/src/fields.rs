@@ -238,9 +238,15 @@ pub(crate) fn show(path: &Path) -> String {
             Some(("k:", keys)) => {
                 let parsed: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
                 let parts: Vec<String> = parsed.iter().map(|(k, v)| format!("{k}={v}")).collect();
-                out.push_str(&format!("[{}]", parts.join(",")));
+                out.push('[');
+                out.push_str(&parts.join(","));
+                out.push(']');
             }
-            Some((_, value)) => out.push_str(&format!("[={value}]")),
+            Some((_, value)) => {
+                out.push_str("[=");
+                out.push_str(value);
+                out.push(']');
+            }
             None => {}
         }
     }

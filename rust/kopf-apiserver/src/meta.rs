@@ -77,8 +77,7 @@ pub(crate) fn qualified_name_error(key: &str) -> Option<String> {
 pub(crate) fn name_error(resource: &Resource, name: &str) -> Option<String> {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("rbac.authorization.k8s.io", _) => path_segment_error(name),
-        ("", "namespaces") => label_error(name, LABEL, &LABEL_PATTERN),
-        ("", "services") => label_error(name, LABEL, &LABEL_PATTERN),
+        ("", "namespaces" | "services") => label_error(name, LABEL, &LABEL_PATTERN),
         _ if name.len() > 253 => Some("must be no more than 253 characters".into()),
         _ => (!SUBDOMAIN_PATTERN.is_match(name)).then(|| SUBDOMAIN.to_owned()),
     }
@@ -304,4 +303,30 @@ pub(crate) fn suffix() -> String {
         bits /= LETTERS.len() as u64;
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked_by_their_patterns() {
+        for (key, good) in
+            [("a", true), ("a.b/c", true), ("a/b/c", false), ("/c", false), ("A b", false), ("x.Y/z", false)]
+        {
+            assert_eq!(qualified_name_error(key).is_none(), good, "{key}");
+        }
+        assert!(label_value_error("ok-1").is_none() && label_value_error("-bad").is_some());
+        assert!(container_name_error("c").is_none() && container_name_error("C").is_some());
+        assert!(is_label_1035("abc") && !is_label_1035("1abc"));
+        assert!(SUBDOMAIN_PATTERN.is_match("a.b") && !SUBDOMAIN_PATTERN.is_match("a..b"));
+    }
+
+    #[test]
+    fn uids_and_suffixes_do_not_repeat() {
+        let uids: std::collections::BTreeSet<String> = (0..1000).map(|_| uid()).collect();
+        assert_eq!(uids.len(), 1000);
+        assert!(uids.iter().all(|u| u.len() == 36));
+        assert_eq!(suffix().len(), 5);
+    }
 }

@@ -137,7 +137,7 @@ impl Request {
             return Err(Status::new(406, "NotAcceptable", message));
         }
         let message = format!("406: Not Acceptable\n\nAvailable representations: {known}");
-        Err(Status { details: Some(Map::new()), ..Status::new(406, "NotAcceptable", message) })
+        Err(Status::new(406, "NotAcceptable", message).with(Map::new()))
     }
 
     /// Reads the options of a write; `kind` names the options in complaints.

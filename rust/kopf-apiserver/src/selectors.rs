@@ -367,3 +367,33 @@ impl Shard {
 fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(selector: &str, labels: &[(&str, &str)], wanted: bool) {
+        let parsed = Labels::parse(selector).map_err(|s| s.message);
+        let label = |key: &str| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
+        assert_eq!(parsed.map(|l| l.matches(label)), Ok(wanted), "{selector}");
+    }
+
+    #[test]
+    fn selectors_select() {
+        let labels = [("a", "1"), ("tier", "web")];
+        check("", &labels, true);
+        check("a=1,tier!=db", &labels, true);
+        check("a in (1, 2),!gone", &labels, true);
+        check("a notin (1)", &labels, false);
+        check("a>0,a<2", &labels, true);
+        check("in=x", &[("in", "x")], true);
+        check("gone", &labels, false);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["a b", "=", "a,", "a in b", "bad*key", "a=b c", "a>x", "(", "a in (", "!"] {
+            assert!(Labels::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -56,6 +56,7 @@ pub enum ServerError {
 }
 
 /// How a server is to be.
+#[expect(clippy::struct_excessive_bools, reason = "each part is switched on its own")]
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// 0 for any free one.

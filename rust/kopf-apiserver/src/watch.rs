@@ -21,7 +21,7 @@ use crate::store::{Event, Stored};
 use crate::table::{self, Include};
 
 /// How often a bookmark tells the newest version.
-const BOOKMARK: Duration = Duration::from_secs(60);
+const BOOKMARK: Duration = Duration::from_mins(1);
 
 /// Which objects a list or a watch is about.
 #[derive(Debug, Default)]
@@ -181,7 +181,7 @@ impl Watch {
                 self.cursor = self.cursor.max(version);
             }
             Err(oldest) => {
-                self.fail(&Status::gone(format!("too old resource version: {} ({oldest})", self.cursor)))
+                self.fail(&Status::gone(format!("too old resource version: {} ({oldest})", self.cursor)));
             }
         }
     }

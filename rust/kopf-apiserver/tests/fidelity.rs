@@ -5,6 +5,8 @@
 //! token, no controllers) its answers are taken afresh, and kept when `KOPF_FIDELITY_RECORD` is set.
 //! `KOPF_FIDELITY_SHOW` prints the differences.
 
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and says what it measured")]
+
 mod support;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,8 @@
 //! Claims about the server as its users see it: watches lose nothing, deletion follows owners, faults strike, and the
 //! administrator's handle works.
 
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and says what it measured")]
+
 mod support;
 
 use std::collections::BTreeMap;
@@ -286,4 +288,54 @@ async fn malformed_requests_get_a_status() {
         let answer = client.send("POST", MAPS, &headers, body).await;
         assert_eq!(answer.code, 400, "{body}: {answer:?}");
     }
+}
+
+/// A webhook that marks what it is asked about, and refuses names that begin with `bad`.
+async fn webhook() -> u16 {
+    use base64::Engine;
+    use http_body_util::{BodyExt, Full};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = hyper::service::service_fn(
+                |request: http::Request<hyper::body::Incoming>| async move {
+                    let bytes = request.into_body().collect().await.expect("a body").to_bytes();
+                    let review: Value = serde_json::from_slice(&bytes).expect("a review");
+                    let patch = r#"[{"op":"add","path":"/data","value":{"marked":"yes"}}]"#;
+                    let mut response = json!({"uid": review["request"]["uid"], "allowed": true, "patchType": "JSONPatch",
+                    "patch": base64::engine::general_purpose::STANDARD.encode(patch)});
+                    if review["request"]["name"].as_str().is_some_and(|n| n.starts_with("bad")) {
+                        response = json!({"uid": review["request"]["uid"], "allowed": false, "status": {"message": "no bad names", "code": 418}});
+                    }
+                    let text = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}).to_string();
+                    Ok::<_, std::convert::Infallible>(http::Response::new(Full::new(bytes::Bytes::from(
+                        text,
+                    ))))
+                },
+            );
+            tokio::spawn(
+                hyper::server::conn::http1::Builder::new()
+                    .serve_connection(hyper_util::rt::TokioIo::new(stream), service),
+            );
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn webhooks_change_and_refuse() {
+    let server = plain().await;
+    let port = webhook().await;
+    let hook = json!({"metadata": {"name": "hook"}, "webhooks": [{"name": "hook.test.dev", "sideEffects": "None",
+        "admissionReviewVersions": ["v1"], "clientConfig": {"url": format!("http://127.0.0.1:{port}/")},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}]}]});
+    server
+        .create("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", &hook)
+        .await
+        .expect("created");
+    let made = server.create(MAPS, &map("good")).await.expect("created");
+    assert_eq!(made["data"]["marked"], "yes");
+    let refused = server.create(MAPS, &map("bad")).await.expect_err("refused").to_string();
+    assert!(refused.contains("(418)") && refused.contains("denied the request: no bad names"), "{refused}");
 }

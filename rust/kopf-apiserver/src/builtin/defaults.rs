@@ -61,7 +61,7 @@ pub(crate) fn fill(resource: &Resource, value: &mut Value) {
             set(value, "volumeBindingMode", "Immediate".into());
         }
         ("scheduling.k8s.io", "priorityclasses") => {
-            set(value, "preemptionPolicy", "PreemptLowerPriority".into())
+            set(value, "preemptionPolicy", "PreemptLowerPriority".into());
         }
         ("networking.k8s.io", "networkpolicies") => network_policy(&mut value["spec"]),
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(value),
@@ -162,7 +162,9 @@ fn protect(value: &mut Value, finalizer: &str) {
 
 fn event(value: &mut Value, times: [&str; 2]) {
     set(value, "eventTime", Value::Null);
-    times.into_iter().for_each(|time| set(value, time, Value::Null));
+    for time in times {
+        set(value, time, Value::Null);
+    }
 }
 
 fn csi_driver(spec: &mut Value) {

@@ -19,7 +19,7 @@ pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) 
         ("", "services") => service(&value["spec"], &mut out),
         ("", "configmaps" | "secrets") => data(value, old, &mut out),
         ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets") => {
-            workload(value, old, &mut out)
+            workload(value, old, &mut out);
         }
         ("batch", "jobs") => job(&value["spec"], old, &mut out),
         ("batch", "cronjobs") => cron_job(&value["spec"], &mut out),
@@ -65,14 +65,17 @@ fn choices(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
                 }
             }
         }
-        Value::String(word) if schema.kind == Type::String && !schema.options.is_empty() => {
-            if !word.is_empty() && !schema.options.contains(word) {
-                let mut known = schema.options.clone();
-                if known == ["Always", "Never", "OnFailure"] {
-                    known.swap(1, 2);
-                }
-                out.push(Cause::unsupported(path, value, &known));
+        Value::String(word)
+            if schema.kind == Type::String
+                && !schema.options.is_empty()
+                && !word.is_empty()
+                && !schema.options.contains(word) =>
+        {
+            let mut known = schema.options.clone();
+            if known == ["Always", "Never", "OnFailure"] {
+                known.swap(1, 2);
             }
+            out.push(Cause::unsupported(path, value, &known));
         }
         _ => {}
     }

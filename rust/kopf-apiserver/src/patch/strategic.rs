@@ -166,3 +166,37 @@ fn reorder(list: &mut Vec<Value>, order: &[Value], merge_key: &str) {
     list.extend(named);
     list.extend(others);
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(before: &Value, patch: &Value, after: &Value) {
+        let mut found = before.clone();
+        assert_eq!(merge(&mut found, patch, &crate::builtin::schema("core.v1.PodSpec")), Ok(()));
+        assert_eq!(found, *after, "{patch}");
+    }
+
+    #[test]
+    fn lists_merge_by_their_keys() {
+        let pod = json!({"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "2"}]});
+        check(
+            &pod,
+            &json!({"containers": [{"name": "b", "image": "3"}]}),
+            &json!({"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "3"}]}),
+        );
+        check(
+            &pod,
+            &json!({"containers": [{"name": "a", "$patch": "delete"}]}),
+            &json!({"containers": [{"name": "b", "image": "2"}]}),
+        );
+        check(
+            &pod,
+            &json!({"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}),
+            &json!({"containers": [{"name": "b", "image": "2"}, {"name": "a", "image": "1"}]}),
+        );
+        check(&pod, &json!({"containers": [{"$patch": "replace"}]}), &json!({"containers": []}));
+    }
+}

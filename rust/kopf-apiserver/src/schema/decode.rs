@@ -31,7 +31,6 @@ fn owner(type_name: &str) -> String {
 fn read(value: Value, schema: &Schema, at: &Frame, notes: &mut Notes) -> Result<Option<Value>, String> {
     match (schema.kind, value) {
         (_, Value::Null) => Ok(None),
-        (Type::Any, value) => Ok(Some(value)),
         (Type::Object, Value::Object(map)) => {
             if schema.type_name.is_empty() {
                 read_map(map, schema, at, notes)
@@ -49,9 +48,11 @@ fn read(value: Value, schema: &Schema, at: &Frame, notes: &mut Notes) -> Result<
         (Type::Quantity, value @ (Value::String(_) | Value::Number(_))) => {
             super::formats::quantity(&value).map(Some)
         }
-        (Type::IntOrString, value @ (Value::String(_) | Value::Number(_))) => Ok(Some(value)),
         (Type::String, Value::String(text)) => Ok(Some(text.into())),
-        (Type::Boolean, value @ Value::Bool(_)) | (Type::Number, value @ Value::Number(_)) => Ok(Some(value)),
+        (Type::Any, value)
+        | (Type::IntOrString, value @ (Value::String(_) | Value::Number(_)))
+        | (Type::Boolean, value @ Value::Bool(_))
+        | (Type::Number, value @ Value::Number(_)) => Ok(Some(value)),
         (Type::Integer, Value::Number(number)) => read_integer(number, schema, at),
         (_, value) => Err(mismatch(&value, schema, at)),
     }
@@ -140,12 +141,7 @@ fn read_struct(
         let frame = Frame { owner: owner(&schema.type_name), path: join(&at.path, &name), full };
         if let Some(read) = read(value, property, &frame, notes)? {
             // What is empty is not written, unless the field is always written or the emptiness says something.
-            if read.as_array().is_some_and(Vec::is_empty) && schema.required.contains(&name) {
-                out.insert(name, read);
-            } else if property.written.is_some()
-                || !is_empty(&read, property)
-                || schema.required.contains(&name)
-            {
+            if property.written.is_some() || !is_empty(&read, property) || schema.required.contains(&name) {
                 out.insert(name, read);
             }
         }
@@ -188,7 +184,9 @@ pub(crate) fn settle(value: &mut Value, schema: &Schema) {
         }
         Value::Array(list) => {
             if let Some(items) = &schema.items {
-                list.iter_mut().for_each(|item| settle(item, items));
+                for item in list {
+                    settle(item, items);
+                }
             }
         }
         _ => {}

@@ -87,7 +87,12 @@ pub(crate) fn body(call: &Call<'_>) -> Result<(Value, Vec<String>), Status> {
 fn excerpt(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     if !text.trim_start().starts_with('{') {
-        return bytes.iter().take(30).map(|b| format!("{b:02x}")).collect();
+        return bytes
+            .iter()
+            .take(30)
+            .flat_map(|b| [b >> 4, b & 15])
+            .filter_map(|d| char::from_digit(d.into(), 16))
+            .collect();
     }
     if bytes.len() <= 30 {
         return text.into_owned();
@@ -245,6 +250,10 @@ pub(crate) fn shape_body(call: &Call<'_>, value: Value, findings: &mut Findings)
         .map_err(|why| undecodable(&call.resource, &call.resource.version, &why))
 }
 
+/// Complaints after which rules are not tried.
+const BLOCKING: [&str; 4] =
+    ["FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"];
+
 /// All complaints about an object; `old` is what it replaces.
 pub(crate) fn validate_object(resource: &Resource, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut out = meta::validate(resource, value.get("metadata").unwrap_or(&Value::Null));
@@ -264,8 +273,6 @@ pub(crate) fn validate_object(resource: &Resource, value: &Value, old: Option<&V
     let schema = resource.schema();
     let (causes, twins) = validate::validate(value, &schema);
     // Rules are not tried on what cannot be read as its type, or is too much.
-    const BLOCKING: [&str; 4] =
-        ["FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"];
     let clean = !causes.iter().any(|c| BLOCKING.contains(&c.reason));
     out.extend(causes);
     out.extend(twins);

@@ -311,7 +311,7 @@ pub(crate) async fn many(call: &Call<'_>) -> Result<Response, Status> {
             // Listed as they were found, or as they wait now.
             Ok(Fate::Gone(_)) => deleted.push(object.clone()),
             Ok(Fate::Waiting(_)) => {
-                deleted.extend(call.cluster.get(&call.resource, &object.namespace, &object.name))
+                deleted.extend(call.cluster.get(&call.resource, &object.namespace, &object.name));
             }
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),

@@ -142,11 +142,7 @@ async fn run(call: &Call<'_>, verb: &str) -> Result<Response, Status> {
     }
     if call.resource.namespaced && call.namespace.is_empty() && matches!(verb, "create" | "deletecollection")
     {
-        return Err(if verb == "create" {
-            Status::method_not_allowed()
-        } else {
-            Status::method_not_allowed()
-        });
+        return Err(Status::method_not_allowed());
     }
     match verb {
         "get" => read::get(call),
@@ -176,7 +172,7 @@ async fn subresource(call: &Call<'_>, verb: &str, name: &str) -> Result<Response
         (_, "get") if name != "log" => read::get(call),
         ("status" | "approval" | "ephemeralcontainers" | "resize", "update") => write::update(call).await,
         ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => write::patch(call).await,
-        ("finalize", _) => write::finalize(call).await,
+        ("finalize", _) => write::finalize(call),
         ("eviction", _) => delete::evict(call).await,
         ("binding", _) => write::bind(call),
         ("token", _) => reviews::token(call),

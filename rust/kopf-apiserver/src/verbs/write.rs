@@ -47,16 +47,12 @@ async fn create_object(
     let versioned = !text(&value, "/metadata/resourceVersion").is_empty();
     start_life(call, &mut value);
     check_namespace(call, &value)?;
-    let entries = match applied {
-        Some(entry) => vec![entry],
-        None => {
-            let ground = if call.resource.custom.is_some() {
-                json!({})
-            } else {
-                decode::zero(&call.resource.schema())
-            };
-            booked(call, &with_nulls(ground, &value), &value, Vec::new(), options)
-        }
+    let entries = if let Some(entry) = applied {
+        vec![entry]
+    } else {
+        let ground =
+            if call.resource.custom.is_some() { json!({}) } else { decode::zero(&call.resource.schema()) };
+        booked(call, &with_nulls(ground, &value), &value, Vec::new(), options)
     };
     if let Some(map) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         fields::write(map, entries);
@@ -75,16 +71,15 @@ async fn create_object(
         return Ok(value);
     }
     let generated = !text(&value, "/metadata/generateName").is_empty();
-    match call.cluster.insert(&call.resource, value.clone()) {
-        Ok(stored) => Ok(view_value(&stored, &call.resource)),
-        Err(_) => {
-            let name = text(&value, "/metadata/name");
-            let mut status = Status::already_exists(&call.resource, name);
-            if generated {
-                status.message.push_str(", the server was not able to generate a unique name for the object");
-            }
-            Err(status)
+    if let Ok(stored) = call.cluster.insert(&call.resource, value.clone()) {
+        Ok(view_value(&stored, &call.resource))
+    } else {
+        let name = text(&value, "/metadata/name");
+        let mut status = Status::already_exists(&call.resource, name);
+        if generated {
+            status.message.push_str(", the server was not able to generate a unique name for the object");
         }
+        Err(status)
     }
 }
 
@@ -404,8 +399,10 @@ fn count_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
     let relevant = |v: &Value| -> Map<String, Value> {
         let all = v.as_object().cloned().unwrap_or_default();
         all.into_iter()
-            .filter(|(k, _)| {
-                !matches!(k.as_str(), "metadata" | "apiVersion" | "kind") && !(has_status && k == "status")
+            .filter(|(k, _)| match k.as_str() {
+                "metadata" | "apiVersion" | "kind" => false,
+                "status" => !has_status,
+                _ => true,
             })
             .collect()
     };
@@ -438,7 +435,7 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
         Some(dialect) => dialect,
         None => {
             let status = Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
-            return Err(Status { details: Some(Map::new()), ..status });
+            return Err(status.with(Map::new()));
         }
     };
     let options = call.request.write_options("PatchOptions")?;
@@ -702,7 +699,7 @@ fn own_part(call: &Call<'_>, config: &mut Value) {
 }
 
 /// A namespace is released by who keeps its finalizers.
-pub(crate) async fn finalize(call: &Call<'_>) -> Result<Response, Status> {
+pub(crate) fn finalize(call: &Call<'_>) -> Result<Response, Status> {
     let options = call.request.write_options("UpdateOptions")?;
     let name = call.name.as_deref().unwrap_or_default();
     let (value, _) = conform::body(call)?;
@@ -761,7 +758,7 @@ fn check_scalable(call: &Call<'_>, object: &Value) -> Result<(), Status> {
     let mut details = Map::new();
     details.insert("causes".into(), json!([{"message": why}]));
     let status = Status::new(500, "InternalError", format!("Internal error occurred: {why}"));
-    Err(Status { details: Some(details), ..status })
+    Err(status.with(details))
 }
 
 fn scale_of(call: &Call<'_>, object: &Value) -> Value {

@@ -16,25 +16,25 @@ use tokio_rustls::TlsConnector;
 
 /// What came back.
 #[derive(Debug, Clone, Default)]
-pub struct Answer {
-    pub code: u16,
-    pub body: String,
-    pub warnings: Vec<String>,
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) body: String,
+    pub(crate) warnings: Vec<String>,
 }
 
-pub struct Client {
-    pub port: u16,
-    pub token: String,
+pub(crate) struct Client {
+    pub(crate) port: u16,
+    pub(crate) token: String,
     tls: bool,
 }
 
 impl Client {
-    pub fn plain(port: u16, token: &str) -> Self {
+    pub(crate) fn plain(port: u16, token: &str) -> Self {
         Self { port, token: token.to_owned(), tls: false }
     }
 
     /// Reads the server's port and the token; the certificate is not checked, as it is our own control plane.
-    pub fn from_kubeconfig(path: &Path) -> Self {
+    pub(crate) fn from_kubeconfig(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).expect("a kubeconfig");
         let after = |mark: &str| text.split(mark).nth(1).expect("a field of the kubeconfig").to_owned();
         let port: String = after("https://127.0.0.1:").chars().take_while(char::is_ascii_digit).collect();
@@ -46,7 +46,7 @@ impl Client {
         Self { port: port.parse().expect("a port"), token, tls: true }
     }
 
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         method: &str,
         path: &str,
@@ -87,7 +87,8 @@ where
         .filter_map(|v| v.to_str().ok())
         .map(str::to_owned)
         .collect();
-    let body = answer.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+    let body =
+        answer.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     driver.abort();
     Answer { code, body: String::from_utf8_lossy(&body).into_owned(), warnings }
 }

@@ -1,4 +1,4 @@
 //! What the tests share.
 #![allow(dead_code, reason = "each test uses its part")]
 
-pub mod client;
+pub(crate) mod client;
