@@ -19,6 +19,8 @@ pub(crate) struct CustomVersion {
     /// The definition's name.
     pub(crate) definition: String,
     pub(crate) schema: Arc<Schema>,
+    /// The same with the metadata's own schema.
+    pub(crate) managed: Arc<Schema>,
     pub(crate) columns: Vec<Value>,
     pub(crate) selectable: Vec<String>,
     pub(crate) scale: Option<Arc<ScalePaths>>,
@@ -358,6 +360,8 @@ fn resource_of(definition: &Value, spec: &Value, version: &Value, storage: &str)
         })
     });
     let schema = version.pointer("/schema/openAPIV3Schema").map_or_else(Schema::anything, Schema::from_json);
+    let mut managed = schema.clone();
+    managed.properties.insert("metadata".into(), crate::builtin::schema("meta.v1.ObjectMeta"));
     let selectable = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
     Resource {
         store_key: store_key(&group, &plural).into(),
@@ -378,6 +382,7 @@ fn resource_of(definition: &Value, spec: &Value, version: &Value, storage: &str)
                 .and_then(Value::as_str)
                 .unwrap_or_default()
                 .to_owned(),
+            managed: Arc::new(managed),
             schema: Arc::new(schema),
             columns: version
                 .get("additionalPrinterColumns")

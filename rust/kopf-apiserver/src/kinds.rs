@@ -66,6 +66,13 @@ impl Resource {
             None => builtin::schema(&self.type_name),
         }
     }
+    /// The same with the metadata's own schema, which declared schemas leave out.
+    pub(crate) fn managed_schema(&self) -> Arc<Schema> {
+        match &self.custom {
+            Some(custom) => custom.managed.clone(),
+            None => builtin::schema(&self.type_name),
+        }
+    }
     /// Whether `metadata.generation` counts the changes of this kind's intent.
     pub(crate) fn counts_generations(&self) -> bool {
         self.custom.is_some() || GENERATIONS.contains(&(self.group.as_str(), self.plural.as_str()))

@@ -180,6 +180,7 @@ fn cut(value: &Value) -> String {
 
 async fn real_answers(requests: &[Value], normaliser: &Normaliser) -> Vec<Value> {
     let Ok(kubeconfig) = std::env::var("KOPF_FIDELITY_KUBECONFIG") else {
+        println!("no real server: KOPF_FIDELITY_KUBECONFIG is not set, so the recorded answers are used");
         return lines("recorded.jsonl");
     };
     let client = Client::from_kubeconfig(Path::new(&kubeconfig));

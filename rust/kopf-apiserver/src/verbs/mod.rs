@@ -1,9 +1,13 @@
 //! From a routed request to its answer: which resource, which verb, and who may.
 
+mod apply;
+mod change;
 pub(crate) mod conform;
 pub(crate) mod delete;
+mod patching;
 pub(crate) mod read;
 pub(crate) mod reviews;
+mod scale;
 pub(crate) mod write;
 
 use std::sync::Arc;
@@ -150,7 +154,7 @@ async fn run(call: &Call<'_>, verb: &str) -> Result<Response, Status> {
         "watch" => read::watch(call),
         "create" => write::create(call).await,
         "update" => write::update(call).await,
-        "patch" => write::patch(call).await,
+        "patch" => patching::patch(call).await,
         "delete" => delete::one(call).await,
         _ => delete::many(call).await,
     }
@@ -167,11 +171,11 @@ async fn subresource(call: &Call<'_>, verb: &str, name: &str) -> Result<Response
         return Err(Status::method_not_allowed());
     }
     match (name, verb) {
-        ("scale", "get") => write::get_scale(call),
-        ("scale", _) => write::put_scale(call, verb == "patch").await,
+        ("scale", "get") => scale::get(call),
+        ("scale", _) => scale::put(call, verb == "patch").await,
         (_, "get") if name != "log" => read::get(call),
         ("status" | "approval" | "ephemeralcontainers" | "resize", "update") => write::update(call).await,
-        ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => write::patch(call).await,
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => patching::patch(call).await,
         ("finalize", _) => write::finalize(call),
         ("eviction", _) => delete::evict(call).await,
         ("binding", _) => write::bind(call),
