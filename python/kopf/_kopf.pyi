@@ -114,6 +114,12 @@ class Watch:
     attempt: Attempt
 
 @final
+class Spawn:
+    """The filters of daemons and timers are asked."""
+
+    handlers: list[int]
+
+@final
 class Match:
     """The filters of change handlers are asked."""
 
@@ -147,7 +153,7 @@ class Script:
     @property
     def resource(self) -> Resource: ...
     @property
-    def steps(self) -> tuple[Watch | Match | Pick | Handle, ...]: ...
+    def steps(self) -> tuple[Watch | Spawn | Match | Pick | Handle, ...]: ...
     @property
     def change(self) -> Change | None: ...
     @property
@@ -159,6 +165,59 @@ class Script:
         fns: bool = False,
         error: str | None = None,
     ) -> None: ...
+
+@final
+class Run:
+    """One call of a daemon or a timer."""
+
+    @property
+    def run(self) -> int: ...
+    @property
+    def handler(self) -> int: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def object(self) -> Object: ...
+    @property
+    def attempt(self) -> Attempt: ...
+    @property
+    def carry(self) -> bool: ...
+    def answer(
+        self, settled: Settled | None = None, patch: dict[str, Any] | None = None, fns: bool = False
+    ) -> None: ...
+
+@final
+class Delay:
+    """Ask a daemon or a timer for its initial delay."""
+
+    run: int
+    handler: int
+    uid: str
+    resource: Resource
+    object: Object
+    def complete(self, delay: float | None) -> None: ...
+
+@final
+class Signal:
+    """Raise the flags of daemons and timers: with these reasons; some are also cancelled."""
+
+    signals: list[tuple[int, int, bool]]
+
+@final
+class Refresh:
+    """The live body of an object is to be replaced."""
+
+    uid: str
+    object: Object
+
+@final
+class Dismiss:
+    """A daemon or a timer has ended."""
+
+    run: int
+    reasons: int
 
 @final
 class Transform:
@@ -234,8 +293,24 @@ class Engine:
     def finished(self) -> Awaitable[tuple[str, str] | None]: ...
     def fileno(self) -> int: ...
     def set_log_level(self, level: int) -> None: ...
-    def poll(self) -> list[Script | Transform | Login | Select | Log | Close | Cancel | Forget]: ...
-    def complete(self, scripts: list[Script]) -> None: ...
+    def poll(
+        self,
+    ) -> list[
+        Run
+        | Delay
+        | Signal
+        | Refresh
+        | Dismiss
+        | Script
+        | Transform
+        | Login
+        | Select
+        | Log
+        | Close
+        | Cancel
+        | Forget
+    ]: ...
+    def complete(self, answered: list[Script | Run | Signal]) -> None: ...
 
 @final
 class Rehearsal:

@@ -13,6 +13,8 @@ from kopf._kopf import (
     Cancel,
     Change,
     Close,
+    Delay,
+    Dismiss,
     Engine,
     Forget,
     Handle,
@@ -21,9 +23,13 @@ from kopf._kopf import (
     Match,
     Object,
     Pick,
+    Refresh,
+    Run,
     Script,
     Select,
     Settled,
+    Signal,
+    Spawn,
     Transform,
     Watch,
     __version__,
@@ -31,11 +37,14 @@ from kopf._kopf import (
 )
 
 __all__ = [
+    "Answered",
     "Attempt",
     "Bridge",
     "Cancel",
     "Change",
     "Close",
+    "Delay",
+    "Dismiss",
     "Engine",
     "Forget",
     "Handle",
@@ -46,16 +55,37 @@ __all__ = [
     "Object",
     "Pick",
     "Raised",
+    "Refresh",
+    "Run",
     "Script",
     "Select",
     "Settled",
+    "Signal",
+    "Spawn",
     "Transform",
     "Watch",
     "__version__",
     "plain",
 ]
 
-Item = Script | Transform | Login | Select | Log | Close | Cancel | Forget
+Item = (
+    Run
+    | Delay
+    | Signal
+    | Refresh
+    | Dismiss
+    | Script
+    | Transform
+    | Login
+    | Select
+    | Log
+    | Close
+    | Cancel
+    | Forget
+)
+
+Answered = Script | Run | Signal
+"""What is answered in batches."""
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
@@ -83,7 +113,7 @@ class Bridge:
         self._engine = engine
         self._receive = receive
         self._loop = loop if loop is not None else asyncio.get_running_loop()
-        self._answered: list[Script] = []
+        self._answered: list[Answered] = []
         self._receiving = False
         self._fileno: int | None = None
 
@@ -113,13 +143,13 @@ class Bridge:
             self._receiving = False
             self._send()
 
-    def answered(self, script: Script) -> None:
+    def answered(self, item: Answered) -> None:
         """Send the prepared reply, together with the others of this turn of the loop."""
         if not self._answered and not self._receiving:
             self._loop.call_soon(self._send)
-        self._answered.append(script)
+        self._answered.append(item)
 
     def _send(self) -> None:
         if self._answered:
-            scripts, self._answered = self._answered, []
-            self._engine.complete(scripts)
+            answered, self._answered = self._answered, []
+            self._engine.complete(answered)

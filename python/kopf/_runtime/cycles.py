@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from kopf._intents.causes import ChangingCause, ResourceCause, WatchingCause
+from kopf._intents.causes import ChangingCause, ResourceCause, SpawningCause, WatchingCause
 from kopf._intents.handlers import Handler, ResourceHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
@@ -132,6 +132,7 @@ class Cycle:
         settings: OperatorSettings,
         indices: Mapping[str, Any],
         fns: Iterable[PatchFn] = (),
+        body: Body | None = None,
     ) -> None:
         self.object = object
         self.uid = uid
@@ -140,7 +141,7 @@ class Cycle:
         self.memo = memo
         self.settings = settings
         self.indices = indices
-        self.body = Body(object)
+        self.body = body if body is not None else Body(object)
         self.patch = Patch(None, body=self.body, fns=fns)
         self._logger: ObjectLogger | None = None
         self._local_logger: LocalObjectLogger | None = None
@@ -214,6 +215,18 @@ class Cycle:
             }
         return self._watching, self._watching_kwargs
 
+    def spawning(self) -> SpawningCause:
+        """The cause for the filters of daemons and timers."""
+        return SpawningCause(
+            logger=self.logger,
+            indices=self.indices,
+            memo=self.memo,
+            resource=cast(Resource, self.resource),
+            patch=self.patch,
+            body=self.body,
+            reset=False,
+        )
+
     def changing(self, change: Change) -> tuple[ResourceCause, dict[str, Any]]:
         """The cause and the arguments of handlers of changes, for the object as a whole."""
         if self._changing is None or self._changing_kwargs is None:
@@ -265,10 +278,15 @@ class Cycle:
     def deliver(self, results: Iterable[tuple[str, Any]]) -> None:
         """Put the results of handlers to the status of the object."""
         for id, result in results:
-            if isinstance(result, dict):
-                self.patch.setdefault("status", {}).setdefault(id, {}).update(result)
-            else:
-                self.patch.setdefault("status", {})[id] = result
+            deliver(self.patch, id, result)
+
+
+def deliver(patch: Patch, id: str, result: Any) -> None:
+    """Put the result of a handler to the status of the object."""
+    if isinstance(result, dict):
+        patch.setdefault("status", {}).setdefault(id, {}).update(result)
+    else:
+        patch.setdefault("status", {})[id] = result
 
 
 def _diff(items: Iterable[tuple[str, tuple[str, ...], Any, Any]]) -> Diff:

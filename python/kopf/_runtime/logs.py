@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
+from kopf._runtime.bridge import Object
 
 DEFAULT_JSON_REFKEY = "object"
 RESERVED_EXTRAS = frozenset({"settings", "k8s_skip", "k8s_ref"})
@@ -141,6 +142,17 @@ class TerseObjectLogger(LocalObjectLogger):
 
 
 def _extra(body: Body, settings: OperatorSettings) -> dict[str, Any]:
+    source = body._src
+    if isinstance(source, Object):
+        # The same, but without making dicts of the whole metadata.
+        ref = {
+            "apiVersion": source.api_version,
+            "kind": source.kind,
+            "name": source.name,
+            "uid": source.uid,
+            "namespace": source.namespace,
+        }
+        return {"settings": settings, "k8s_skip": False, "k8s_ref": ref}
     metadata = body.get("metadata", {})
     ref = {
         "apiVersion": body.get("apiVersion"),

@@ -21,7 +21,7 @@ from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
 from kopf._intents import lifecycles, wire
-from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler, WatchingHandler
+from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler, SpawningHandler, WatchingHandler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.selectors import NamespacePattern
@@ -451,7 +451,7 @@ def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
     ]
     handlers = [handler for group in groups for handler in group]
     for handler in handlers:
-        if not isinstance(handler, (WatchingHandler, ChangingHandler)):
+        if not isinstance(handler, (WatchingHandler, ChangingHandler, SpawningHandler)):
             raise NotImplementedError(f"{handler} ({_name(handler)}) is of a kind that is not supported yet.")
     return handlers
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kopf_core::cause::EventType;
 use kopf_core::cycle::{Conclusion, Cycle, Moment, Next, Observation, Rules};
+use kopf_core::daemon::Reasons;
 use kopf_core::object::Object;
 use kopf_core::registry::Plan;
 use tokio::sync::{Notify, Semaphore};
@@ -17,9 +18,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
+use crate::daemons::{Background, Staffed};
 use crate::error::ApiError;
 use crate::invoke::{CycleId, Entry, Invoker, Job};
-use crate::slots::{Active, Event, Slot, Slots, key_of};
+use crate::slots::{Active, Event, Slot, Slots, Vanished, key_of};
 use crate::watch::Sink;
 use crate::worker::Worker;
 
@@ -44,6 +46,8 @@ pub struct Shared {
     pub workers: TaskTracker,
     /// Told whenever a worker is done: there may be room again.
     pub freed: Notify,
+    /// Daemons and timers.
+    pub background: Background,
     /// The source of the cycles' numbers.
     pub cycles: AtomicU64,
 }
@@ -103,39 +107,70 @@ impl Dispatcher {
             active.arrived.notify_one();
             return;
         }
+        self.admit(&mut slots, key, event);
+    }
+
+    /// Looks at the object again, though nothing has come from the server.
+    pub fn wake(self: &Arc<Self>, key: &Arc<str>, object: Arc<Object>) {
+        if self.shared.stopping.is_cancelled() {
+            return;
+        }
+        let event = Event { kind: EventType::Modified, object, woken: true };
+        let mut slots = self.slots();
+        let Some(slot) = slots.get(key).filter(|slot| !slot.gone) else { return };
+        let Some(active) = &mut slot.active else {
+            self.admit(&mut slots, Arc::clone(key), event);
+            return;
+        };
+        // Whatever is to come will look at it anyway.
+        if active.pending.is_empty() {
+            active.pending.push_back(event);
+            active.arrived.notify_one();
+        }
+    }
+
+    /// Begins with an event of an object that nobody works on.
+    fn admit(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
+        let Some(slot) = slots.get(&key) else { return };
         let held = slot.throttle.remaining(self.shared.clock.now()).is_some();
         let begun = if held { None } else { Some(self.begin(slot, event.clone())) };
         if let Some(Begun { next: Next::Done(conclusion), cycle, id, .. }) = begun {
             if is_trivial(&conclusion) {
                 drop(cycle);
-                self.settle(&mut slots, &key, &event, &conclusion);
+                self.settle(slots, &key, &event, &conclusion);
                 return;
             }
             let begun = Begun { next: Next::Done(conclusion), cycle, id, event };
-            self.spawn(&mut slots, key, begun);
+            self.spawn(slots, key, begun);
         } else if let Some(begun) = begun {
-            self.spawn(&mut slots, key, begun);
+            self.spawn(slots, key, begun);
         } else {
             // Held after an error: the worker waits for the rest of the pause.
-            self.spawn_waiting(&mut slots, key, event);
+            self.spawn_waiting(slots, key, event);
         }
     }
 
     /// Opens a cycle for the event, in the state that the slot is in.
-    pub fn begin(&self, slot: &mut Slot, event: Event) -> Begun {
+    pub fn begin(self: &Arc<Self>, slot: &mut Slot, event: Event) -> Begun {
+        self.refresh(slot, &event.object);
         let now = self.shared.clock.now();
         let consistent = is_consistent(slot, &event.object, now);
         let id = self.shared.next_cycle();
         let moment = Moment { now, entropy: id, consistent };
         let observation =
             Observation { event: event.kind, object: Arc::clone(&event.object), woken: event.woken };
-        let (mut cycle, next) = Cycle::open(
+        let (mut cycle, mut next) = Cycle::open(
             observation,
             &slot.memory,
             Arc::clone(&self.plan),
             Arc::clone(&self.shared.rules),
             moment,
         );
+        if let Next::Spawn(wanted) = &next
+            && let Staffed::Done(answer) = self.staff(slot, &event.object, wanted)
+        {
+            next = cycle.resume(answer, now);
+        }
         self.say(&mut cycle, &event.object);
         Begun { id, cycle, next, event }
     }
@@ -175,6 +210,12 @@ impl Dispatcher {
         }
         let worker = Worker { dispatcher: Arc::clone(self), key, arrived };
         self.shared.workers.spawn(worker.run(None));
+    }
+
+    /// The stream has been stopped: nobody looks after the objects any more.
+    pub fn close(&self) {
+        let subjects = self.slots().take_subjects();
+        self.shared.see_off(subjects, Reasons::RESOURCE_DELETED);
     }
 
     /// All slots, for a short while.
@@ -228,9 +269,13 @@ impl Sink for DispatchSink {
     }
 
     fn listed(&mut self) {
+        let shared = &self.dispatcher.shared;
         let vanished = self.dispatcher.slots().end_listing();
-        for key in vanished {
-            self.dispatcher.shared.invoker.submit(Job::Forget(key));
+        for Vanished { key, subject, forgotten } in vanished {
+            shared.see_off(subject.into_iter().collect(), Reasons::RESOURCE_DELETED);
+            if forgotten {
+                shared.invoker.submit(Job::Forget(key));
+            }
         }
     }
 

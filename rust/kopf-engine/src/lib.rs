@@ -8,6 +8,7 @@
 //!                            ├─ observation of namespaces
 //!                            └─ one watch-stream per resource and namespace ── dispatch
 //!                                                                                 └─ a worker per object, while it is busy
+//!         └─ the wheel of daemons and timers: one task for all of them, whether they sleep or run
 //! ```
 //!
 //! The way of one event: [`watch`] decodes it, [`dispatch`] finds the object's slot ([`slots`]) and opens a cycle of the core;
@@ -18,6 +19,7 @@ pub mod api;
 pub mod client;
 pub mod clock;
 pub mod credentials;
+pub mod daemons;
 pub mod discovery;
 pub mod dispatch;
 pub mod error;

@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
+use crate::daemons::{self, Background};
 use crate::dispatch::Shared;
 use crate::error::{Failure, FailureKind};
 use crate::invoke::{Entry, Invoker};
@@ -95,12 +96,14 @@ async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationT
         killing: CancellationToken::new(),
         workers: TaskTracker::new(),
         freed: Notify::new(),
+        background: Background::default(),
         cycles: AtomicU64::new(1),
     });
     let territory = match config.namespaces {
         patterns if patterns.is_empty() => Territory::Cluster,
         patterns => Territory::Namespaces(patterns),
     };
+    let wheel = tokio::spawn(daemons::turn(Arc::clone(&shared)));
     let mut orchestrator = Orchestrator::new(Arc::clone(&shared), territory);
     let outcome = tokio::select! {
         outcome = orchestrator.run() => outcome,
@@ -108,13 +111,18 @@ async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationT
     };
     stopping.cancel();
     wind_down(&mut orchestrator, &shared).await;
+    wheel.abort();
     outcome
 }
 
-/// Stops the streams, lets the workers finish, and cancels those that do not.
-async fn wind_down(orchestrator: &mut Orchestrator, shared: &Shared) {
+/// Stops the streams, lets the workers finish, and cancels those that do not; meanwhile, daemons and timers are stopped.
+async fn wind_down(orchestrator: &mut Orchestrator, shared: &Arc<Shared>) {
     orchestrator.stop().await;
     shared.workers.close();
+    tokio::join!(finish_workers(orchestrator, shared), shared.close_daemons());
+}
+
+async fn finish_workers(orchestrator: &Orchestrator, shared: &Shared) {
     let grace = seconds(shared.rules.settings.queueing.exit_timeout);
     if timeout(grace, shared.workers.wait()).await.is_err() {
         let left = orchestrator.busy().join(", ");

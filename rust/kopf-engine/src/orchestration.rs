@@ -246,8 +246,9 @@ impl Orchestrator {
         let keys: Vec<_> = chosen.served.iter().flat_map(|resource| self.places(resource)).collect();
         let stale: Vec<_> = self.streams.keys().filter(|known| !keys.contains(known)).cloned().collect();
         for key in stale {
-            if let Some((task, _)) = self.streams.remove(&key) {
+            if let Some((task, dispatcher)) = self.streams.remove(&key) {
                 task.abort();
+                dispatcher.close();
             }
         }
         for (resource, namespace) in keys {

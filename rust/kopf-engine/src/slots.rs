@@ -13,6 +13,8 @@ use kopf_core::object::Object;
 use kopf_core::throttle::Throttle;
 use tokio::sync::Notify;
 
+use crate::daemons::Subject;
+
 /// An event that waits for its cycle.
 #[derive(Debug, Clone)]
 pub struct Event {
@@ -34,7 +36,7 @@ pub struct Active {
 }
 
 /// One object.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Slot {
     /// What the core remembers.
     pub memory: Memory,
@@ -44,14 +46,26 @@ pub struct Slot {
     pub throttle: Throttle,
     /// The worker, if there is one.
     pub active: Option<Box<Active>>,
+    /// Its daemons and timers, if it ever had any.
+    pub subject: Option<Arc<Subject>>,
     /// The object is deleted: nothing is to be remembered after the last event.
     pub gone: bool,
     /// The number of the last listing that had the object.
     pub seen: u32,
 }
 
+/// An object that a listing does not have any more.
+pub struct Vanished {
+    /// Its key.
+    pub key: Arc<str>,
+    /// Its daemons and timers.
+    pub subject: Option<Arc<Subject>>,
+    /// It is not known any more; otherwise, its worker forgets it.
+    pub forgotten: bool,
+}
+
 /// All objects of one stream.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Slots {
     map: HashMap<Arc<str>, Slot>,
     listing: u32,
@@ -85,15 +99,25 @@ impl Slots {
     }
 
     /// A listing is over: the objects that it did not have are forgotten. Busy ones stay until their worker is done.
-    pub fn end_listing(&mut self) -> Vec<Arc<str>> {
+    pub fn end_listing(&mut self) -> Vec<Vanished> {
         let listing = self.listing;
-        let vanished = |slot: &Slot| slot.seen != listing && slot.active.is_none();
-        let keys: Vec<_> =
-            self.map.iter().filter(|(_, slot)| vanished(slot)).map(|(key, _)| Arc::clone(key)).collect();
-        for key in &keys {
-            self.map.remove(key);
+        let gone = self.map.iter_mut().filter(|(_, slot)| slot.seen != listing && !slot.gone);
+        let vanished: Vec<_> = gone
+            .map(|(key, slot)| {
+                slot.gone = true;
+                let forgotten = slot.active.is_none();
+                Vanished { key: Arc::clone(key), subject: slot.subject.take(), forgotten }
+            })
+            .collect();
+        for one in vanished.iter().filter(|one| one.forgotten) {
+            self.map.remove(&one.key);
         }
-        keys
+        vanished
+    }
+
+    /// The daemons and timers of all objects: nobody will look after them here.
+    pub fn take_subjects(&mut self) -> Vec<Arc<Subject>> {
+        self.map.values_mut().filter_map(|slot| slot.subject.take()).collect()
     }
 
     /// The keys of the objects that are worked on.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use kopf_core::cause::EventType;
 use kopf_core::consistency::Written;
 use kopf_core::cycle::{Answer, Conclusion, Next};
+use kopf_core::daemon::Wanted;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::patch::Patch;
@@ -16,6 +17,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 
 use crate::api::seconds;
+use crate::daemons::Staffed;
 use crate::dispatch::{Begun, Dispatcher, Shared};
 use crate::invoke::{CycleId, Entry, Job, ScriptJob};
 use crate::patching::{Applied, Change, Patching, PatchingError};
@@ -212,6 +214,7 @@ impl Worker {
             let answer = match next {
                 Next::Done(conclusion) => return Some(conclusion),
                 Next::AwaitConsistency => Answer::Consistent(self.await_consistency().await),
+                Next::Spawn(wanted) => self.staff(&wanted, event).await,
                 Next::Run(script) => {
                     let (reply, answer) = oneshot::channel();
                     self.shared().invoker.submit(Job::Script(ScriptJob {
@@ -228,6 +231,22 @@ impl Worker {
             };
             next = cycle.resume(answer, self.shared().clock.now());
             self.dispatcher.say(&mut cycle, &event.object);
+        }
+    }
+
+    /// Starts and stops daemons and timers; gives those that stop a moment to do so.
+    async fn staff(&self, wanted: &Wanted, event: &Event) -> Answer {
+        let staffed = {
+            let mut slots = self.dispatcher.slots();
+            slots.get(&self.key).map(|slot| self.dispatcher.staff(slot, &event.object, wanted))
+        };
+        match staffed {
+            None => Answer::Spawned { delay: None, holds: false },
+            Some(Staffed::Done(answer)) => answer,
+            Some(Staffed::Stopping { subject, holds }) => {
+                let delay = subject.press(self.shared(), false).await;
+                Answer::Spawned { delay, holds }
+            }
         }
     }
 

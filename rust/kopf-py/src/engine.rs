@@ -22,7 +22,9 @@ use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
 use crate::task::requests::{Cancel, Close, Forget, Login, Select, Transform};
+use crate::task::run::{Delay, Dismiss, Refresh, Run, Signal};
 use crate::task::script::Script;
+use crate::views::ObjectView;
 
 /// The engine of one operator.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -121,16 +123,42 @@ impl Engine {
         Ok(list)
     }
 
-    /// Sends the replies of scripts that have been answered.
+    /// Sends the replies of what has been answered, in order.
     #[expect(clippy::unused_self, reason = "a verb of the engine; where replies go, is the engine's to know")]
-    fn complete(&self, py: Python<'_>, scripts: Vec<PyRef<'_, Script>>) {
-        let replies: Vec<_> = scripts.iter().filter_map(|script| script.take()).collect();
+    fn complete(&self, py: Python<'_>, answered: Vec<Answered<'_>>) {
+        let replies: Vec<_> = answered.iter().filter_map(Answered::take).collect();
         // Sending wakes the engine's threads, which is a system call at times: not with the interpreter attached.
         py.detach(|| {
-            for (sender, reply) in replies {
-                let _gone = sender.send(reply);
+            for send in replies {
+                send();
             }
         });
+    }
+}
+
+/// What `complete()` sends.
+#[derive(FromPyObject)]
+enum Answered<'py> {
+    Script(PyRef<'py, Script>),
+    Run(PyRef<'py, Run>),
+    Signal(PyRef<'py, Signal>),
+}
+
+impl Answered<'_> {
+    fn take(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        match self {
+            Self::Script(script) => script.take().map(|(sender, reply)| -> Box<dyn FnOnce() + Send> {
+                Box::new(move || {
+                    let _gone = sender.send(reply);
+                })
+            }),
+            Self::Run(run) => run.take().map(|(sender, reply)| -> Box<dyn FnOnce() + Send> {
+                Box::new(move || sender.send(reply))
+            }),
+            Self::Signal(signal) => {
+                signal.take().map(|sender| -> Box<dyn FnOnce() + Send> { Box::new(move || sender.send(())) })
+            }
+        }
     }
 }
 
@@ -146,6 +174,22 @@ impl Engine {
             Item::Job(Job::Script(job)) => {
                 let resource = self.resource(py, &job.resource)?;
                 Py::new(py, Script::new(py, job, resource)?)?.into_any()
+            }
+            Item::Job(Job::Run(job)) => {
+                let resource = self.resource(py, &job.resource)?;
+                Py::new(py, Run::new(py, job, resource)?)?.into_any()
+            }
+            Item::Job(Job::Delay(job)) => {
+                let resource = self.resource(py, &job.resource)?;
+                Py::new(py, Delay::new(py, job, resource)?)?.into_any()
+            }
+            Item::Job(Job::Signal(job)) => Py::new(py, Signal::new(job))?.into_any(),
+            Item::Job(Job::Refresh { uid, object }) => {
+                let object = Py::new(py, ObjectView::new(object))?;
+                Py::new(py, Refresh { uid: uid.to_string(), object })?.into_any()
+            }
+            Item::Job(Job::Dismiss { run, reasons }) => {
+                Py::new(py, Dismiss { run, reasons: reasons.bits() })?.into_any()
             }
             Item::Job(Job::Transform(job)) => Py::new(py, Transform::new(py, job)?)?.into_any(),
             Item::Job(Job::Close { cycle, carry }) => Py::new(py, Close { cycle, carry })?.into_any(),

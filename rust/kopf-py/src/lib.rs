@@ -33,7 +33,9 @@ mod _kopf {
     #[pymodule_export]
     use crate::task::requests::{Cancel, Close, Forget, Login, Select, Transform};
     #[pymodule_export]
-    use crate::task::script::{Handle, Match, Pick, Script, Watch};
+    use crate::task::run::{Delay, Dismiss, Refresh, Run, Signal};
+    #[pymodule_export]
+    use crate::task::script::{Handle, Match, Pick, Script, Spawn, Watch};
     #[pymodule_export]
     use crate::views::ObjectView;
     use pyo3::prelude::*;

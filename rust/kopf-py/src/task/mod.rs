@@ -3,4 +3,5 @@
 pub(crate) mod attempt;
 pub(crate) mod change;
 pub(crate) mod requests;
+pub(crate) mod run;
 pub(crate) mod script;
