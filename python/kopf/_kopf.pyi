@@ -9,11 +9,11 @@ from kopf._objects.resources import Resource
 __version__: str
 
 def plain(value: Any, /) -> Any:
-    """Make a deep copy of a value as it is after a way through JSON; `TypeError` or `ValueError` if it is not JSON."""
+    """Make a deep copy of a value as it is after JSON; `TypeError` or `ValueError` if it cannot be JSON."""
 
 @final
 class Object(Mapping[str, Any]):
-    """A read-only mapping over an object of the engine; a stanza becomes dicts and lists at its first touch."""
+    """A read-only mapping over an object of the engine; stanzas are converted at their first touch."""
 
     @staticmethod
     def decode(text: str) -> Object: ...

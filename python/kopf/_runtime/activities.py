@@ -1,4 +1,4 @@
-"""What concerns the operator as a whole: startup, cleanup, authentication, probes. It owns their loops of attempts;
+"""What concerns the operator as a whole: startup, cleanup, authentication, probes. It owns their loops;
 nothing of them is persisted."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger("kopf._core.engines.activities")
 
 
 class ActivityError(Exception):
-    """Some of the handlers of an activity have failed for good; the first of the errors is the cause of this one."""
+    """Some handlers of an activity have failed for good; the first of the errors is the cause of this one."""
 
     def __init__(self, msg: str, *, outcomes: Mapping[HandlerId, Attempted]) -> None:
         super().__init__(msg)
@@ -94,8 +94,8 @@ class Activities:
     async def authenticate(self) -> list[tuple[str, dict[str, Any]]] | None:
         """Get the credentials, by the ids of the login handlers, for the engine.
 
-        None if there are no handlers but our own fallbacks: the engine reads kubeconfigs and service accounts better,
-        with tokens that rotate and with exec plugins.
+        None if there are no handlers but our own fallbacks: the engine reads kubeconfigs and service accounts
+        better, with tokens that rotate and with exec plugins.
         """
         handlers = self._registry._activities.get_handlers(Activity.AUTHENTICATION)
         if all(handler._fallback and handler.fn in ENGINE_LOGINS for handler in handlers):

@@ -1,5 +1,5 @@
-"""The way between the engine and the event loop. It owns the batches of work and of replies; it must not know what
-the work is about. This is the only module that imports the native one: others take its names from here."""
+"""The way between the engine and the event loop. It owns the batches of work and of replies; it must not know
+what the work is about. Only this module imports the native one: others take its names from here."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Raised:
 
 
 class Bridge:
-    """Takes the work of one engine when there is any, and sends the replies back: both in batches, in one loop."""
+    """Takes the work of one engine, and sends the replies back: both in batches, in one loop."""
 
     def __init__(
         self, engine: Engine, receive: Callable[[Any], None], loop: asyncio.AbstractEventLoop | None = None

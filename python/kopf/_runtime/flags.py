@@ -13,7 +13,7 @@ Flag = asyncio.Future[Any] | asyncio.Event | concurrent.futures.Future[Any] | th
 
 
 async def wait_flag(flag: Flag | None) -> Any:
-    """Wait until the flag is raised, and get its value, or True if it cannot have any. With no flag, it is None."""
+    """Wait until the flag is raised; get its value, or True if it cannot have any. Without a flag: None."""
     if flag is None:
         return None
     if isinstance(flag, asyncio.Future):

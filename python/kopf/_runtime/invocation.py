@@ -1,6 +1,6 @@
 """Attempts to call a handler. It owns the call and its logs; it must not know what the handler is for.
 
-What an exception means, the engine's rules say; here they are only asked, so that the real exception is logged.
+What an exception means, the engine's rules say; they are asked here, so that the real exception is logged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class Attempted(NamedTuple):
-    """What came of an attempt: the verdict, the result, and what was raised (or would be, if a limit is reached)."""
+    """What came of an attempt: the verdict, the result, and what was raised (or would be, at a limit)."""
 
     settled: Settled
     result: Any = None
@@ -147,7 +147,7 @@ async def invoke(
     kwargs: Mapping[str, Any] | None = None,
     **_: Any,
 ) -> Any:
-    """Call a function, synchronous or asynchronous, with these arguments. For those who test their handlers."""
+    """Call a function, sync or async, with these arguments. For those who test their handlers."""
     arguments = dict(kwargs or {})
     if is_async_fn(fn):
         return await fn(**arguments)

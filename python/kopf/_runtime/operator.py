@@ -171,7 +171,7 @@ async def spawn_tasks(
 
 
 async def run_tasks(root_tasks: Collection[Task], *, ignored: Collection[Task] = frozenset()) -> None:
-    """Wait until any of the operator's tasks ends, and then end them all, and all others that were started since then.
+    """Wait until any of the operator's tasks ends, and end them all, and all others started since then.
 
     Raises the error of the task that failed, if any did.
     """

@@ -1,5 +1,5 @@
-"""What the engine asks for, and how it is answered. It owns the order of things within one request; the rules of
-errors are those of `invocation`, and the arguments are those of `cycles`."""
+"""What the engine asks for, and how it is answered. It owns the order of things within one request;
+the rules of errors are those of `invocation`, and the arguments are those of `cycles`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Server:
         self._login = login
         self._subregistry = _Subhandlers()
         self._cycles: dict[int, Cycle] = {}
-        self._logins: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._daemons = Daemons(
             handlers=handlers,
@@ -97,7 +97,7 @@ class Server:
         """Where the prepared replies go."""
 
     def set_context(self) -> None:
-        """Set the variables that are the same for all handlers, in the current context: before receiving begins."""
+        """Set the variables that are the same for all handlers, in the current context."""
         settings_var.set(self._settings)
         subsettings_var.set(self._settings)
         sublifecycle_var.set(self._lifecycle)
@@ -109,7 +109,7 @@ class Server:
 
     async def cancel(self) -> None:
         """Cancel what is still running, and wait for it."""
-        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None} | self._logins
+        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None} | self._tasks
         tasks = {task for task in tasks if not task.done()}
         for task in tasks:
             task.cancel()
@@ -132,16 +132,19 @@ class Server:
             )
         if script.preset is not None:
             cycle.preset(script.preset)
-        steps = script.steps
-        if any(isinstance(step, _CALLS) and self._callees[step.handler].is_async for step in steps):
-            # Only a task has everything that asynchronous functions may rely on.
-            coroutine = self._run(script, cycle)
-            if EAGER:
-                cycle.task = asyncio.Task(coroutine, loop=self._loop, eager_start=True)  # type: ignore[call-arg, unused-ignore]
-            else:
-                cycle.task = self._loop.create_task(coroutine)
+        callees = self._callees
+        for step in script.steps:
+            if isinstance(step, _CALLS) and callees[step.handler].is_async:
+                break
         else:
             drive(self._run(script, cycle))
+            return
+        # Only a task has everything that asynchronous functions may rely on.
+        coroutine = self._run(script, cycle)
+        if EAGER:
+            cycle.task = asyncio.Task(coroutine, loop=self._loop, eager_start=True)  # type: ignore[call-arg, unused-ignore]
+        else:
+            cycle.task = self._loop.create_task(coroutine)
 
     async def _run(self, script: bridge.Script, cycle: Cycle) -> None:
         replies: list[Any] = []
@@ -241,6 +244,8 @@ class Server:
         cycle = self._cycles.pop(job.cycle, None)
         if cycle is not None and job.carry:
             self._memories.carry(cycle.uid, cycle.patch.fns)
+        if cycle is not None and cycle.task is not None and not cycle.task.done():
+            self._keep(cycle.task)  # it was given up, but it is still there
 
     def _receive_cancel(self, job: bridge.Cancel) -> None:
         cycle = self._cycles.get(job.cycle)
@@ -272,9 +277,11 @@ class Server:
             job.fail(repr(e))
 
     def _receive_login(self, job: bridge.Login) -> None:
-        task = self._loop.create_task(self._log_in(job), name="credentials retriever")
-        self._logins.add(task)
-        task.add_done_callback(self._logins.discard)
+        self._keep(self._loop.create_task(self._log_in(job), name="credentials retriever"))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _log_in(self, job: bridge.Login) -> None:
         try:

@@ -25,13 +25,13 @@ class Threads:
     async def call(
         self, executor: concurrent.futures.Executor, fn: Callable[..., Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Call the function in a copy of the current context. A cancellation is postponed until it returns."""
+        """Call the function in a copy of the context. A cancellation is postponed until it returns."""
         call = ThreadCall(self, fn, kwargs, self._loop.create_future())
         executor.submit(call.run)
         try:
             await call.future
         except asyncio.CancelledError:
-            # Threads cannot be cancelled. Leaving one behind, with its arguments in use, is worse than waiting.
+            # Threads cannot be cancelled. Leaving one behind with its arguments is worse than waiting.
             while not call.finished:
                 call.future = self._loop.create_future()
                 with contextlib.suppress(asyncio.CancelledError):

@@ -1,11 +1,12 @@
-#![cfg_attr(
-    test,
-    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail loudly")
-)]
 //! The rules of a Kopf operator, as pure functions.
 //!
 //! This crate reads no clock, environment, file, network or randomness, and never sees Python: time and chance are arguments.
 //! Whatever can be a rule is here, so that the semantics run as tables and stories in microseconds.
+
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail loudly")
+)]
 
 pub mod backoff;
 pub mod cause;

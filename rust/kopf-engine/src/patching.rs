@@ -13,8 +13,9 @@ use kopf_core::jsonpatch;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::patch::Patch;
+use kopf_core::path::FieldPath;
 use kopf_core::resource::Resource;
-use kopf_core::value::{Value, python_repr, truthy};
+use kopf_core::value::{Map, Value, python_repr, truthy};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -214,10 +215,9 @@ impl Patching<'_> {
     /// Tells if the server did not keep what it was asked to: a schema without the field, a webhook.
     fn verify(&self, object: &Arc<Object>, wanted: &Value, applied: &Applied) {
         let Some(latest) = &applied.latest else { return };
-        let lost: Vec<DiffItem> = diff_left(Some(wanted), Some(&latest.to_value()))
-            .into_iter()
-            .filter(|item| !is_harmless(item))
-            .collect();
+        let kept = touched_part(latest, wanted);
+        let lost = diff_left(Some(wanted), Some(&kept));
+        let lost: Vec<DiffItem> = lost.into_iter().filter(|item| !is_harmless(item)).collect();
         if !lost.is_empty() {
             let text = kopf_core::diff::python_repr(&lost);
             let text = format!("Merge-patching finished with inconsistencies: {text}");
@@ -230,6 +230,24 @@ impl Patching<'_> {
             self.invoker.log(Entry::local(Level::Debug, object, text()));
         }
     }
+}
+
+/// What the object has in the fields that the patch is about: the rest, managed fields above all, is not even parsed.
+fn touched_part(object: &Object, wanted: &Value) -> Value {
+    let Value::Object(wanted) = wanted else { return object.to_value() };
+    let mut part = Map::new();
+    for (key, value) in wanted {
+        let field = |keys: &[&str]| object.field(&FieldPath::from_keys(keys.iter().copied()));
+        let found = match value {
+            Value::Object(inner) if key == "metadata" => {
+                let known = inner.keys().filter_map(|name| Some((name.clone(), field(&[key, name])?)));
+                Some(Value::Object(known.collect()))
+            }
+            _ => field(&[key]),
+        };
+        part.extend(found.map(|found| (key.clone(), found)));
+    }
+    Value::Object(part)
 }
 
 fn is_about_status(operation: &Value) -> bool {

@@ -327,9 +327,8 @@ impl Worker {
                 });
                 After::Rest
             }
-            (Some(_), _) => After::Rest,
             (None, Some(delay)) => After::Again(event, delay),
-            (None, None) => After::Rest,
+            (Some(_) | None, _) => After::Rest,
         }
     }
 
@@ -375,7 +374,9 @@ impl Worker {
         let mut slots = self.dispatcher.slots();
         let Some(slot) = slots.get(&self.key) else { return };
         let delay = slot.throttle.fail(delays, now);
+        // The reference forgets the event; an object must not wait for its next change to be handled.
         if event.kind != EventType::Deleted
+            && !self.shared().rules.settings.compat
             && let Some(active) = &mut slot.active
             && active.pending.is_empty()
         {

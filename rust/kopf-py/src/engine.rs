@@ -9,13 +9,15 @@ use kopf_core::handler::Handler;
 use kopf_core::lifecycle::Lifecycle;
 use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
+use kopf_core::script::Reply;
 use kopf_core::settings::Settings;
 use kopf_engine::error::FailureKind;
-use kopf_engine::invoke::Job;
+use kopf_engine::invoke::{Job, Reporter, RunReply};
 use kopf_engine::operator::{Config, Operator};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
+use tokio::sync::oneshot;
 
 use crate::border::{Border, Item};
 use crate::errors::{declaration, misuse, system};
@@ -99,7 +101,7 @@ impl Engine {
         let operator = self.operator.get().cloned().ok_or_else(|| misuse("The engine is not started."))?;
         pyo3_async_runtimes::tokio::future_into_py(py, async move {
             let failure = operator.finished().await.err();
-            Ok(failure.map(|failure| (failure_kind(&failure.kind), failure.message)))
+            Ok(failure.map(|failure| (failure_kind(failure.kind), failure.message)))
         })
     }
 
@@ -125,39 +127,46 @@ impl Engine {
 
     /// Sends the replies of what has been answered, in order.
     #[expect(clippy::unused_self, reason = "a verb of the engine; where replies go, is the engine's to know")]
-    fn complete(&self, py: Python<'_>, answered: Vec<Answered<'_>>) {
-        let replies: Vec<_> = answered.iter().filter_map(Answered::take).collect();
+    fn complete(&self, py: Python<'_>, answered: &Bound<'_, PyList>) -> PyResult<()> {
+        let mut replies = Vec::with_capacity(answered.len());
+        for item in answered {
+            replies.extend(Answered::take(&item)?);
+        }
         // Sending wakes the engine's threads, which is a system call at times: not with the interpreter attached.
         py.detach(|| {
-            for send in replies {
-                send();
+            for answered in replies {
+                answered.send();
             }
         });
+        Ok(())
     }
 }
 
-/// What `complete()` sends.
-#[derive(FromPyObject)]
-enum Answered<'py> {
-    Script(PyRef<'py, Script>),
-    Run(PyRef<'py, Run>),
-    Signal(PyRef<'py, Signal>),
+/// What `complete()` sends, with where to.
+enum Answered {
+    Script(oneshot::Sender<Reply>, Reply),
+    Run(Reporter<RunReply>, RunReply),
+    Signal(Reporter<()>),
 }
 
-impl Answered<'_> {
-    fn take(&self) -> Option<Box<dyn FnOnce() + Send>> {
+impl Answered {
+    fn take(item: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        if let Ok(script) = item.cast::<Script>() {
+            return Ok(script.get().take().map(|(sender, reply)| Self::Script(sender, reply)));
+        }
+        if let Ok(run) = item.cast::<Run>() {
+            return Ok(run.get().take().map(|(reporter, reply)| Self::Run(reporter, reply)));
+        }
+        Ok(item.cast::<Signal>()?.get().take().map(Self::Signal))
+    }
+
+    fn send(self) {
         match self {
-            Self::Script(script) => script.take().map(|(sender, reply)| -> Box<dyn FnOnce() + Send> {
-                Box::new(move || {
-                    let _gone = sender.send(reply);
-                })
-            }),
-            Self::Run(run) => run.take().map(|(sender, reply)| -> Box<dyn FnOnce() + Send> {
-                Box::new(move || sender.send(reply))
-            }),
-            Self::Signal(signal) => {
-                signal.take().map(|sender| -> Box<dyn FnOnce() + Send> { Box::new(move || sender.send(())) })
+            Self::Script(sender, reply) => {
+                let _gone = sender.send(reply);
             }
+            Self::Run(reporter, reply) => reporter.send(reply),
+            Self::Signal(reporter) => reporter.send(()),
         }
     }
 }
@@ -232,7 +241,7 @@ fn read_handler(declared: &Bound<'_, PyAny>) -> PyResult<Handler> {
     })
 }
 
-fn failure_kind(kind: &FailureKind) -> &'static str {
+fn failure_kind(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Login => "login",
         FailureKind::Activity => "activity",

@@ -98,7 +98,7 @@ pub(crate) fn rehearse(
                 })),
                 "match" => script.steps.push(Step::Match { handlers: handlers.clone() }),
                 "pick" => {
-                    script.steps.push(Step::Pick { handlers: handlers.iter().map(|h| (*h, 0)).collect() })
+                    script.steps.push(Step::Pick { handlers: handlers.iter().map(|h| (*h, 0)).collect() });
                 }
                 "log" => border.log(Entry::posted(Level::Info, &object, "A line.").with_exception_of(cycle)),
                 "close" | "carry" => border.submit(Job::Close { cycle, carry: word == "carry" }),

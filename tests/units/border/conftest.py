@@ -3,6 +3,7 @@
 It needs the native module built with the feature `testing`; without it, these tests are skipped.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 import asyncio
@@ -17,7 +18,7 @@ native = pytest.importorskip("kopf._kopf", reason="the native module is not buil
 if not hasattr(native, "rehearse"):
     pytest.skip("the native module is built without the feature `testing`", allow_module_level=True)
 
-from kopf._intents import lifecycles  # noqa: E402
+from kopf._intents import lifecycles
 from kopf._intents.handlers import ChangingHandler, ResourceHandler, WatchingHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.memos import Memo
@@ -64,14 +65,17 @@ def watching(fn: Any, **kwargs: Any) -> WatchingHandler:
 
 
 def changing(fn: Any, **kwargs: Any) -> ChangingHandler:
-    specific = dict.fromkeys("reason initial deleted requires_finalizer field_needs_change old new".split())
+    names = ["reason", "initial", "deleted", "requires_finalizer", "field_needs_change", "old", "new"]
+    specific = dict.fromkeys(names)
     return ChangingHandler(**{**COMMON, **specific, "id": fn.__name__, "fn": fn, **kwargs})
 
 
 class Rig:
     """Everything between the queue and the handlers."""
 
-    def __init__(self, *handlers: ResourceHandler, lifecycle: Any = lifecycles.asap, memo: Any = None) -> None:
+    def __init__(
+        self, *handlers: ResourceHandler, lifecycle: Any = lifecycles.asap, memo: Any = None
+    ) -> None:
         self.engine = Engine(
             handlers=[operator._handler_to_wire(handler) for handler in handlers],
             settings={},

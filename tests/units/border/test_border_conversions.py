@@ -30,7 +30,7 @@ def test_stanzas_are_real_and_keep_their_identity(text):
 
 def test_absent_keys(text):
     obj = Object.decode(text)
-    with pytest.raises(KeyError, match="^'absent'$"):
+    with pytest.raises(KeyError, match=r"^'absent'$"):
         obj["absent"]
     assert "absent" not in obj and 5 not in obj
     assert obj.get("absent") is None and obj.get("absent", 5) == 5
@@ -66,7 +66,20 @@ def test_not_json_is_an_error():
 
 @pytest.mark.parametrize(
     "value",
-    [None, True, 1, 2**64 - 1, -(2**63), 1.5, "x", [], {}, (1, 2), {"a": [{"b": None}]}, {1: 2, None: 3, True: 4}],
+    [
+        None,
+        True,
+        1,
+        2**64 - 1,
+        -(2**63),
+        1.5,
+        "x",
+        [],
+        {},
+        (1, 2),
+        {"a": [{"b": None}]},
+        {1: 2, None: 3, False: 4},
+    ],
 )
 def test_plain_values_are_as_after_json(value):
     assert repr(plain(value)) == repr(json.loads(json.dumps(value)))
@@ -88,7 +101,11 @@ def test_mappings_are_dicts():
 @pytest.mark.parametrize(
     ("value", "error", "text"),
     [
-        ({"a": {"b": [0, object()]}}, TypeError, r"Object of type object is not JSON serializable \(at a\.b\[1\]\)"),
+        (
+            {"a": {"b": [0, object()]}},
+            TypeError,
+            r"Object of type object is not JSON serializable \(at a\.b\[1\]\)",
+        ),
         (object(), TypeError, r"Object of type object is not JSON serializable$"),
         ({"a": {(1, 2): 3}}, TypeError, r"not tuple \(at a\)"),
         ([float("nan")], ValueError, r"NaN are not JSON \(at \[0\]\)"),

@@ -5,11 +5,11 @@ import contextvars
 import copy
 import json
 import logging
+import os
 import threading
 
-import pytest
-
 import kopf
+import pytest
 from kopf._intents import filters
 from kopf._runtime.context import cause_var, handler_var
 
@@ -120,7 +120,12 @@ def test_the_diff_has_the_very_values_of_the_essences(rig, make_changing):
 @pytest.mark.parametrize(
     ("error", "expected", "text", "level"),
     [
-        (kopf.TemporaryError("boo", delay=5), "final_: false, failed: true, delay: Some(5.0)", "failed temporarily: boo", 40),
+        (
+            kopf.TemporaryError("boo", delay=5),
+            "final_: false, failed: true, delay: Some(5.0)",
+            "failed temporarily: boo",
+            40,
+        ),
         (kopf.PermanentError("boo"), "final_: true, failed: true", "failed permanently: boo", 40),
         (ValueError("boo"), "delay: Some(60.0)", "will try again in 60 seconds: boo", 40),
         (ValueError(), "delay: Some(60.0)", "will try again in 60 seconds: ValueError()", 40),
@@ -199,7 +204,7 @@ def test_filters_are_asked_and_their_errors_end_the_cycle(rig, make_watching, ma
     replies = asyncio.run(_play(rig, handlers, ("guarded", [0, 1])))
     assert replies[0].count("Attempted") == 1 and replies[0].count("Skipped") == 1
     replies = asyncio.run(_play(rig, handlers, ("guarded", [2])))
-    assert 'error: Some("ValueError(\'boo\')")' in replies[0]
+    assert "error: Some(\"ValueError('boo')\")" in replies[0]
 
 
 def test_change_filters_answer_both_questions(rig, make_changing):
@@ -311,3 +316,23 @@ def test_cancellation_waits_for_threads(rig, make_watching):
 async def _play(rig, handlers, *steps, lifecycle=None, **kwargs):
     made = rig(*handlers, **({"lifecycle": lifecycle} if lifecycle is not None else {}))
     return await made.play(*steps, **kwargs)
+
+
+def test_forks_are_refused_with_a_way_out(rig, make_watching):
+    async def main():
+        made = rig(make_watching(print))
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                made.engine.poll()
+            except RuntimeError as e:
+                os.write(writing, str(e).encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+        os.close(writing)
+        with os.fdopen(reading) as file:
+            return file.read()
+
+    text = asyncio.run(main())
+    assert "cannot be used in its fork" in text and "'spawn' or 'forkserver'" in text

@@ -1,3 +1,5 @@
+//! What an essence is, and when two of them are the same, as tables.
+
 use super::*;
 use serde_json::json;
 

@@ -1,3 +1,5 @@
+//! What is read from the text of an object, and how mistakes in it are told.
+
 use super::*;
 use serde_json::json;
 

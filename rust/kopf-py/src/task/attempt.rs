@@ -2,11 +2,12 @@
 //!
 //! Python calls the function and logs; what an exception means and what is to be said about it, the core decides.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
 
 use kopf_core::handler::ErrorsMode;
 use kopf_core::outcome::{Attempt, Outcome, Raised, Settled};
 use kopf_core::time::Timestamp;
+use kopf_engine::clock::Clock;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -14,8 +15,8 @@ use crate::logging::number;
 
 /// Microseconds since the epoch, now.
 pub(crate) fn now() -> Timestamp {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_micros(i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX))
+    static CLOCK: OnceLock<Clock> = OnceLock::new();
+    CLOCK.get_or_init(Clock::start).now()
 }
 
 /// One attempt of one handler.

@@ -1,0 +1,118 @@
+# One spelling per task. Everything is installed into .venv (and .venvs/reference) by the task that needs it.
+#
+#   make demo           the main job: an operator on a real cluster, from the source to the status of an object
+#   make test           all tests
+#   make lint           all lints, as CI runs them
+#   make wheel          the wheel, in dist/
+#   make bench          the benchmarks of the repository
+#   make differential   the same operators under the reference and under ours (needs the suite beside the checkout)
+#
+# Needed: Rust (rustup or any 1.95+), Python 3.11+, a C compiler, package registries.
+
+SHELL := /bin/bash -euo pipefail
+.DEFAULT_GOAL := help
+.SUFFIXES:
+
+PYTHON ?= python3.11
+VENV ?= .venv
+REFERENCE ?= .venvs/reference
+BIN := $(VENV)/bin
+# The installed wheel is tested, not the sources beside the tests.
+PYTEST := $(BIN)/python -m pytest -ra -o pythonpath=
+PYTEST_ARGS ?=
+SUITE ?= ../shared/differential
+BENCHES ?= ../shared/bench
+
+# The same interpreter for the build of the extension, whatever else is on the PATH.
+export PYO3_PYTHON := $(abspath $(BIN)/python)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport VIRTUAL_ENV CONDA_PREFIX
+
+RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name 'Cargo.toml')
+PACKAGE := $(shell find python/kopf -name '*.py' -o -name '*.pyi' -o -name 'py.typed')
+
+.PHONY: help
+help:
+	@sed -n '/^#   make/s/^# *//p' Makefile
+
+# --- The environments.
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.tools: requirements-dev.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+	@touch $@
+
+$(REFERENCE)/.installed: requirements-reference.txt
+	$(PYTHON) -m venv $(REFERENCE)
+	$(REFERENCE)/bin/python -m pip install --quiet -r requirements-reference.txt
+	@touch $@
+
+# --- The wheel, and the wheel as a user installs it.
+
+dist/.built: pyproject.toml $(RUST) $(PACKAGE) | $(VENV)/.tools
+	rm -f dist/*.whl
+	$(BIN)/maturin build --release --quiet --interpreter $(BIN)/python --out dist
+	@touch $@
+
+$(VENV)/.installed: dist/.built
+	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps dist/*.whl
+	$(BIN)/python -m pip install --quiet dist/*.whl
+	@touch $@
+
+.PHONY: wheel
+wheel: dist/.built
+	@ls -l dist/*.whl
+
+# --- The tasks.
+
+.PHONY: demo
+demo: $(VENV)/.installed
+	$(BIN)/python scripts/demo.py
+
+.PHONY: test test-rust test-python
+test: test-rust test-python
+
+test-rust: | $(BIN)/python
+	cargo test --workspace --quiet
+
+test-python: $(VENV)/.installed $(REFERENCE)/.installed
+	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PYTEST_ARGS)
+
+# The tests on the real control plane, under the reference: are our expectations those of Kopf?
+.PHONY: test-reference
+test-reference: $(VENV)/.tools $(REFERENCE)/.installed
+	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/real tests/examples \
+	    --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
+
+.PHONY: lint lint-rust lint-python
+lint: lint-rust lint-python
+
+lint-rust: | $(BIN)/python
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	CLIPPY_CONF_DIR=$(abspath rust/kopf-core/purity) cargo clippy -p kopf-core --lib --quiet -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet
+
+lint-python: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/mypy python/kopf
+	cd python && ../$(BIN)/lint-imports --config ../.importlinter --no-cache
+
+.PHONY: bench
+bench: $(VENV)/.installed $(REFERENCE)/.installed
+	@test -f $(BENCHES)/bench.py || { echo 'There is no benchmark harness at $(BENCHES): set BENCHES to its folder.'; exit 1; }
+	$(BIN)/python $(BENCHES)/bench.py --kopf reference=$(abspath $(REFERENCE)/bin/python) \
+	    --kopf ours=$(abspath $(BIN)/python) --reference reference $(BENCH_ARGS)
+
+.PHONY: differential
+differential: $(VENV)/.installed $(REFERENCE)/.installed
+	@test -f $(SUITE)/run.py || { echo 'There is no differential suite at $(SUITE): set SUITE to its folder.'; exit 1; }
+	$(BIN)/python $(SUITE)/run.py --reference $(abspath $(REFERENCE)/bin/python) \
+	    --candidate $(abspath $(BIN)/python) $(SUITE_ARGS)
+
+.PHONY: clean
+clean:
+	rm -rf $(VENV) .venvs dist target

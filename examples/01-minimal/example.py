@@ -1,0 +1,10 @@
+"""Greets every new guest, and leaves the greeting in the guest's status."""
+
+import kopf
+
+
+@kopf.on.create("guests")
+def greet(spec, name, logger, **_):
+    greeting = f"Welcome, {spec.get('title', 'dear')} {name}!"
+    logger.info(greeting)
+    return {"greeting": greeting}

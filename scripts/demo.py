@@ -1,0 +1,121 @@
+"""The main job, shown: an operator of ten lines handles an object on a real cluster.
+
+On the cluster of the kubeconfig if there is one; else on a control plane started for the purpose from
+KUBEBUILDER_ASSETS. All it leaves on a cluster that was there before is removed again.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "real"))
+
+import cluster as kube  # noqa: E402
+import controlplane  # noqa: E402
+
+EXAMPLE = ROOT / "examples" / "01-minimal"
+NAMESPACE = "default"
+
+
+def main() -> int:
+    try:
+        with any_cluster() as kubeconfig:
+            return show(kube.Cluster(kubeconfig))
+    except controlplane.Unavailable as error:
+        print(
+            f"There is no cluster for the demo: no kubeconfig ($KUBECONFIG or ~/.kube/config), and {error}.\n"
+            "Either point KUBECONFIG to a spare cluster, or set KUBEBUILDER_ASSETS.",
+            file=sys.stderr,
+        )
+        return 2
+
+
+@contextlib.contextmanager
+def any_cluster() -> Iterator[pathlib.Path]:
+    given = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    path = pathlib.Path(given or "~/.kube/config").expanduser()
+    if path.exists():
+        print(f"# On the cluster of {path}.")
+        yield path
+    elif given:
+        raise controlplane.Unavailable(
+            f"KUBECONFIG={given} does not exist; or unset it and {controlplane.HINT}"
+        )
+    else:
+        assets = controlplane.find_assets()
+        print("# Starting a control plane: etcd, kube-apiserver, kube-controller-manager.")
+        with controlplane.running(assets) as plane:
+            yield plane.kubeconfig()
+
+
+def show(cluster: kube.Cluster) -> int:
+    print(f"# The server: {cluster.server}, {cluster.request('GET', '/version')['gitVersion']}.")
+    crd = yaml.safe_load((EXAMPLE / "crd.yaml").read_text())
+    body = yaml.safe_load((EXAMPLE / "obj.yaml").read_text())
+    name = body["metadata"]["name"]
+    ours = cluster.find(kube.CRDS, None, crd["metadata"]["name"]) is None
+    print("# Applying crd.yaml.")
+    resource = cluster.create_crd(crd) if ours else cluster.await_crd(crd)
+    cluster.delete(resource, NAMESPACE, name)
+    print(f"# Starting: kopf run -A {EXAMPLE.relative_to(ROOT)}/example.py")
+    operator = subprocess.Popen(
+        [sys.executable, "-m", "kopf", "run", "-A", str(EXAMPLE / "example.py")],
+        stderr=subprocess.STDOUT,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"KUBECONFIG": str(cluster.kubeconfig), "PYTHONUNBUFFERED": "1"},
+    )
+    reader = threading.Thread(target=relay, args=(operator,))
+    reader.start()
+
+    def check() -> None:
+        if operator.poll() is not None:
+            raise kube.Timeout(f"The operator has exited with {operator.returncode}; see its log above.")
+
+    try:
+        print("# Applying obj.yaml.")
+        cluster.create(resource, NAMESPACE, body)
+        found = cluster.wait(
+            resource, NAMESPACE, name, lambda it: it is not None and it.get("status"), timeout=60, alive=check
+        )
+        operator.send_signal(signal.SIGTERM)
+        code = operator.wait(timeout=60)
+        reader.join()
+        assert found is not None
+        print(f"\n# The operator has stopped with the exit code {code}. The object now:")
+        print(f"status: {json.dumps(found['status'])}")
+        key = kube.PREFIX + "last-handled-configuration"
+        print(f"{key}: {found['metadata']['annotations'][key].strip()}")
+        return code
+    except kube.Timeout as error:
+        print(f"# {error}", file=sys.stderr)
+        return 1
+    finally:
+        if operator.poll() is None:
+            operator.kill()
+            operator.wait()
+        reader.join()
+        with contextlib.suppress(kube.Refused):
+            cluster.delete(resource, NAMESPACE, name)
+            if ours:
+                cluster.delete(kube.CRDS, None, crd["metadata"]["name"])
+
+
+def relay(operator: "subprocess.Popen[str]") -> None:
+    """Show the operator's log as it comes."""
+    assert operator.stdout is not None
+    for line in operator.stdout:
+        print(f"  {line}", end="", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

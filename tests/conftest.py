@@ -1,0 +1,65 @@
+"""What all Python tests share: options, strictness, and the fixtures of the real control plane."""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+REAL = ROOT / "tests" / "real"
+sys.path.insert(0, str(REAL))
+
+import differences  # noqa: E402
+from fixtures import (  # noqa: E402, F401
+    cluster,
+    control_plane,
+    crates,
+    flavour,
+    kopf_python,
+    namespace,
+    new_namespace,
+    operator,
+    parcels,
+    reference_python,
+    shelf,
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kopf-python",
+        metavar="PATH",
+        default=os.environ.get("KOPF_PYTHON", sys.executable),
+        help="the interpreter whose kopf is tested",
+    )
+    parser.addoption(
+        "--reference-python",
+        metavar="PATH",
+        default=os.environ.get("KOPF_REFERENCE_PYTHON"),
+        help="an interpreter with the reference Kopf, for tests which hand objects over",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    ours = [item for item in items if REAL in item.path.parents or item.path.parent.name == "examples"]
+    if not ours:
+        return
+    reference = flavour(config.getoption("--kopf-python")) == "kopf"
+    known = {item.originalname if isinstance(item, pytest.Function) else item.name for item in ours}
+    for item in ours:
+        item.add_marker(pytest.mark.timeout(180))
+        name = item.originalname if isinstance(item, pytest.Function) else item.name
+        if reference and name in differences.IN_REFERENCE:
+            item.add_marker(pytest.mark.xfail(reason=differences.IN_REFERENCE[name], strict=False))
+    if len(ours) == len(items):
+        unknown = set(differences.IN_REFERENCE) - known
+        narrowed = config.getoption("-k") or any("::" in arg or ".py" in arg for arg in config.args)
+        if unknown and not narrowed:
+            raise pytest.UsageError(f"differences.py names tests that do not exist: {sorted(unknown)}")
+
+
+@pytest.fixture(scope="session")
+def root() -> pathlib.Path:
+    """The top of the repository."""
+    return ROOT

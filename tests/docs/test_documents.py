@@ -1,0 +1,99 @@
+"""What the documents promise exists: their Python compiles and runs, their commands are tasks, their files
+are there."""
+
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+BLOCKS = [
+    pytest.param(block, id=f"{path.relative_to(ROOT)}:{number}")
+    for path in DOCUMENTS
+    for number, block in enumerate(BLOCK.findall(path.read_text()))
+]
+
+
+def test_documents_are_seen():
+    assert len(DOCUMENTS) > 15
+    assert len(BLOCKS) > 5
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_python_in_documents_is_accepted_by_the_framework(block, kopf_python, tmp_path):
+    (tmp_path / "block.py").write_text(textwrap.dedent(block))
+    done = subprocess.run([kopf_python, "block.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def tasks() -> set[str]:
+    found = set(re.findall(r"^([a-z-]+):(?!=)", (ROOT / "Makefile").read_text(), re.M))
+    assert len(found) > 8
+    return found
+
+
+def test_tasks_in_documents_are_in_the_makefile():
+    used = {
+        (path.name, task)
+        for path in DOCUMENTS
+        for task in re.findall(r"(?:^    |`)make ([a-z-]+)", path.read_text(), re.M)
+    }
+    assert len(used) > 5
+    assert {task for _, task in used} <= tasks()
+
+
+def test_readme_has_its_two_commands():
+    text = (ROOT / "README.md").read_text()
+    assert "\n    make demo\n" in text
+    assert "\n    make test\n" in text
+
+
+def test_readme_shows_the_first_example_as_it_is():
+    [block] = BLOCK.findall((ROOT / "README.md").read_text())
+    assert block in (ROOT / "examples/01-minimal/example.py").read_text().replace(
+        (ROOT / "examples/01-minimal/example.py").read_text().splitlines()[0] + "\n", ""
+    )
+
+
+def test_files_in_documents_exist():
+    """In the tables of files, names without a folder are in the folder of the name before."""
+    seen = 0
+    for path in DOCUMENTS:
+        for name in re.findall(
+            r"`((?:rust|python|tests|docs|examples|scripts)/[^`\s*<]+)`", path.read_text()
+        ):
+            seen += 1
+            assert (ROOT / name).exists(), f"{path.name} speaks of {name}"
+    assert seen > 20
+
+
+def test_differences_are_in_the_documents():
+    sys.path.insert(0, str(ROOT / "tests" / "real"))
+    import differences
+
+    assert len(differences.IN_REFERENCE) >= 3
+    text = (ROOT / "docs/compatibility.md").read_text()
+    assert "## Deliberate differences" in text
+    assert len(re.findall(r"^\| .* \| .* \| .* \|$", text.split("## Deliberate differences")[1], re.M)) > len(
+        differences.IN_REFERENCE
+    )
+
+
+def test_commands_of_kopf_in_documents_have_known_options(kopf_python):
+    text = subprocess.run(
+        [kopf_python, "-m", "kopf", "run", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    options = {
+        option
+        for path in DOCUMENTS
+        for line in re.findall(r"^ *kopf run (.*)$", path.read_text(), re.M)
+        for option in re.findall(r"(?<!\S)(-{1,2}[A-Za-z-]+)", line)
+    }
+    assert options
+    missing = {option for option in options if option not in text}
+    assert not missing

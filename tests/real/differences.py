@@ -1,0 +1,23 @@
+"""Where the reference, Kopf 1.45, is expected to fail our tests, and why we are different on purpose.
+
+Read by `conftest.py` when the tests run with the reference's interpreter. Every entry is described in
+``docs/compatibility.md`` too.
+"""
+
+IN_REFERENCE: dict[str, str] = {
+    "test_forbidden_list_is_tried_again_until_the_permission_comes": (
+        "a forbidden list ends the operator there"
+    ),
+    "test_result_that_is_not_json_is_an_error_of_that_handler": (
+        "such a result is lost there, and the handler counts as succeeded"
+    ),
+    "test_malformed_essence_is_healed_and_the_object_is_handled": (
+        "an annotation that is not JSON throttles its object forever there"
+    ),
+    "test_malformed_progress_is_healed_and_the_handler_runs": (
+        "an annotation that is not JSON throttles its object forever there"
+    ),
+    "test_strange_progress_is_read_as_far_as_it_goes": (
+        "records with a wrong or naive date throttle their object forever there"
+    ),
+}

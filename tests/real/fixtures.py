@@ -1,0 +1,230 @@
+"""Fixtures of the tests on a real control plane: one control plane per run, one namespace per test.
+
+The same tests run against the reference: ``pytest tests/real --kopf-python PATH``; what is expected to
+differ there is listed with reasons in `differences.py`.
+"""
+
+import functools
+import pathlib
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator
+
+import cluster as kube
+import controlplane
+import pytest
+from operators import Launcher
+
+GROUP = "testing.kopf.dev"
+
+
+@functools.cache
+def flavour(python: str) -> str:
+    """The name of the distribution which gives that interpreter its kopf."""
+    code = (
+        "import importlib.metadata as m; "
+        'print(*(d.metadata["Name"] for d in m.distributions() if d.metadata["Name"] in ("kopf", "kopf-rs")))'
+    )
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd="/")
+    names = done.stdout.split()
+    if len(names) != 1:
+        raise pytest.UsageError(
+            f"{python} has {names or 'no kopf'}; exactly one of kopf and kopf-rs is needed"
+        )
+    return names[0]
+
+
+@pytest.fixture(scope="session")
+def kopf_python(pytestconfig: pytest.Config) -> str:
+    python = pytestconfig.getoption("--kopf-python")
+    flavour(python)
+    return str(python)
+
+
+@pytest.fixture(scope="session")
+def reference_python(pytestconfig: pytest.Config) -> str:
+    python = pytestconfig.getoption("--reference-python")
+    if not python:
+        pytest.skip("no reference interpreter: set KOPF_REFERENCE_PYTHON to a Python with kopf==1.45.2")
+    return str(python)
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[controlplane.ControlPlane]:
+    try:
+        assets = controlplane.find_assets()
+    except controlplane.Unavailable as error:
+        pytest.skip(str(error))
+    with controlplane.running(assets) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def cluster(control_plane: controlplane.ControlPlane) -> kube.Cluster:
+    """The cluster as its administrator sees it."""
+    return kube.Cluster(control_plane.kubeconfig())
+
+
+def crd(
+    plural: str, kind: str, *, group: str = GROUP, pruned: bool = False, subresource: bool = True
+) -> kube.Object:
+    """A CRD of our own; a pruned one knows little but `spec.size`, so that a server drops everything else."""
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    strict = {
+        "type": "object",
+        "properties": {
+            "spec": {"type": "object", "properties": {"size": {"type": "integer"}}},
+            "status": {"type": "object", "properties": {"known": {"type": "string"}}},
+        },
+    }
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": strict if pruned else free},
+    }
+    if subresource:
+        version["subresources"] = {"status": {}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "versions": [version],
+            "names": {"plural": plural, "singular": kind.lower(), "kind": kind},
+        },
+    }
+
+
+@pytest.fixture(scope="session")
+def parcels(cluster: kube.Cluster) -> kube.Resource:
+    """The resource of most tests: parcels with any fields and a status subresource."""
+    return cluster.create_crd(crd("parcels", "Parcel"))
+
+
+@pytest.fixture(scope="session")
+def crates(cluster: kube.Cluster) -> kube.Resource:
+    """A resource with a strict schema: unknown fields are dropped by the server."""
+    return cluster.create_crd(crd("crates", "Crate", pruned=True))
+
+
+@pytest.fixture
+def new_namespace(cluster: kube.Cluster) -> Iterator[Callable[[str], str]]:
+    """Make namespaces, and delete them after the test; nobody waits for their end."""
+    made: list[str] = []
+
+    def make(prefix: str) -> str:
+        name = f"{prefix}-{secrets.token_hex(3)}"
+        cluster.create(kube.NAMESPACES, None, {"metadata": {"name": name}})
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        cluster.delete(kube.NAMESPACES, None, name)
+
+
+@pytest.fixture
+def namespace(new_namespace: Callable[[str], str]) -> str:
+    return new_namespace("test")
+
+
+@pytest.fixture
+def operator(
+    kopf_python: str,
+    control_plane: controlplane.ControlPlane,
+    cluster: kube.Cluster,
+    tmp_path: pathlib.Path,
+    namespace: str,
+    parcels: kube.Resource,
+) -> Iterator[Launcher]:
+    """Start operators: ``operator('''...handlers...''')``; whatever still runs in the end is killed."""
+    launcher = Launcher(kopf_python, tmp_path, cluster.kubeconfig, namespace)
+    yield launcher
+    launcher.close()
+    # Nobody is left to release the objects, and the namespace cannot go before them.
+    for item in cluster.request("GET", parcels.path(namespace))["items"]:
+        if item["metadata"].get("finalizers"):
+            cluster.patch(parcels, namespace, item["metadata"]["name"], {"metadata": {"finalizers": None}})
+
+
+class Shelf:
+    """The parcels of one test: what a user with kubectl would do."""
+
+    def __init__(self, cluster: kube.Cluster, resource: kube.Resource, namespace: str) -> None:
+        self.cluster, self.resource, self.namespace = cluster, resource, namespace
+
+    def create(
+        self,
+        name: str,
+        spec: kube.Object | None = None,
+        *,
+        status: kube.Object | None = None,
+        **metadata: object,
+    ) -> kube.Object:
+        body = {
+            "apiVersion": f"{self.resource.group}/{self.resource.version}",
+            "kind": self.kind,
+            "metadata": {"name": name, **metadata},
+            "spec": spec or {},
+        }
+        made = self.cluster.create(self.resource, self.namespace, body)
+        if status is not None:
+            made = self.cluster.patch(self.resource, self.namespace, name, {"status": status}, "status")
+        return made
+
+    @property
+    def kind(self) -> str:
+        return self.resource.plural.removesuffix("s").capitalize()
+
+    def patch(self, name: str, patch: kube.Object) -> kube.Object:
+        return self.cluster.patch(self.resource, self.namespace, name, patch)
+
+    def annotate(self, name: str, **annotations: str | None) -> kube.Object:
+        values = {f"kopf.zalando.org/{key.replace('_', '-')}": value for key, value in annotations.items()}
+        return self.patch(name, {"metadata": {"annotations": values}})
+
+    def get(self, name: str) -> kube.Object:
+        return self.cluster.get(self.resource, self.namespace, name)
+
+    def delete(self, name: str) -> None:
+        self.cluster.delete(self.resource, self.namespace, name)
+
+    def wait(
+        self, name: str, condition: Callable[[kube.Object], object], *, timeout: float = 30
+    ) -> kube.Object:
+        """Wait until the object exists and the condition holds."""
+        found = self.cluster.wait(
+            self.resource,
+            self.namespace,
+            name,
+            lambda body: body is not None and condition(body),
+            timeout=timeout,
+        )
+        assert found is not None
+        return found
+
+    def wait_until_handled(self, name: str, *, status: object = None, timeout: float = 30) -> kube.Object:
+        """Wait until the object as it is now has been handled in full, with no progress left behind.
+
+        The status is written by a request of its own, so that whoever wants to see it has to wait for it.
+        """
+        return self.wait(
+            name,
+            lambda body: (
+                kube.is_settled(body) and body.get("status") == status
+                if status is not None
+                else kube.is_settled(body)
+            ),
+            timeout=timeout,
+        )
+
+    def wait_until_gone(self, name: str, *, timeout: float = 30) -> None:
+        self.cluster.wait(self.resource, self.namespace, name, lambda body: body is None, timeout=timeout)
+
+
+@pytest.fixture
+def shelf(cluster: kube.Cluster, parcels: kube.Resource, namespace: str) -> Shelf:
+    return Shelf(cluster, parcels, namespace)

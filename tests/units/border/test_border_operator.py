@@ -1,0 +1,204 @@
+"""An operator that needs no cluster: what happens before the engine starts, and after it ends."""
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+
+import kopf
+import pytest
+from kopf._intents.registries import OperatorRegistry
+from kopf._objects.reasons import Activity
+from kopf._runtime import flags, operator
+from kopf._runtime.activities import Activities, ActivityError, credentials_to_wire
+from kopf._runtime.invocation import Invoker, is_async_fn
+from kopf._runtime.threads import Threads
+
+
+def run_activity(registry, activity=Activity.STARTUP, settings=None):
+    async def main():
+        used = settings if settings is not None else kopf.OperatorSettings()
+        invoker = Invoker(used, Threads())
+        activities = Activities(registry=registry, settings=used, memo={}, indices={}, invoker=invoker)
+        return await (
+            activities.authenticate() if activity == Activity.AUTHENTICATION else activities.run(activity)
+        )
+
+    return asyncio.run(main())
+
+
+def test_activities_get_their_arguments_and_give_results():
+    registry, seen = OperatorRegistry(), {}
+
+    @kopf.on.startup(registry=registry, param=1)
+    async def one(**kwargs):
+        seen.update(kwargs)
+        return object
+
+    @kopf.on.startup(registry=registry)
+    def two(**_):
+        return None
+
+    assert list(run_activity(registry).values()) == [object]
+    assert set(seen) == {"param", "retry", "started", "runtime", "logger", "memo", "activity", "settings"}
+    assert seen["logger"].name == "kopf.activities.startup" and seen["activity"] == "startup"
+
+
+def test_activities_retry_until_done(caplog):
+    registry, retries = OperatorRegistry(), []
+
+    @kopf.on.startup(registry=registry)
+    async def fn(retry, **_):
+        retries.append(retry)
+        if retry < 2:
+            raise kopf.TemporaryError("boo", delay=0.01)
+        return "done"
+
+    assert list(run_activity(registry).values()) == ["done"] and retries == [0, 1, 2]
+    assert "fn' failed temporarily: boo" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "options", "cause"),
+    [
+        (kopf.PermanentError("boo"), {}, kopf.PermanentError),
+        (ValueError("boo"), {"errors": kopf.ErrorsMode.PERMANENT}, ValueError),
+        (kopf.TemporaryError("boo", delay=0), {"retries": 2}, kopf.HandlerRetriesError),
+        (kopf.TemporaryError("boo", delay=5), {"timeout": 1}, kopf.HandlerTimeoutError),
+    ],
+)
+def test_activities_fail_with_the_cause(error, options, cause):
+    registry = OperatorRegistry()
+
+    @kopf.on.startup(registry=registry, **options)
+    async def fn(**_):
+        raise error
+
+    with pytest.raises(ActivityError, match="One or more handlers failed") as info:
+        run_activity(registry)
+    assert type(info.value.__cause__) is cause and len(info.value.outcomes) == 1
+
+
+def test_ignored_errors_are_successes():
+    registry = OperatorRegistry()
+
+    @kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.IGNORED)
+    async def fn(**_):
+        raise ValueError("boo")
+
+    assert run_activity(registry) == {}
+
+
+def test_authentication_says_what_it_does(caplog):
+    registry = OperatorRegistry()
+    assert run_activity(registry, Activity.AUTHENTICATION) is None
+
+    @kopf.on.login(registry=registry)
+    async def fn(**_):
+        return kopf.ConnectionInfo(server="https://x", token="t", ca_data=b"abc")
+
+    with caplog.at_level(logging.INFO):
+        [(id, fields)] = run_activity(registry, Activity.AUTHENTICATION)
+    assert id.endswith("fn")
+    assert (fields["server"], fields["token"], fields["ca_data"]) == ("https://x", "t", "abc")
+    assert "Initial authentication has been initiated." in caplog.text
+    assert "Initial authentication has finished." in caplog.text
+
+
+def test_strange_credentials_are_refused():
+    with pytest.raises(ValueError, match="Only ConnectionInfo/AiohttpSession instances are accepted"):
+        credentials_to_wire({"server": "x"})
+
+
+def test_failed_startup_stops_the_operator_without_cleanup():
+    registry, cleaned = OperatorRegistry(), []
+
+    @kopf.on.startup(registry=registry)
+    def fail(**_):
+        raise kopf.PermanentError("boo")
+
+    @kopf.on.cleanup(registry=registry)
+    def clean(**_):
+        cleaned.append(1)
+
+    with pytest.raises(ActivityError):
+        kopf.run(registry=registry, clusterwide=True)
+    assert not cleaned
+
+
+@pytest.mark.parametrize("make", [threading.Event, concurrent.futures.Future], ids=["event", "future"])
+def test_flags_start_and_stop_the_operator(make, caplog):
+    registry, called = OperatorRegistry(), []
+
+    @kopf.on.startup(registry=registry)
+    def start(**_):
+        called.append("startup")
+
+    @kopf.on.cleanup(registry=registry)
+    async def clean(**_):
+        called.append("cleanup")
+
+    @kopf.on.login(registry=registry)
+    async def login(**_):
+        await asyncio.sleep(60)
+
+    ready, stop = make(), make()
+
+    def stopper():
+        ready.wait(5) if isinstance(ready, threading.Event) else ready.result(5)
+        flags.raise_flag(stop)
+
+    thread = threading.Thread(target=stopper)
+    thread.start()
+    with caplog.at_level(logging.INFO):
+        kopf.run(registry=registry, clusterwide=True, ready_flag=ready, stop_flag=stop)
+    thread.join()
+    assert called == ["startup", "cleanup"]
+    assert "Stop-flag is" in caplog.text and "has finished unexpectedly" not in caplog.text
+
+
+def test_unsupported_flags_are_errors():
+    with pytest.raises(TypeError, match="Unsupported type of a flag: 5"):
+        kopf.run(registry=OperatorRegistry(), clusterwide=True, stop_flag=5)
+
+
+@pytest.mark.parametrize("kind", ["index"])
+def test_unsupported_handlers_are_refused_by_name(kind):
+    registry = OperatorRegistry()
+
+    @getattr(kopf, kind)("pods", registry=registry)
+    def some_function(**_):
+        pass
+
+    with pytest.raises(NotImplementedError, match="some_function"):
+        kopf.run(registry=registry, clusterwide=True)
+
+
+def test_scopes_are_checked():
+    with pytest.raises(TypeError, match="either cluster-wide or namespaced"):
+        kopf.run(registry=OperatorRegistry(), clusterwide=True, namespaces=["x"])
+    with pytest.raises(TypeError, match="Got both"):
+        kopf.run(registry=OperatorRegistry(), namespace="y", namespaces=["x"])
+
+
+def test_async_functions_are_recognised():
+    import functools
+
+    async def fn(**_):
+        pass
+
+    class Callable:
+        async def __call__(self, **_):
+            pass
+
+    @functools.wraps(fn)
+    def wrapper(**kwargs):
+        return fn(**kwargs)
+
+    assert is_async_fn(fn) and is_async_fn(functools.partial(fn)) and is_async_fn(wrapper)
+    assert not is_async_fn(Callable()) and not is_async_fn(print) and not is_async_fn(None)
+
+
+def test_identities():
+    assert "@" in operator.detect_own_id(manual=True)
+    assert operator.detect_own_id(manual=False) != operator.detect_own_id(manual=True)
