@@ -37,8 +37,8 @@ class Relay:
     """Runs coroutines in real tasks, but in as few as possible: those that end without waiting share one.
 
     As soon as a coroutine has to wait, the task is its own, and the others go on in another one. So each of
-    them may rely on its current task: it can be cancelled, have timeouts, and so on. Each has a context of its
-    own.
+    them may rely on its current task: it can be cancelled, have timeouts, and so on. Each has its own
+    context.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

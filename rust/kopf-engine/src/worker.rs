@@ -316,6 +316,9 @@ impl Worker {
             .latest
             .as_ref()
             .filter(|latest| latest.resource_version() != event.object.resource_version());
+        if applied.gone || changed.is_some() {
+            self.forget_wakes();
+        }
         if applied.gone {
             return After::Rest;
         }
@@ -329,6 +332,14 @@ impl Worker {
             }
             (None, Some(delay)) => After::Again(event, delay),
             (Some(_) | None, _) => After::Rest,
+        }
+    }
+
+    /// Whoever has woken the object up meanwhile, has done that for a state that is no more; the newer one will come.
+    fn forget_wakes(&self) {
+        let mut slots = self.dispatcher.slots();
+        if let Some(active) = slots.get(&self.key).and_then(|slot| slot.active.as_mut()) {
+            active.pending.retain(|event| !event.woken);
         }
     }
 

@@ -21,10 +21,12 @@ impl Subject {
     /// Goes on with those that are asked to stop: tells them, and gives them a moment. Returns the seconds until the next
     /// look; none if nobody is waited for. With `limited`, nobody is waited for without end.
     pub(crate) async fn press(self: &Arc<Self>, shared: &Arc<Shared>, limited: bool) -> Option<f64> {
+        self.state().pressing = !limited;
         self.signal(shared).await;
         let delays = self.climb(shared, limited);
         self.signal(shared).await;
-        let state = self.state();
+        let mut state = self.state();
+        state.pressing = false;
         let waited = delays.into_iter().filter(|(run, _)| state.find(*run).is_some());
         waited.filter_map(|(_, delay)| delay).min_by(f64::total_cmp)
     }

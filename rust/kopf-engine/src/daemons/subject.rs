@@ -39,6 +39,8 @@ pub(super) struct State {
     pub(super) idle_since: Timestamp,
     /// Those that run.
     pub(super) runs: Vec<Run>,
+    /// A cycle waits for those that stop: it will see that they have ended.
+    pub(super) pressing: bool,
     /// The ids of those that have ended by themselves, and are not started any more.
     pub(super) ended: Vec<Arc<str>>,
 }
@@ -87,8 +89,14 @@ impl Subject {
         now: Timestamp,
     ) -> Self {
         let object = Arc::clone(object);
-        let state =
-            State { object, patched: None, idle_since: now, runs: Vec::new(), ended: Vec::new() };
+        let state = State {
+            object,
+            patched: None,
+            idle_since: now,
+            runs: Vec::new(),
+            pressing: false,
+            ended: Vec::new(),
+        };
         Self {
             key,
             resource: Arc::clone(&home.plan.resource),
@@ -337,7 +345,8 @@ impl State {
         subject.exited.notify_waiters();
         // Whoever waits for the last one of those that stop, can go on now; so can whoever is not held any more.
         let is_last = !self.runs.iter().any(|run| run.stopping.is_asked());
-        if is_last && run.place != Place::Asleep && shared.background.halted().is_none() {
+        let is_unseen = run.place != Place::Asleep && !self.pressing;
+        if is_last && is_unseen && shared.background.halted().is_none() {
             out.wakes.push(Arc::clone(subject));
         }
     }
