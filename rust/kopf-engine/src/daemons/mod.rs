@@ -7,6 +7,8 @@
 
 mod stopping;
 mod subject;
+#[cfg(test)]
+mod tests;
 mod wheel;
 
 use std::collections::HashMap;
