@@ -129,12 +129,18 @@ class Bridge:
             self._fileno = None
         self._send()
 
-    def receive(self) -> None:
-        """Receive all that is there now."""
+    def drain(self) -> None:
+        """Receive all that is there now, in as many batches as it takes."""
+        while self.receive():
+            pass
+
+    def receive(self) -> bool:
+        """Receive one batch of what is there now; whether there was anything."""
         self._engine.set_log_level(min(logger.getEffectiveLevel() for logger in LOGGERS))
         self._receiving = True
+        items = self._engine.poll()
         try:
-            for item in self._engine.poll():
+            for item in items:
                 try:
                     self._receive(item)
                 except Exception as e:
@@ -142,6 +148,7 @@ class Bridge:
         finally:
             self._receiving = False
             self._send()
+        return bool(items)
 
     def answered(self, item: Answered) -> None:
         """Send the prepared reply, together with the others of this turn of the loop."""

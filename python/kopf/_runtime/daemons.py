@@ -280,8 +280,10 @@ class Daemons:
         run = self._runs.pop(job.run, None)
         if run is None:
             return
+        run.patch._release()
         run.stopper.set(DaemonStoppingReason(job.reasons))
         subject = run.subject
         subject.count -= 1
         if subject.count == 0 and self._subjects.get(subject.uid) is subject:
             del self._subjects[subject.uid]
+            subject.body._release()

@@ -368,7 +368,7 @@ class _Life:
         try:
             engine.start()
             failure = await self._until_finished(engine)
-            bridge.receive()
+            bridge.drain()
             await server.cancel()
         finally:
             bridge.close()
