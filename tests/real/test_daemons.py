@@ -1,4 +1,4 @@
-"""Daemons beside real objects: how they start, what they see, how they are stopped, and what their deletions wait for."""
+"""Daemons beside real objects: how they start, what they see, how they are stopped, and held."""
 
 PREAMBLE = """
 import asyncio

@@ -4,7 +4,6 @@ import asyncio
 import contextvars
 
 import pytest
-
 from kopf._runtime.driving import Relay
 
 var: contextvars.ContextVar[str] = contextvars.ContextVar("var", default="nothing")

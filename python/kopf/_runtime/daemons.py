@@ -1,5 +1,5 @@
-"""Daemons and timers while they are called. It owns their live bodies, patches and flags; it must not know when
-they are called or are to stop. What sleeps between two calls costs nothing but its place in a dict here."""
+"""Daemons and timers while they are called. It owns their live bodies, patches and flags; it must not
+know when they are called or are to stop. What sleeps costs nothing but its place in a dict here."""
 
 from __future__ import annotations
 

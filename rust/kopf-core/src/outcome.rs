@@ -102,13 +102,7 @@ pub struct Settled {
 
 impl Attempt {
     /// An attempt of a handler, with its limits.
-    pub fn of(
-        index: usize,
-        handler: &Handler,
-        default_backoff: f64,
-        started: Timestamp,
-        retry: u64,
-    ) -> Self {
+    pub fn of(index: usize, handler: &Handler, default_backoff: f64, started: Timestamp, retry: u64) -> Self {
         Self {
             handler: index,
             label: crate::ids::label(handler),

@@ -88,7 +88,9 @@ fn live(told: &str) -> String {
 fn act(world: &mut World, command: &str) -> Vec<String> {
     let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
     match verb {
-        "create" | "update" | "delete" | "resume" | "field" | "event" | "daemon" | "timer" if !rest.is_empty() => {
+        "create" | "update" | "delete" | "resume" | "field" | "event" | "daemon" | "timer"
+            if !rest.is_empty() =>
+        {
             declare(world, verb, rest);
         }
         "set" => set(world, rest),

@@ -82,12 +82,7 @@ pub(super) struct Outbox {
 }
 
 impl Subject {
-    pub(super) fn new(
-        home: &Arc<Dispatcher>,
-        key: Arc<str>,
-        object: &Arc<Object>,
-        now: Timestamp,
-    ) -> Self {
+    pub(super) fn new(home: &Arc<Dispatcher>, key: Arc<str>, object: &Arc<Object>, now: Timestamp) -> Self {
         let object = Arc::clone(object);
         let state = State {
             object,
@@ -191,7 +186,8 @@ impl State {
         out: &mut Outbox,
     ) {
         let declared = shared.rules.registry.handlers.get(handler);
-        let Some((routine, first)) = declared.and_then(|declared| Routine::begin(handler, declared, now)) else {
+        let Some((routine, first)) = declared.and_then(|declared| Routine::begin(handler, declared, now))
+        else {
             return;
         };
         if self.runs.is_empty() {
@@ -252,7 +248,12 @@ impl State {
             Move::Sleep(until) => {
                 run.place = Place::Asleep;
                 run.turn = run.turn.wrapping_add(1);
-                out.sleeps.push(Due { at: until, subject: Arc::downgrade(subject), run: run.id, turn: run.turn });
+                out.sleeps.push(Due {
+                    at: until,
+                    subject: Arc::downgrade(subject),
+                    run: run.id,
+                    turn: run.turn,
+                });
             }
             Move::Park => {
                 run.place = Place::Asleep;
@@ -361,7 +362,8 @@ fn farewells(handler: &Handler, reasons: Reasons) -> impl Iterator<Item = String
     let label = ids::label(handler);
     let halted = Reasons::OPERATOR_EXITING | Reasons::OPERATOR_PAUSING;
     let is_halted = (reasons.bits() & halted.bits()) != 0;
-    let is_graceful = is_halted && !reasons.contains(Reasons::CANCELLED) && !reasons.contains(Reasons::ABANDONED);
+    let is_graceful =
+        is_halted && !reasons.contains(Reasons::CANCELLED) && !reasons.contains(Reasons::ABANDONED);
     let how = if reasons.is_empty() { "on its own" } else { "on request" };
     let ended = matches!(handler.kind, Kind::Daemon(_))
         .then(|| format!("{label} has exited {how} and will not be retried or restarted."));

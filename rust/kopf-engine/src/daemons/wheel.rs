@@ -73,7 +73,8 @@ impl Ord for Due {
 
 /// Turns the wheel until the operator is over.
 pub async fn turn(shared: Arc<Shared>) {
-    let receiver = shared.background.receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+    let receiver =
+        shared.background.receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     let Some(mut receiver) = receiver else { return };
     let mut wheel = Wheel { shared, heap: BinaryHeap::new(), gathered: None };
     let mut messages = Vec::new();
