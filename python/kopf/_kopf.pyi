@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, Literal, final
 
-from kopf._objects.raw import RawEventType
+from kopf._objects.raw import HandlerId, RawEventType
 from kopf._objects.resources import Resource
 
 __version__: str
@@ -54,6 +54,9 @@ class Settled:
     def delay(self) -> float | None: ...
     @property
     def message(self) -> str | None: ...
+    @property
+    def subrefs(self) -> list[str]: ...
+    def with_subrefs(self, subrefs: list[str]) -> Settled: ...
 
 @final
 class Attempt:
@@ -85,6 +88,29 @@ class Attempt:
     def settle(
         self, kind: int, message: str = "", delay: float | None = None, shown: str | None = None
     ) -> Settled: ...
+
+@final
+class Batch:
+    """The progress of sub-handlers that are executed together; they are named by their positions.
+
+    Each is given as the id, the label, the mode of errors, the timeout, the retries, and the backoff.
+    """
+
+    def __new__(
+        cls,
+        reason: str,
+        records: dict[str, Any],
+        children: list[tuple[str, str, str, float | None, int | None, float]],
+    ) -> Batch: ...
+    @property
+    def malformed(self) -> list[tuple[str, str]]: ...
+    def awakened(self) -> list[tuple[int, int]]: ...
+    def attempt(self, index: int) -> Attempt: ...
+    def learn(self, settled: Settled) -> None: ...
+    def changed(self) -> list[tuple[HandlerId, Any]]: ...
+    @property
+    def done(self) -> bool: ...
+    def delay(self) -> float | None: ...
 
 DiffTuple = tuple[str, tuple[str, ...], Any, Any]
 
@@ -138,6 +164,21 @@ class Handle:
     attempt: Attempt
 
 @final
+class Recall:
+    """The user's storages are asked what they keep."""
+
+    ids: list[HandlerId]
+    extra_fields: list[tuple[str, ...]]
+
+@final
+class Keep:
+    """The user's storages are told what they are to keep; a record of None is to be removed."""
+
+    records: list[tuple[HandlerId, Any]]
+    essence: bool
+    written: bool
+
+@final
 class Script:
     """The work for one object."""
 
@@ -152,14 +193,14 @@ class Script:
     @property
     def resource(self) -> Resource: ...
     @property
-    def steps(self) -> tuple[Watch | Spawn | Match | Pick | Handle, ...]: ...
+    def steps(self) -> tuple[Watch | Spawn | Match | Pick | Handle | Recall | Keep, ...]: ...
     @property
     def change(self) -> Change | None: ...
     @property
     def preset(self) -> dict[str, Any] | None: ...
     def answer(
         self,
-        steps: list[Settled | list[tuple[bool, bool]] | list[int] | None],
+        steps: list[Settled | list[tuple[bool, bool]] | list[int] | tuple[Any, Any, dict[str, Any]] | None],
         patch: dict[str, Any] | None = None,
         fns: bool = False,
         error: str | None = None,
@@ -288,6 +329,7 @@ class Engine:
         make_resource: Callable[[dict[str, Any]], Resource],
     ) -> Engine: ...
     def start(self) -> None: ...
+    def configure(self, settings: dict[str, Any]) -> None: ...
     def stop(self) -> None: ...
     def finished(self) -> Awaitable[tuple[str, str] | None]: ...
     def fileno(self) -> int: ...

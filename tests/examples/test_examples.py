@@ -105,6 +105,32 @@ def test_events(operator, stage):
     assert "Rings in total: 3." in run.log
 
 
+@example("06-subhandlers")
+def test_subhandlers(operator, stage):
+    run = operator(files=(stage.file,))
+    stage.apply()
+    status = {"plan/lisbon": {"room": 6, "calls": 1}, "plan/porto": {"room": 5, "calls": 3}}
+    stage.shelf.wait_until_handled(stage.name, status=status)
+    run.wait_for_log(r"Handler 'plan/atlantis' failed permanently: There are no hotels\.")
+    run.wait_for_log(r"Creation is processed: 1 succeeded; 0 failed\.")
+    stage.shelf.patch(stage.name, {"spec": {"stops": ["lisbon"]}})
+    run.wait_for_log(r"The old rooms are cancelled\.")
+    run.wait_for_log(r"The new rooms are booked\.")
+    run.wait_for_log(r"From 3 stops to 1\.")
+
+
+@example("07-storages")
+def test_storages(operator, stage):
+    run = operator(files=(stage.file,))
+    stage.apply()
+    last = '{"spec":{"content":"umbrella"}}'
+    diary = {"pages": 2, "last": last, "progress": {}}
+    body = stage.shelf.wait(stage.name, lambda body: body.get("status") == {"lock": "locked", "diary": diary})
+    assert "annotations" not in body["metadata"]
+    stage.shelf.patch(stage.name, {"spec": {"content": "hat"}})
+    run.wait_for_log(r"umbrella => hat")
+
+
 def test_every_example_is_complete_and_tested():
     assert len(FOLDERS) >= 5
     text = pathlib.Path(__file__).read_text()

@@ -10,6 +10,7 @@ from typing import Any
 
 from kopf._kopf import (
     Attempt,
+    Batch,
     Cancel,
     Change,
     Close,
@@ -18,11 +19,13 @@ from kopf._kopf import (
     Engine,
     Forget,
     Handle,
+    Keep,
     Log,
     Login,
     Match,
     Object,
     Pick,
+    Recall,
     Refresh,
     Run,
     Script,
@@ -39,6 +42,7 @@ from kopf._kopf import (
 __all__ = [
     "Answered",
     "Attempt",
+    "Batch",
     "Bridge",
     "Cancel",
     "Change",
@@ -49,12 +53,14 @@ __all__ = [
     "Forget",
     "Handle",
     "Item",
+    "Keep",
     "Log",
     "Login",
     "Match",
     "Object",
     "Pick",
     "Raised",
+    "Recall",
     "Refresh",
     "Run",
     "Script",
@@ -114,6 +120,8 @@ class Bridge:
         self._receive = receive
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._answered: list[Answered] = []
+        self.refresh: Callable[[], None] = lambda: None
+        """What is to be told to the engine before it goes on with the replies."""
         self._receiving = False
         self._fileno: int | None = None
 
@@ -159,4 +167,5 @@ class Bridge:
     def _send(self) -> None:
         if self._answered:
             answered, self._answered = self._answered, []
+            self.refresh()
             self._engine.complete(answered)

@@ -109,6 +109,7 @@ class Cycle:
         "_watching_kwargs",
         "body",
         "error",
+        "essence",
         "indices",
         "memo",
         "object",
@@ -147,6 +148,7 @@ class Cycle:
         self._local_logger: LocalObjectLogger | None = None
         self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
+        self.essence: Any = None  # as the user's storages have built it, if there are any
         self.sent = False  # whether a patch was sent to the engine, and has to be replaced by what it becomes
         self._common: dict[str, Any] | None = None
         self._watching: WatchingCause | None = None
@@ -277,16 +279,16 @@ class Cycle:
 
     def deliver(self, results: Iterable[tuple[str, Any]]) -> None:
         """Put the results of handlers to the status of the object."""
-        for id, result in results:
-            deliver(self.patch, id, result)
+        deliver(self.patch, results)
 
 
-def deliver(patch: Patch, id: str, result: Any) -> None:
-    """Put the result of a handler to the status of the object."""
-    if isinstance(result, dict):
-        patch.setdefault("status", {}).setdefault(id, {}).update(result)
-    else:
-        patch.setdefault("status", {})[id] = result
+def deliver(patch: Patch, results: Iterable[tuple[str, Any]]) -> None:
+    """Put the results of handlers to the status in the patch, by the ids of the handlers."""
+    for id, result in results:
+        if isinstance(result, dict):
+            patch.setdefault("status", {}).setdefault(id, {}).update(result)
+        else:
+            patch.setdefault("status", {})[id] = result
 
 
 def _diff(items: Iterable[tuple[str, tuple[str, ...], Any, Any]]) -> Diff:

@@ -210,7 +210,7 @@ class Daemons:
         else:
             patch = run.patch
             if attempted.result is not None:
-                deliver(patch, run.callee.handler.id, attempted.result)
+                deliver(patch, [(run.callee.handler.id, attempted.result)])
             try:
                 job.answer(attempted.settled, patch if len(patch) else None, bool(patch.fns))
             except (TypeError, ValueError) as e:

@@ -36,6 +36,7 @@ from kopf._runtime.cycles import Memories
 from kopf._runtime.defaults import get_default_registry
 from kopf._runtime.flags import Flag, raise_flag, wait_flag
 from kopf._runtime.invocation import Invoker
+from kopf._runtime.refreshing import Refresher
 from kopf._runtime.serving import Server
 from kopf._runtime.threads import Threads
 
@@ -58,8 +59,8 @@ class APIError(Exception):
 
 
 def run(
-    loop: asyncio.AbstractEventLoop | None = None,
     *,
+    loop: asyncio.AbstractEventLoop | None = None,
     lifecycle: LifeCycleFn | None = None,
     indexers: Any = None,
     registry: OperatorRegistry | None = None,
@@ -362,6 +363,7 @@ class _Life:
             login=self._activities.authenticate,
         )
         bridge = Bridge(engine, server.receive, self._loop)
+        bridge.refresh = Refresher(engine, self._settings).refresh
         server.answered = bridge.answered
         server.set_context()
         bridge.open()

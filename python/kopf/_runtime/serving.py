@@ -6,19 +6,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from kopf._intents import matching
-from kopf._intents.errors import PermanentError
-from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler
-from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.handlers import Handler, ResourceHandler
+from kopf._intents.lifecycles import LifeCycleFn, Progress
 from kopf._intents.registries import ChangingRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
-from kopf._runtime import bridge
-from kopf._runtime.context import cause_var, settings_var, sublifecycle_var, subregistry_var, subsettings_var
+from kopf._runtime import bridge, persistence, subhandling
+from kopf._runtime.context import (
+    cause_var,
+    settings_var,
+    subexecuted_var,
+    subinvoker_var,
+    sublifecycle_var,
+    subrefs_var,
+    subregistry_var,
+    subsettings_var,
+)
 from kopf._runtime.cycles import Cycle, Memories
 from kopf._runtime.daemons import Daemons, Run
 from kopf._runtime.driving import drive
@@ -29,20 +36,6 @@ EAGER = sys.version_info >= (3, 12)
 
 LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
 Change = bridge.Change | None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a lifecycle sees of the state of a handler."""
-
-    retries: int
-
-
-class _Subhandlers(ChangingRegistry):
-    """Refuses sub-handlers: the engine does not know how to persist them yet."""
-
-    def append(self, handler: ChangingHandler, /) -> None:
-        raise PermanentError(f"Sub-handlers are not supported yet: {handler.id!r}")
 
 
 class Server:
@@ -69,7 +62,6 @@ class Server:
         self._indices = indices
         self._invoker = invoker
         self._login = login
-        self._subregistry = _Subhandlers()
         self._cycles: dict[int, Cycle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -101,7 +93,9 @@ class Server:
         settings_var.set(self._settings)
         subsettings_var.set(self._settings)
         sublifecycle_var.set(self._lifecycle)
-        subregistry_var.set(self._subregistry)
+        subregistry_var.set(ChangingRegistry())
+        subexecuted_var.set(False)
+        subinvoker_var.set(self._invoker)
 
     def receive(self, item: Any) -> None:
         """Take a request; it is answered now or later."""
@@ -109,7 +103,8 @@ class Server:
 
     async def cancel(self) -> None:
         """Cancel what is still running, and wait for it."""
-        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None} | self._tasks
+        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None}
+        tasks |= self._tasks | self._invoker.tasks
         tasks = {task for task in tasks if not task.done()}
         for task in tasks:
             task.cancel()
@@ -165,8 +160,13 @@ class Server:
                     replies.append(self._spawn(step, cycle))
                 elif type(step) is bridge.Match:
                     replies.append(self._match(step, cycle, script.change))
-                else:
+                elif type(step) is bridge.Pick:
                     replies.append(self._pick(step, cycle, script.change))
+                elif type(step) is bridge.Recall:
+                    replies.append(persistence.recall(step, cycle, self._settings))
+                elif type(step) is bridge.Keep:
+                    persistence.keep(step, cycle, self._settings)
+                    replies.append(None)
             cycle.deliver(watched)
             cycle.deliver(handled)
             self._answer(script, cycle, replies, None)
@@ -197,8 +197,8 @@ class Server:
     ) -> Any:
         callee = self._callees[step.handler]
         cause, kwargs = cycle.changing_of(_present(change), callee.handler)
-        cause_var.set(cause)
-        attempted = await self._invoker.attempt(callee, step.attempt, kwargs, cycle.logger, stored=True)
+        subrefs_var.set(())
+        attempted = await subhandling.call(self._invoker, callee, step.attempt, cause, kwargs, cycle.logger)
         if attempted.result is not None:
             results.append((callee.handler.id, attempted.result))
         return attempted.settled

@@ -35,6 +35,8 @@ mod scan;
 pub mod script;
 pub mod selection;
 pub mod settings;
+mod state;
+pub mod subhandling;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod throttle;

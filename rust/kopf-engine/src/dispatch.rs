@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::daemons::{Background, Staffed};
 use crate::error::ApiError;
 use crate::invoke::{CycleId, Entry, Invoker, Job};
+use crate::rules::CurrentRules;
 use crate::slots::{Active, Event, Slot, Slots, Vanished, key_of};
 use crate::watch::Sink;
 use crate::worker::Worker;
@@ -30,8 +31,10 @@ const ROOM: usize = 5_000;
 
 /// What all streams of an operator share.
 pub struct Shared {
-    /// The handlers and the settings.
+    /// The handlers and the settings, as at the start.
     pub rules: Arc<Rules>,
+    /// The same as of now.
+    pub current: CurrentRules,
     /// The way to the server.
     pub api: Api,
     /// The other side of the border.
@@ -159,13 +162,8 @@ impl Dispatcher {
         let moment = Moment { now, entropy: id, consistent };
         let observation =
             Observation { event: event.kind, object: Arc::clone(&event.object), woken: event.woken };
-        let (mut cycle, mut next) = Cycle::open(
-            observation,
-            &slot.memory,
-            Arc::clone(&self.plan),
-            Arc::clone(&self.shared.rules),
-            moment,
-        );
+        let (mut cycle, mut next) =
+            Cycle::open(observation, &slot.memory, Arc::clone(&self.plan), self.shared.current.get(), moment);
         if let Next::Spawn(wanted) = &next
             && let Staffed::Done(answer) = self.staff(slot, &event.object, wanted)
         {

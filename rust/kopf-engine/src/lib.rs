@@ -28,6 +28,7 @@ pub mod observation;
 pub mod operator;
 pub mod orchestration;
 pub mod patching;
+pub mod rules;
 pub mod slots;
 pub mod vault;
 pub mod watch;

@@ -24,6 +24,7 @@ use crate::dispatch::Shared;
 use crate::error::{Failure, FailureKind};
 use crate::invoke::{Entry, Invoker};
 use crate::orchestration::{Orchestrator, Territory};
+use crate::rules::CurrentRules;
 use crate::vault::Vault;
 
 /// Everything that makes one operator.
@@ -46,19 +47,23 @@ pub struct Operator {
     stopping: CancellationToken,
     outcome: Arc<OnceLock<Result<(), Failure>>>,
     finished: CancellationToken,
+    rules: CurrentRules,
 }
 
 impl Operator {
     /// Starts an operator and returns at once.
     pub fn start(runtime: &Handle, config: Config, invoker: Arc<dyn Invoker>) -> Self {
+        let Config { registry, settings, lifecycle, namespaces, agent } = config;
+        let rules = Rules { registry, settings: Arc::new(settings), lifecycle };
         let operator = Self {
             stopping: CancellationToken::new(),
             outcome: Arc::default(),
             finished: CancellationToken::new(),
+            rules: CurrentRules::new(Arc::new(rules)),
         };
         let this = operator.clone();
         runtime.spawn(async move {
-            let outcome = live(config, invoker, this.stopping.clone()).await;
+            let outcome = live(&this, namespaces, agent, invoker).await;
             let _ = this.outcome.set(outcome);
             this.finished.cancel();
         });
@@ -68,6 +73,11 @@ impl Operator {
     /// Asks it to stop. Further calls change nothing.
     pub fn stop(&self) {
         self.stopping.cancel();
+    }
+
+    /// Changes its settings, as far as they are not read only once at the start.
+    pub fn configure(&self, settings: Settings) {
+        self.rules.configure(settings);
     }
 
     /// Waits for its end.
@@ -82,14 +92,19 @@ impl Operator {
     }
 }
 
-async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationToken) -> Result<(), Failure> {
-    let settings = Arc::new(config.settings);
-    let vault = Arc::new(Vault::new(Arc::clone(&invoker), config.agent));
-    let rules =
-        Rules { registry: config.registry, settings: Arc::clone(&settings), lifecycle: config.lifecycle };
+async fn live(
+    operator: &Operator,
+    namespaces: Vec<String>,
+    agent: String,
+    invoker: Arc<dyn Invoker>,
+) -> Result<(), Failure> {
+    let stopping = operator.stopping.clone();
+    let vault = Arc::new(Vault::new(Arc::clone(&invoker), agent));
+    let rules = operator.rules.get();
     let shared = Arc::new(Shared {
-        rules: Arc::new(rules),
-        api: Api::new(vault, Arc::clone(&settings), Arc::clone(&invoker)),
+        api: Api::new(vault, Arc::clone(&rules.settings), Arc::clone(&invoker)),
+        rules,
+        current: operator.rules.clone(),
         invoker: Arc::clone(&invoker),
         clock: Clock::start(),
         stopping: stopping.clone(),
@@ -99,7 +114,7 @@ async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationT
         background: Background::default(),
         cycles: AtomicU64::new(1),
     });
-    let territory = match config.namespaces {
+    let territory = match namespaces {
         patterns if patterns.is_empty() => Territory::Cluster,
         patterns => Territory::Namespaces(patterns),
     };

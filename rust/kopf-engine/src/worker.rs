@@ -368,7 +368,7 @@ impl Worker {
         let Some(latest) = &applied.latest else { return };
         let Some(version) = latest.resource_version() else { return };
         let vanishing = latest.deletion_timestamp().is_some() && latest.finalizers().next().is_none();
-        let timeout = self.shared().rules.settings.persistence.consistency_timeout;
+        let timeout = self.shared().current.get().settings.persistence.consistency_timeout;
         let consistency = slot.consistency.get_or_insert_default();
         consistency.wrote(
             Written { version, vanishing },
@@ -381,7 +381,8 @@ impl Worker {
     /// Slows the object down after an error that nobody expected; its state is looked at again afterwards.
     fn throttle(&self, event: &Event, error: &str, cycle: Option<CycleId>) {
         let now = self.shared().clock.now();
-        let delays = &self.shared().rules.settings.queueing.error_delays;
+        let rules = self.shared().current.get();
+        let delays = &rules.settings.queueing.error_delays;
         let mut slots = self.dispatcher.slots();
         let Some(slot) = slots.get(&self.key) else { return };
         let delay = slot.throttle.fail(delays, now);

@@ -88,6 +88,15 @@ impl Engine {
         Ok(())
     }
 
+    /// Changes the settings, as far as they are not read only once at the start.
+    fn configure(&self, settings: &Bound<'_, PyDict>) -> PyResult<()> {
+        let settings: Settings = depythonize(settings).map_err(|error| declaration("settings", error))?;
+        if let Some(operator) = self.operator.get() {
+            operator.configure(settings);
+        }
+        Ok(())
+    }
+
     /// Begins a staged shutdown; may be called many times, and before the start.
     fn stop(&self) {
         if let Some(operator) = self.operator.get() {

@@ -29,7 +29,11 @@ mod _kopf {
     #[pymodule_export]
     use crate::task::attempt::{AttemptView, SettledView};
     #[pymodule_export]
+    use crate::task::batch::BatchView;
+    #[pymodule_export]
     use crate::task::change::ChangeView;
+    #[pymodule_export]
+    use crate::task::keeping::{Keep, Recall};
     #[pymodule_export]
     use crate::task::requests::{Cancel, Close, Forget, Login, Select, Transform};
     #[pymodule_export]

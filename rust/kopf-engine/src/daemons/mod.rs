@@ -180,7 +180,7 @@ impl Shared {
         self.background.farewells.close();
         self.background.farewells.wait().await;
         self.background.writers.close();
-        let grace = seconds(self.rules.settings.queueing.exit_timeout);
+        let grace = seconds(self.current.get().settings.queueing.exit_timeout);
         // What cannot be written in time is lost, as with workers.
         let _ = timeout(grace, self.background.writers.wait()).await;
     }

@@ -64,7 +64,7 @@ impl Subject {
         let mut delays = Vec::new();
         for run in state.runs.iter_mut().filter(|run| run.stopping.is_asked()) {
             let Some(handler) = shared.rules.registry.handlers.get(run.routine.handler()) else { continue };
-            let patience = Patience::of(handler, &shared.rules.settings.background);
+            let patience = Patience::of(handler, &shared.current.get().settings.background);
             // It has stopped already; only its patch is on the way.
             if run.place == Place::Writing {
                 delays.push((run.id, if limited { Some(WRITING) } else { patience.polling }));

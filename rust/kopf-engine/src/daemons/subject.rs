@@ -241,7 +241,7 @@ impl State {
             && until <= now
             && let Some(handler) = declared(shared, run)
         {
-            let backoff = shared.rules.settings.execution.default_backoff;
+            let backoff = shared.current.get().settings.execution.default_backoff;
             next = run.routine.wake(handler, backoff, now, idle_since);
         }
         match next {

@@ -189,7 +189,7 @@ impl Wheel {
                 api: &shared.api,
                 invoker: &shared.invoker,
                 resource: &subject.resource,
-                finalizer: &shared.rules.settings.persistence.finalizer,
+                finalizer: &shared.current.get().settings.persistence.finalizer,
             };
             let result = patching.apply(&object, change).await;
             shared.background.tell(Message::Written { subject, run, outcome, result });

@@ -14,6 +14,7 @@ use crate::convert::{python_to_map, value_to_python};
 use crate::errors::misuse;
 use crate::task::attempt::{AttemptView, SettledView};
 use crate::task::change::ChangeView;
+use crate::task::keeping::{Keep, Recall, recalled};
 use crate::views::ObjectView;
 
 /// An `on.event` handler. If guarded, its filters are asked first.
@@ -125,7 +126,7 @@ impl Script {
     /// Prepares the reply, which `Engine.complete()` sends.
     ///
     /// A step's reply is `None` if it was skipped, `Settled` for an attempt, a list of pairs (prematch, full match) for
-    /// `Match`, a list of handlers for `Pick`. The patch is `None` if it is untouched.
+    /// `Match`, a list of handlers for `Pick`, a tuple (old, new, records) for `Recall`, `None` for `Keep`. The patch is `None` if it is untouched.
     ///
     /// # Errors
     /// If the patch is not JSON; nothing is prepared then.
@@ -167,6 +168,8 @@ fn step_to_python(py: Python<'_>, step: Step) -> PyResult<Py<PyAny>> {
         Step::Spawn { handlers } => Py::new(py, Spawn { handlers })?.into_any(),
         Step::Match { handlers } => Py::new(py, Match { handlers })?.into_any(),
         Step::Pick { handlers } => Py::new(py, Pick { handlers })?.into_any(),
+        Step::Recall { ids, extra_fields } => Py::new(py, Recall::new(py, &ids, &extra_fields)?)?.into_any(),
+        Step::Keep(keep) => Py::new(py, Keep::new(py, keep)?)?.into_any(),
         Step::Handle { attempt } => {
             let handler = attempt.handler;
             let attempt = Py::new(py, AttemptView(attempt))?;
@@ -181,6 +184,9 @@ fn step_from_python(reply: &Bound<'_, PyAny>) -> PyResult<StepReply> {
     }
     if let Ok(settled) = reply.cast::<SettledView>() {
         return Ok(StepReply::Attempted(settled.get().outcome()));
+    }
+    if let Ok(answer) = reply.cast::<PyTuple>() {
+        return Ok(StepReply::Recalled(Box::new(recalled(answer)?)));
     }
     if let Ok(picked) = reply.extract::<Vec<usize>>() {
         // An empty list answers both questions alike.
