@@ -1,6 +1,6 @@
 """The engine of the operator, as Python drives it. Private: its names may change at any time."""
 
-from collections.abc import Awaitable, Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, Literal, final
 
 from kopf._objects.raw import HandlerId, RawEventType
@@ -131,6 +131,21 @@ class Change:
     def reduced(self, field: tuple[str, ...]) -> tuple[Any, Any, list[DiffTuple]]: ...
 
 @final
+class IndexCall:
+    """One index function. If guarded, its filters are asked first."""
+
+    handler: int
+    guarded: bool
+    attempt: Attempt
+
+@final
+class Index:
+    """Index functions, and the handlers whose indices the object leaves without a call."""
+
+    calls: tuple[IndexCall, ...]
+    excluded: list[int]
+
+@final
 class Watch:
     """An `on.event` handler. If guarded, its filters are asked first."""
 
@@ -193,14 +208,21 @@ class Script:
     @property
     def resource(self) -> Resource: ...
     @property
-    def steps(self) -> tuple[Watch | Spawn | Match | Pick | Handle | Recall | Keep, ...]: ...
+    def steps(self) -> tuple[Index | Watch | Spawn | Match | Pick | Handle | Recall | Keep, ...]: ...
     @property
     def change(self) -> Change | None: ...
     @property
     def preset(self) -> dict[str, Any] | None: ...
     def answer(
         self,
-        steps: list[Settled | list[tuple[bool, bool]] | list[int] | tuple[Any, Any, dict[str, Any]] | None],
+        steps: list[
+            Settled
+            | list[tuple[bool, bool]]
+            | list[int]
+            | tuple[Any, Any, dict[str, Any]]
+            | dict[int, Settled | None]
+            | None
+        ],
         patch: dict[str, Any] | None = None,
         fns: bool = False,
         error: str | None = None,
@@ -285,6 +307,20 @@ class Select:
     def fail(self, error: str) -> None: ...
 
 @final
+class Probe:
+    """Ask the probes how the operator is."""
+
+    def complete(self, results: str) -> None: ...
+    def fail(self) -> None: ...
+
+@final
+class Locate:
+    """Ask the patterns of namespaces that are no globs."""
+
+    names: list[str]
+    def complete(self, served: list[bool]) -> None: ...
+
+@final
 class Close:
     """The cycle is over; if the functions of its patch are carried, they go to the object's next cycle."""
 
@@ -302,6 +338,12 @@ class Forget:
     """The object is gone."""
 
     uid: str
+
+@final
+class Finished:
+    """The engine has ended: as it was asked to, or by a failure of this kind and with this message."""
+
+    failure: tuple[str, str] | None
 
 @final
 class Log:
@@ -327,11 +369,15 @@ class Engine:
         namespaces: list[str],
         agent: str,
         make_resource: Callable[[dict[str, Any]], Resource],
+        identity: str = "",
+        liveness: tuple[str, int, str] | None = None,
+        credentials: list[tuple[str, dict[str, Any]]] | None = None,
+        errand: Literal["freeze", "resume"] | None = None,
+        foreign: bool = False,
     ) -> Engine: ...
     def start(self) -> None: ...
     def configure(self, settings: dict[str, Any]) -> None: ...
     def stop(self) -> None: ...
-    def finished(self) -> Awaitable[tuple[str, str] | None]: ...
     def fileno(self) -> int: ...
     def set_log_level(self, level: int) -> None: ...
     def poll(
@@ -346,12 +392,16 @@ class Engine:
         | Transform
         | Login
         | Select
+        | Probe
+        | Locate
         | Log
         | Close
         | Cancel
         | Forget
+        | Finished
     ]: ...
     def complete(self, answered: list[Script | Run | Signal]) -> None: ...
+    def post(self, events: list[tuple[dict[str, Any], str, str, str, list[float]]]) -> None: ...
 
 @final
 class Rehearsal:

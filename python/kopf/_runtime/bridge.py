@@ -17,14 +17,19 @@ from kopf._kopf import (
     Delay,
     Dismiss,
     Engine,
+    Finished,
     Forget,
     Handle,
+    Index,
+    IndexCall,
     Keep,
+    Locate,
     Log,
     Login,
     Match,
     Object,
     Pick,
+    Probe,
     Recall,
     Refresh,
     Run,
@@ -50,15 +55,20 @@ __all__ = [
     "Delay",
     "Dismiss",
     "Engine",
+    "Finished",
     "Forget",
     "Handle",
+    "Index",
+    "IndexCall",
     "Item",
     "Keep",
+    "Locate",
     "Log",
     "Login",
     "Match",
     "Object",
     "Pick",
+    "Probe",
     "Raised",
     "Recall",
     "Refresh",
@@ -84,10 +94,13 @@ Item = (
     | Transform
     | Login
     | Select
+    | Probe
+    | Locate
     | Log
     | Close
     | Cancel
     | Forget
+    | Finished
 )
 
 Answered = Script | Run | Signal
@@ -96,7 +109,10 @@ Answered = Script | Run | Signal
 logger = logging.getLogger("kopf._core.reactor.running")
 
 # The loggers that the engine writes to, or their common parents: the most verbose of them sets the threshold.
-LOGGERS = [logging.getLogger(name) for name in ("kopf.objects", "kopf._core.reactor", "kopf._cogs.clients")]
+LOGGERS = [
+    logging.getLogger(name)
+    for name in ("kopf.objects", "kopf._core.reactor", "kopf._core.engines", "kopf._cogs.clients")
+]
 
 
 class Raised:

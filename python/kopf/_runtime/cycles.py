@@ -9,7 +9,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from kopf._intents.causes import ChangingCause, ResourceCause, SpawningCause, WatchingCause
+from kopf._intents.causes import (
+    ChangingCause,
+    IndexingCause,
+    ResourceCause,
+    SpawningCause,
+    WatchingCause,
+)
 from kopf._intents.handlers import Handler, ResourceHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
@@ -20,7 +26,7 @@ from kopf._objects.raw import RawEvent, RawEventType
 from kopf._objects.reasons import Reason
 from kopf._objects.resources import Resource
 from kopf._runtime.bridge import Change, Object
-from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
+from kopf._runtime.logs import LocalObjectLogger, ObjectLogger, TerseObjectLogger
 
 OPERATIONS = {operation.value: operation for operation in DiffOperation}
 
@@ -193,6 +199,20 @@ class Cycle:
                 "annotations": meta.annotations,
             }
         return self._common
+
+    def indexing(self) -> tuple[ResourceCause, dict[str, Any]]:
+        """The cause and the arguments of index functions. Their patch goes nowhere."""
+        logger = TerseObjectLogger(body=self.body, settings=self.settings)
+        patch = Patch(None, body=self.body)
+        cause = IndexingCause(
+            logger=logger,
+            indices=self.indices,
+            memo=self.memo,
+            resource=cast(Resource, self.resource),
+            patch=patch,
+            body=self.body,
+        )
+        return cause, {"logger": logger, **self.common, "patch": patch, **self.indices}
 
     def watching(self) -> tuple[ResourceCause, dict[str, Any]]:
         """The cause and the arguments of handlers of events."""

@@ -3,6 +3,7 @@
 //! A script is one crossing of the border: its steps are done in their order, and answered together.
 
 use crate::cause::Change;
+use crate::indexing::Round;
 use crate::outcome::{Attempt, Outcome};
 use crate::path::FieldPath;
 use crate::progress::Record;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 /// One step of a script. Handlers are named by their index in the registry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
+    /// Call index functions, and put the object to the indices or drop it from them.
+    Index(Round),
     /// Call an `on.event` handler.
     Watch {
         /// Which one.
@@ -97,6 +100,8 @@ pub struct Matched {
 /// What came of one step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepReply {
+    /// What came of the index functions, in their order; none for those whose filters said no.
+    Indexed(Vec<Option<Outcome>>),
     /// The filters of an `on.event` handler said no.
     Skipped,
     /// A handler was called, or stopped by its limits.

@@ -251,6 +251,7 @@ impl World {
         let mut steps = Vec::new();
         for step in &script.steps {
             steps.push(match step {
+                Step::Index(_) => panic!("the indices are not the cycle's"),
                 Step::Watch { handler, guarded, attempt } => {
                     let id = self.id(*handler);
                     if *guarded && self.says.get(&id).is_some_and(|says| !says.0) {
