@@ -309,8 +309,8 @@ async fn crowds_are_called_together_and_hardly_late() {
     }
     stage.python.seen();
     let seen = stage.after(10.0).await;
-    // 6 milliseconds of a second are lost at most.
-    assert!((4_950..=5_000).contains(&seen.len()), "{}", seen.len());
+    // 8 milliseconds of a second are lost at most.
+    assert!((4_900..=5_000).contains(&seen.len()), "{}", seen.len());
     assert!(stage.shared.workers.is_empty());
 }
 

@@ -25,7 +25,7 @@ const BATCH: usize = 1_000;
 /// With so many sleepers, waking up for each of them alone costs more than the calls.
 const CROWD: usize = 100;
 /// How long the first of a crowd waits for the others.
-const GATHERING: Duration = Duration::from_millis(6);
+const GATHERING: Duration = Duration::from_millis(8);
 
 /// An entry of the wheel.
 pub(super) struct Due {
