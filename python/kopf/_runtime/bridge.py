@@ -10,6 +10,7 @@ from typing import Any
 
 from kopf._kopf import (
     Attempt,
+    Call,
     Cancel,
     Change,
     Close,
@@ -21,18 +22,23 @@ from kopf._kopf import (
     Match,
     Object,
     Pick,
+    Review,
     Script,
     Select,
     Settled,
     Transform,
     Watch,
+    WebhookServer,
     __version__,
+    build_certificate,
+    describe_certificate,
     plain,
 )
 
 __all__ = [
     "Attempt",
     "Bridge",
+    "Call",
     "Cancel",
     "Change",
     "Close",
@@ -46,21 +52,25 @@ __all__ = [
     "Object",
     "Pick",
     "Raised",
+    "Review",
     "Script",
     "Select",
     "Settled",
     "Transform",
     "Watch",
+    "WebhookServer",
     "__version__",
+    "build_certificate",
+    "describe_certificate",
     "plain",
 ]
 
-Item = Script | Transform | Login | Select | Log | Close | Cancel | Forget
+Item = Script | Transform | Login | Review | Select | Log | Close | Cancel | Forget
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
 # The loggers that the engine writes to, or their common parents: the most verbose of them sets the threshold.
-LOGGERS = [logging.getLogger(name) for name in ("kopf.objects", "kopf._core.reactor", "kopf._cogs.clients")]
+LOGGERS = [logging.getLogger(name) for name in ("kopf.objects", "kopf._core.reactor", "kopf._core.engines", "kopf._cogs.clients")]
 
 
 class Raised:

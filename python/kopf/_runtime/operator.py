@@ -17,11 +17,11 @@ import socket
 import string
 import threading
 import warnings
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
 from kopf._intents import lifecycles, wire
-from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler, WatchingHandler
+from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler, WatchingHandler, WebhookHandler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.selectors import NamespacePattern
@@ -31,6 +31,7 @@ from kopf._objects.memos import AnyMemo, Memo
 from kopf._objects.reasons import Activity
 from kopf._objects.resources import Resource
 from kopf._runtime.activities import Activities
+from kopf._runtime.admission import Admission
 from kopf._runtime.bridge import Bridge, Engine, __version__
 from kopf._runtime.cycles import Memories
 from kopf._runtime.defaults import get_default_registry
@@ -352,24 +353,36 @@ class _Life:
             agent=f"kopf/{__version__}",
             make_resource=_make_resource,
         )
+        memories = Memories(self._memo)
         server = Server(
             handlers=handlers,
             settings=self._settings,
             lifecycle=self._lifecycle,
-            memories=Memories(self._memo),
+            memories=memories,
             indices={},
             invoker=self._invoker,
             login=self._activities.authenticate,
         )
         bridge = Bridge(engine, server.receive, self._loop)
         server.answered = bridge.answered
+        admission = Admission(
+            engine,
+            handlers=handlers,
+            settings=self._settings,
+            memories=memories,
+            indices={},
+            invoker=self._invoker,
+        )
+        server.review = admission.receive
         server.set_context()
         bridge.open()
         try:
             engine.start()
-            failure = await self._until_finished(engine)
-            bridge.receive()
+            async with _Webhooks(admission, on_end=engine.stop):
+                failure = await self._until_finished(engine)
+                bridge.receive()
             await server.cancel()
+            await admission.cancel()
         finally:
             bridge.close()
         if failure is not None:
@@ -391,6 +404,36 @@ class _Life:
         if failure is None:
             logger.warning("The engine has finished unexpectedly.")
         return failure
+
+
+class _Webhooks:
+    """The server of webhooks beside the engine: it outlives the engine, so that the cluster is told first; and if
+    it ends itself, so does the engine. Its failure is the operator's failure."""
+
+    def __init__(self, admission: Admission, *, on_end: Callable[[], None]) -> None:
+        super().__init__()
+        self._admission = admission
+        self._on_end = on_end
+        self._task: Task | None = None
+
+    async def __aenter__(self) -> None:
+        if self._admission.needed:
+            name = "admission webhook server"
+            coroutine = _guard(name, self._admission.serve(), finishable=False)
+            self._task = asyncio.get_running_loop().create_task(coroutine, name=name)
+            self._task.add_done_callback(lambda _: self._on_end())
+
+    async def __aexit__(self, *_: object) -> None:
+        task = self._task
+        if task is None:
+            return
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                raise error
 
 
 async def _guard(name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool) -> None:
@@ -451,7 +494,7 @@ def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
     ]
     handlers = [handler for group in groups for handler in group]
     for handler in handlers:
-        if not isinstance(handler, (WatchingHandler, ChangingHandler)):
+        if not isinstance(handler, (WatchingHandler, ChangingHandler, WebhookHandler)):
             raise NotImplementedError(f"{handler} ({_name(handler)}) is of a kind that is not supported yet.")
     return handlers
 

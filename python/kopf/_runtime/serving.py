@@ -80,10 +80,13 @@ class Server:
             bridge.Forget: self._receive_forget,
             bridge.Transform: self._receive_transform,
             bridge.Login: self._receive_login,
+            bridge.Review: lambda review: self.review(review),
             bridge.Select: self._receive_select,
         }
         self.answered: Callable[[bridge.Script], None] = lambda _: None
         """Where the prepared replies go."""
+        self.review: Callable[[bridge.Review], None] = lambda _: None
+        """Who serves the admission reviews."""
 
     def set_context(self) -> None:
         """Set the variables that are the same for all handlers, in the current context."""

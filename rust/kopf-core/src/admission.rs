@@ -10,6 +10,7 @@ use crate::filters::{self, Verdict};
 use crate::handler::{Handler, Kind, Webhook};
 use crate::object::Object;
 use crate::resource::Resource;
+use crate::selection::found;
 use crate::value::{Map, Value, python_repr};
 
 pub mod configuration;
@@ -62,6 +63,33 @@ pub struct Candidate {
 pub struct Served(pub Vec<(Arc<Resource>, Vec<usize>)>);
 
 impl Served {
+    /// Chooses among the scanned resources. `wanted` is the verdict of selectors that are functions.
+    ///
+    /// What one handler brings in, is served to all others that it fits, too.
+    pub fn select(
+        handlers: &[Handler],
+        scanned: &[Arc<Resource>],
+        wanted: &dyn Fn(usize, &Resource) -> bool,
+    ) -> Self {
+        let webhooks = || handlers.iter().enumerate().filter(|(_, one)| matches!(one.kind, Kind::Webhook(_)));
+        let mut resources: Vec<Arc<Resource>> =
+            webhooks().flat_map(|(index, handler)| found(handler, index, scanned, wanted)).collect();
+        let key = |one: &Arc<Resource>| (one.group.clone(), one.plural.clone(), one.version.clone());
+        resources.sort_by_key(key);
+        resources.dedup();
+        let served = resources.into_iter().map(|resource| {
+            let fits = |handler: &Handler, index: usize| {
+                handler.selector.as_ref().is_none_or(|selector| {
+                    selector.check(&resource) && (!selector.callable || wanted(index, &resource))
+                })
+            };
+            let fitting = webhooks().filter(|(index, handler)| fits(handler, *index));
+            let fitting = fitting.map(|(index, _)| index).collect();
+            (resource, fitting)
+        });
+        Self(served.collect())
+    }
+
     /// What a review is about. It is named exactly, so that nothing is guessed.
     pub fn find(&self, wanted: &Wanted) -> Result<(&Arc<Resource>, &[usize]), Problem> {
         let fits = |one: &&(Arc<Resource>, Vec<usize>)| {

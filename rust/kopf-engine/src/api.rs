@@ -66,6 +66,11 @@ impl Api {
         Self { vault, settings, invoker }
     }
 
+    /// Where the server is that the requests go to now.
+    pub async fn server(&self) -> Result<String, RequestError> {
+        Ok(self.vault.connection().await?.server.clone())
+    }
+
     /// Reads something; the whole answer at once.
     pub async fn get(&self, url: &str) -> Result<Bytes, RequestError> {
         self.request(&Method::GET, url, Payload::None).await

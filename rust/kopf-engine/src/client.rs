@@ -30,6 +30,8 @@ const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 pub struct Connection {
     /// Which login handler it comes from.
     pub key: String,
+    /// Where the server is.
+    pub server: String,
     /// Higher ones are used first.
     pub priority: i64,
     /// When it stops being valid, in seconds since the epoch.
@@ -48,8 +50,10 @@ impl Connection {
         let (priority, expiration) = (given.priority, given.expiration);
         let default_namespace = given.default_namespace.clone();
         let fingerprint = fingerprint(&[&identity_of(given)]);
+        let server = config.cluster_url.to_string();
         let client = build(config, agent, headers_of(given)?)?;
-        Ok(Self { key: key.to_owned(), priority, expiration, default_namespace, fingerprint, client })
+        let key = key.to_owned();
+        Ok(Self { key, server, priority, expiration, default_namespace, fingerprint, client })
     }
 
     /// Connects with the service account of the pod that we run in.
@@ -88,9 +92,11 @@ impl Connection {
         mark: u64,
     ) -> Result<Self, LoginError> {
         let default_namespace = Some(config.default_namespace.clone());
+        let server = config.cluster_url.to_string();
         let client = build(config, agent, vec![])?;
         Ok(Self {
             key: key.to_owned(),
+            server,
             priority,
             expiration: None,
             default_namespace,

@@ -8,12 +8,15 @@
 //!                            ├─ observation of namespaces
 //!                            └─ one watch-stream per resource and namespace ── dispatch
 //!                                                                                 └─ a worker per object, while it is busy
+//!          ── managed webhook configurations
+//!          ── the server of webhooks ── a task per connection
 //! ```
 //!
 //! The way of one event: [`watch`] decodes it, [`dispatch`] finds the object's slot ([`slots`]) and opens a cycle of the core;
 //! most cycles end right there. Others get a [`worker`], which hands scripts to the handlers' side and applies the conclusion
 //! ([`patching`]).
 
+pub mod admission;
 pub mod api;
 pub mod client;
 pub mod clock;

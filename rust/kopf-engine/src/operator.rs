@@ -17,6 +17,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::Desk;
+use crate::admission::managed::Managed;
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
 use crate::dispatch::Shared;
@@ -35,6 +37,8 @@ pub struct Config {
     pub lifecycle: Lifecycle,
     /// The patterns of the namespaces' names; empty for the whole cluster.
     pub namespaces: Vec<String>,
+    /// Where admission reviews are taken in.
+    pub admission: Arc<Desk>,
     /// What the server is told of who asks.
     pub agent: String,
 }
@@ -90,6 +94,7 @@ async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationT
         rules: Arc::new(rules),
         api: Api::new(vault, Arc::clone(&settings), Arc::clone(&invoker)),
         invoker: Arc::clone(&invoker),
+        admission: config.admission,
         clock: Clock::start(),
         stopping: stopping.clone(),
         killing: CancellationToken::new(),
@@ -102,13 +107,35 @@ async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationT
         patterns => Territory::Namespaces(patterns),
     };
     let mut orchestrator = Orchestrator::new(Arc::clone(&shared), territory);
+    shared.admission.connect(shared.api.clone());
+    let mut managed = managed(&shared);
     let outcome = tokio::select! {
         outcome = orchestrator.run() => outcome,
+        failure = keep(&mut managed) => Err(failure),
         () = stopping.cancelled() => Ok(()),
     };
     stopping.cancel();
+    // First of all: from now on, the cluster must not wait for answers of ours.
+    if let Some(managed) = &mut managed {
+        managed.clean_up().await;
+    }
     wind_down(&mut orchestrator, &shared).await;
     outcome
+}
+
+/// The keeper of webhook configurations, if the settings want one.
+fn managed(shared: &Shared) -> Option<Managed> {
+    let name = shared.rules.settings.admission.managed.clone()?;
+    let (api, invoker) = (shared.api.clone(), Arc::clone(&shared.invoker));
+    let registry = Arc::clone(&shared.rules.registry);
+    Some(Managed::new(api, invoker, registry, shared.admission.subscribe(), name))
+}
+
+async fn keep(managed: &mut Option<Managed>) -> Failure {
+    match managed {
+        Some(managed) => managed.keep().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Stops the streams, lets the workers finish, and cancels those that do not.

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kopf_core::admission::Served;
 use kopf_core::handler::Handler;
 use kopf_core::notes::Level;
 use kopf_core::resource::{Resource, is_exact_namespace};
@@ -243,6 +244,7 @@ impl Orchestrator {
             |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
         let chosen = selection::select(self.handlers(), &self.scanned, &wanted);
         self.complain(&chosen);
+        self.shared.admission.serve(Served::select(self.handlers(), &self.scanned, &wanted));
         let keys: Vec<_> = chosen.served.iter().flat_map(|resource| self.places(resource)).collect();
         let stale: Vec<_> = self.streams.keys().filter(|known| !keys.contains(known)).cloned().collect();
         for key in stale {

@@ -10,14 +10,17 @@ use kopf_core::lifecycle::Lifecycle;
 use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
+use kopf_engine::admission::Desk;
 use kopf_engine::error::FailureKind;
-use kopf_engine::invoke::Job;
+use kopf_engine::invoke::{Invoker, Job};
 use kopf_engine::operator::{Config, Operator};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
 
+use crate::admission::review::{self, Review};
 use crate::border::{Border, Item};
+use crate::convert::python_to_value;
 use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
@@ -28,6 +31,7 @@ use crate::task::script::Script;
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct Engine {
     border: Arc<Border>,
+    desk: Arc<Desk>,
     config: Mutex<Option<Config>>,
     operator: OnceLock<Operator>,
     make_resource: Py<PyAny>,
@@ -61,10 +65,15 @@ impl Engine {
         let settings: Settings = depythonize(settings).map_err(|error| declaration("settings", error))?;
         let lifecycle: Lifecycle = depythonize(lifecycle).map_err(|error| declaration("lifecycle", error))?;
         let registry = Arc::new(Registry { handlers });
-        let config = Config { registry, settings, lifecycle, namespaces, agent };
         let border = Border::new().map_err(|error| system("The border's queue cannot be made", error))?;
+        let border = Arc::new(border);
+        let invoker = Arc::clone(&border) as Arc<dyn Invoker>;
+        let desk = Arc::new(Desk::new(Arc::clone(&registry), invoker));
+        let config =
+            Config { registry, settings, lifecycle, namespaces, admission: Arc::clone(&desk), agent };
         Ok(Self {
-            border: Arc::new(border),
+            border,
+            desk,
             config: Mutex::new(Some(config)),
             operator: OnceLock::new(),
             make_resource,
@@ -121,6 +130,37 @@ impl Engine {
         Ok(list)
     }
 
+    /// Reads an admission review that a server of the user has received: a `Review`, or the kind and the text of what is
+    /// wrong with it.
+    #[pyo3(signature = (request, *, webhook, reason, headers, sslpeer))]
+    #[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
+    fn review<'py>(
+        &self,
+        request: &Bound<'py, PyAny>,
+        webhook: Option<String>,
+        reason: Option<String>,
+        headers: Bound<'py, PyAny>,
+        sslpeer: Bound<'py, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        let hint = (webhook.as_deref(), reason.as_deref());
+        let py = request.py();
+        review::open(&self.desk, request, hint, (headers, sslpeer), |resource| self.resource(py, resource))
+    }
+
+    /// Says how the cluster reaches the server of webhooks.
+    fn advertise(&self, client: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.desk.advertise(python_to_value(client)?);
+        Ok(())
+    }
+
+    /// An awaitable of the address and the version of the API server.
+    fn locate<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let desk = Arc::clone(&self.desk);
+        pyo3_async_runtimes::tokio::future_into_py(py, async move {
+            desk.locate().await.map_err(|error| system("The cluster cannot be recognised", error))
+        })
+    }
+
     /// Sends the replies of scripts that have been answered.
     #[expect(clippy::unused_self, reason = "a verb of the engine; where replies go, is the engine's to know")]
     fn complete(&self, py: Python<'_>, scripts: &Bound<'_, PyList>) -> PyResult<()> {
@@ -139,6 +179,11 @@ impl Engine {
 }
 
 impl Engine {
+    /// Where reviews are taken in.
+    pub(crate) fn desk(&self) -> Arc<Desk> {
+        Arc::clone(&self.desk)
+    }
+
     #[cfg(feature = "testing")]
     pub(crate) fn border(&self) -> &Arc<Border> {
         &self.border
@@ -155,6 +200,10 @@ impl Engine {
             Item::Job(Job::Close { cycle, carry }) => Py::new(py, Close { cycle, carry })?.into_any(),
             Item::Job(Job::Forget(uid)) => Py::new(py, Forget { uid: uid.to_string() })?.into_any(),
             Item::Job(Job::Login(job)) => Py::new(py, Login::new(job))?.into_any(),
+            Item::Job(Job::Review(job)) => {
+                let resource = self.resource(py, &job.review.resource)?;
+                Py::new(py, Review::arrived(py, *job, resource)?)?.into_any()
+            }
             Item::Job(Job::Select(job)) => {
                 let resources = job.resources.iter().map(|resource| self.resource(py, resource));
                 let resources = resources.collect::<PyResult<_>>()?;

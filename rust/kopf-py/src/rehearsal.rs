@@ -85,7 +85,7 @@ pub(crate) fn rehearse(
     let mut receivers = Vec::new();
     let mut transform = None;
     for index in 0..count {
-        let mut script = Script { steps: Vec::new(), change: change.clone() };
+        let mut script = Script { steps: Vec::new(), change: change.clone(), preset: None };
         for (word, handlers) in &steps {
             match word.as_str() {
                 "watch" | "guarded" => script.steps.extend(handlers.iter().map(|handler| Step::Watch {

@@ -186,3 +186,20 @@ fn a_merge_patch_becomes_operations_on_the_object() {
     );
     assert_eq!(operations(&request(json!({})), &Map::new()), Vec::<Value>::new());
 }
+
+#[test]
+fn resources_are_served_to_all_handlers_that_they_fit() {
+    let all = handlers(json!([
+        {"id": "event", "kind": "watching", "selector": {"plural": "ks"}},
+        {"id": "any", "kind": "webhook", "reason": "validating", "selector": {"plural": "ks"}},
+        {"id": "v2", "kind": "webhook", "reason": "validating", "selector": {"plural": "ks", "version": "v2"}},
+        {"id": "asked", "kind": "webhook", "reason": "validating", "selector": {"callable": true}},
+        {"id": "none", "kind": "webhook", "reason": "validating", "selector": {"plural": "others"}},
+    ]));
+    let mut second = Resource::clone(&resource("v2"));
+    second.preferred = false;
+    let scanned = [Arc::new(second), resource("v1")];
+    let served = Served::select(&all, &scanned, &|_, resource| resource.version == "v1");
+    let told: Vec<_> = served.0.iter().map(|(resource, found)| (&*resource.version, &found[..])).collect();
+    assert_eq!(told, [("v1", &[1, 3][..]), ("v2", &[1, 2][..])]);
+}
