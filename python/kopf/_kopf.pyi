@@ -220,7 +220,7 @@ class Review:
         patch: dict[str, Any] | None = None,
         changes: list[dict[str, Any]] | None = None,
     ) -> Any:
-        """Answer it, by errors (0: admission, 1: permanent, 2: temporary, 3: other) and changes of the object."""
+        """Answer it. Errors: 0 for admission, 1 permanent, 2 temporary, 3 other."""
 
     def fail(self, reason: str) -> None: ...
 

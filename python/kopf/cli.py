@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -123,6 +124,8 @@ def run(
 
     from kopf._runtime import operator
 
+    # What is loaded by now lives as long as the process: the garbage collector need not look at it again.
+    gc.freeze()
     with proper_loop(controls.loop) as loop:
         operator.run(
             standalone=standalone,

@@ -144,6 +144,9 @@ def operator(
     launcher = Launcher(kopf_python, tmp_path, cluster.kubeconfig, namespace)
     yield launcher
     launcher.close()
+    for number, run in enumerate(launcher.started):
+        # Shown by pytest if the test has failed.
+        print(f"--- Output of operator {number}, ended with {run.process.returncode}:\n{run.log}")
     # Nobody is left to release the objects, and the namespace cannot go before them.
     for item in cluster.request("GET", parcels.path(namespace))["items"]:
         if item["metadata"].get("finalizers"):

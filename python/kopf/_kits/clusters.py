@@ -1,4 +1,6 @@
-"""Recognising the clusters that developers run on their own machines. It owns the marks by which they are known."""
+"""Recognising the clusters that developers run on their own machines. It owns the marks by which they are
+known.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Webhook servers behind the user's own SSL contexts, which only Python's sockets understand. It owns the way of
-the decrypted bytes to the engine's server and back; it must not know what they say."""
+"""Webhook servers behind the user's own SSL contexts, which only Python's sockets understand. It owns the way
+of the decrypted bytes to the engine's server and back; it must not know what they say.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ class Encryption:
 
     def _verify(self) -> None:
         sources = self._sources
-        cafile, capath, cadata = (sources[name] for name in ("verify_cafile", "verify_capath", "verify_cadata"))
+        cafile, capath = sources["verify_cafile"], sources["verify_capath"]
+        cadata = sources["verify_cadata"]
         if cafile or capath or cadata:
             is_pem = isinstance(cadata, bytes) and cadata.lstrip().startswith(b"-----BEGIN")
             self._context.load_verify_locations(cafile, capath, cadata.decode() if is_pem else cadata)

@@ -1,5 +1,6 @@
-"""Servers and tunnels for admission webhooks. It owns their options and what they tell Kubernetes of themselves;
-HTTP and TLS are the engine's, and it must not know what is served."""
+"""Servers and tunnels for admission webhooks. It owns their options and what they tell Kubernetes of
+themselves; HTTP and TLS are the engine's, and it must not know what is served.
+"""
 
 from __future__ import annotations
 

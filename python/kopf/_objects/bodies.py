@@ -33,17 +33,21 @@ class Meta(MappingView[str, Any]):
 
     def __init__(self, src: Mapping[str, Any], /) -> None:
         super().__init__(src, ("metadata",))
-        self._labels: Labels = MappingView(src, ("metadata", "labels"))
-        self._annotations: Annotations = MappingView(src, ("metadata", "annotations"))
+        self._labels: Labels | None = None
+        self._annotations: Annotations | None = None
 
     @property
     def labels(self) -> Labels:
         """A live view of the labels; empty if there are none."""
+        if self._labels is None:
+            self._labels = MappingView(self._src, ("metadata", "labels"))
         return self._labels
 
     @property
     def annotations(self) -> Annotations:
         """A live view of the annotations; empty if there are none."""
+        if self._annotations is None:
+            self._annotations = MappingView(self._src, ("metadata", "annotations"))
         return self._annotations
 
     @property
@@ -120,3 +124,7 @@ class Body(ReplaceableMappingView[str, Any]):
         if self._status is None:
             self._status = Status(self)
         return self._status
+
+    def _release(self) -> None:
+        """Let the views go that nobody else uses: they refer back to the body, and so keep it in memory."""
+        self._meta = self._spec = self._status = None

@@ -69,9 +69,10 @@ class Patch(dict[str, Any]):
         fns: Iterable[PatchFn] = (),
     ) -> None:
         super().__init__(src or {})
-        self._meta = MetaPatch(self)
-        self._spec = SpecPatch(self)
-        self._status = StatusPatch(self)
+        # Views refer back to the patch: those that nobody asks for would only be garbage to be collected.
+        self._meta: MetaPatch | None = None
+        self._spec: SpecPatch | None = None
+        self._status: StatusPatch | None = None
         self._original = body
         self._fns: list[PatchFn] = list(src._fns) if isinstance(src, Patch) else []
         self._fns.extend(fns)
@@ -106,22 +107,32 @@ class Patch(dict[str, Any]):
     @property
     def metadata(self) -> MetaPatch:
         """The metadata to be patched."""
+        if self._meta is None:
+            self._meta = MetaPatch(self)
         return self._meta
 
     @property
     def meta(self) -> MetaPatch:
         """The metadata to be patched; the same as `metadata`."""
-        return self._meta
+        return self.metadata
 
     @property
     def spec(self) -> SpecPatch:
         """The spec to be patched."""
+        if self._spec is None:
+            self._spec = SpecPatch(self)
         return self._spec
 
     @property
     def status(self) -> StatusPatch:
         """The status to be patched."""
+        if self._status is None:
+            self._status = StatusPatch(self)
         return self._status
+
+    def _release(self) -> None:
+        """Let the views go that are not used by anybody else."""
+        self._meta = self._spec = self._status = None
 
     def as_json_patch(self, body: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Express the patch as RFC 6902 operations on the body: the given one or the one of the patch.

@@ -23,9 +23,8 @@ class MappingView(Mapping[K, V], Generic[K, V]):
     """
 
     def __init__(self, src: Mapping[Any, Any], path: dicts.FieldSpec = None, /) -> None:
-        super().__init__()
         self._src: Mapping[Any, Any] = src
-        self._path = dicts.parse_field(path)
+        self._path = path if type(path) is tuple else dicts.parse_field(path)
 
     def __repr__(self) -> str:
         return repr(dict(self))
@@ -46,6 +45,9 @@ class MappingView(Mapping[K, V], Generic[K, V]):
             return iter(())
 
     def __getitem__(self, item: K) -> V:
+        found = self._src._lookup(self._path, item) if hasattr(self._src, "_lookup") else NotImplemented
+        if found is not NotImplemented:
+            return found  # type: ignore[no-any-return]
         stanza = self._stanza()
         if type(stanza) is dict or isinstance(stanza, Mapping):
             value: V = stanza[item]
@@ -54,6 +56,10 @@ class MappingView(Mapping[K, V], Generic[K, V]):
 
     def _stanza(self) -> Any:
         stanza: Any = self._src
+        if self._path and hasattr(stanza, "_lookup"):
+            found = stanza._lookup(self._path[:-1], self._path[-1])
+            if found is not NotImplemented:
+                return found
         for key in self._path:
             if type(stanza) is not dict and not isinstance(stanza, Mapping):
                 raise dicts.not_a_dict(key, stanza)
@@ -74,6 +80,13 @@ class MutableMappingView(MappingView[K, V], MutableMapping[K, V], Generic[K, V])
 
 class ReplaceableMappingView(MappingView[K, V], Generic[K, V]):
     """A view whose source can be replaced as a whole, with all views made from this one following."""
+
+    def _lookup(self, path: dicts.FieldPath, item: Any) -> Any:
+        """What is at the path and there at the item, if the source has a shortcut; else `NotImplemented`."""
+        src = self._src
+        if type(src) is dict or self._path or not hasattr(src, "_lookup"):
+            return NotImplemented
+        return src._lookup(path, item)
 
     def _replace_from(self, view: MappingView[K, V], /) -> None:
         self._src = view._src

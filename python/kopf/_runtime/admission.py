@@ -1,5 +1,6 @@
-"""Reviews of objects on their way to the cluster. It owns the calls of admission handlers and the function that
-is given to webhook servers; it must not know how the servers work, nor what the answers look like."""
+"""Reviews of objects on their way to the cluster. It owns the calls of admission handlers and the function
+that is given to webhook servers; it must not know how the servers work, nor what the answers look like.
+"""
 
 from __future__ import annotations
 
@@ -153,10 +154,8 @@ class Admission:
             drive(coroutine)
             return
         loop = asyncio.get_running_loop()
-        if EAGER:
-            task = asyncio.Task(coroutine, loop=loop, eager_start=True)  # type: ignore[call-arg, unused-ignore]
-        else:
-            task = loop.create_task(coroutine)
+        options: dict[str, Any] = {"eager_start": True} if EAGER else {}
+        task: asyncio.Task[None] = asyncio.Task(coroutine, loop=loop, **options)
         if not task.done():
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

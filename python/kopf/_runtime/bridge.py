@@ -70,7 +70,10 @@ Item = Script | Transform | Login | Review | Select | Log | Close | Cancel | For
 logger = logging.getLogger("kopf._core.reactor.running")
 
 # The loggers that the engine writes to, or their common parents: the most verbose of them sets the threshold.
-LOGGERS = [logging.getLogger(name) for name in ("kopf.objects", "kopf._core.reactor", "kopf._core.engines", "kopf._cogs.clients")]
+LOGGERS = [
+    logging.getLogger(name)
+    for name in ("kopf.objects", "kopf._core.reactor", "kopf._core.engines", "kopf._cogs.clients")
+]
 
 
 class Raised:
@@ -109,12 +112,18 @@ class Bridge:
             self._fileno = None
         self._send()
 
-    def receive(self) -> None:
-        """Receive all that is there now."""
+    def drain(self) -> None:
+        """Receive all that is there now, in as many batches as it takes."""
+        while self.receive():
+            pass
+
+    def receive(self) -> bool:
+        """Receive one batch of what is there now; whether there was anything."""
         self._engine.set_log_level(min(logger.getEffectiveLevel() for logger in LOGGERS))
         self._receiving = True
+        items = self._engine.poll()
         try:
-            for item in self._engine.poll():
+            for item in items:
                 try:
                     self._receive(item)
                 except Exception as e:
@@ -122,6 +131,7 @@ class Bridge:
         finally:
             self._receiving = False
             self._send()
+        return bool(items)
 
     def answered(self, script: Script) -> None:
         """Send the prepared reply, together with the others of this turn of the loop."""

@@ -301,7 +301,7 @@ class Memories:
             return memo
 
     def review(self, uid: str, *, ephemeral: bool) -> AnyMemo:
-        """The memo of an object that is being reviewed; a throw-away one for an object that might never exist.
+        """The memo of a reviewed object; a throw-away one for an object that might never exist.
 
         Objects that were only seen in reviews may vanish unnoticed: of them, only so many are remembered.
         """

@@ -10,6 +10,7 @@ import contextvars
 import datetime
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -64,7 +65,8 @@ class Invoker:
 
         If the result is to be stored, it must be JSON; such results are returned as deep copies.
         """
-        logger.debug(f"{attempt.label} is invoked.")
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(f"{attempt.label} is invoked.")
         settled = attempt.precheck()
         if settled is not None:
             logger.log(settled.level, settled.text)

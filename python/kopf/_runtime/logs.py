@@ -112,7 +112,18 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
     """A logger of one object; its messages can become Kubernetes events, if the settings say so."""
 
     def __init__(self, *, body: Body, settings: OperatorSettings) -> None:
-        super().__init__(logger, _extra(body, settings))
+        self.logger = logger
+        self._body = body
+        self._settings = settings
+        self._extra: dict[str, Any] | None = None
+
+    # Most loggers never say anything: the reference is made when it is needed.
+    @property
+    def extra(self) -> dict[str, Any]:  # type: ignore[override]
+        """What goes along with each message: the reference to the object, the settings."""
+        if self._extra is None:
+            self._extra = _extra(self._body, self._settings)
+        return self._extra
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Add the reference to the object to what was given with the call."""
@@ -141,7 +152,7 @@ class TerseObjectLogger(LocalObjectLogger):
 
 
 def _extra(body: Body, settings: OperatorSettings) -> dict[str, Any]:
-    metadata = body.get("metadata", {})
+    metadata = body.metadata
     ref = {
         "apiVersion": body.get("apiVersion"),
         "kind": body.get("kind"),

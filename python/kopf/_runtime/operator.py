@@ -59,8 +59,8 @@ class APIError(Exception):
 
 
 def run(
-    loop: asyncio.AbstractEventLoop | None = None,
     *,
+    loop: asyncio.AbstractEventLoop | None = None,
     lifecycle: LifeCycleFn | None = None,
     indexers: Any = None,
     registry: OperatorRegistry | None = None,
@@ -380,7 +380,7 @@ class _Life:
             engine.start()
             async with _Webhooks(admission, on_end=engine.stop):
                 failure = await self._until_finished(engine)
-                bridge.receive()
+                bridge.drain()
             await server.cancel()
             await admission.cancel()
         finally:
@@ -407,8 +407,10 @@ class _Life:
 
 
 class _Webhooks:
-    """The server of webhooks beside the engine: it outlives the engine, so that the cluster is told first; and if
-    it ends itself, so does the engine. Its failure is the operator's failure."""
+    """The server of webhooks beside the engine: it outlives the engine, so that the cluster is told first.
+
+    If it ends by itself, so does the engine. Its failure is the operator's failure.
+    """
 
     def __init__(self, admission: Admission, *, on_end: Callable[[], None]) -> None:
         super().__init__()

@@ -225,6 +225,9 @@ class Server:
         cycle = self._cycles.pop(job.cycle, None)
         if cycle is not None and job.carry:
             self._memories.carry(cycle.uid, cycle.patch.fns)
+        if cycle is not None:
+            cycle.body._release()
+            cycle.patch._release()
         if cycle is not None and cycle.task is not None and not cycle.task.done():
             self._keep(cycle.task)  # it was given up, but it is still there
 

@@ -1,1 +1,63 @@
-//! Placeholder of the first commit; see the crate's description.
+//! An in-memory Kubernetes API server, for running and testing operators with no cluster.
+//!
+//! It speaks the protocol of Kubernetes 1.36 over loopback (HTTP/1.1 and HTTP/2, TLS or plain, bearer tokens), keeps
+//! objects in memory with one counter of versions, and can misbehave on request. `tests/fidelity.rs` compares its answers
+//! with those of a real server.
+//!
+//! # What is not imitated
+//!
+//! - **Encodings**: JSON only; no protobuf and no CBOR. A YAML body is read as far as it is JSON.
+//! - **Validation of built-in kinds**: unknown fields, types, enumerations, names, labels and the most common demands
+//!   (selectors, containers, ports, immutability); not the hundreds of rules for volumes, affinities, quantities and so on.
+//! - **Defaults of built-in kinds**: those of pods, workloads, jobs, services, secrets, RBAC, webhooks and storage; rarer
+//!   kinds get what their published schema says.
+//! - **Admission** other than webhooks: no quotas, limit ranges, admission policies, pod security or service accounts'
+//!   tokens; `ValidatingAdmissionPolicy` and the like are stored but do nothing.
+//! - **Between versions**: declared kinds convert with strategy `None` only; events and autoscalers by their main fields.
+//! - **Machinery**: no scheduler, kubelet, exec, attach, port-forward, proxy or logs (logs are empty); `controllers` are
+//!   simulations that say what a cluster would say. Evictions ask no budget.
+//! - **Tables** have the usual columns of common kinds and name with age for the rest; descriptions are short.
+//! - **`OpenAPI`** documents carry types, merge keys and paths, no descriptions.
+//! - **CEL** rules run in a CEL library: no cost limits, no type checking of expressions before they run, and quantities
+//!   are numbers.
+//! - **Watches** from a version before the server's start are told everything since the start; the history keeps the last
+//!   10,000 events of each kind (or 32 MB), not five minutes.
+//! - **Access**: users have tokens or nothing; no certificates, no impersonation, no aggregation of cluster roles.
+//! - **Priority and fairness, audit, metrics, aggregation of other API servers**: not there.
+
+mod access;
+mod builtin;
+mod cluster;
+mod controllers;
+mod convert;
+mod crd;
+mod discovery;
+mod faults;
+mod fields;
+mod http_service;
+mod journal;
+mod kinds;
+mod meta;
+mod openapi;
+mod patch;
+mod request;
+mod response;
+mod route;
+mod schema;
+mod selectors;
+mod server;
+mod status;
+mod store;
+mod table;
+mod tls;
+mod verbs;
+mod watch;
+mod webhook_client;
+mod webhooks;
+mod work;
+
+pub use controllers::Controllers;
+pub use faults::{Fault, Faults, Injection};
+pub use journal::{Entry, Journal};
+pub use request::User;
+pub use server::{Server, ServerError, ServerOptions, start};

@@ -177,6 +177,22 @@ impl Object {
         serde_json::from_str(leaf).ok()
     }
 
+    /// The JSON text of what is at the path; nothing is parsed.
+    pub fn text_at<S: AsRef<str>>(&self, keys: &[S]) -> Found<'_> {
+        let Some((first, rest)) = keys.split_first() else { return Found::Text(self.raw()) };
+        let Some(mut text) = self.stanza(first.as_ref()) else { return Found::Missing(0) };
+        for (index, key) in rest.iter().enumerate() {
+            if !text.starts_with('{') {
+                return Found::NotAMapping;
+            }
+            match member(text, key.as_ref()) {
+                Some(inner) => text = inner,
+                None => return Found::Missing(index + 1),
+            }
+        }
+        Found::Text(text)
+    }
+
     /// The whole object as a value.
     pub fn to_value(&self) -> Value {
         // The text was checked when it was decoded, so there is nothing to fail.
@@ -209,6 +225,17 @@ impl Object {
         let entry = self.section(section).iter().find(|entry| self.slice(entry.key) == key)?;
         Some(self.slice(entry.value))
     }
+}
+
+/// What a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'t> {
+    /// This JSON.
+    Text(&'t str),
+    /// There is no such key; this one of the path is the first that is not there.
+    Missing(usize),
+    /// The path goes through something that has no keys.
+    NotAMapping,
 }
 
 impl fmt::Debug for Object {

@@ -99,24 +99,30 @@ impl Api {
         let mut attempt = 1;
         loop {
             let what = format!("#{attempt}/{total}");
+            let server = if attempt > 1 { self.vault.server() } else { String::new() };
             if attempt > 1 {
-                self.debug(|| format!("Request attempt {what}: {method} {url}"));
+                self.debug(|| format!("Request attempt {what}: {method} {server}{url}"));
             }
             let error = match self.attempt(method, url, payload).await {
                 Ok(body) => {
                     if attempt > 1 {
-                        self.debug(|| format!("Request attempt {what} succeeded: {method} {url}"));
+                        self.debug(|| format!("Request attempt {what} succeeded: {method} {server}{url}"));
                     }
                     return Ok(body);
                 }
                 Err(error) if !is_retriable(&error) => return Err(error),
                 Err(error) => error,
             };
+            let server = self.vault.server();
             let Some(&planned) = backoffs.get(attempt - 1) else {
-                self.error(format!("Request attempt {what} failed; escalating: {method} {url} -> {error}"));
+                self.error(format!(
+                    "Request attempt {what} failed; escalating: {method} {server}{url} -> {error}"
+                ));
                 return Err(error);
             };
-            self.error(format!("Request attempt {what} failed; will retry: {method} {url} -> {error}"));
+            self.error(format!(
+                "Request attempt {what} failed; will retry: {method} {server}{url} -> {error}"
+            ));
             sleep(seconds(self.pause(planned, &error, method, url))).await;
             attempt += 1;
         }
@@ -130,7 +136,7 @@ impl Api {
         };
         match asked {
             Some(asked) if asked > planned || self.settings.networking.enforce_retry_after => {
-                let what = format!("{method} {url}");
+                let what = format!("{method} {}{url}", self.vault.server());
                 self.debug(|| format!("Overriding the backoff {planned}s with the retry-after {asked}s from the server: {what}"));
                 asked
             }

@@ -30,12 +30,12 @@ const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 pub struct Connection {
     /// Which login handler it comes from.
     pub key: String,
-    /// Where the server is.
-    pub server: String,
     /// Higher ones are used first.
     pub priority: i64,
     /// When it stops being valid, in seconds since the epoch.
     pub expiration: Option<f64>,
+    /// The server's address, for the log.
+    pub server: String,
     /// The namespace for whatever has none of its own.
     pub default_namespace: Option<String>,
     /// Tells equal credentials from changed ones, without keeping the secrets for that.
@@ -50,10 +50,10 @@ impl Connection {
         let (priority, expiration) = (given.priority, given.expiration);
         let default_namespace = given.default_namespace.clone();
         let fingerprint = fingerprint(&[&identity_of(given)]);
-        let server = config.cluster_url.to_string();
+        let server = address_of(&config);
         let client = build(config, agent, headers_of(given)?)?;
         let key = key.to_owned();
-        Ok(Self { key, server, priority, expiration, default_namespace, fingerprint, client })
+        Ok(Self { key, priority, expiration, server, default_namespace, fingerprint, client })
     }
 
     /// Connects with the service account of the pod that we run in.
@@ -92,13 +92,13 @@ impl Connection {
         mark: u64,
     ) -> Result<Self, LoginError> {
         let default_namespace = Some(config.default_namespace.clone());
-        let server = config.cluster_url.to_string();
+        let server = address_of(&config);
         let client = build(config, agent, vec![])?;
         Ok(Self {
             key: key.to_owned(),
-            server,
             priority,
             expiration: None,
+            server,
             default_namespace,
             fingerprint: mark,
             client,
@@ -109,8 +109,15 @@ impl Connection {
     pub async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
         let (parts, body) = request.into_parts();
         let request = Request::from_parts(parts, Body::from(Bytes::from(body)));
-        self.client.send(request).await.map_err(|error| RequestError::Transport(explained(&error)))
+        self.client.send(request).await.map_err(|error| {
+            RequestError::Transport(format!("cannot reach {}: {}", self.server, explained(&error)))
+        })
     }
+}
+
+/// The server's address as people write it.
+fn address_of(config: &Config) -> String {
+    config.cluster_url.to_string().trim_end_matches('/').to_owned()
 }
 
 /// Whether this process runs in a cluster's pod with a service account.

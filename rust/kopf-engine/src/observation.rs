@@ -22,8 +22,8 @@ const LOGGER: &str = "kopf._core.reactor.observation";
 /// News for the orchestrator.
 #[derive(Debug)]
 pub enum News {
-    /// The resources of this group may have changed.
-    Group(String),
+    /// The resources of this group may have changed; if one is named, it should be served now or in a moment.
+    Group(String, Option<String>),
     /// All namespaces that are to be served now.
     Namespaces(BTreeSet<String>),
     /// The stream of this observer is refused for good; it goes on without.
@@ -43,24 +43,33 @@ pub enum Observed {
 pub struct DefinitionsSink {
     /// The orchestrator.
     pub news: UnboundedSender<News>,
-    /// Whether the first listing is over: what it has was just scanned.
+    /// Whether the first listing is over: what it has was just scanned, unless it was made in between.
     pub settled: bool,
+    /// The groups and plurals that were there when the cluster was scanned.
+    pub scanned: BTreeSet<(String, String)>,
 }
 
 impl Sink for DefinitionsSink {
     fn event(&mut self, kind: EventType, object: Object) {
-        if kind == EventType::Listed && !self.settled {
+        let text = |path| match object.field(&FieldPath::parse(path)) {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        };
+        let (Some(group), Some(plural)) = (text("spec.group"), text("spec.names.plural")) else { return };
+        let known = (group, plural);
+        if kind == EventType::Listed && !self.settled && self.scanned.contains(&known) {
             return;
         }
-        if let Some(Value::String(group)) = object.field(&FieldPath::parse("spec.group")) {
-            let _ = self.news.send(News::Group(group));
-        }
+        let (group, plural) = known;
+        let stays = kind != EventType::Deleted && object.deletion_timestamp().is_none();
+        let _ = self.news.send(News::Group(group, stays.then_some(plural)));
     }
 
     fn listing(&mut self) {}
 
     fn listed(&mut self) {
         self.settled = true;
+        self.scanned.clear();
     }
 
     async fn room(&self) {}

@@ -2,7 +2,7 @@
 //!
 //! The only place that starts and stops streams. Rules: contract/engine 1.5-1.7.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,7 +118,11 @@ impl Orchestrator {
     fn observe(&mut self) {
         let disabled = self.shared.rules.settings.scanning.disabled;
         if !disabled && let Some(resource) = self.own("apiextensions.k8s.io", "customresourcedefinitions") {
-            let mut sink = DefinitionsSink { news: self.sender.clone(), settled: false };
+            let mut sink = DefinitionsSink {
+                news: self.sender.clone(),
+                settled: false,
+                scanned: self.scanned.iter().map(|one| (one.group.clone(), one.plural.clone())).collect(),
+            };
             let stream = self.stream(&resource, None);
             let news = self.sender.clone();
             self.tasks.spawn(async move {
@@ -154,24 +158,28 @@ impl Orchestrator {
     }
 
     async fn learn(&mut self, news: News) -> Result<(), Failure> {
-        let mut groups = BTreeSet::new();
+        let scope = self.scope();
+        let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut next = Some(news);
         while let Some(news) = next {
             match news {
-                News::Group(group) => drop(groups.insert(group)),
+                News::Group(group, plural) if scope.has(&group) => {
+                    groups.entry(group).or_default().extend(plural);
+                }
+                News::Group(..) => {}
                 News::Namespaces(namespaces) => self.namespaces = namespaces,
                 News::Refused(observed) => self.go_without(observed),
             }
             next = self.receiver.try_recv().ok();
         }
-        for group in groups {
-            self.rescan(&group).await?;
+        for (group, plurals) in groups {
+            self.rescan(&group, &plurals).await?;
         }
         self.adjust().await
     }
 
     /// Scans one group anew. A fresh definition is looked for again, as the server needs a moment to serve it.
-    async fn rescan(&mut self, group: &str) -> Result<(), Failure> {
+    async fn rescan(&mut self, group: &str, plurals: &BTreeSet<String>) -> Result<(), Failure> {
         let scope = Scope::Groups(BTreeSet::from([group.to_owned()]));
         for look in 0..LOOKS {
             match scan(&self.shared.api, &scope).await {
@@ -187,7 +195,7 @@ impl Orchestrator {
                     self.say(Level::Warning, text);
                 }
             }
-            if look + 1 == LOOKS || !self.misses(group).await? {
+            if look + 1 == LOOKS || !self.misses(group, plurals).await? {
                 break;
             }
             tokio::time::sleep(LOOK_AGAIN).await;
@@ -195,13 +203,19 @@ impl Orchestrator {
         Ok(())
     }
 
-    /// Whether a handler wants something of the group that is not there.
-    async fn misses(&self, group: &str) -> Result<bool, Failure> {
+    /// Whether a handler may want something of the group that is announced but not there yet.
+    async fn misses(&self, group: &str, plurals: &BTreeSet<String>) -> Result<bool, Failure> {
+        let is_served =
+            |plural: &String| self.scanned.iter().any(|one| one.group == group && one.plural == *plural);
+        if plurals.iter().all(is_served) {
+            return Ok(false);
+        }
         let verdicts = self.ask_selectors().await?;
         let wanted =
             |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
         Ok(self.handlers().iter().enumerate().any(|(index, handler)| {
-            handler.selector.as_ref().is_some_and(|selector| selector.group.as_deref() == Some(group))
+            let of_group = |one: &String| one == group;
+            handler.selector.as_ref().is_some_and(|selector| selector.group.as_ref().is_none_or(of_group))
                 && selection::found(handler, index, &self.scanned, &wanted).is_empty()
         }))
     }

@@ -118,8 +118,8 @@ impl Patching<'_> {
                     .await?;
             }
             if let Some(status) = status.filter(|status| !status.is_null()) {
-                self.debug(object, || format!("Merge-patching the status with: {}", python_repr(&status)));
                 let document = json!({ "status": status });
+                self.debug(object, || format!("Merge-patching the status with: {}", python_repr(&document)));
                 self.send(
                     object,
                     Some("status"),

@@ -70,6 +70,11 @@ impl Vault {
         open.retain(|known| known.key != refused.key || known.fingerprint != refused.fingerprint);
     }
 
+    /// The address of the server that requests go to now, for the log; empty if nothing is known of it.
+    pub fn server(&self) -> String {
+        self.best().map(|best| best.server.clone()).unwrap_or_default()
+    }
+
     fn best(&self) -> Option<Arc<Connection>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let valid = open.iter().filter(|known| known.expiration.is_none_or(|moment| moment > wall_clock()));

@@ -13,6 +13,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kopf_core::notes::Level;
 use kopf_engine::invoke::{Entry, Invoker, Job};
 
+/// How much crosses at once. Enough to share the price of a crossing; not so much that the objects of a whole cluster are
+/// alive in Python at the same time, where the garbage collector would look through them again and again, nor that other
+/// tasks of the loop wait for long.
+const BATCH: usize = 128;
+
 /// Something for Python, in the order in which the engine said it.
 #[derive(Debug)]
 pub(crate) enum Item {
@@ -39,10 +44,18 @@ impl Border {
         self.bell.fileno()
     }
 
-    /// Takes all that there is. The bell is silenced first: whatever comes later rings it again.
+    /// Takes what has been there for the longest time, one batch of it. The bell is silenced first: whatever comes later
+    /// rings it again, and so does what is left.
     pub(crate) fn take(&self) -> VecDeque<Item> {
         self.bell.silence();
-        std::mem::take(&mut *self.lock())
+        let mut items = self.lock();
+        if items.len() <= BATCH {
+            return std::mem::take(&mut *items);
+        }
+        let batch = items.drain(..BATCH).collect();
+        drop(items);
+        self.bell.ring();
+        batch
     }
 
     /// Lines below this level of Python's `logging` are not wanted.

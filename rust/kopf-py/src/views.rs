@@ -2,27 +2,33 @@
 
 use std::sync::Arc;
 
-use kopf_core::object::Object;
+use kopf_core::object::{Found, Object};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyDictMethods, PyIterator, PyString, PyTuple, PyType};
+use pyo3::types::{
+    PyDict, PyDictMethods, PyIterator, PyNotImplemented, PySequenceMethods, PyString, PyTuple, PyType,
+};
 
 use crate::convert::text_to_python;
 use crate::errors::decoding;
 
 /// A read-only mapping over an object of the engine.
 ///
-/// A stanza becomes real dicts and lists at its first touch and stays the same since then, whoever asks.
+/// What is asked for becomes real dicts and lists at its first touch, and nothing else does; it stays the same since then,
+/// whoever asks, and by whichever way.
 #[pyclass(frozen, mapping, name = "Object", module = "kopf._kopf")]
 pub(crate) struct ObjectView {
     object: Arc<Object>,
+    /// Whole stanzas.
     touched: PyOnceLock<Py<PyDict>>,
+    /// Pieces of stanzas which are not touched as a whole, by their paths.
+    pieces: PyOnceLock<Py<PyDict>>,
 }
 
 impl ObjectView {
     pub(crate) fn new(object: Arc<Object>) -> Self {
-        Self { object, touched: PyOnceLock::new() }
+        Self { object, touched: PyOnceLock::new(), pieces: PyOnceLock::new() }
     }
 
     fn touched<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
@@ -38,13 +44,114 @@ impl ObjectView {
         // A key which is not valid Unicode cannot be in JSON.
         let Some(text) = key.to_str().ok().and_then(|key| self.object.stanza(key)) else { return Ok(None) };
         let value = text_to_python(key.py(), text)?;
+        self.put_pieces(key, &value)?;
         // Converting may have run other code; the first value stays.
         touched.call_method1(pyo3::intern!(key.py(), "setdefault"), (key, value)).map(Some)
     }
 }
 
+impl ObjectView {
+    /// One piece of a stanza; the stanza itself is left alone.
+    fn piece<'py>(&self, path: &Bound<'py, PyTuple>, keys: &[&str]) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = path.py();
+        let pieces = self.pieces.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+        // A larger piece may be there already.
+        for length in (2..=keys.len()).rev() {
+            if let Some(known) = pieces.get_item(path.get_slice(0, length))? {
+                return descend(known, path, length);
+            }
+        }
+        match self.object.text_at(keys) {
+            Found::Text(text) => {
+                let value = text_to_python(py, text)?;
+                for (known, inner) in pieces.iter() {
+                    overlay(&value, path, known.cast::<PyTuple>()?, &inner)?;
+                }
+                pieces.call_method1(pyo3::intern!(py, "setdefault"), (path, value)).map(Some)
+            }
+            Found::Missing(index) => Err(PyKeyError::new_err(path.get_item(index)?.unbind())),
+            Found::NotAMapping => Ok(None),
+        }
+    }
+
+    /// The stanza is made as a whole: the pieces that somebody has already got must be its parts.
+    fn put_pieces(&self, stanza: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = stanza.py();
+        let Some(pieces) = self.pieces.get(py) else { return Ok(()) };
+        let path = PyTuple::new(py, [stanza])?;
+        for (known, inner) in pieces.bind(py).iter() {
+            overlay(value, &path, known.cast::<PyTuple>()?, &inner)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is at the rest of the path in a value; `None` if the path goes through something that has no keys.
+fn descend<'py>(
+    mut value: Bound<'py, PyAny>,
+    path: &Bound<'py, PyTuple>,
+    from: usize,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    for index in from..path.len() {
+        let Ok(dict) = value.cast::<PyDict>() else { return Ok(None) };
+        let key = path.get_item(index)?;
+        let Some(inner) = dict.get_item(&key)? else { return Err(PyKeyError::new_err(key.unbind())) };
+        value = inner;
+    }
+    Ok(Some(value))
+}
+
+/// Puts a known piece into the value of a shorter path, so that both ways lead to the same object.
+fn overlay(
+    value: &Bound<'_, PyAny>,
+    path: &Bound<'_, PyTuple>,
+    known: &Bound<'_, PyTuple>,
+    inner: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let (shorter, longer) = (path.len(), known.len());
+    if longer <= shorter || !known.get_slice(0, shorter).eq(path)? {
+        return Ok(());
+    }
+    let parent = descend(value.clone(), &known.get_slice(0, longer - 1), shorter)?;
+    if let Some(parent) = parent {
+        parent.set_item(known.get_item(longer - 1)?, inner)?;
+    }
+    Ok(())
+}
+
 #[pymethods]
 impl ObjectView {
+    /// What is at `path` and there at `item`, converted without the rest of the stanza.
+    ///
+    /// `NotImplemented` if that is not to be had so simply; a `KeyError` names the first key that is not there.
+    fn _lookup<'py>(
+        &self,
+        path: &Bound<'py, PyTuple>,
+        item: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = path.py();
+        let refused = || Ok(PyNotImplemented::get(py).to_owned().into_any());
+        if path.is_empty() {
+            return self.__getitem__(item);
+        }
+        let stanza = path.get_item(0)?;
+        let Some(touched) = self.touched(py).get_item(&stanza)? else {
+            let whole = path.as_sequence().concat(PyTuple::new(py, [item])?.as_sequence())?.to_tuple()?;
+            let keys: Vec<Bound<'py, PyString>> = match whole.iter().map(Bound::cast_into).collect() {
+                Ok(keys) => keys,
+                Err(_) => return refused(),
+            };
+            let keys = keys.iter().map(|key| key.to_str()).collect::<PyResult<Vec<_>>>();
+            let Ok(keys) = keys else { return refused() };
+            return self.piece(&whole, &keys)?.map_or_else(refused, Ok);
+        };
+        let Some(parent) = descend(touched, path, 1)? else { return refused() };
+        match parent.cast::<PyDict>() {
+            Ok(dict) => dict.get_item(item)?.ok_or_else(|| PyKeyError::new_err(item.clone().unbind())),
+            Err(_) => refused(),
+        }
+    }
+
     /// Decodes an object from its JSON.
     #[staticmethod]
     fn decode(text: &str) -> PyResult<Self> {

@@ -1,0 +1,145 @@
+//! Who may do what: tokens stand for users, and RBAC objects say what users may. Off by default: everybody with a token may
+//! do everything.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+use crate::request::{Request, User};
+use crate::status::Status;
+use crate::verbs::Call;
+
+/// What somebody wants to do.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Wish {
+    pub(crate) verb: String,
+    pub(crate) group: String,
+    pub(crate) resource: String,
+    pub(crate) subresource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// A path outside the resources, instead of all of the above but the verb.
+    pub(crate) path: String,
+}
+
+/// Checks a request to a resource.
+pub(crate) fn check(
+    cluster: &Arc<Cluster>,
+    request: &Request,
+    call: &Call<'_>,
+    verb: &str,
+) -> Result<(), Status> {
+    if !cluster.options.authorization {
+        return Ok(());
+    }
+    let wish = Wish {
+        verb: verb.to_owned(),
+        group: call.resource.group.clone(),
+        resource: call.resource.plural.clone(),
+        subresource: call.subresource.clone().unwrap_or_default(),
+        namespace: call.namespace.clone(),
+        name: call.name.clone().unwrap_or_default(),
+        path: String::new(),
+    };
+    if allowed(cluster, &request.user, &wish) {
+        return Ok(());
+    }
+    let sub = if wish.subresource.is_empty() { String::new() } else { format!("/{}", wish.subresource) };
+    let place = if wish.namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace \"{}\"", wish.namespace)
+    };
+    let why = format!(
+        "User \"{}\" cannot {verb} resource \"{}{sub}\" in API group \"{}\" {place}",
+        request.user.name, wish.resource, wish.group
+    );
+    Err(Status::forbidden(&call.resource, &wish.name, &why, &[]))
+}
+
+/// Checks a request to another path.
+pub(crate) fn check_path(cluster: &Arc<Cluster>, request: &Request) -> Result<(), Status> {
+    const OPEN: [&str; 6] = ["/healthz", "/livez", "/readyz", "/version", "/api", "/openapi"];
+    if OPEN.iter().any(|p| request.path.starts_with(p)) {
+        return Ok(());
+    }
+    let wish =
+        Wish { verb: request.method.as_str().to_lowercase(), path: request.path.clone(), ..Wish::default() };
+    if allowed(cluster, &request.user, &wish) {
+        return Ok(());
+    }
+    let message =
+        format!("forbidden: User \"{}\" cannot {} path \"{}\"", request.user.name, wish.verb, wish.path);
+    Err(Status { details: Some(serde_json::Map::new()), ..Status::new(403, "Forbidden", message) })
+}
+
+/// Whether RBAC lets a user have a wish.
+pub(crate) fn allowed(cluster: &Cluster, user: &User, wish: &Wish) -> bool {
+    if user.groups.iter().any(|g| g == "system:masters") || reviews_itself(wish) {
+        return true;
+    }
+    let rbac = |plural: &str| format!("rbac.authorization.k8s.io/{plural}");
+    let clusterwide = cluster.store.list(&rbac("clusterrolebindings"), None).objects;
+    let local = cluster.store.list(&rbac("rolebindings"), Some(&wish.namespace)).objects;
+    let local = local.into_iter().filter(|_| !wish.namespace.is_empty());
+    clusterwide.into_iter().chain(local).any(|binding| {
+        let value = binding.value();
+        let subjects = value["subjects"].as_array().cloned().unwrap_or_default();
+        if !subjects.iter().any(|s| is_subject(s, user, &binding.namespace)) {
+            return false;
+        }
+        let role = value.pointer("/roleRef/name").and_then(Value::as_str).unwrap_or_default();
+        let found = match value.pointer("/roleRef/kind").and_then(Value::as_str) {
+            Some("ClusterRole") => cluster.store.get(&rbac("clusterroles"), "", role),
+            _ => cluster.store.get(&rbac("roles"), &binding.namespace, role),
+        };
+        found.is_some_and(|role| {
+            role.value()["rules"].as_array().is_some_and(|rules| rules.iter().any(|r| grants(r, wish)))
+        })
+    })
+}
+
+/// Everybody may ask about himself.
+fn reviews_itself(wish: &Wish) -> bool {
+    wish.verb == "create"
+        && matches!(
+            wish.resource.as_str(),
+            "selfsubjectaccessreviews" | "selfsubjectrulesreviews" | "selfsubjectreviews"
+        )
+}
+
+fn is_subject(subject: &Value, user: &User, _namespace: &str) -> bool {
+    let text = |key: &str| subject.get(key).and_then(Value::as_str).unwrap_or_default();
+    match text("kind") {
+        "User" => text("name") == user.name,
+        "Group" => user.groups.iter().any(|g| g == text("name")),
+        "ServiceAccount" => {
+            user.name == format!("system:serviceaccount:{}:{}", text("namespace"), text("name"))
+        }
+        _ => false,
+    }
+}
+
+fn grants(rule: &Value, wish: &Wish) -> bool {
+    let list = |key: &str| crate::schema::strings(rule.get(key));
+    let has = |key: &str, wanted: &str| list(key).iter().any(|v| v == "*" || v == wanted);
+    if !has("verbs", &wish.verb) {
+        return false;
+    }
+    if !wish.path.is_empty() {
+        return list("nonResourceURLs").iter().any(|p| {
+            *p == wish.path || p.strip_suffix('*').is_some_and(|prefix| wish.path.starts_with(prefix))
+        });
+    }
+    let full = if wish.subresource.is_empty() {
+        wish.resource.clone()
+    } else {
+        format!("{}/{}", wish.resource, wish.subresource)
+    };
+    let any_parent = format!("*/{}", wish.subresource);
+    let resources =
+        has("resources", &full) || (!wish.subresource.is_empty() && list("resources").contains(&any_parent));
+    let names = list("resourceNames");
+    has("apiGroups", &wish.group) && resources && (names.is_empty() || names.contains(&wish.name))
+}

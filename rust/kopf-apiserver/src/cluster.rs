@@ -1,0 +1,212 @@
+//! The state of one server: its objects, the kinds that it serves, and the one door through which objects change.
+//!
+//! Every write goes through `insert`, `replace` or `remove` here, so that what follows from a change (declared kinds
+//! appear, garbage is collected, controllers wake) cannot be forgotten by a verb.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::convert;
+use crate::faults::Faults;
+use crate::journal::Journal;
+use crate::kinds::{Registry, Resource};
+use crate::server::ServerOptions;
+use crate::store::{Refused, Store, Stored};
+use crate::work::Work;
+use crate::{crd, schema::formats};
+
+/// The largest object that can be stored.
+pub(crate) const OBJECT_LIMIT: usize = 1_572_864;
+
+/// One server's state.
+pub(crate) struct Cluster {
+    pub(crate) store: Store,
+    pub(crate) options: ServerOptions,
+    pub(crate) faults: Faults,
+    pub(crate) journal: Journal,
+    registry: RwLock<Arc<Registry>>,
+    work: mpsc::UnboundedSender<Work>,
+}
+
+impl Cluster {
+    /// Makes the state of a fresh cluster and the queue of what is to be done behind the requests.
+    pub(crate) fn new(options: ServerOptions) -> (Arc<Self>, mpsc::UnboundedReceiver<Work>) {
+        let (work, queue) = mpsc::unbounded_channel();
+        let cluster = Arc::new(Self {
+            store: Store::new(),
+            faults: Faults::default(),
+            journal: Journal::default(),
+            registry: RwLock::new(Arc::new(Registry::builtin())),
+            options,
+            work,
+        });
+        for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+            cluster.seed_namespace(name);
+        }
+        cluster.seed_service();
+        (cluster, queue)
+    }
+
+    fn seed_namespace(&self, name: &str) {
+        let namespace = json!({
+            "kind": "Namespace", "apiVersion": "v1",
+            "metadata": {"name": name, "uid": crate::meta::uid(), "creationTimestamp": formats::now(),
+                "labels": {"kubernetes.io/metadata.name": name}},
+            "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+        });
+        // The store is empty, so nothing can be in the way.
+        let _ = self.store.insert(&"namespaces".into(), namespace);
+    }
+
+    /// The service under which every cluster offers its own API.
+    fn seed_service(&self) {
+        let service = json!({
+            "kind": "Service", "apiVersion": "v1",
+            "metadata": {"name": "kubernetes", "namespace": "default", "uid": crate::meta::uid(),
+                "creationTimestamp": formats::now(), "labels": {"component": "apiserver", "provider": "kubernetes"}},
+            "spec": {"ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}], "clusterIP": "10.0.0.1",
+                "clusterIPs": ["10.0.0.1"], "type": "ClusterIP", "sessionAffinity": "None", "ipFamilies": ["IPv4"],
+                "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster"},
+            "status": {"loadBalancer": {}},
+        });
+        let _ = self.store.insert(&"services".into(), service);
+    }
+
+    pub(crate) fn registry(&self) -> Arc<Registry> {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+    pub(crate) fn set_registry(&self, registry: Registry) {
+        *self.registry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(registry);
+    }
+    /// The resource whose objects lie in a table of the store.
+    pub(crate) fn resource_of(&self, table: &str) -> Option<Arc<Resource>> {
+        self.registry().stored().into_iter().find(|r| *r.store_key == *table)
+    }
+    /// A built-in resource by name; these are always there.
+    pub(crate) fn builtin(&self, group: &str, plural: &str) -> Option<Arc<Resource>> {
+        let registry = self.registry();
+        let group = registry.groups.get(group)?;
+        group.versions.iter().find_map(|(_, resources)| resources.get(plural).cloned())
+    }
+    pub(crate) fn later(&self, work: Work) {
+        // The worker only ends with the server.
+        let _ = self.work.send(work);
+    }
+
+    pub(crate) fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+        self.store.get(&resource.store_key, namespace, name)
+    }
+
+    pub(crate) fn insert(&self, resource: &Resource, mut value: Value) -> Result<Arc<Stored>, Refused> {
+        convert::to_storage(&mut value, resource);
+        let stored = self.store.insert(&resource.store_key, value)?;
+        self.after(resource, None, &stored);
+        Ok(stored)
+    }
+
+    pub(crate) fn replace(
+        &self,
+        resource: &Resource,
+        old: &Arc<Stored>,
+        mut value: Value,
+    ) -> Result<Arc<Stored>, Refused> {
+        convert::to_storage(&mut value, resource);
+        let stored = self.store.replace(&resource.store_key, old.version, value)?;
+        self.after(resource, Some(old), &stored);
+        Ok(stored)
+    }
+
+    pub(crate) fn remove(
+        &self,
+        resource: &Resource,
+        old: &Arc<Stored>,
+        mut last: Value,
+    ) -> Result<Arc<Stored>, Refused> {
+        convert::to_storage(&mut last, resource);
+        let stored = self.store.remove(&resource.store_key, old.version, last)?;
+        if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+            crd::withdraw(self, &stored.name);
+        }
+        if self.options.garbage_collection {
+            if self.store.has_dependents(&stored.uid) {
+                self.later(Work::Removed(stored.uid.clone()));
+            }
+            for owner in &stored.owners {
+                self.later(Work::Owner(owner.clone()));
+            }
+        }
+        if resource.namespaced && self.is_terminating(&stored.namespace) {
+            self.later(Work::Namespace(stored.namespace.clone()));
+        }
+        self.wake_controllers(resource, &stored);
+        Ok(stored)
+    }
+
+    fn after(&self, resource: &Resource, old: Option<&Arc<Stored>>, new: &Arc<Stored>) {
+        if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+            crd::changed(self, resource, new);
+        }
+        if self.options.garbage_collection
+            && !new.owners.is_empty()
+            && old.is_none_or(|o| o.owners != new.owners)
+        {
+            self.later(Work::Owned(resource.store_key.clone(), new.namespace.clone(), new.name.clone()));
+        }
+        self.wake_controllers(resource, new);
+    }
+
+    fn wake_controllers(&self, resource: &Resource, object: &Stored) {
+        if self.options.controllers.cover(&resource.store_key) {
+            self.later(Work::Control(
+                resource.store_key.clone(),
+                object.namespace.clone(),
+                object.name.clone(),
+            ));
+        }
+    }
+
+    pub(crate) fn is_terminating(&self, namespace: &str) -> bool {
+        let found = self.store.get("namespaces", "", namespace);
+        found.is_some_and(|ns| ns.value().pointer("/metadata/deletionTimestamp").is_some())
+    }
+
+    /// Changes an object from behind the requests: retried until it is not in anybody's way. `None` leaves it alone.
+    pub(crate) fn edit(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        mut f: impl FnMut(&mut Value) -> bool,
+    ) -> bool {
+        for _ in 0..50 {
+            let Some(old) = self.get(resource, namespace, name) else { return false };
+            let mut value = old.value();
+            if !f(&mut value) {
+                return false;
+            }
+            let deleting = value.pointer("/metadata/deletionTimestamp").is_some();
+            let held = value
+                .pointer("/metadata/finalizers")
+                .and_then(Value::as_array)
+                .is_some_and(|f| !f.is_empty());
+            let was_held = old
+                .value()
+                .pointer("/metadata/finalizers")
+                .and_then(Value::as_array)
+                .is_some_and(|f| !f.is_empty());
+            let done = if deleting && !held && was_held {
+                self.remove(resource, &old, value)
+            } else {
+                self.replace(resource, &old, value)
+            };
+            match done {
+                Ok(_) => return true,
+                Err(Refused::Changed) => {}
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,174 @@
+//! Misbehaviour on request: what a test wants the server to do wrong, how often, and to whom.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::status::Status;
+
+/// What goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The answer comes late.
+    Latency(Duration),
+    /// 429 with `Retry-After` in seconds.
+    TooManyRequests(u64),
+    /// An answer of this code (5xx and others) instead of the real one.
+    Code(u16),
+    /// The connection is closed without an answer.
+    Reset,
+    /// Writes meet a conflict (409).
+    Conflict,
+    /// Lists and watches from a version are told that it is too old (410).
+    Gone,
+    /// Open watches say nothing, without closing.
+    Silence,
+    /// Lists show the state of an earlier version.
+    Stale(u64),
+}
+
+/// A fault and when it strikes. Empty texts match everything.
+#[derive(Clone, Debug)]
+pub struct Injection {
+    /// What goes wrong.
+    pub fault: Fault,
+    /// The verb that it strikes: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    pub verb: String,
+    /// The resource's plural name.
+    pub plural: String,
+    /// How many times; `None` until it is withdrawn.
+    pub times: Option<u32>,
+}
+
+impl Injection {
+    /// A fault that strikes every request until it is withdrawn.
+    pub fn always(fault: Fault) -> Self {
+        Self { fault, verb: String::new(), plural: String::new(), times: None }
+    }
+    /// Strikes this many times.
+    #[must_use]
+    pub fn times(mut self, times: u32) -> Self {
+        self.times = Some(times);
+        self
+    }
+    /// Strikes only this verb.
+    #[must_use]
+    pub fn on_verb(mut self, verb: &str) -> Self {
+        verb.clone_into(&mut self.verb);
+        self
+    }
+    /// Strikes only this resource.
+    #[must_use]
+    pub fn on_resource(mut self, plural: &str) -> Self {
+        plural.clone_into(&mut self.plural);
+        self
+    }
+    fn strikes(&self, verb: &str, plural: &str) -> bool {
+        let fits = |mine: &str, theirs: &str| mine.is_empty() || mine == theirs;
+        fits(&self.verb, verb) && fits(&self.plural, plural) && self.times != Some(0)
+    }
+}
+
+/// The faults of one server.
+#[derive(Debug)]
+pub struct Faults {
+    active: Mutex<Vec<Injection>>,
+    cut: Mutex<Vec<(u64, String)>>,
+    signal: watch::Sender<u64>,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self { active: Mutex::default(), cut: Mutex::default(), signal: watch::channel(0).0 }
+    }
+}
+
+/// What is to be done to one request.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    pub(crate) delay: Duration,
+    pub(crate) reset: bool,
+    pub(crate) status: Option<Status>,
+}
+
+impl Faults {
+    /// Adds a fault.
+    pub fn inject(&self, injection: Injection) {
+        self.lock().push(injection);
+        self.signal.send_modify(|n| *n += 1);
+    }
+
+    /// Withdraws all faults.
+    pub fn clear(&self) {
+        self.lock().clear();
+        self.signal.send_modify(|n| *n += 1);
+    }
+
+    /// Closes the open watches of a resource, or all when the name is empty.
+    pub fn cut_watches(&self, plural: &str) {
+        self.signal.send_modify(|n| {
+            *n += 1;
+            self.cut.lock().unwrap_or_else(PoisonError::into_inner).push((*n, plural.to_owned()));
+        });
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Injection>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn watch_signal(&self) -> watch::Receiver<u64> {
+        self.signal.subscribe()
+    }
+
+    /// Whether this watch was cut since it last looked.
+    pub(crate) fn cuts(&self, plural: &str, seen: &mut u64) -> bool {
+        let now = *self.signal.borrow();
+        let before = std::mem::replace(seen, now);
+        if before == now {
+            return false;
+        }
+        let cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
+        cut.iter().any(|(at, what)| *at > before && (what.is_empty() || what == plural))
+    }
+
+    pub(crate) fn silences(&self, plural: &str) -> bool {
+        self.lock().iter().any(|i| i.fault == Fault::Silence && i.strikes("watch", plural))
+    }
+
+    pub(crate) fn stale_version(&self, plural: &str) -> Option<u64> {
+        self.lock().iter().find_map(|i| match i.fault {
+            Fault::Stale(version) if i.strikes("list", plural) => Some(version),
+            _ => None,
+        })
+    }
+
+    /// What happens to a request; counts down the faults that strike it.
+    pub(crate) fn judge(&self, verb: &str, plural: &str) -> Verdict {
+        let mut out = Verdict::default();
+        let mut active = self.lock();
+        for injection in active.iter_mut().filter(|i| i.strikes(verb, plural)) {
+            let writes = matches!(verb, "create" | "update" | "patch" | "delete");
+            match &injection.fault {
+                Fault::Latency(delay) => out.delay += *delay,
+                Fault::Reset => out.reset = true,
+                Fault::TooManyRequests(seconds) => out.status = Some(Status::too_many_requests(*seconds)),
+                Fault::Code(code) => out.status = Some(Status::new(*code, "InternalError", "injected fault")),
+                Fault::Conflict if writes => {
+                    let message = "Operation cannot be fulfilled: the object has been modified; please apply your changes to the \
+                                   latest version and try again";
+                    out.status = Some(Status::new(409, "Conflict", message));
+                }
+                Fault::Gone if matches!(verb, "list" | "watch") => {
+                    out.status = Some(Status::gone("too old resource version: injected fault"));
+                }
+                _ => continue,
+            }
+            if let Some(times) = &mut injection.times {
+                *times -= 1;
+            }
+        }
+        active.retain(|i| i.times != Some(0));
+        out
+    }
+}

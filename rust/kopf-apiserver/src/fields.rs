@@ -1,0 +1,348 @@
+//! Who manages which fields: sets of field paths, the comparison of two objects, and the entries of `managedFields`.
+//!
+//! The rules are those of server-side apply: a change takes the fields that it adds or alters, from everybody; a removal
+//! takes them away from everybody. Lists with identities have their items as paths, other lists are one value.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::schema::{ListType, Schema};
+
+/// A path: `f:name`, `k:{..}`, `v:..` elements.
+pub(crate) type Path = Vec<String>;
+/// A set of paths.
+pub(crate) type Set = BTreeSet<Path>;
+
+/// Paths that differ between two objects.
+#[derive(Debug, Default)]
+pub(crate) struct Comparison {
+    pub(crate) added: Set,
+    pub(crate) modified: Set,
+    pub(crate) removed: Set,
+}
+
+impl Comparison {
+    /// What the change took.
+    pub(crate) fn taken(&self) -> Set {
+        self.added.union(&self.modified).cloned().collect()
+    }
+}
+
+/// How a value is walked through.
+enum Walk {
+    Leaf,
+    Map,
+    List,
+}
+
+fn walk(value: Option<&Value>, other: Option<&Value>, schema: &Schema) -> Walk {
+    let empty = |v: Option<&Value>| match v {
+        None | Some(Value::Null) => true,
+        Some(Value::Object(m)) => m.is_empty(),
+        Some(Value::Array(l)) => l.is_empty(),
+        Some(_) => false,
+    };
+    let all = |f: fn(&Value) -> bool| [value, other].into_iter().flatten().all(|v| v.is_null() || f(v));
+    if schema.atomic || (empty(value) && empty(other)) {
+        Walk::Leaf
+    } else if all(Value::is_object) {
+        Walk::Map
+    } else if all(Value::is_array) && schema.list != ListType::Atomic {
+        Walk::List
+    } else {
+        Walk::Leaf
+    }
+}
+
+/// The path element of a list's item.
+pub(crate) fn item_key(item: &Value, schema: &Schema) -> String {
+    match &schema.list {
+        ListType::Map(keys) => {
+            let mut sorted: Vec<&String> = keys.iter().collect();
+            sorted.sort();
+            let mut out = Map::new();
+            for key in sorted {
+                let default = schema.items.as_ref().and_then(|s| s.properties.get(key)).and_then(|p| {
+                    p.default
+                        .clone()
+                        .or_else(|| p.written.clone().filter(|w| *w != json!("") && *w != json!(0)))
+                });
+                if let Some(value) = item.get(key).cloned().or(default) {
+                    out.insert(key.clone(), value);
+                }
+            }
+            format!("k:{}", Value::Object(out))
+        }
+        _ => format!("v:{item}"),
+    }
+}
+
+fn entries<'v>(value: Option<&'v Value>, schema: &Schema, list: bool) -> Vec<(String, &'v Value)> {
+    match value {
+        Some(Value::Object(map)) => map.iter().map(|(k, v)| (format!("f:{k}"), v)).collect(),
+        Some(Value::Array(items)) if list => items.iter().map(|v| (item_key(v, schema), v)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn below<'s>(schema: &'s Schema, element: &str, any: &'s Schema) -> &'s Schema {
+    match element.strip_prefix("f:") {
+        Some(name) => schema.child(name).map_or(any, |s| s),
+        None => schema.items.as_deref().unwrap_or(any),
+    }
+}
+
+/// Compares two values field by field.
+pub(crate) fn compare(
+    old: Option<&Value>,
+    new: Option<&Value>,
+    schema: &Schema,
+    path: &mut Path,
+    out: &mut Comparison,
+) {
+    let listed = match walk(old, new, schema) {
+        Walk::Leaf => {
+            match (old, new) {
+                (None, Some(_)) => out.added.insert(path.clone()),
+                (Some(_), None) => out.removed.insert(path.clone()),
+                (Some(a), Some(b)) if a != b => out.modified.insert(path.clone()),
+                _ => false,
+            };
+            return;
+        }
+        Walk::Map => false,
+        Walk::List => true,
+    };
+    let any = Schema::anything();
+    let (left, right) = (entries(old, schema, listed), entries(new, schema, listed));
+    let find = |list: &[(String, &Value)], key: &str| list.iter().position(|(k, _)| k == key);
+    for (key, value) in &left {
+        let other = find(&right, key).and_then(|i| right.get(i)).map(|(_, v)| *v);
+        path.push(key.clone());
+        compare(Some(value), other, below(schema, key, &any), path, out);
+        path.pop();
+    }
+    for (key, value) in right.iter().filter(|(k, _)| find(&left, k).is_none()) {
+        path.push(key.clone());
+        compare(None, Some(value), below(schema, key, &any), path, out);
+        path.pop();
+    }
+    match (old, new) {
+        (None, Some(_)) => out.added.insert(path.clone()),
+        (Some(_), None) => out.removed.insert(path.clone()),
+        _ => false,
+    };
+}
+
+/// The fields that an applied configuration names.
+pub(crate) fn of_object(value: &Value, schema: &Schema, path: &mut Path, out: &mut Set) {
+    let any = Schema::anything();
+    let listed = match walk(Some(value), None, schema) {
+        Walk::Leaf => {
+            if !path.is_empty() {
+                out.insert(path.clone());
+            }
+            return;
+        }
+        Walk::Map => false,
+        Walk::List => true,
+    };
+    for (key, child) in entries(Some(value), schema, listed) {
+        let known = key.strip_prefix("f:").is_some_and(|n| schema.properties.contains_key(n));
+        path.push(key.clone());
+        let empty = child.is_null() || child.as_object().is_some_and(Map::is_empty);
+        if listed || empty || !known {
+            out.insert(path.clone());
+        }
+        of_object(child, below(schema, &key, &any), path, out);
+        path.pop();
+    }
+}
+
+/// Removes what nobody manages: identity and system metadata.
+pub(crate) fn strip(set: &mut Set) {
+    const META: [&str; 8] = [
+        "f:name",
+        "f:namespace",
+        "f:creationTimestamp",
+        "f:selfLink",
+        "f:uid",
+        "f:generation",
+        "f:managedFields",
+        "f:resourceVersion",
+    ];
+    set.retain(|path| match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] | ["f:apiVersion" | "f:kind" | "f:metadata"] => false,
+        ["f:metadata", name, ..] => !META.contains(name),
+        _ => true,
+    });
+}
+
+/// Reads `fieldsV1`.
+pub(crate) fn from_json(json: &Value, path: &mut Path, out: &mut Set) {
+    let Some(map) = json.as_object() else { return };
+    if map.is_empty() && !path.is_empty() {
+        out.insert(path.clone());
+    }
+    for (key, child) in map {
+        if key == "." {
+            out.insert(path.clone());
+            continue;
+        }
+        path.push(key.clone());
+        from_json(child, path, out);
+        path.pop();
+    }
+}
+
+#[derive(Default)]
+struct Node {
+    member: bool,
+    children: BTreeMap<String, Node>,
+}
+
+/// Writes `fieldsV1`.
+pub(crate) fn to_json(set: &Set) -> Value {
+    fn write(node: &Node) -> Value {
+        let mut out = Map::new();
+        if node.member && !node.children.is_empty() {
+            out.insert(".".into(), json!({}));
+        }
+        for (key, child) in &node.children {
+            out.insert(key.clone(), write(child));
+        }
+        Value::Object(out)
+    }
+    let mut root = Node::default();
+    for path in set {
+        let mut node = &mut root;
+        for element in path {
+            node = node.children.entry(element.clone()).or_default();
+        }
+        node.member = true;
+    }
+    write(&root)
+}
+
+/// A path as messages show it: `.spec.containers[name="c"].image`.
+pub(crate) fn show(path: &Path) -> String {
+    let mut out = String::new();
+    for element in path {
+        match element.split_at_checked(2) {
+            Some(("f:", name)) => {
+                out.push('.');
+                out.push_str(name);
+            }
+            Some(("k:", keys)) => {
+                let parsed: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
+                let parts: Vec<String> = parsed.iter().map(|(k, v)| format!("{k}={v}")).collect();
+                out.push_str(&format!("[{}]", parts.join(",")));
+            }
+            Some((_, value)) => out.push_str(&format!("[={value}]")),
+            None => {}
+        }
+    }
+    out
+}
+
+/// One manager's entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) manager: String,
+    pub(crate) apply: bool,
+    pub(crate) api_version: String,
+    pub(crate) time: String,
+    pub(crate) subresource: String,
+    pub(crate) set: Set,
+}
+
+impl Entry {
+    fn same(&self, other: &Self) -> bool {
+        self.manager == other.manager
+            && self.apply == other.apply
+            && self.subresource == other.subresource
+            && (self.apply || self.api_version == other.api_version)
+    }
+    /// The manager as a conflict names it.
+    pub(crate) fn shown(&self) -> String {
+        let sub = if self.subresource.is_empty() {
+            String::new()
+        } else {
+            format!(" with subresource \"{}\"", self.subresource)
+        };
+        format!("\"{}\"{sub} using {}", self.manager, self.api_version)
+    }
+}
+
+/// Reads `metadata.managedFields`.
+pub(crate) fn read(meta: &Value) -> Vec<Entry> {
+    let list = meta.get("managedFields").and_then(Value::as_array);
+    list.into_iter()
+        .flatten()
+        .map(|json| {
+            let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let mut set = Set::new();
+            from_json(json.get("fieldsV1").unwrap_or(&Value::Null), &mut Vec::new(), &mut set);
+            Entry {
+                manager: text("manager"),
+                apply: text("operation") == "Apply",
+                api_version: text("apiVersion"),
+                time: text("time"),
+                subresource: text("subresource"),
+                set,
+            }
+        })
+        .collect()
+}
+
+/// Writes `metadata.managedFields`, or nothing when nobody manages anything.
+pub(crate) fn write(meta: &mut Map<String, Value>, mut entries: Vec<Entry>) {
+    entries.retain(|e| !e.set.is_empty());
+    entries.sort_by(|a, b| {
+        (!a.apply, &a.time, &a.manager, &a.api_version, &a.subresource).cmp(&(
+            !b.apply,
+            &b.time,
+            &b.manager,
+            &b.api_version,
+            &b.subresource,
+        ))
+    });
+    if entries.is_empty() {
+        meta.shift_remove("managedFields");
+        return;
+    }
+    let list: Vec<Value> = entries
+        .iter()
+        .map(|e| {
+            let mut out = json!({
+                "manager": e.manager, "operation": if e.apply { "Apply" } else { "Update" }, "apiVersion": e.api_version,
+                "time": e.time, "fieldsType": "FieldsV1", "fieldsV1": to_json(&e.set),
+            });
+            if let (false, Some(map)) = (e.subresource.is_empty(), out.as_object_mut()) {
+                map.insert("subresource".into(), e.subresource.clone().into());
+            }
+            out
+        })
+        .collect();
+    meta.insert("managedFields".into(), Value::Array(list));
+}
+
+/// Books a change that was not an apply: `who` carries the manager, an empty set and the time.
+pub(crate) fn book(mut entries: Vec<Entry>, changes: &Comparison, mut who: Entry) -> Vec<Entry> {
+    let taken = changes.taken();
+    for entry in &mut entries {
+        let own = entry.same(&who);
+        entry.set.retain(|p| !changes.removed.contains(p) && (own || !taken.contains(p)));
+    }
+    if !taken.is_empty() {
+        if let Some(own) = entries.iter_mut().find(|e| e.same(&who)) {
+            own.set.extend(taken);
+            own.time = who.time;
+        } else {
+            who.set = taken;
+            entries.push(who);
+        }
+    }
+    entries
+}

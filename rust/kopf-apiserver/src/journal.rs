@@ -1,0 +1,75 @@
+//! The journal: every request that was served, for assertions of tests.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+/// How many requests are remembered.
+const LIMIT: usize = 10_000;
+/// How much of a body is remembered.
+const BODY_LIMIT: usize = 64 * 1024;
+
+/// One request that was served.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Since the server's start.
+    pub at: Duration,
+    /// The HTTP method.
+    pub method: String,
+    /// The path without the query.
+    pub path: String,
+    /// The raw query.
+    pub query: String,
+    /// `content-type` of the request.
+    pub content_type: String,
+    /// `user-agent` of the request.
+    pub user_agent: String,
+    /// The body; longer ones are cut.
+    pub body: Bytes,
+    /// The answer's code; 0 when the connection was reset.
+    pub code: u16,
+    /// The user's name.
+    pub user: String,
+}
+
+/// The requests of one server, oldest first.
+#[derive(Debug)]
+pub struct Journal {
+    start: Instant,
+    entries: Mutex<VecDeque<Entry>>,
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self { start: Instant::now(), entries: Mutex::default() }
+    }
+}
+
+impl Journal {
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// What was served so far.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.lock().iter().cloned().collect()
+    }
+    /// Forgets everything.
+    pub fn clear(&self) {
+        self.lock().clear();
+    }
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+    pub(crate) fn record(&self, mut entry: Entry) {
+        if entry.body.len() > BODY_LIMIT {
+            entry.body = Bytes::copy_from_slice(entry.body.get(..BODY_LIMIT).unwrap_or_default());
+        }
+        let mut entries = self.lock();
+        if entries.len() >= LIMIT {
+            entries.pop_front();
+        }
+        entries.push_back(entry);
+    }
+}

@@ -1,0 +1,194 @@
+//! Answers: whole bodies, objects and lists in the form that was asked for, and streams.
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use crate::convert;
+use crate::kinds::Resource;
+use crate::request::{Request, Shape};
+use crate::status::Status;
+use crate::store::Stored;
+use crate::table;
+use crate::watch::Watch;
+
+/// One answer.
+pub(crate) struct Response {
+    pub(crate) code: u16,
+    pub(crate) content_type: &'static str,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: Body,
+}
+
+pub(crate) enum Body {
+    Full(Bytes),
+    Watch(Box<Watch>),
+}
+
+impl Response {
+    pub(crate) fn bytes(code: u16, body: impl Into<Bytes>) -> Self {
+        Self { code, content_type: "application/json", headers: Vec::new(), body: Body::Full(body.into()) }
+    }
+    pub(crate) fn json(code: u16, value: &Value) -> Self {
+        Self::bytes(code, value.to_string())
+    }
+    pub(crate) fn text(code: u16, text: impl Into<String>) -> Self {
+        let body = Body::Full(Bytes::from(text.into()));
+        Self { code, content_type: "text/plain; charset=utf-8", headers: Vec::new(), body }
+    }
+    /// The router's own answer where no handler is: not a Status.
+    pub(crate) fn page_not_found() -> Self {
+        Self::text(404, "404 page not found\n")
+    }
+    pub(crate) fn warn(mut self, warnings: &[String]) -> Self {
+        for warning in warnings {
+            let quoted = Value::from(warning.as_str()).to_string();
+            self.headers.push(("warning", format!("299 - {quoted}")));
+        }
+        self
+    }
+}
+
+impl From<Status> for Response {
+    fn from(status: Status) -> Self {
+        let mut out = Self::json(status.code, &status.to_value());
+        if let Some(seconds) = status.retry_after {
+            out.headers.push(("retry-after", seconds.to_string()));
+        }
+        out
+    }
+}
+
+/// The bytes of an object in the version that is asked for.
+pub(crate) fn view(object: &Stored, resource: &Resource) -> Bytes {
+    if resource.storage_api_version == resource.api_version() {
+        return object.json.clone();
+    }
+    let mut value = object.value();
+    convert::from_storage(&mut value, resource);
+    crate::store::encode(&value).0
+}
+
+pub(crate) fn view_value(object: &Stored, resource: &Resource) -> Value {
+    let mut value = object.value();
+    convert::from_storage(&mut value, resource);
+    value
+}
+
+/// One object, in the form that was asked for.
+pub(crate) fn object(
+    code: u16,
+    request: &Request,
+    resource: &Resource,
+    object: &Stored,
+) -> Result<Response, Status> {
+    Ok(match request.shape()? {
+        Shape::Object => Response::bytes(code, view(object, resource)),
+        _ => value(code, request, resource, &view_value(object, resource))?,
+    })
+}
+
+/// The same for an object that is not stored.
+pub(crate) fn value(
+    code: u16,
+    request: &Request,
+    resource: &Resource,
+    value: &Value,
+) -> Result<Response, Status> {
+    Ok(match request.shape()? {
+        Shape::Object => Response::bytes(code, crate::store::encode(value).0),
+        Shape::Partial => Response::json(code, &partial(value)),
+        Shape::Table => {
+            let mut out = table::head(resource, &value["metadata"]["resourceVersion"], true);
+            let row = table::row(resource, value, include(request), true);
+            out.insert("rows".into(), Value::Array(vec![row]));
+            Response::json(code, &Value::Object(out))
+        }
+    })
+}
+
+/// Which part of the objects a table's rows carry.
+pub(crate) fn include(request: &Request) -> table::Include {
+    match request.query.get("includeObject") {
+        "None" => table::Include::Nothing,
+        "Object" => table::Include::Object,
+        _ => table::Include::Metadata,
+    }
+}
+
+/// Only the metadata.
+pub(crate) fn partial(value: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": value.get("metadata")})
+}
+
+/// A list's page.
+pub(crate) struct Page {
+    pub(crate) version: u64,
+    pub(crate) objects: Vec<std::sync::Arc<Stored>>,
+    pub(crate) next: Option<String>,
+    pub(crate) remaining: Option<usize>,
+}
+
+fn list_meta(page: &Page, custom: bool) -> Value {
+    let mut meta = Map::new();
+    if custom {
+        meta.insert("continue".into(), "".into());
+    }
+    if page.version > 0 {
+        meta.insert("resourceVersion".into(), page.version.to_string().into());
+    }
+    if let Some(next) = &page.next {
+        meta.insert("continue".into(), next.clone().into());
+    }
+    if let Some(remaining) = page.remaining {
+        meta.insert("remainingItemCount".into(), remaining.into());
+    }
+    Value::Object(meta)
+}
+
+/// A list, in the form that was asked for.
+pub(crate) fn list(request: &Request, resource: &Resource, page: &Page) -> Result<Response, Status> {
+    Ok(match request.shape()? {
+        Shape::Object => Response::bytes(200, list_bytes(resource, page)),
+        Shape::Partial => {
+            let items: Vec<Value> = page.objects.iter().map(|o| partial(&view_value(o, resource))).collect();
+            let meta = list_meta(page, false);
+            let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items});
+            Response::json(200, &list)
+        }
+        Shape::Table => {
+            let mut out = table::head(resource, &Value::Null, true);
+            out.insert("metadata".into(), list_meta(page, false));
+            let include = include(request);
+            let rows =
+                page.objects.iter().map(|o| table::row(resource, &view_value(o, resource), include, false));
+            out.insert("rows".into(), rows.collect());
+            Response::json(200, &Value::Object(out))
+        }
+    })
+}
+
+fn list_bytes(resource: &Resource, page: &Page) -> Vec<u8> {
+    let custom = resource.custom.is_some();
+    let size: usize = page.objects.iter().map(|o| o.json.len() + 1).sum();
+    let mut out = Vec::with_capacity(size + 256);
+    let head = json!({"kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": list_meta(page, custom)});
+    let head = head.to_string();
+    out.extend_from_slice(head.trim_end_matches('}').as_bytes());
+    // Trimming took the braces of the metadata as well.
+    out.extend_from_slice(b"},\"items\":[");
+    let plain = resource.storage_api_version == resource.api_version();
+    for (i, object) in page.objects.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        if custom || !plain {
+            out.extend_from_slice(&view(object, resource));
+        } else {
+            // Items of built-in kinds do not repeat their type.
+            out.push(b'{');
+            out.extend_from_slice(object.json.get(object.body..).unwrap_or_default());
+        }
+    }
+    out.extend_from_slice(b"]}");
+    out
+}

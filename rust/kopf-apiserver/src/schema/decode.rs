@@ -1,0 +1,240 @@
+//! How a built-in kind reads its JSON: like a typed program that keeps known fields, refuses wrong types, forgets what is
+//! empty, and writes some fields always.
+
+use serde_json::{Map, Value};
+
+use super::{Schema, Type, join};
+
+/// What was met besides the value.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    pub(crate) unknown: Vec<String>,
+}
+
+/// Reads an object of a built-in kind; the error is the text of a failed decoding.
+pub(crate) fn decode(value: Value, schema: &Schema, notes: &mut Notes) -> Result<Value, String> {
+    let frame = Frame { owner: owner(&schema.type_name), path: String::new(), full: String::new() };
+    read(value, schema, &frame, notes).map(|v| v.unwrap_or_else(|| Value::Object(Map::new())))
+}
+
+/// Where the reader is: the enclosing type, the path of field names, the path with indices.
+struct Frame {
+    owner: String,
+    path: String,
+    full: String,
+}
+
+fn owner(type_name: &str) -> String {
+    type_name.rsplit('.').next().unwrap_or_default().to_owned()
+}
+
+fn read(value: Value, schema: &Schema, at: &Frame, notes: &mut Notes) -> Result<Option<Value>, String> {
+    match (schema.kind, value) {
+        (_, Value::Null) => Ok(None),
+        (Type::Any, value) => Ok(Some(value)),
+        (Type::Object, Value::Object(map)) => {
+            if schema.type_name.is_empty() {
+                read_map(map, schema, at, notes)
+            } else {
+                read_struct(map, schema, at, notes)
+            }
+        }
+        (Type::Array, Value::Array(list)) => read_list(list, schema, at, notes),
+        (Type::Time, Value::String(text)) => super::formats::time(&text, false).map(|t| Some(t.into())),
+        (Type::MicroTime, Value::String(text)) => super::formats::time(&text, true).map(|t| Some(t.into())),
+        (Type::Bytes, Value::String(text)) => match base64_error(&text) {
+            Some(offset) => Err(format!("illegal base64 data at input byte {offset}")),
+            None => Ok(Some(Value::String(text))),
+        },
+        (Type::Quantity, value @ (Value::String(_) | Value::Number(_))) => {
+            super::formats::quantity(&value).map(Some)
+        }
+        (Type::IntOrString, value @ (Value::String(_) | Value::Number(_))) => Ok(Some(value)),
+        (Type::String, Value::String(text)) => Ok(Some(text.into())),
+        (Type::Boolean, value @ Value::Bool(_)) | (Type::Number, value @ Value::Number(_)) => Ok(Some(value)),
+        (Type::Integer, Value::Number(number)) => read_integer(number, schema, at),
+        (_, value) => Err(mismatch(&value, schema, at)),
+    }
+}
+
+fn read_integer(number: serde_json::Number, schema: &Schema, at: &Frame) -> Result<Option<Value>, String> {
+    let whole = number.as_i64().or_else(|| {
+        #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and within range")]
+        number.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9.0e15).map(|f| f as i64)
+    });
+    match whole {
+        Some(n) if !schema.narrow || i32::try_from(n).is_ok() => Ok(Some(n.into())),
+        _ => Err(mismatch(&Value::Number(number), schema, at)),
+    }
+}
+
+fn base64_error(text: &str) -> Option<usize> {
+    use base64::Engine;
+    let engine = &base64::engine::general_purpose::STANDARD;
+    match engine.decode(text) {
+        Ok(_) => None,
+        Err(base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _)) => {
+            Some(at)
+        }
+        Err(_) => Some(text.len().saturating_sub(text.len() % 4)),
+    }
+}
+
+/// The type as the decoder's message names it.
+fn type_label(schema: &Schema) -> String {
+    match schema.kind {
+        Type::Any => "interface {}".into(),
+        Type::Object if schema.type_name.is_empty() => {
+            format!("map[string]{}", schema.additional.as_deref().map_or_else(String::new, type_label))
+        }
+        Type::Object => format!("v1.{}", owner(&schema.type_name)),
+        Type::Array => format!("[]{}", schema.items.as_deref().map_or_else(String::new, type_label)),
+        Type::String | Type::IntOrString | Type::Quantity | Type::Time | Type::MicroTime => "string".into(),
+        Type::Bytes => "[]uint8".into(),
+        Type::Integer if schema.narrow => "int32".into(),
+        Type::Integer => "int64".into(),
+        Type::Number => "float64".into(),
+        Type::Boolean => "bool".into(),
+    }
+}
+
+fn mismatch(value: &Value, schema: &Schema, at: &Frame) -> String {
+    let found = match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) => "bool".to_owned(),
+        Value::Number(n) if schema.kind == Type::Integer => format!("number {n}"),
+        Value::Number(_) => "number".to_owned(),
+        Value::String(_) => "string".to_owned(),
+        Value::Array(_) => "array".to_owned(),
+        Value::Object(_) => "object".to_owned(),
+    };
+    match schema.kind {
+        Type::Time | Type::MicroTime => {
+            format!("json: cannot unmarshal {found} into Go value of type string")
+        }
+        Type::IntOrString => "unrecognized type: int32".to_owned(),
+        _ => {
+            format!(
+                "json: cannot unmarshal {found} into Go struct field {}.{} of type {}",
+                at.owner,
+                at.path,
+                type_label(schema)
+            )
+        }
+    }
+}
+
+fn read_struct(
+    map: Map<String, Value>,
+    schema: &Schema,
+    at: &Frame,
+    notes: &mut Notes,
+) -> Result<Option<Value>, String> {
+    let mut out = Map::new();
+    for (key, value) in map {
+        let full = join(&at.full, &key);
+        let Some((name, property)) = find(schema, &key) else {
+            notes.unknown.push(full);
+            continue;
+        };
+        let frame = Frame { owner: owner(&schema.type_name), path: join(&at.path, &name), full };
+        if let Some(read) = read(value, property, &frame, notes)? {
+            // What is empty is not written, unless the field is always written or the emptiness says something.
+            if property.written.is_some() || !is_empty(&read, property) || schema.required.contains(&name) {
+                out.insert(name, read);
+            }
+        }
+    }
+    write_always(&mut out, schema);
+    Ok(Some(Value::Object(out)))
+}
+
+/// Field names are met exactly; nothing else is accepted.
+fn find<'s>(schema: &'s Schema, key: &str) -> Option<(String, &'s Schema)> {
+    schema.properties.get_key_value(key).map(|(k, v)| (k.clone(), v.as_ref()))
+}
+
+fn is_empty(value: &Value, schema: &Schema) -> bool {
+    match value {
+        Value::String(s) => s.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        // An empty map is nothing; an empty structure behind a pointer is something.
+        Value::Object(map) => map.is_empty() && schema.type_name.is_empty() && schema.kind == Type::Object,
+        _ => false,
+    }
+}
+
+fn write_always(out: &mut Map<String, Value>, schema: &Schema) {
+    for (name, property) in &schema.properties {
+        if out.contains_key(name) {
+            continue;
+        }
+        if let Some(written) = &property.written {
+            if property.kind == Type::Object
+                && !property.type_name.is_empty()
+                && !HIDDEN.contains(&property.type_name.as_str())
+            {
+                let mut inner = Map::new();
+                write_always(&mut inner, property);
+                out.insert(name.clone(), Value::Object(inner));
+            } else if schema.required.contains(name) && !written.is_object() {
+                out.insert(name.clone(), written.clone());
+            }
+        } else if schema.required.contains(name) && matches!(property.kind, Type::Array | Type::Object) {
+            out.insert(name.clone(), Value::Null);
+        }
+    }
+}
+
+/// Structures that are left out when they are empty, though they are no pointers.
+const HIDDEN: [&str; 0] = [];
+
+/// What an object of this kind holds before anything is said: the ground for the managers of fields.
+pub(crate) fn zero(schema: &Schema) -> Value {
+    let mut out = Map::new();
+    write_always(&mut out, schema);
+    Value::Object(out)
+}
+
+fn read_map(
+    map: Map<String, Value>,
+    schema: &Schema,
+    at: &Frame,
+    notes: &mut Notes,
+) -> Result<Option<Value>, String> {
+    let mut out = Map::new();
+    for (key, value) in map {
+        let frame = Frame { owner: at.owner.clone(), path: at.path.clone(), full: join(&at.full, &key) };
+        let Some(item) = &schema.additional else {
+            out.insert(key, value);
+            continue;
+        };
+        // A null in a map of strings reads as the empty string.
+        match read(value, item, &frame, notes)? {
+            Some(read) => out.insert(key, read),
+            None if item.kind == Type::String => out.insert(key, "".into()),
+            None => out.insert(key, Value::Null),
+        };
+    }
+    Ok(Some(Value::Object(out)))
+}
+
+fn read_list(
+    list: Vec<Value>,
+    schema: &Schema,
+    at: &Frame,
+    notes: &mut Notes,
+) -> Result<Option<Value>, String> {
+    let Some(items) = &schema.items else { return Ok(Some(Value::Array(list))) };
+    let mut out = Vec::with_capacity(list.len());
+    for (i, value) in list.into_iter().enumerate() {
+        let frame =
+            Frame { owner: at.owner.clone(), path: at.path.clone(), full: format!("{}[{i}]", at.full) };
+        match read(value, items, &frame, notes)? {
+            Some(read) => out.push(read),
+            None if items.kind == Type::String => out.push("".into()),
+            None => out.push(zero(items)),
+        }
+    }
+    Ok(Some(Value::Array(out)))
+}

@@ -1,0 +1,291 @@
+//! Schemas: the shape of objects, built in or declared, and what follows from it.
+//!
+//! One type serves both: the built-in kinds' fields come from `builtin/types.txt`, the declared ones' from a CRD. Here are
+//! the type, its reading from a CRD, and pruning and defaulting; `decode` is how built-in kinds read their JSON,
+//! `validate` checks declared kinds, `cel` runs their rules.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+pub(crate) mod cel;
+pub(crate) mod decode;
+pub(crate) mod formats;
+pub(crate) mod validate;
+
+/// What a value must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Type {
+    #[default]
+    Any,
+    Object,
+    Array,
+    String,
+    Bytes,
+    Integer,
+    Number,
+    Boolean,
+    Time,
+    MicroTime,
+    Quantity,
+    IntOrString,
+}
+
+/// How the items of a list are told apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ListType {
+    #[default]
+    Atomic,
+    Set,
+    Map(Vec<String>),
+}
+
+pub(crate) type Property = Arc<Schema>;
+
+/// The shape of one value.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Schema {
+    pub(crate) kind: Type,
+    /// The built-in type's name; empty elsewhere.
+    pub(crate) type_name: String,
+    pub(crate) properties: BTreeMap<String, Property>,
+    pub(crate) required: Vec<String>,
+    pub(crate) additional: Option<Arc<Schema>>,
+    pub(crate) items: Option<Arc<Schema>>,
+    /// Built-in: the value that is always written, even when nothing was given.
+    pub(crate) written: Option<Value>,
+    pub(crate) list: ListType,
+    /// A map that is one value for server-side apply.
+    pub(crate) atomic: bool,
+    pub(crate) patch: Vec<String>,
+    pub(crate) merge_key: String,
+    pub(crate) options: Vec<String>,
+    /// 32 bits.
+    pub(crate) narrow: bool,
+    /// Declared kinds only, from here on.
+    pub(crate) default: Option<Value>,
+    pub(crate) nullable: bool,
+    pub(crate) preserve: bool,
+    pub(crate) embedded: bool,
+    pub(crate) checks: Option<Arc<Checks>>,
+    pub(crate) rules: Vec<Arc<cel::Rule>>,
+}
+
+/// Value validations of a declared kind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Checks {
+    pub(crate) options: Option<Vec<Value>>,
+    pub(crate) pattern: Option<(String, Option<regex::Regex>)>,
+    pub(crate) format: String,
+    pub(crate) minimum: Option<(f64, bool)>,
+    pub(crate) maximum: Option<(f64, bool)>,
+    pub(crate) multiple_of: Option<f64>,
+    pub(crate) length: (Option<u64>, Option<u64>),
+    pub(crate) items: (Option<u64>, Option<u64>),
+    pub(crate) unique: bool,
+    pub(crate) properties: (Option<u64>, Option<u64>),
+    pub(crate) all_of: Vec<Schema>,
+    pub(crate) any_of: Vec<Schema>,
+    pub(crate) one_of: Vec<Schema>,
+    pub(crate) not: Option<Box<Schema>>,
+}
+
+impl Schema {
+    /// A schema that keeps and accepts everything.
+    pub(crate) fn anything() -> Self {
+        Self { kind: Type::Any, preserve: true, ..Self::default() }
+    }
+
+    /// The child's schema by name: a declared property or the map's value.
+    pub(crate) fn child(&self, name: &str) -> Option<&Arc<Schema>> {
+        self.properties.get(name).or(self.additional.as_ref())
+    }
+
+    /// Reads `openAPIV3Schema`.
+    pub(crate) fn from_json(json: &Value) -> Self {
+        let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default();
+        let flag = |key: &str| json.get(key).and_then(Value::as_bool).unwrap_or(false);
+        let int_or_string = flag("x-kubernetes-int-or-string");
+        let mut out = Self {
+            kind: if int_or_string { Type::IntOrString } else { type_named(text("type")) },
+            nullable: flag("nullable"),
+            preserve: flag("x-kubernetes-preserve-unknown-fields"),
+            embedded: flag("x-kubernetes-embedded-resource"),
+            default: json.get("default").cloned(),
+            atomic: text("x-kubernetes-map-type") == "atomic",
+            required: strings(json.get("required")),
+            items: json.get("items").map(|v| Arc::new(Self::from_json(v))),
+            list: match text("x-kubernetes-list-type") {
+                "set" => ListType::Set,
+                "map" => ListType::Map(strings(json.get("x-kubernetes-list-map-keys"))),
+                _ => ListType::Atomic,
+            },
+            checks: Checks::from_json(json).map(Arc::new),
+            ..Self::default()
+        };
+        match json.get("additionalProperties") {
+            Some(Value::Bool(true)) => out.additional = Some(Arc::new(Self::anything())),
+            Some(schema @ Value::Object(_)) => out.additional = Some(Arc::new(Self::from_json(schema))),
+            _ => {}
+        }
+        if let Some(Value::Object(properties)) = json.get("properties") {
+            out.properties =
+                properties.iter().map(|(k, v)| (k.clone(), Arc::new(Self::from_json(v)))).collect();
+        }
+        if let Some(Value::Array(rules)) = json.get("x-kubernetes-validations") {
+            out.rules = rules.iter().map(|r| Arc::new(cel::Rule::from_json(r))).collect();
+        }
+        out
+    }
+
+    /// Whether fields that are not declared are kept.
+    fn keeps_unknown(&self) -> bool {
+        self.preserve || (self.kind == Type::Any && self.properties.is_empty() && self.additional.is_none())
+    }
+}
+
+fn type_named(name: &str) -> Type {
+    match name {
+        "object" => Type::Object,
+        "array" => Type::Array,
+        "string" => Type::String,
+        "integer" => Type::Integer,
+        "number" => Type::Number,
+        "boolean" => Type::Boolean,
+        _ => Type::Any,
+    }
+}
+
+pub(crate) fn strings(value: Option<&Value>) -> Vec<String> {
+    value
+        .and_then(Value::as_array)
+        .map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        .unwrap_or_default()
+}
+
+impl Checks {
+    fn from_json(json: &Value) -> Option<Self> {
+        const KEYS: [&str; 17] = [
+            "enum",
+            "pattern",
+            "format",
+            "minimum",
+            "maximum",
+            "multipleOf",
+            "minLength",
+            "maxLength",
+            "minItems",
+            "maxItems",
+            "uniqueItems",
+            "minProperties",
+            "maxProperties",
+            "allOf",
+            "anyOf",
+            "oneOf",
+            "not",
+        ];
+        if !KEYS.iter().any(|k| json.get(k).is_some()) {
+            return None;
+        }
+        let size = |key: &str| json.get(key).and_then(Value::as_u64);
+        let bound = |key: &str, exclusive: &str| {
+            let open = json.get(exclusive).and_then(Value::as_bool).unwrap_or(false);
+            json.get(key).and_then(Value::as_f64).map(|v| (v, open))
+        };
+        let several = |key: &str| {
+            let list = json.get(key).and_then(Value::as_array);
+            list.map(|l| l.iter().map(Schema::from_json).collect()).unwrap_or_default()
+        };
+        Some(Self {
+            options: json.get("enum").and_then(Value::as_array).cloned(),
+            pattern: json
+                .get("pattern")
+                .and_then(Value::as_str)
+                .map(|p| (p.to_owned(), regex::Regex::new(p).ok())),
+            format: json.get("format").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            minimum: bound("minimum", "exclusiveMinimum"),
+            maximum: bound("maximum", "exclusiveMaximum"),
+            multiple_of: json.get("multipleOf").and_then(Value::as_f64),
+            length: (size("minLength"), size("maxLength")),
+            items: (size("minItems"), size("maxItems")),
+            unique: json.get("uniqueItems").and_then(Value::as_bool).unwrap_or(false),
+            properties: (size("minProperties"), size("maxProperties")),
+            all_of: several("allOf"),
+            any_of: several("anyOf"),
+            one_of: several("oneOf"),
+            not: json.get("not").map(|v| Box::new(Schema::from_json(v))),
+        })
+    }
+}
+
+/// Drops what a declared schema does not know; the paths of what was dropped are collected.
+pub(crate) fn prune(value: &mut Value, schema: &Schema, path: &str, dropped: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => prune_map(map, schema, path, dropped),
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                for (i, item) in list.iter_mut().enumerate() {
+                    prune(item, items, &format!("{path}[{i}]"), dropped);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn prune_map(map: &mut Map<String, Value>, schema: &Schema, path: &str, dropped: &mut Vec<String>) {
+    let system = schema.embedded || path.is_empty();
+    let keeps = schema.keeps_unknown();
+    map.retain(|key, child| {
+        if system && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
+            return true;
+        }
+        let below = join(path, key);
+        match schema.child(key) {
+            Some(known) => prune(child, known, &below, dropped),
+            None if keeps => {}
+            None => {
+                dropped.push(below);
+                return false;
+            }
+        }
+        true
+    });
+}
+
+/// A field's path, as messages write it.
+pub(crate) fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// Fills declared defaults; an explicit null of a field that may not be null counts as absent.
+pub(crate) fn fill_defaults(value: &mut Value, schema: &Schema) {
+    match value {
+        Value::Object(map) => {
+            for (name, property) in &schema.properties {
+                if let Some(default) = &property.default {
+                    let absent = match map.get(name) {
+                        None => true,
+                        Some(Value::Null) => !property.nullable,
+                        Some(_) => false,
+                    };
+                    if absent {
+                        map.insert(name.clone(), default.clone());
+                    }
+                }
+            }
+            for (key, child) in map.iter_mut() {
+                if let Some(known) = schema.child(key) {
+                    fill_defaults(child, known);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                list.iter_mut().for_each(|item| fill_defaults(item, items));
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,271 @@
+//! Validation of declared kinds: types, bounds, formats, lists, combinations. The order of complaints follows the server's.
+
+use serde_json::Value;
+
+use super::{Checks, ListType, Schema, Type, formats, join};
+use crate::status::Cause;
+
+/// Checks an object against its schema; lists complaints.
+pub(crate) fn validate(value: &Value, schema: &Schema) -> Vec<Cause> {
+    let mut out = Vec::new();
+    let mut late = Vec::new();
+    check(value, schema, "", &mut out);
+    check_lists(value, schema, "", &mut late);
+    // Unsupported values come after the other complaints, duplicates last.
+    let (unsupported, mut rest): (Vec<_>, Vec<_>) =
+        out.into_iter().partition(|c| c.reason == "FieldValueNotSupported");
+    rest.extend(unsupported);
+    rest.extend(late);
+    rest
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(n) if n.is_f64() && n.as_f64().is_some_and(|f| f.fract() != 0.0) => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn wanted(kind: Type) -> &'static str {
+    match kind {
+        Type::Object => "object",
+        Type::Array => "array",
+        Type::Integer => "integer",
+        Type::Number => "number",
+        Type::Boolean => "boolean",
+        Type::IntOrString => "integer,string",
+        _ => "string",
+    }
+}
+
+fn fits(value: &Value, schema: &Schema) -> bool {
+    match (schema.kind, type_of(value)) {
+        (_, "null") => schema.nullable,
+        (Type::Any, _) | (Type::IntOrString, "integer" | "string") | (Type::Number, "integer" | "number") => {
+            true
+        }
+        (kind, found) => wanted(kind) == found,
+    }
+}
+
+fn check(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
+    if !fits(value, schema) {
+        let (found, kind) = (type_of(value), wanted(schema.kind));
+        let shown = format!("\"{found}\"");
+        let place = if path.is_empty() { "<nil>" } else { path };
+        out.push(Cause::type_invalid(
+            place,
+            &shown,
+            &format!("{path} in body must be of type {kind}: {shown}"),
+        ));
+        return;
+    }
+    if value.is_null() {
+        return;
+    }
+    if let Some(checks) = &schema.checks {
+        check_value(value, checks, path, out);
+    }
+    match value {
+        Value::Object(map) => {
+            for name in &schema.required {
+                if !map.contains_key(name) {
+                    out.push(Cause::required(join(path, name), ""));
+                }
+            }
+            let mut keys: Vec<_> = map.iter().collect();
+            keys.sort_by(|a, b| a.0.cmp(b.0));
+            for (key, child) in keys {
+                if let Some(known) = schema.child(key) {
+                    check(child, known, &join(path, key), out);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                for (i, item) in list.iter().enumerate() {
+                    check(item, items, &format!("{path}[{i}]"), out);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_value(value: &Value, checks: &Checks, path: &str, out: &mut Vec<Cause>) {
+    match value {
+        Value::Number(n) => check_number(value, n.as_f64().unwrap_or_default(), checks, path, out),
+        Value::String(text) => check_text(value, text, checks, path, out),
+        Value::Array(list) => {
+            if let Some(max) = checks.items.1.filter(|m| list.len() as u64 > *m) {
+                out.push(Cause::too_many(path, list.len(), max));
+            }
+            if let Some(min) = checks.items.0.filter(|m| (list.len() as u64) < *m) {
+                out.push(Cause::invalid(
+                    path,
+                    &list.len().into(),
+                    &format!("{path} in body should have at least {min} items"),
+                ));
+            }
+            if checks.unique && list.iter().enumerate().any(|(i, v)| list.iter().take(i).any(|w| w == v)) {
+                out.push(Cause::invalid(
+                    path,
+                    value,
+                    &format!("{path} in body shouldn't contain duplicates"),
+                ));
+            }
+        }
+        Value::Object(map) => {
+            if let Some(max) = checks.properties.1.filter(|m| map.len() as u64 > *m) {
+                out.push(Cause::too_many(path, map.len(), max));
+            }
+            if let Some(min) = checks.properties.0.filter(|m| (map.len() as u64) < *m) {
+                let detail = format!("{path} in body should have at least {min} properties");
+                out.push(Cause::invalid(path, &map.len().into(), &detail));
+            }
+        }
+        _ => {}
+    }
+    if let Some(options) = checks.options.as_ref().filter(|o| !o.contains(value)) {
+        let shown: Vec<String> =
+            options.iter().map(|o| o.as_str().map_or_else(|| o.to_string(), str::to_owned)).collect();
+        out.push(Cause::unsupported(path, value, &shown));
+    }
+    check_combinations(value, checks, path, out);
+}
+
+fn number(value: f64) -> String {
+    Value::from(value).to_string().trim_end_matches(".0").to_owned()
+}
+
+fn check_number(value: &Value, found: f64, checks: &Checks, path: &str, out: &mut Vec<Cause>) {
+    if let Some((max, open)) = checks.maximum.filter(|(m, open)| found > *m || (*open && found >= *m)) {
+        let words = if open { "less than" } else { "less than or equal to" };
+        out.push(Cause::invalid(path, value, &format!("{path} in body should be {words} {}", number(max))));
+    }
+    if let Some((min, open)) = checks.minimum.filter(|(m, open)| found < *m || (*open && found <= *m)) {
+        let words = if open { "greater than" } else { "greater than or equal to" };
+        out.push(Cause::invalid(path, value, &format!("{path} in body should be {words} {}", number(min))));
+    }
+    if let Some(step) =
+        checks.multiple_of.filter(|s| *s > 0.0 && ((found / s) - (found / s).round()).abs() > 1e-9)
+    {
+        out.push(Cause::invalid(
+            path,
+            value,
+            &format!("{path} in body should be a multiple of {}", number(step)),
+        ));
+    }
+    match checks.format.as_str() {
+        "int32" if !(f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&found) => {
+            out.push(Cause::invalid(
+                path,
+                value,
+                &format!("Checked value must be of type integer with format int32 in {path}"),
+            ));
+        }
+        _ => {}
+    }
+}
+
+fn check_text(value: &Value, text: &str, checks: &Checks, path: &str, out: &mut Vec<Cause>) {
+    let length = text.chars().count() as u64;
+    if let Some(max) = checks.length.1.filter(|m| length > *m) {
+        out.push(Cause::too_long(path, max));
+    }
+    if let Some(min) = checks.length.0.filter(|m| length < *m) {
+        out.push(Cause::invalid(path, value, &format!("{path} in body should be at least {min} chars long")));
+    }
+    if let Some((pattern, regex)) = &checks.pattern
+        && regex.as_ref().is_some_and(|r| !r.is_match(text))
+    {
+        out.push(Cause::invalid(path, value, &format!("{path} in body should match '{pattern}'")));
+    }
+    if !formats::matches(&checks.format, text) {
+        let shown = value.to_string();
+        out.push(Cause::type_invalid(
+            path,
+            &shown,
+            &format!("{path} in body must be of type {}: {shown}", checks.format),
+        ));
+    }
+}
+
+fn passes(value: &Value, schema: &Schema, path: &str) -> bool {
+    let mut out = Vec::new();
+    check(value, schema, path, &mut out);
+    out.is_empty()
+}
+
+fn check_combinations(value: &Value, checks: &Checks, path: &str, out: &mut Vec<Cause>) {
+    let place = if path.is_empty() { "<nil>" } else { path };
+    for schema in &checks.all_of {
+        check(value, schema, path, out);
+    }
+    if !checks.any_of.is_empty() && !checks.any_of.iter().any(|s| passes(value, s, path)) {
+        out.push(Cause::invalid_raw(
+            place,
+            "\"\"",
+            &format!("{path} in body must validate at least one schema (anyOf)"),
+        ));
+        if let Some(first) = checks.any_of.first() {
+            check(value, first, path, out);
+        }
+    }
+    if !checks.one_of.is_empty() {
+        let found = checks.one_of.iter().filter(|s| passes(value, s, path)).count();
+        if found != 1 {
+            let state = if found == 0 {
+                "Found none valid".to_owned()
+            } else {
+                format!("Found {found} valid alternatives")
+            };
+            let detail = format!("{path} in body must validate one and only one schema (oneOf). {state}");
+            out.push(Cause::invalid_raw(place, "\"\"", &detail));
+        }
+    }
+    if checks.not.as_ref().is_some_and(|s| passes(value, s, path)) {
+        out.push(Cause::invalid_raw(
+            place,
+            "\"\"",
+            &format!("{path} in body must not validate the schema (not)"),
+        ));
+    }
+}
+
+/// Lists whose items have identities must not hold one twice.
+fn check_lists(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
+    match value {
+        Value::Object(map) => {
+            for (key, child) in map {
+                if let Some(known) = schema.child(key) {
+                    check_lists(child, known, &join(path, key), out);
+                }
+            }
+        }
+        Value::Array(list) => {
+            let identity = |item: &Value| match &schema.list {
+                ListType::Atomic => None,
+                ListType::Set => Some(item.clone()),
+                ListType::Map(keys) => {
+                    Some(keys.iter().map(|k| (k.clone(), item.get(k).cloned().unwrap_or_default())).collect())
+                }
+            };
+            for (i, item) in list.iter().enumerate() {
+                let known = identity(item);
+                if known.is_some() && list.iter().take(i).any(|other| identity(other) == known) {
+                    out.push(Cause::duplicate(format!("{path}[{i}]"), &known.unwrap_or_default()));
+                }
+                if let Some(items) = &schema.items {
+                    check_lists(item, items, &format!("{path}[{i}]"), out);
+                }
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,287 @@
+//! The server itself: sockets, TLS, tokens, and the handle by which its owner speaks to it.
+//!
+//! It listens on loopback only and cannot be told otherwise.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use crate::cluster::Cluster;
+use crate::controllers::Controllers;
+use crate::faults::Faults;
+use crate::http_service;
+use crate::journal::Journal;
+use crate::request::User;
+use crate::tls;
+use crate::work;
+
+/// Why a server could not be started, or an object not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The port cannot be listened on: choose another, or 0 for any.
+    #[error("cannot listen on port {port} of loopback")]
+    Listen {
+        /// The port.
+        port: u16,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Certificates could not be made.
+    #[error("cannot make certificates: {0}")]
+    Certificates(String),
+    /// The kubeconfig could not be written.
+    #[error("cannot write the kubeconfig {path}")]
+    Kubeconfig {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The API refused a request made through the handle.
+    #[error("{reason} ({code}): {message}")]
+    Refused {
+        /// The HTTP code.
+        code: u16,
+        /// The Status reason.
+        reason: String,
+        /// The Status message.
+        message: String,
+    },
+}
+
+/// How a server is to be.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// 0 for any free one.
+    pub port: u16,
+    /// TLS with a CA of its own; otherwise plain HTTP.
+    pub tls: bool,
+    /// The administrator's token; random when absent.
+    pub token: Option<String>,
+    /// Other tokens and whom they stand for.
+    pub users: Vec<(String, User)>,
+    /// Whether RBAC objects are asked; otherwise every token may do everything.
+    pub authorization: bool,
+    /// Whether dependents follow their owners.
+    pub garbage_collection: bool,
+    /// Whether deleted namespaces are emptied and go.
+    pub namespace_lifecycle: bool,
+    /// Which controllers are simulated.
+    pub controllers: Controllers,
+    /// Whether `shardSelector` is honoured; real servers of 1.36 ignore it unless told.
+    pub sharding: bool,
+    issued: Arc<Mutex<HashMap<String, User>>>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            port: 0,
+            tls: true,
+            token: None,
+            users: Vec::new(),
+            authorization: false,
+            garbage_collection: true,
+            namespace_lifecycle: true,
+            controllers: Controllers::default(),
+            sharding: false,
+            issued: Arc::default(),
+        }
+    }
+}
+
+impl ServerOptions {
+    /// Whom a token stands for.
+    pub(crate) fn user_of(&self, token: &str) -> Option<User> {
+        let known = self.users.iter().find(|(t, _)| t == token).map(|(_, user)| user.clone());
+        known.or_else(|| self.issued.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned())
+    }
+    /// A new token for a service account.
+    pub(crate) fn issue_token(&self, name: &str, namespace: &str) -> String {
+        let token = random_token();
+        let groups = [
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated".into(),
+        ];
+        let user = User { name: name.to_owned(), groups: groups.to_vec() };
+        self.issued.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), user);
+        token
+    }
+}
+
+fn random_token() -> String {
+    use ring::rand::SecureRandom;
+    let mut bytes = [0_u8; 24];
+    if ring::rand::SystemRandom::new().fill(&mut bytes).is_err() {
+        // Without the system's randomness the hasher's seed is the next best.
+        bytes.copy_from_slice(
+            &[crate::meta::random_bits(), crate::meta::random_bits(), crate::meta::random_bits()]
+                .map(u64::to_le_bytes)
+                .concat(),
+        );
+    }
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// A running server. It stops when it is dropped or shut down.
+pub struct Server {
+    address: SocketAddr,
+    token: String,
+    ca: Option<String>,
+    cluster: Arc<Cluster>,
+    stop: watch::Sender<bool>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+/// Starts a server on the current tokio runtime.
+pub async fn start(mut options: ServerOptions) -> Result<Server, ServerError> {
+    let port = options.port;
+    let listen = |source| ServerError::Listen { port, source };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(listen)?;
+    let address = listener.local_addr().map_err(listen)?;
+    let (acceptor, ca) = if options.tls {
+        let made = tls::make()?;
+        (Some(TlsAcceptor::from(made.config)), Some(made.ca_pem))
+    } else {
+        (None, None)
+    };
+    let token = options.token.clone().unwrap_or_else(random_token);
+    let groups = vec!["system:masters".to_owned(), "system:authenticated".to_owned()];
+    options.users.push((token.clone(), User { name: "admin".into(), groups }));
+    let (cluster, queue) = Cluster::new(options);
+    let (stop, stopped) = watch::channel(false);
+    let tasks = vec![
+        tokio::spawn(work::run(cluster.clone(), queue)),
+        tokio::spawn(accept(listener, acceptor, cluster.clone(), stopped)),
+    ];
+    Ok(Server { address, token, ca, cluster, stop, tasks })
+}
+
+async fn accept(
+    listener: TcpListener,
+    acceptor: Option<TlsAcceptor>,
+    cluster: Arc<Cluster>,
+    stopped: watch::Receiver<bool>,
+) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        // Small answers must not wait for the client's acknowledgements.
+        let _ = stream.set_nodelay(true);
+        let (cluster, mut stopped, acceptor) = (cluster.clone(), stopped.clone(), acceptor.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = http_service::connection(stream, acceptor, cluster) => {}
+                _ = stopped.wait_for(|s| *s) => {}
+            }
+        });
+    }
+}
+
+impl Server {
+    /// The base URL.
+    pub fn url(&self) -> String {
+        let scheme = if self.ca.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.address.port())
+    }
+    /// The port that is listened on.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+    /// The administrator's token.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+    /// The CA's certificate; absent without TLS.
+    pub fn ca_pem(&self) -> Option<&str> {
+        self.ca.as_deref()
+    }
+    /// The text of a kubeconfig for the administrator.
+    pub fn kubeconfig_text(&self) -> String {
+        let ca = self.ca.as_ref().map_or(String::new(), |pem| {
+            let data = base64::engine::general_purpose::STANDARD.encode(pem);
+            format!("    certificate-authority-data: {data}\n")
+        });
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: kopf\nclusters:\n- name: kopf\n  cluster:\n    server: {}\n{ca}users:\n- \
+             name: admin\n  user:\n    token: {}\ncontexts:\n- name: kopf\n  context:\n    cluster: kopf\n    user: admin\n    \
+             namespace: default\n",
+            self.url(),
+            self.token
+        )
+    }
+    /// Writes the kubeconfig, readable by its owner only.
+    pub fn kubeconfig(&self, path: &Path) -> Result<(), ServerError> {
+        let failed = |source| ServerError::Kubeconfig { path: path.display().to_string(), source };
+        let mut open = std::fs::OpenOptions::new();
+        open.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::OpenOptionsExt;
+            open.mode(0o600);
+        }
+        let mut file = open.open(path).map_err(failed)?;
+        std::io::Write::write_all(&mut file, self.kubeconfig_text().as_bytes()).map_err(failed)
+    }
+    /// What the server is to do wrong.
+    pub fn faults(&self) -> &Faults {
+        &self.cluster.faults
+    }
+    /// What was asked of the server.
+    pub fn journal(&self) -> &Journal {
+        &self.cluster.journal
+    }
+    /// The newest resource version.
+    pub fn resource_version(&self) -> u64 {
+        self.cluster.store.version()
+    }
+    /// Forgets all history: watches and lists from earlier versions get 410.
+    pub fn compact(&self) {
+        self.cluster.store.compact();
+    }
+    /// One request through memory, with all the server's rules but no socket. Watches are not served this way.
+    pub async fn call(
+        &self,
+        method: &str,
+        path_and_query: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, ServerError> {
+        let (code, value) = http_service::in_memory(&self.cluster, method, path_and_query, body).await;
+        if code < 300 {
+            return Ok(value);
+        }
+        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Err(ServerError::Refused { code, reason: text("reason"), message: text("message") })
+    }
+    /// Creates an object in the collection with this path.
+    pub async fn create(&self, collection: &str, object: &Value) -> Result<Value, ServerError> {
+        self.call("POST", collection, Some(object)).await
+    }
+    /// Reads the object, or the list, with this path.
+    pub async fn get(&self, path: &str) -> Result<Value, ServerError> {
+        self.call("GET", path, None).await
+    }
+    /// Stops serving: connections and watches are closed.
+    pub async fn shutdown(mut self) {
+        self.stop.send_replace(true);
+        for task in self.tasks.drain(..) {
+            task.abort();
+            // It was aborted: how it ended does not matter.
+            let _: Result<(), _> = task.await;
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}

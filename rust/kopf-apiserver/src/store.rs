@@ -1,0 +1,406 @@
+//! The store: every object as its JSON text, one counter of versions, and a history from which watches are fed.
+//!
+//! It knows nothing of HTTP, kinds or validation. Invariants: versions only grow; an event of a resource is in its history
+//! before its waiters are woken, so that a watch which reads from its last version on can lose nothing; history that was
+//! dropped is remembered by its version, so that readers from before it are told (410) instead of misled.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// How many events, and how many bytes of them, a resource's history keeps.
+const HISTORY_EVENTS: usize = 10_000;
+const HISTORY_BYTES: usize = 32 << 20;
+
+/// Namespace (empty for cluster-scoped) and name.
+pub(crate) type Key = (Box<str>, Box<str>);
+
+pub(crate) fn key(namespace: &str, name: &str) -> Key {
+    (namespace.into(), name.into())
+}
+
+/// One version of one object.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) namespace: Box<str>,
+    pub(crate) name: Box<str>,
+    pub(crate) uid: Box<str>,
+    pub(crate) version: u64,
+    pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
+    /// The owners' uids.
+    pub(crate) owners: Box<[Box<str>]>,
+    /// The object in its storage version, `apiVersion` and `kind` first.
+    pub(crate) json: Bytes,
+    /// Where the members after `apiVersion` and `kind` begin.
+    pub(crate) body: usize,
+}
+
+impl Stored {
+    pub(crate) fn value(&self) -> Value {
+        serde_json::from_slice(&self.json).unwrap_or_default()
+    }
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v)
+    }
+    fn new(version: u64, value: &mut Value) -> Self {
+        let text = |v: Option<&Value>| -> Box<str> { v.and_then(Value::as_str).unwrap_or_default().into() };
+        if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.insert("resourceVersion".into(), version.to_string().into());
+        }
+        let meta = value.get("metadata");
+        let get = |name: &str| text(meta.and_then(|m| m.get(name)));
+        let labels = meta.and_then(|m| m.get("labels")).and_then(Value::as_object).map(|labels| {
+            labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect()
+        });
+        let owners = meta.and_then(|m| m.get("ownerReferences")).and_then(Value::as_array);
+        let (json, body) = encode(value);
+        Self {
+            namespace: get("namespace"),
+            name: get("name"),
+            uid: get("uid"),
+            version,
+            labels: labels.unwrap_or_default(),
+            owners: owners.map(|list| list.iter().map(|o| text(o.get("uid"))).collect()).unwrap_or_default(),
+            json,
+            body,
+        }
+    }
+}
+
+/// Writes an object with its type in front; tells where the rest begins.
+pub(crate) fn encode(value: &Value) -> (Bytes, usize) {
+    let mut out = Vec::with_capacity(1024);
+    let mut body = 1;
+    out.push(b'{');
+    if let Value::Object(map) = value {
+        for key in ["kind", "apiVersion"] {
+            if let Some(value) = map.get(key) {
+                write_member(&mut out, key, value);
+            }
+        }
+        body = out.len();
+        for (key, value) in map.iter().filter(|(k, _)| *k != "kind" && *k != "apiVersion") {
+            write_member(&mut out, key, value);
+        }
+    }
+    out.push(b'}');
+    // The comma between the two parts belongs to the first.
+    if out.get(body) == Some(&b',') {
+        body += 1;
+    }
+    out.shrink_to_fit();
+    (out.into(), body)
+}
+
+fn write_member(out: &mut Vec<u8>, key: &str, value: &Value) {
+    if out.len() > 1 {
+        out.push(b',');
+    }
+    // Writing into memory cannot fail.
+    let _ = serde_json::to_writer(&mut *out, key);
+    out.push(b':');
+    let _ = serde_json::to_writer(&mut *out, value);
+}
+
+/// One change of one object.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) version: u64,
+    /// The state before; `None` when it was created.
+    pub(crate) before: Option<Arc<Stored>>,
+    /// The state after; for a deletion the last state with the deletion's version.
+    pub(crate) after: Arc<Stored>,
+    pub(crate) deleted: bool,
+}
+
+#[derive(Debug)]
+struct Table {
+    objects: BTreeMap<Key, Arc<Stored>>,
+    history: VecDeque<Arc<Event>>,
+    bytes: usize,
+    /// Events up to this version are forgotten.
+    compacted: u64,
+    wake: watch::Sender<u64>,
+}
+
+impl Table {
+    fn new(version: u64) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            history: VecDeque::new(),
+            bytes: 0,
+            compacted: version,
+            wake: watch::channel(version).0,
+        }
+    }
+    fn record(&mut self, event: Event) {
+        self.bytes += event.after.json.len();
+        let version = event.version;
+        self.history.push_back(Arc::new(event));
+        while self.history.len() > HISTORY_EVENTS || self.bytes > HISTORY_BYTES {
+            self.forget();
+        }
+        self.wake.send_replace(version);
+    }
+    fn forget(&mut self) {
+        if let Some(old) = self.history.pop_front() {
+            self.bytes = self.bytes.saturating_sub(old.after.json.len());
+            self.compacted = old.version;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    version: u64,
+    tables: HashMap<Arc<str>, Table>,
+    /// uid → where the object lies, for owners.
+    owned: HashMap<Box<str>, usize>,
+}
+
+/// All objects of one server.
+#[derive(Debug)]
+pub(crate) struct Store {
+    inner: RwLock<Inner>,
+}
+
+/// Why a write was not made.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Exists,
+    Missing,
+    Changed,
+}
+
+/// Objects at one version.
+pub(crate) struct Snapshot {
+    pub(crate) version: u64,
+    pub(crate) objects: Vec<Arc<Stored>>,
+}
+
+impl Store {
+    pub(crate) fn new() -> Self {
+        Self { inner: RwLock::new(Inner { version: 1, tables: HashMap::new(), owned: HashMap::new() }) }
+    }
+
+    fn read<T>(&self, f: impl FnOnce(&Inner) -> T) -> T {
+        f(&self.inner.read().unwrap_or_else(PoisonError::into_inner))
+    }
+    fn write<T>(&self, f: impl FnOnce(&mut Inner) -> T) -> T {
+        f(&mut self.inner.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.read(|inner| inner.version)
+    }
+
+    pub(crate) fn get(&self, table: &str, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+        self.read(|inner| inner.tables.get(table)?.objects.get(&key(namespace, name)).cloned())
+    }
+
+    /// Objects of one namespace, or of all, in order.
+    pub(crate) fn list(&self, table: &str, namespace: Option<&str>) -> Snapshot {
+        self.read(|inner| {
+            let objects =
+                inner.tables.get(table).map(|t| in_namespace(&t.objects, namespace)).unwrap_or_default();
+            Snapshot { version: inner.version, objects }
+        })
+    }
+
+    /// The same as of an earlier version; `Err` with the oldest version that is still known when it is forgotten.
+    pub(crate) fn list_at(
+        &self,
+        table: &str,
+        namespace: Option<&str>,
+        version: u64,
+    ) -> Result<Snapshot, u64> {
+        self.read(|inner| {
+            let Some(found) = inner.tables.get(table) else {
+                return Ok(Snapshot { version, objects: Vec::new() });
+            };
+            if version < found.compacted {
+                return Err(found.compacted);
+            }
+            let newer = found.history.partition_point(|e| e.version <= version);
+            if newer == found.history.len() {
+                return Ok(Snapshot { version, objects: in_namespace(&found.objects, namespace) });
+            }
+            let mut objects = found.objects.clone();
+            for event in found.history.iter().skip(newer).rev() {
+                let key = key(&event.after.namespace, &event.after.name);
+                match &event.before {
+                    Some(before) => objects.insert(key, before.clone()),
+                    None => objects.remove(&key),
+                };
+            }
+            Ok(Snapshot { version, objects: in_namespace(&objects, namespace) })
+        })
+    }
+
+    /// Events after a version, and the version up to which they are complete; `Err` with the oldest known version when
+    /// some of them are forgotten.
+    pub(crate) fn since(&self, table: &str, version: u64) -> Result<(Vec<Arc<Event>>, u64), u64> {
+        self.read(|inner| {
+            let Some(found) = inner.tables.get(table) else { return Ok((Vec::new(), inner.version)) };
+            if version < found.compacted {
+                return Err(found.compacted);
+            }
+            let newer = found.history.partition_point(|e| e.version <= version);
+            Ok((found.history.iter().skip(newer).cloned().collect(), inner.version))
+        })
+    }
+
+    /// A receiver that wakes when a table changes.
+    pub(crate) fn subscribe(&self, table: &Arc<str>) -> watch::Receiver<u64> {
+        self.write(|inner| {
+            // A table without history begins at the beginning: nothing of it was forgotten.
+            inner.tables.entry(table.clone()).or_insert_with(|| Table::new(0)).wake.subscribe()
+        })
+    }
+
+    /// Stores a new object.
+    pub(crate) fn insert(&self, table: &Arc<str>, mut value: Value) -> Result<Arc<Stored>, Refused> {
+        self.write(|inner| {
+            let version = inner.version + 1;
+            let after = Arc::new(Stored::new(version, &mut value));
+            let found = inner.tables.entry(table.clone()).or_insert_with(|| Table::new(0));
+            let key = key(&after.namespace, &after.name);
+            if found.objects.contains_key(&key) {
+                return Err(Refused::Exists);
+            }
+            inner.version = version;
+            found.objects.insert(key, after.clone());
+            found.record(Event { version, before: None, after: after.clone(), deleted: false });
+            count_owners(&mut inner.owned, &after.owners, true);
+            Ok(after)
+        })
+    }
+
+    /// Replaces an object if it still is at the version that the change was made for.
+    pub(crate) fn replace(
+        &self,
+        table: &Arc<str>,
+        expected: u64,
+        mut value: Value,
+    ) -> Result<Arc<Stored>, Refused> {
+        self.write(|inner| {
+            let version = inner.version + 1;
+            let after = Arc::new(Stored::new(version, &mut value));
+            let found = inner.tables.get_mut(table).ok_or(Refused::Missing)?;
+            let key = key(&after.namespace, &after.name);
+            let before = found.objects.get(&key).cloned().ok_or(Refused::Missing)?;
+            if before.version != expected {
+                return Err(Refused::Changed);
+            }
+            inner.version = version;
+            found.objects.insert(key, after.clone());
+            count_owners(&mut inner.owned, &before.owners, false);
+            count_owners(&mut inner.owned, &after.owners, true);
+            found.record(Event { version, before: Some(before), after: after.clone(), deleted: false });
+            Ok(after)
+        })
+    }
+
+    /// Removes an object if it still is at the version that the decision was made for; `last` is its final state.
+    pub(crate) fn remove(
+        &self,
+        table: &Arc<str>,
+        expected: u64,
+        mut last: Value,
+    ) -> Result<Arc<Stored>, Refused> {
+        self.write(|inner| {
+            let version = inner.version + 1;
+            let after = Arc::new(Stored::new(version, &mut last));
+            let found = inner.tables.get_mut(table).ok_or(Refused::Missing)?;
+            let key = key(&after.namespace, &after.name);
+            let before = found.objects.get(&key).cloned().ok_or(Refused::Missing)?;
+            if before.version != expected {
+                return Err(Refused::Changed);
+            }
+            inner.version = version;
+            found.objects.remove(&key);
+            count_owners(&mut inner.owned, &before.owners, false);
+            found.record(Event { version, before: Some(before), after: after.clone(), deleted: true });
+            Ok(after)
+        })
+    }
+
+    /// Whether anybody names this uid as an owner.
+    pub(crate) fn has_dependents(&self, uid: &str) -> bool {
+        self.read(|inner| inner.owned.contains_key(uid))
+    }
+
+    /// Objects anywhere that name this uid as an owner.
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<(Arc<str>, Arc<Stored>)> {
+        if !self.has_dependents(uid) {
+            return Vec::new();
+        }
+        self.read(|inner| {
+            let mut out = Vec::new();
+            for (name, table) in &inner.tables {
+                for object in table.objects.values().filter(|o| o.owners.iter().any(|u| &**u == uid)) {
+                    out.push((name.clone(), object.clone()));
+                }
+            }
+            out
+        })
+    }
+
+    /// Everything in one namespace, by table.
+    pub(crate) fn contents(&self, namespace: &str) -> Vec<(Arc<str>, Vec<Arc<Stored>>)> {
+        self.read(|inner| {
+            let tables =
+                inner.tables.iter().map(|(n, t)| (n.clone(), in_namespace(&t.objects, Some(namespace))));
+            tables.filter(|(_, objects)| !objects.is_empty()).collect()
+        })
+    }
+
+    /// Forgets all history, as a real server's compaction does: readers from before now get 410.
+    pub(crate) fn compact(&self) {
+        self.write(|inner| {
+            // The jump makes sure that a reader at the newest version is told as well.
+            inner.version += 1;
+            let version = inner.version;
+            for table in inner.tables.values_mut() {
+                table.history.clear();
+                table.bytes = 0;
+                table.compacted = version;
+                table.wake.send_replace(version);
+            }
+        });
+    }
+
+    /// Drops a table's objects and closes its history: the kind is gone.
+    pub(crate) fn drop_table(&self, table: &str) {
+        self.write(|inner| {
+            if let Some(found) = inner.tables.remove(table) {
+                found.objects.values().for_each(|o| count_owners(&mut inner.owned, &o.owners, false));
+            }
+        });
+    }
+}
+
+fn count_owners(owned: &mut HashMap<Box<str>, usize>, owners: &[Box<str>], more: bool) {
+    for uid in owners {
+        let count = owned.entry(uid.clone()).or_insert(0);
+        *count = if more { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            owned.remove(uid);
+        }
+    }
+}
+
+fn in_namespace(objects: &BTreeMap<Key, Arc<Stored>>, namespace: Option<&str>) -> Vec<Arc<Stored>> {
+    match namespace {
+        None => objects.values().cloned().collect(),
+        Some(ns) => objects
+            .range((Bound::Included(key(ns, "")), Bound::Unbounded))
+            .take_while(|((found, _), _)| &**found == ns)
+            .map(|(_, object)| object.clone())
+            .collect(),
+    }
+}

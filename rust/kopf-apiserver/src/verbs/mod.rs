@@ -1,0 +1,189 @@
+//! From a routed request to its answer: which resource, which verb, and who may.
+
+pub(crate) mod conform;
+pub(crate) mod delete;
+pub(crate) mod read;
+pub(crate) mod reviews;
+pub(crate) mod write;
+
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::Value;
+
+use crate::access;
+use crate::cluster::Cluster;
+use crate::discovery;
+use crate::kinds::Resource;
+use crate::openapi;
+use crate::request::Request;
+use crate::response::Response;
+use crate::route::{self, Route, Target};
+use crate::status::Status;
+
+/// One request to one resource, with everything that its verb needs.
+pub(crate) struct Call<'a> {
+    pub(crate) cluster: &'a Arc<Cluster>,
+    pub(crate) request: &'a Request,
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) namespace: String,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<String>,
+}
+
+impl Call<'_> {
+    pub(crate) fn all_namespaces(&self) -> Option<&str> {
+        if self.namespace.is_empty() { None } else { Some(&self.namespace) }
+    }
+    pub(crate) fn status_only(&self) -> bool {
+        self.subresource.as_deref() == Some("status")
+    }
+}
+
+/// Answers one request.
+pub(crate) async fn answer(cluster: &Arc<Cluster>, request: &Request) -> Response {
+    let route = route::parse(&request.path);
+    match dispatch(cluster, request, route).await {
+        Ok(response) => response,
+        Err(status) => status.into(),
+    }
+}
+
+async fn dispatch(cluster: &Arc<Cluster>, request: &Request, route: Route) -> Result<Response, Status> {
+    if cluster.options.authorization && !matches!(route, Route::Resource(_)) {
+        access::check_path(cluster, request)?;
+    }
+    match route {
+        Route::Resource(target) => resource(cluster, request, target).await,
+        _ if request.method != Method::GET && request.method != Method::HEAD => {
+            Err(Status::method_not_allowed())
+        }
+        Route::Groups { core } => discovery::groups(cluster, request, core),
+        Route::Group(name) => Ok(discovery::group(cluster, &name)),
+        Route::Version { group, version } => Ok(discovery::version(cluster, &group, &version)),
+        Route::Plain(path) => Ok(plain(cluster, &path)),
+    }
+}
+
+fn plain(cluster: &Arc<Cluster>, path: &str) -> Response {
+    match path {
+        "/" => discovery::root(cluster),
+        "/version" => Response::json(200, &discovery::build_info()),
+        "/healthz" | "/livez" | "/readyz" | "/healthz/ping" | "/livez/ping" | "/readyz/ping" => {
+            Response::text(200, "ok")
+        }
+        "/openapi/v2" => openapi::second(cluster),
+        _ if path.starts_with("/openapi/v3") => openapi::third(cluster, path),
+        _ => Response::page_not_found(),
+    }
+}
+
+async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> Result<Response, Status> {
+    let registry = cluster.registry();
+    let Some(resources) = registry.version(&target.group, &target.version) else {
+        return Ok(Response::page_not_found());
+    };
+    let Some(resource) = resources.get(&target.plural).cloned() else {
+        let declared = resources.values().any(|r| r.custom.is_some());
+        return if declared { Ok(Response::page_not_found()) } else { Err(Status::no_such_resource()) };
+    };
+    let named_without_place = resource.namespaced && target.namespace.is_none() && target.name.is_some();
+    let placed_without_need = !resource.namespaced && target.namespace.is_some();
+    if named_without_place || placed_without_need {
+        return if resource.custom.is_some() {
+            Ok(Response::page_not_found())
+        } else {
+            Err(Status::no_such_resource())
+        };
+    }
+    let call = Call {
+        cluster,
+        request,
+        resource,
+        namespace: target.namespace.unwrap_or_default(),
+        name: target.name,
+        subresource: target.subresource,
+    };
+    let verb = verb_of(&call, target.watch);
+    access::check(cluster, request, &call, verb)?;
+    run(&call, verb).await
+}
+
+/// The verb that a method stands for, as access rules name it.
+fn verb_of(call: &Call<'_>, watch: bool) -> &'static str {
+    let named = call.name.is_some();
+    match (call.request.method.as_str(), named) {
+        ("GET" | "HEAD", _) if watch || (!named && call.request.query.flag("watch")) => "watch",
+        ("GET" | "HEAD", true) => "get",
+        ("GET" | "HEAD", false) => "list",
+        ("POST", _) => "create",
+        ("PUT", true) => "update",
+        ("PATCH", true) => "patch",
+        ("DELETE", true) => "delete",
+        ("DELETE", false) => "deletecollection",
+        _ => "",
+    }
+}
+
+async fn run(call: &Call<'_>, verb: &str) -> Result<Response, Status> {
+    if let Some(sub) = &call.subresource {
+        return subresource(call, verb, sub).await;
+    }
+    if reviews::is_review(&call.resource) {
+        return if verb == "create" { reviews::create(call) } else { Err(Status::method_not_allowed()) };
+    }
+    if !call.resource.has_verb(verb) || (verb == "create" && call.name.is_some()) {
+        return Err(Status::method_not_allowed());
+    }
+    if call.resource.namespaced && call.namespace.is_empty() && matches!(verb, "create" | "deletecollection")
+    {
+        return Err(if verb == "create" {
+            Status::method_not_allowed()
+        } else {
+            Status::method_not_allowed()
+        });
+    }
+    match verb {
+        "get" => read::get(call),
+        "list" => read::list(call),
+        "watch" => read::watch(call),
+        "create" => write::create(call).await,
+        "update" => write::update(call).await,
+        "patch" => write::patch(call).await,
+        "delete" => delete::one(call).await,
+        _ => delete::many(call).await,
+    }
+}
+
+async fn subresource(call: &Call<'_>, verb: &str, name: &str) -> Result<Response, Status> {
+    let Some(known) = call.resource.subresource(name) else {
+        return Err(match (&call.resource.custom, &call.name) {
+            (Some(_), Some(object)) => Status::not_found(&call.resource, object),
+            _ => Status::no_such_resource(),
+        });
+    };
+    if !known.verbs.iter().any(|v| v == verb) {
+        return Err(Status::method_not_allowed());
+    }
+    match (name, verb) {
+        ("scale", "get") => write::get_scale(call),
+        ("scale", _) => write::put_scale(call, verb == "patch").await,
+        (_, "get") if name != "log" => read::get(call),
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "update") => write::update(call).await,
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => write::patch(call).await,
+        ("finalize", _) => write::finalize(call).await,
+        ("eviction", _) => delete::evict(call).await,
+        ("binding", _) => write::bind(call),
+        ("token", _) => reviews::token(call),
+        ("log", _) => {
+            read::get(call)?;
+            Ok(Response::text(200, ""))
+        }
+        _ => Err(Status::new(501, "NotImplemented", format!("the in-memory server does not imitate {name}"))),
+    }
+}
+
+/// The value of a member that should be text.
+pub(crate) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
