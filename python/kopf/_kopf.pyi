@@ -352,3 +352,6 @@ def rehearse(
     retry: int = 0,
 ) -> Rehearsal:
     """Put scripts on the border in the engine's place; only in builds for tests."""
+
+def admit(engine: Engine, resource: dict[str, Any]) -> None:
+    """Review requests about a resource as if it were found in a cluster; only in builds for tests."""

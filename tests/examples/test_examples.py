@@ -118,3 +118,30 @@ def test_every_example_is_complete_and_tested():
         }
         readme = (EXAMPLES / name / "README.md").read_text()
         assert f"kopf run -A examples/{name}/example.py" in readme
+
+
+@example("14-admission")
+def test_admission(operator, stage, cluster):
+    run = operator(files=(stage.file,))
+    configurations = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]
+    for plural in configurations:
+        resource = kube.Resource("admissionregistration.k8s.io", "v1", plural, namespaced=False)
+        cluster.wait(
+            resource, None, "cakes.bakery.examples.kopf.dev", lambda config: config and config.get("webhooks")
+        )
+    body = stage.body
+    for attempt in range(100):  # the server begins to ask a moment after it is told to
+        stage.body = {**body, "metadata": {"name": f"probe-{attempt}"}}
+        stage.apply()
+        if stage.shelf.get(f"probe-{attempt}")["spec"].get("sugar"):
+            break
+    stage.body = body
+    stage.apply()
+    assert stage.shelf.get("birthday")["spec"] == {"minutes": 55, "sugar": "100g"}
+    with pytest.raises(kube.Refused, match="It would burn"):
+        stage.shelf.patch("birthday", {"spec": {"minutes": 61}})
+    stage.shelf.patch("birthday", {"metadata": {"labels": {"wedding": ""}}})
+    with pytest.raises(kube.Refused, match="may throw away a wedding cake"):
+        stage.shelf.delete("birthday")
+    assert run.stop() == 0
+    stage.shelf.delete("birthday")

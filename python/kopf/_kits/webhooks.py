@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -113,6 +114,7 @@ class WebhookServer(_Serving):
             raise ValueError("Insecure mode cannot have an SSL context specified.")
         engine = fn.engine if isinstance(fn, Admission) else None
         async with contextlib.AsyncExitStack() as stack:
+            front: bridge.WebhookServer | encryption.Encryption
             if self.context is None:
                 server = bridge.WebhookServer(engine=engine, **self._listening(), **self._encryption())
                 stack.callback(server.stop)
@@ -347,16 +349,14 @@ class WebhookNgrokTunnel(_Serving):
             async for local in server(fn):
                 url = local["url"] or ""
                 origin = url.removesuffix(self.path or "")
-                tunnel = await loop.run_in_executor(
-                    None, lambda origin=origin: ngrok.connect(origin, pyngrok_config=config)
-                )
+                connect = functools.partial(ngrok.connect, origin, pyngrok_config=config)
+                tunnel = await loop.run_in_executor(None, connect)
                 try:
                     yield WebhookClientConfig(url=f"{tunnel.public_url}{self.path or ''}")
                     await asyncio.Event().wait()
                 finally:
-                    await loop.run_in_executor(
-                        None, lambda url=tunnel.public_url: ngrok.disconnect(url, pyngrok_config=config)
-                    )
+                    leave = functools.partial(ngrok.disconnect, tunnel.public_url, pyngrok_config=config)
+                    await loop.run_in_executor(None, leave)
 
 
 class WebhookAutoTunnel(_Serving):

@@ -32,7 +32,7 @@ mod _kopf {
     use crate::logging::Log;
     #[cfg(feature = "testing")]
     #[pymodule_export]
-    use crate::rehearsal::{Rehearsal, rehearse};
+    use crate::rehearsal::{Rehearsal, admit, rehearse};
     #[pymodule_export]
     use crate::task::attempt::{AttemptView, SettledView};
     #[pymodule_export]

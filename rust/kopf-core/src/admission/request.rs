@@ -23,8 +23,8 @@ pub struct Request {
     pub subresource: Option<String>,
     /// Whether nothing will come of it, whatever we say.
     pub dry_run: bool,
-    /// The JSON of who asks.
-    pub user_info: Box<str>,
+    /// Who asks.
+    pub user_info: Value,
     /// The object as it will be.
     pub new: Option<Arc<Object>>,
     /// The object as it is.
@@ -67,8 +67,8 @@ struct Payload<'t> {
     operation: Option<String>,
     #[serde(default)]
     dry_run: Option<Value>,
-    #[serde(borrow, default)]
-    user_info: Option<&'t RawValue>,
+    #[serde(default)]
+    user_info: Option<Value>,
     #[serde(borrow, default)]
     object: Option<&'t RawValue>,
     #[serde(borrow, default)]
@@ -117,7 +117,7 @@ impl Opened<'_> {
             operation: payload.operation,
             subresource: payload.sub_resource,
             dry_run: payload.dry_run.as_ref().is_some_and(truthy),
-            user_info: user_info.get().into(),
+            user_info,
             body: Arc::clone(body),
             new,
             old,

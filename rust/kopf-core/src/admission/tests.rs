@@ -51,7 +51,7 @@ fn a_review_is_read() {
         (Some("UPDATE"), Some("status"))
     );
     assert!(request.dry_run);
-    assert_eq!(&*request.user_info, r#"{"username":"me"}"#);
+    assert_eq!(request.user_info, json!({"username": "me"}));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use kopf_core::admission::{Candidate, Hint, Problem, Request, Served, answer, candidates};
+use kopf_core::handler::Handler;
 use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
 use kopf_core::value::Value;
@@ -66,6 +67,11 @@ impl Desk {
     /// It knows nothing of the cluster yet.
     pub fn new(registry: Arc<Registry>, invoker: Arc<dyn Invoker>) -> Self {
         Self { registry, invoker, site: watch::Sender::default(), api: OnceLock::new() }
+    }
+
+    /// All handlers that are declared.
+    pub fn handlers(&self) -> &[Handler] {
+        &self.registry.handlers
     }
 
     /// Takes the way to the API server.

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyNone};
 
 use super::{headers_to_python, peer_to_python};
-use crate::convert::{python_to_map, python_to_value, text_to_python, value_to_python};
+use crate::convert::{python_to_map, python_to_value, value_to_python};
 use crate::task::requests::Outlet;
 use crate::views::ObjectView;
 
@@ -82,7 +82,7 @@ impl Review {
             object,
             old,
             new,
-            userinfo: text_to_python(py, &request.user_info)?.unbind(),
+            userinfo: value_to_python(py, &request.user_info)?.unbind(),
             headers: headers.unbind(),
             sslpeer: sslpeer.unbind(),
             request,
