@@ -381,9 +381,9 @@ class _Life:
             async with _Webhooks(admission, on_end=engine.stop):
                 failure = await self._until_finished(engine)
                 bridge.drain()
+        finally:
             await server.cancel()
             await admission.cancel()
-        finally:
             bridge.close()
         if failure is not None:
             raise _failure_to_error(*failure)

@@ -147,3 +147,6 @@ impl From<Problem> for Rejection {
         Self { status, reason: problem.to_string() }
     }
 }
+
+#[cfg(test)]
+mod tests;
