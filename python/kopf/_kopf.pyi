@@ -1,9 +1,9 @@
 """The engine of the operator, as Python drives it. Private: its names may change at any time."""
 
-from collections.abc import Awaitable, Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, Literal, final
 
-from kopf._objects.raw import RawEventType
+from kopf._objects.raw import HandlerId, RawEventType
 from kopf._objects.resources import Resource
 
 __version__: str
@@ -55,6 +55,9 @@ class Settled:
     def delay(self) -> float | None: ...
     @property
     def message(self) -> str | None: ...
+    @property
+    def subrefs(self) -> list[str]: ...
+    def with_subrefs(self, subrefs: list[str]) -> Settled: ...
 
 @final
 class Attempt:
@@ -87,6 +90,29 @@ class Attempt:
         self, kind: int, message: str = "", delay: float | None = None, shown: str | None = None
     ) -> Settled: ...
 
+@final
+class Batch:
+    """The progress of sub-handlers that are executed together; they are named by their positions.
+
+    Each is given as the id, the label, the mode of errors, the timeout, the retries, and the backoff.
+    """
+
+    def __new__(
+        cls,
+        reason: str,
+        records: dict[str, Any],
+        children: list[tuple[str, str, str, float | None, int | None, float]],
+    ) -> Batch: ...
+    @property
+    def malformed(self) -> list[tuple[str, str]]: ...
+    def awakened(self) -> list[tuple[int, int]]: ...
+    def attempt(self, index: int) -> Attempt: ...
+    def learn(self, settled: Settled) -> None: ...
+    def changed(self) -> list[tuple[HandlerId, Any]]: ...
+    @property
+    def done(self) -> bool: ...
+    def delay(self) -> float | None: ...
+
 DiffTuple = tuple[str, tuple[str, ...], Any, Any]
 
 @final
@@ -104,6 +130,21 @@ class Change:
     @property
     def diff(self) -> list[DiffTuple]: ...
     def reduced(self, field: tuple[str, ...]) -> tuple[Any, Any, list[DiffTuple]]: ...
+
+@final
+class IndexCall:
+    """One index function. If guarded, its filters are asked first."""
+
+    handler: int
+    guarded: bool
+    attempt: Attempt
+
+@final
+class Index:
+    """Index functions, and the handlers whose indices the object leaves without a call."""
+
+    calls: tuple[IndexCall, ...]
+    excluded: list[int]
 
 @final
 class Watch:
@@ -133,6 +174,21 @@ class Handle:
     attempt: Attempt
 
 @final
+class Recall:
+    """The user's storages are asked what they keep."""
+
+    ids: list[HandlerId]
+    extra_fields: list[tuple[str, ...]]
+
+@final
+class Keep:
+    """The user's storages are told what they are to keep; a record of None is to be removed."""
+
+    records: list[tuple[HandlerId, Any]]
+    essence: bool
+    written: bool
+
+@final
 class Script:
     """The work for one object."""
 
@@ -147,14 +203,21 @@ class Script:
     @property
     def resource(self) -> Resource: ...
     @property
-    def steps(self) -> tuple[Watch | Match | Pick | Handle, ...]: ...
+    def steps(self) -> tuple[Index | Watch | Match | Pick | Handle | Recall | Keep, ...]: ...
     @property
     def change(self) -> Change | None: ...
     @property
     def preset(self) -> dict[str, Any] | None: ...
     def answer(
         self,
-        steps: list[Settled | list[tuple[bool, bool]] | list[int] | None],
+        steps: list[
+            Settled
+            | list[tuple[bool, bool]]
+            | list[int]
+            | tuple[Any, Any, dict[str, Any]]
+            | dict[int, Settled | None]
+            | None
+        ],
         patch: dict[str, Any] | None = None,
         fns: bool = False,
         error: str | None = None,
@@ -275,6 +338,20 @@ def describe_certificate(der: bytes) -> dict[str, Any] | None:
     """Describe a certificate as `getpeercert()` of `ssl` does; None if it is not one."""
 
 @final
+class Probe:
+    """Ask the probes how the operator is."""
+
+    def complete(self, results: str) -> None: ...
+    def fail(self) -> None: ...
+
+@final
+class Locate:
+    """Ask the patterns of namespaces that are no globs."""
+
+    names: list[str]
+    def complete(self, served: list[bool]) -> None: ...
+
+@final
 class Close:
     """The cycle is over; if the functions of its patch are carried, they go to the object's next cycle."""
 
@@ -294,6 +371,12 @@ class Forget:
     uid: str
 
 @final
+class Finished:
+    """The engine has ended: as it was asked to, or by a failure of this kind and with this message."""
+
+    failure: tuple[str, str] | None
+
+@final
 class Log:
     """A line for the log."""
 
@@ -303,6 +386,10 @@ class Log:
     object: Object | None
     posted: bool
     exception_of: int | None
+
+Item = (
+    Script | Transform | Login | Review | Select | Probe | Locate | Log | Close | Cancel | Forget | Finished
+)
 
 @final
 class Engine:
@@ -317,19 +404,27 @@ class Engine:
         namespaces: list[str],
         agent: str,
         make_resource: Callable[[dict[str, Any]], Resource],
+        identity: str = "",
+        liveness: tuple[str, int, str] | None = None,
+        credentials: list[tuple[str, dict[str, Any]]] | None = None,
+        errand: Literal["freeze", "resume"] | None = None,
+        foreign: bool = False,
     ) -> Engine: ...
     def start(self) -> None: ...
+    def configure(self, settings: dict[str, Any]) -> None: ...
     def stop(self) -> None: ...
-    def finished(self) -> Awaitable[tuple[str, str] | None]: ...
     def fileno(self) -> int: ...
     def set_log_level(self, level: int) -> None: ...
     def review(
         self, request: Any, *, webhook: str | None, reason: str | None, headers: Any, sslpeer: Any
     ) -> Review | tuple[str, str]: ...
     def advertise(self, client: dict[str, Any]) -> None: ...
-    def locate(self) -> Awaitable[tuple[str, str]]: ...
-    def poll(self) -> list[Script | Transform | Login | Select | Review | Log | Close | Cancel | Forget]: ...
+    def locate(self) -> tuple[str, str]:
+        """The address and the version of the API server; it blocks the thread."""
+
+    def poll(self) -> list[Item]: ...
     def complete(self, scripts: list[Script]) -> None: ...
+    def post(self, events: list[tuple[dict[str, Any], str, str, str, list[float]]]) -> None: ...
 
 @final
 class Rehearsal:

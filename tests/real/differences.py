@@ -5,6 +5,14 @@ Read by `conftest.py` when the tests run with the reference's interpreter. Every
 """
 
 IN_REFERENCE: dict[str, str] = {
+    "test_all_is_indexed_before_anything_is_handled": (
+        "a worker limit below the number of the objects blocks the operator there"
+    ),
+    "test_filter_that_fails_at_the_start_does_not_block_the_operator": (
+        "such a filter blocks the operator there until its object changes"
+    ),
+    "test_objects_that_vanish_unseen_leave_the_indices": "such objects stay in the indices there",
+    "test_initial_objects_are_streamed_if_the_server_can": "a refusal of streaming ends the operator there",
     "test_forbidden_list_is_tried_again_until_the_permission_comes": (
         "a forbidden list ends the operator there"
     ),

@@ -171,7 +171,7 @@ def settings_to_wire(settings: settings_.OperatorSettings) -> Wire:
         },
         "scanning": {"disabled": settings.scanning.disabled},
         "admission": {"managed": settings.admission.managed},
-        "execution": {"default_backoff": settings.execution.default_backoff},
+        "execution": _pick(settings.execution, "default_backoff max_workers"),
         "background": _pick(
             settings.background,
             "cancellation_polling instant_exit_timeout instant_exit_zero_time_cycles",

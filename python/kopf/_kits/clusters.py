@@ -24,8 +24,9 @@ class Flavour(enum.Enum):
 
 async def detect(engine: bridge.Engine) -> Flavour | None:
     """Recognise the cluster of the engine by the certificate of its API server, or by its version."""
-    server, version = await engine.locate()
-    certificate = await asyncio.get_running_loop().run_in_executor(None, _certificate, server)
+    loop = asyncio.get_running_loop()
+    server, version = await loop.run_in_executor(None, engine.locate)
+    certificate = await loop.run_in_executor(None, _certificate, server)
     return recognise(certificate, version)
 
 

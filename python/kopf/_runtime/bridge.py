@@ -10,18 +10,26 @@ from typing import Any
 
 from kopf._kopf import (
     Attempt,
+    Batch,
     Call,
     Cancel,
     Change,
     Close,
     Engine,
+    Finished,
     Forget,
     Handle,
+    Index,
+    IndexCall,
+    Keep,
+    Locate,
     Log,
     Login,
     Match,
     Object,
     Pick,
+    Probe,
+    Recall,
     Review,
     Script,
     Select,
@@ -37,21 +45,29 @@ from kopf._kopf import (
 
 __all__ = [
     "Attempt",
+    "Batch",
     "Bridge",
     "Call",
     "Cancel",
     "Change",
     "Close",
     "Engine",
+    "Finished",
     "Forget",
     "Handle",
+    "Index",
+    "IndexCall",
     "Item",
+    "Keep",
+    "Locate",
     "Log",
     "Login",
     "Match",
     "Object",
     "Pick",
+    "Probe",
     "Raised",
+    "Recall",
     "Review",
     "Script",
     "Select",
@@ -65,7 +81,9 @@ __all__ = [
     "plain",
 ]
 
-Item = Script | Transform | Login | Review | Select | Log | Close | Cancel | Forget
+Item = (
+    Script | Transform | Login | Review | Select | Probe | Locate | Log | Close | Cancel | Forget | Finished
+)
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
@@ -97,6 +115,8 @@ class Bridge:
         self._receive = receive
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._answered: list[Script] = []
+        self.refresh: Callable[[], None] = lambda: None
+        """What is to be told to the engine before it goes on with the replies."""
         self._receiving = False
         self._fileno: int | None = None
 
@@ -142,4 +162,5 @@ class Bridge:
     def _send(self) -> None:
         if self._answered:
             scripts, self._answered = self._answered, []
+            self.refresh()
             self._engine.complete(scripts)

@@ -5,21 +5,33 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kopf._intents import matching
-from kopf._intents.errors import PermanentError
-from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler
-from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.handlers import Handler, ResourceHandler
+from kopf._intents.lifecycles import LifeCycleFn, Progress
 from kopf._intents.registries import ChangingRegistry
+from kopf._intents.selectors import NamespacePattern, match_namespace
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
-from kopf._runtime import bridge
-from kopf._runtime.context import cause_var, settings_var, sublifecycle_var, subregistry_var, subsettings_var
+from kopf._objects.indices import Indexers
+from kopf._runtime import bridge, persistence, subhandling
+from kopf._runtime.context import (
+    cause_var,
+    event_queue_loop_var,
+    event_queue_var,
+    settings_var,
+    subexecuted_var,
+    subinvoker_var,
+    sublifecycle_var,
+    subrefs_var,
+    subregistry_var,
+    subsettings_var,
+)
 from kopf._runtime.cycles import Cycle, Memories
 from kopf._runtime.invocation import Callee, Invoker
 from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
@@ -27,21 +39,8 @@ from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
 EAGER = sys.version_info >= (3, 12)
 
 LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
+ProbeFn = Callable[[], Awaitable[Mapping[Any, Any]]]
 Change = bridge.Change | None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a lifecycle sees of the state of a handler."""
-
-    retries: int
-
-
-class _Subhandlers(ChangingRegistry):
-    """Refuses sub-handlers: the engine does not know how to persist them yet."""
-
-    def append(self, handler: ChangingHandler, /) -> None:
-        raise PermanentError(f"Sub-handlers are not supported yet: {handler.id!r}")
 
 
 class Server:
@@ -54,9 +53,11 @@ class Server:
         settings: OperatorSettings,
         lifecycle: LifeCycleFn,
         memories: Memories,
-        indices: Mapping[str, Any],
+        indices: Indexers,
         invoker: Invoker,
         login: LoginFn,
+        probe: ProbeFn | None = None,
+        namespaces: Sequence[NamespacePattern] = (),
     ) -> None:
         super().__init__()
         self._handlers = handlers
@@ -65,10 +66,15 @@ class Server:
         self._settings = settings
         self._lifecycle = lifecycle
         self._memories = memories
-        self._indices = indices
+        self._indexers = indices
+        self._indices = indices.indices
         self._invoker = invoker
         self._login = login
-        self._subregistry = _Subhandlers()
+        self._probe = probe
+        self._outer: contextvars.Context | None = None
+        self.login_error: Exception | None = None
+        self.finished: asyncio.Future[tuple[str, str] | None] = asyncio.get_running_loop().create_future()
+        self._namespaces = namespaces
         self._cycles: dict[int, Cycle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -82,18 +88,29 @@ class Server:
             bridge.Login: self._receive_login,
             bridge.Review: lambda review: self.review(review),
             bridge.Select: self._receive_select,
+            bridge.Probe: self._receive_probe,
+            bridge.Finished: self._receive_finished,
+            bridge.Locate: self._receive_locate,
         }
         self.answered: Callable[[bridge.Script], None] = lambda _: None
         """Where the prepared replies go."""
         self.review: Callable[[bridge.Review], None] = lambda _: None
         """Who serves the admission reviews."""
 
-    def set_context(self) -> None:
-        """Set the variables that are the same for all handlers, in the current context."""
+    def set_context(self, events: Any = None) -> None:
+        """Set the variables that are the same for all handlers, in the current context; with a queue for
+        Kubernetes events, but that is not for activities: they are not about objects.
+        """
         settings_var.set(self._settings)
         subsettings_var.set(self._settings)
         sublifecycle_var.set(self._lifecycle)
-        subregistry_var.set(self._subregistry)
+        subregistry_var.set(ChangingRegistry())
+        subexecuted_var.set(False)
+        subinvoker_var.set(self._invoker)
+        self._outer = contextvars.copy_context()
+        if events is not None:
+            event_queue_var.set(events)
+            event_queue_loop_var.set(self._loop)
 
     def receive(self, item: Any) -> None:
         """Take a request; it is answered now or later."""
@@ -101,7 +118,8 @@ class Server:
 
     async def cancel(self) -> None:
         """Cancel what is still running, and wait for it."""
-        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None} | self._tasks
+        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None}
+        tasks |= self._tasks | self._invoker.tasks
         tasks = {task for task in tasks if not task.done()}
         for task in tasks:
             task.cancel()
@@ -125,7 +143,7 @@ class Server:
             cycle.preset(script.preset)
         callees = self._callees
         for step in script.steps:
-            if isinstance(step, _CALLS) and callees[step.handler].is_async:
+            if _is_async(step, callees):
                 break
         else:
             drive(self._run(script, cycle))
@@ -144,6 +162,9 @@ class Server:
             watched: list[tuple[str, Any]] = []
             handled: list[tuple[str, Any]] = []
             for step in script.steps:
+                if type(step) is bridge.Index:
+                    replies.append(await self._index(step, cycle))
+                    continue
                 if type(step) is bridge.Watch:
                     replies.append(await self._watch(step, cycle, watched))
                     continue
@@ -154,8 +175,13 @@ class Server:
                     replies.append(await self._handle(step, cycle, script.change, handled))
                 elif type(step) is bridge.Match:
                     replies.append(self._match(step, cycle, script.change))
-                else:
+                elif type(step) is bridge.Pick:
                     replies.append(self._pick(step, cycle, script.change))
+                elif type(step) is bridge.Recall:
+                    replies.append(persistence.recall(step, cycle, self._settings))
+                elif type(step) is bridge.Keep:
+                    persistence.keep(step, cycle, self._settings)
+                    replies.append(None)
             cycle.deliver(watched)
             cycle.deliver(handled)
             self._answer(script, cycle, replies, None)
@@ -169,6 +195,30 @@ class Server:
         script.answer(replies, patch if sendable else None, bool(patch.fns), error)
         cycle.sent = cycle.sent or sendable
         self.answered(script)
+
+    # Nothing is put to the indices before all the functions are called: if a filter fails, they stay as is.
+    async def _index(self, step: bridge.Index, cycle: Cycle) -> dict[int, Any]:
+        cause, kwargs = cycle.indexing()
+        replies: dict[int, Any] = {}
+        stale = {self._handlers[index].id for index in step.excluded}
+        results: dict[str, Any] = {}
+        for number, call in enumerate(step.calls):
+            callee = self._callees[call.handler]
+            id = callee.handler.id
+            stale.add(id)
+            if call.guarded and not matching.match(self._handlers[call.handler], cause):
+                replies[number] = None
+                continue
+            cause_var.set(cause)
+            attempted = await self._invoker.attempt(callee, call.attempt, kwargs, cause.logger, stored=False)
+            replies[number] = attempted.settled
+            results[id] = attempted
+        for id in stale:
+            if id not in results or results[id].settled.failed:
+                self._indexers.discard_in(id, cycle.uid)
+            else:
+                self._indexers.replace_in(id, cycle.uid, results[id].result)
+        return replies
 
     async def _watch(self, step: bridge.Watch, cycle: Cycle, results: list[tuple[str, Any]]) -> Any:
         callee = self._callees[step.handler]
@@ -186,8 +236,8 @@ class Server:
     ) -> Any:
         callee = self._callees[step.handler]
         cause, kwargs = cycle.changing_of(_present(change), callee.handler)
-        cause_var.set(cause)
-        attempted = await self._invoker.attempt(callee, step.attempt, kwargs, cycle.logger, stored=True)
+        subrefs_var.set(())
+        attempted = await subhandling.call(self._invoker, callee, step.attempt, cause, kwargs, cycle.logger)
         if attempted.result is not None:
             results.append((callee.handler.id, attempted.result))
         return attempted.settled
@@ -238,6 +288,7 @@ class Server:
 
     def _receive_forget(self, job: bridge.Forget) -> None:
         self._memories.forget(job.uid)
+        self._indexers.discard(job.uid)
 
     def _receive_transform(self, job: bridge.Transform) -> None:
         cycle = self._cycles.get(job.cycle)
@@ -261,7 +312,11 @@ class Server:
             job.fail(repr(e))
 
     def _receive_login(self, job: bridge.Login) -> None:
-        self._keep(self._loop.create_task(self._log_in(job), name="credentials retriever"))
+        self._keep_activity("credentials retriever", self._log_in(job))
+
+    def _keep_activity(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        context = self._outer.copy() if self._outer is not None else None
+        self._keep(self._loop.create_task(coroutine, name=name, context=context))
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
@@ -273,7 +328,23 @@ class Server:
         except Exception as e:
             logger = logging.getLogger("kopf._core.reactor.running")
             logger.exception(f"Credentials retriever has failed: {e}")
+            self.login_error = e
             job.fail(str(e) or repr(e))
+
+    def _receive_finished(self, job: bridge.Finished) -> None:
+        if not self.finished.done():
+            self.finished.set_result(job.failure)
+
+    def _receive_probe(self, job: bridge.Probe) -> None:
+        self._keep_activity("health reporter", self._collect_probes(job))
+
+    async def _collect_probes(self, job: bridge.Probe) -> None:
+        try:
+            results = await self._probe() if self._probe is not None else {}
+            job.complete(json.dumps(results))
+        except Exception as e:
+            logging.getLogger("kopf._core.engines.probing").exception(f"Probing has failed: {e}")
+            job.fail()
 
     def _receive_select(self, job: bridge.Select) -> None:
         try:
@@ -283,12 +354,22 @@ class Server:
         except Exception as e:
             job.fail(repr(e))
 
+    def _receive_locate(self, job: bridge.Locate) -> None:
+        patterns = self._namespaces
+        job.complete([any(match_namespace(name, one) for one in patterns) for name in job.names])
+
     def _wants(self, index: int, resource: Any) -> bool:
         selector = self._handlers[index].selector
         return selector is None or selector.check(resource)
 
 
 _CALLS = (bridge.Watch, bridge.Handle)
+
+
+def _is_async(step: Any, callees: Sequence[Callee]) -> bool:
+    if type(step) is bridge.Index:
+        return any(callees[call.handler].is_async for call in step.calls)
+    return isinstance(step, _CALLS) and callees[step.handler].is_async
 
 
 def _present(change: Change) -> bridge.Change:

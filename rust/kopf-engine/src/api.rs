@@ -71,6 +71,11 @@ impl Api {
         Ok(self.vault.connection().await?.server.clone())
     }
 
+    /// The namespace for whatever has none of its own, if the credentials have one.
+    pub async fn default_namespace(&self) -> Result<Option<String>, RequestError> {
+        Ok(self.vault.connection().await?.default_namespace.clone())
+    }
+
     /// Reads something; the whole answer at once.
     pub async fn get(&self, url: &str) -> Result<Bytes, RequestError> {
         self.request(&Method::GET, url, Payload::None).await

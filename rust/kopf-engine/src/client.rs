@@ -105,6 +105,22 @@ impl Connection {
         })
     }
 
+    /// Connects to nothing but what the test has made.
+    #[cfg(test)]
+    pub(crate) fn fake(key: &str, client: Client) -> Self {
+        let default_namespace = Some("credentials-ns".to_owned());
+        let fingerprint = fingerprint(&[key]);
+        Self {
+            key: key.to_owned(),
+            server: "http://fake".to_owned(),
+            priority: 0,
+            expiration: None,
+            default_namespace,
+            fingerprint,
+            client,
+        }
+    }
+
     /// Sends one request; the response's body is still to be read.
     pub async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
         let (parts, body) = request.into_parts();

@@ -56,6 +56,10 @@ pub enum Job {
     Review(Box<ReviewJob>),
     /// Ask the selectors that are functions which of the resources they want.
     Select(SelectJob),
+    /// Ask the probes how the operator is.
+    Probe(ProbeJob),
+    /// Ask the patterns of namespaces that only the other side understands.
+    Locate(LocateJob),
 }
 
 /// One script of one cycle. A cycle may need several, one after another, which share the patch.
@@ -104,6 +108,22 @@ pub struct SelectJob {
     pub resources: Vec<Arc<Resource>>,
     /// For each handler, for each resource, whether it is wanted; or what the function raised.
     pub reply: oneshot::Sender<Result<Vec<Vec<bool>>, String>>,
+}
+
+/// A request for the operator's health.
+#[derive(Debug)]
+pub struct ProbeJob {
+    /// The results of all probes, as JSON; none if a probe has failed, which was logged then.
+    pub reply: oneshot::Sender<Option<String>>,
+}
+
+/// A request to match names of namespaces.
+#[derive(Debug)]
+pub struct LocateJob {
+    /// The names.
+    pub names: Vec<String>,
+    /// For each of them, whether it is to be served.
+    pub reply: oneshot::Sender<Vec<bool>>,
 }
 
 /// A line for the log of the other side.

@@ -7,12 +7,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use kopf_core::cycle::Rules;
+use kopf_core::handler::Kind;
 use kopf_core::lifecycle::Lifecycle;
 use kopf_core::notes::Level;
 use kopf_core::registry::Registry;
 use kopf_core::settings::Settings;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,10 +23,18 @@ use crate::admission::Desk;
 use crate::admission::managed::Managed;
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
+use crate::credentials::Credentials;
 use crate::dispatch::Shared;
+use crate::errands::{self, Errand};
 use crate::error::{Failure, FailureKind};
+use crate::indexing::Barrier;
 use crate::invoke::{Entry, Invoker};
-use crate::orchestration::{Orchestrator, Territory};
+use crate::orchestration::Orchestrator;
+use crate::posting::{Mail, Mailbox, mailbox};
+use crate::probes::{Endpoint, Probes};
+use crate::rules::CurrentRules;
+use crate::territory::Territory;
+use crate::toggles::Pause;
 use crate::vault::Vault;
 
 /// Everything that makes one operator.
@@ -35,42 +45,71 @@ pub struct Config {
     pub settings: Settings,
     /// How the handlers of one cycle are chosen.
     pub lifecycle: Lifecycle,
-    /// The patterns of the namespaces' names; empty for the whole cluster.
-    pub namespaces: Vec<String>,
+    /// Where it works.
+    pub territory: Territory,
     /// Where admission reviews are taken in.
     pub admission: Arc<Desk>,
     /// What the server is told of who asks.
     pub agent: String,
+    /// Who we are among the operators.
+    pub identity: String,
+    /// Where the operator's health is served, if anywhere.
+    pub liveness: Option<Endpoint>,
+    /// Credentials that are there from the beginning; the login handlers are asked when these are used up.
+    pub credentials: Vec<(String, Credentials)>,
+    /// What is to be done instead of working.
+    pub errand: Option<Errand>,
 }
 
 /// A running operator. It goes on until it is told to stop, even if all handles are dropped.
 #[derive(Clone)]
 pub struct Operator {
+    mailbox: Mailbox,
     stopping: CancellationToken,
     outcome: Arc<OnceLock<Result<(), Failure>>>,
     finished: CancellationToken,
+    rules: CurrentRules,
 }
 
 impl Operator {
     /// Starts an operator and returns at once.
     pub fn start(runtime: &Handle, config: Config, invoker: Arc<dyn Invoker>) -> Self {
+        let (mailbox, mail) = mailbox();
+        let rules = Rules {
+            registry: Arc::clone(&config.registry),
+            settings: Arc::new(config.settings.clone()),
+            lifecycle: config.lifecycle,
+        };
         let operator = Self {
+            mailbox,
             stopping: CancellationToken::new(),
             outcome: Arc::default(),
             finished: CancellationToken::new(),
+            rules: CurrentRules::new(Arc::new(rules)),
         };
         let this = operator.clone();
         runtime.spawn(async move {
-            let outcome = live(config, invoker, this.stopping.clone()).await;
+            // Even if it panics, nobody waits for ever.
+            let _finished = this.finished.clone().drop_guard();
+            let outcome = live(&this, config, mail, invoker).await;
             let _ = this.outcome.set(outcome);
-            this.finished.cancel();
         });
         operator
+    }
+
+    /// Where Kubernetes events are put to be posted.
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
     }
 
     /// Asks it to stop. Further calls change nothing.
     pub fn stop(&self) {
         self.stopping.cancel();
+    }
+
+    /// Changes its settings, as far as they are not read only once at the start.
+    pub fn configure(&self, settings: Settings) {
+        self.rules.configure(settings);
     }
 
     /// Waits for its end.
@@ -85,14 +124,20 @@ impl Operator {
     }
 }
 
-async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationToken) -> Result<(), Failure> {
-    let settings = Arc::new(config.settings);
-    let vault = Arc::new(Vault::new(Arc::clone(&invoker), config.agent));
-    let rules =
-        Rules { registry: config.registry, settings: Arc::clone(&settings), lifecycle: config.lifecycle };
+async fn live(
+    operator: &Operator,
+    config: Config,
+    mail: Mail,
+    invoker: Arc<dyn Invoker>,
+) -> Result<(), Failure> {
+    let stopping = operator.stopping.clone();
+    let vault = Arc::new(Vault::new(Arc::clone(&invoker), config.agent, &config.credentials)?);
+    let rules = operator.rules.get();
+    let has_indices = rules.registry.handlers.iter().any(|handler| matches!(handler.kind, Kind::Indexing));
     let shared = Arc::new(Shared {
-        rules: Arc::new(rules),
-        api: Api::new(vault, Arc::clone(&settings), Arc::clone(&invoker)),
+        api: Api::new(vault, Arc::clone(&rules.settings), Arc::clone(&invoker)),
+        rules,
+        current: operator.rules.clone(),
         invoker: Arc::clone(&invoker),
         admission: config.admission,
         clock: Clock::start(),
@@ -101,14 +146,25 @@ async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationT
         workers: TaskTracker::new(),
         freed: Notify::new(),
         cycles: AtomicU64::new(1),
+        pause: Arc::new(Pause::default()),
+        identity: config.identity,
+        barrier: has_indices.then(Arc::<Barrier>::default),
     });
-    let territory = match config.namespaces {
-        patterns if patterns.is_empty() => Territory::Cluster,
-        patterns => Territory::Namespaces(patterns),
-    };
-    let mut orchestrator = Orchestrator::new(Arc::clone(&shared), territory);
+    let territory = config.territory;
+    if let Some(errand) = config.errand {
+        return tokio::select! {
+            outcome = errands::run(&shared, &territory, errand) => outcome,
+            () = stopping.cancelled() => Ok(()),
+        };
+    }
+    // Whoever asks for our health, asks until the very end. When this is dropped, nobody answers any more.
+    let mut health = JoinSet::new();
+    if let Some(endpoint) = config.liveness {
+        health.spawn(Probes::listen(endpoint, Arc::clone(&invoker)).await?.serve());
+    }
     shared.admission.connect(shared.api.clone());
     let mut managed = managed(&shared);
+    let mut orchestrator = Orchestrator::new(Arc::clone(&shared), territory, mail);
     let outcome = tokio::select! {
         outcome = orchestrator.run() => outcome,
         failure = keep(&mut managed) => Err(failure),
@@ -150,4 +206,6 @@ async fn wind_down(orchestrator: &mut Orchestrator, shared: &Shared) {
         shared.killing.cancel();
         shared.workers.wait().await;
     }
+    // Only now: others may begin as soon as we are not among the peers any more.
+    orchestrator.leave().await;
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use kopf_core::cause::EventType;
 use kopf_core::consistency::Consistency;
 use kopf_core::cycle::Memory;
+use kopf_core::indexing::Indexing;
 use kopf_core::object::Object;
 use kopf_core::throttle::Throttle;
 use tokio::sync::Notify;
@@ -22,6 +23,8 @@ pub struct Event {
     pub object: Arc<Object>,
     /// It is no event: a delay is over, and the last state is looked at again.
     pub woken: bool,
+    /// The indices have it already.
+    pub indexed: bool,
 }
 
 /// The work on an object that goes on now.
@@ -40,6 +43,8 @@ pub struct Slot {
     pub memory: Memory,
     /// The echo of our last write, while it is awaited.
     pub consistency: Option<Box<Consistency>>,
+    /// How its indexing went; none if it was never indexed.
+    pub indexing: Option<Box<Indexing>>,
     /// The pauses after unexpected errors.
     pub throttle: Throttle,
     /// The worker, if there is one.
@@ -66,6 +71,8 @@ impl Slots {
             ..Slot::default()
         });
         slot.seen = listing;
+        // It was not in a listing, but it is there nevertheless.
+        slot.gone &= kind == EventType::Deleted;
         slot
     }
 
@@ -84,15 +91,44 @@ impl Slots {
         self.listing = self.listing.wrapping_add(1);
     }
 
-    /// A listing is over: the objects that it did not have are forgotten. Busy ones stay until their worker is done.
+    /// A listing is over: the objects that it did not have are forgotten. Busy ones are when their worker is done.
     pub fn end_listing(&mut self) -> Vec<Arc<str>> {
         let listing = self.listing;
-        let vanished = |slot: &Slot| slot.seen != listing && slot.active.is_none();
-        let keys: Vec<_> =
-            self.map.iter().filter(|(_, slot)| vanished(slot)).map(|(key, _)| Arc::clone(key)).collect();
-        for key in &keys {
-            self.map.remove(key);
-        }
+        self.forget(|slot| slot.seen != listing)
+    }
+
+    /// The stream is over: all objects are forgotten. Busy ones are when their worker is done.
+    pub fn end(&mut self) -> Vec<Arc<str>> {
+        self.forget(|_| true)
+    }
+
+    /// The stream is over, but another one goes on with the same objects, in another version of their kind. Busy ones are
+    /// finished here, but what is remembered of them is handed over as well.
+    pub fn hand_over(&mut self, successor: &mut Self) {
+        self.map.retain(|key, slot| {
+            let is_busy = slot.active.is_some();
+            let heir = if is_busy {
+                Slot { memory: slot.memory, indexing: slot.indexing.clone(), ..Slot::default() }
+            } else {
+                std::mem::take(slot)
+            };
+            successor.map.insert(Arc::clone(key), Slot { seen: successor.listing, ..heir });
+            is_busy
+        });
+    }
+
+    fn forget(&mut self, which: impl Fn(&Slot) -> bool) -> Vec<Arc<str>> {
+        let mut keys = vec![];
+        self.map.retain(|key, slot| {
+            if !which(slot) {
+                return true;
+            }
+            slot.gone = true;
+            if slot.active.is_none() {
+                keys.push(Arc::clone(key));
+            }
+            slot.active.is_some()
+        });
         keys
     }
 
@@ -126,4 +162,56 @@ pub fn key_of(object: &Object) -> Arc<str> {
         part(object.creation_timestamp()),
     ];
     Arc::from(parts.join("//"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Arc<str> {
+        Arc::from(name)
+    }
+
+    #[test]
+    fn what_a_listing_does_not_have_is_forgotten_unless_it_is_busy() {
+        let mut slots = Slots::default();
+        slots.notice(&key("stays"), EventType::Added);
+        slots.notice(&key("goes"), EventType::Added);
+        slots.notice(&key("busy"), EventType::Added).active = Some(Box::default());
+        slots.begin_listing();
+        slots.notice(&key("stays"), EventType::Listed);
+        assert_eq!(slots.end_listing(), [key("goes")]);
+        assert!(slots.get("goes").is_none());
+        assert_eq!(slots.get("stays").map(|slot| slot.gone), Some(false));
+        // Its worker forgets it in the end, unless it comes back.
+        assert_eq!(slots.get("busy").map(|slot| slot.gone), Some(true));
+        assert!(!slots.notice(&key("busy"), EventType::Modified).gone);
+    }
+
+    #[test]
+    fn all_is_forgotten_with_the_stream() {
+        let mut slots = Slots::default();
+        slots.notice(&key("idle"), EventType::Listed);
+        slots.notice(&key("busy"), EventType::Listed).active = Some(Box::default());
+        assert_eq!(slots.end(), [key("idle")]);
+        assert_eq!(slots.len(), 1);
+    }
+
+    #[test]
+    fn what_is_remembered_is_handed_over_to_another_version() {
+        let (mut slots, mut successor) = (Slots::default(), Slots::default());
+        slots.notice(&key("idle"), EventType::Listed).memory.fully_handled_once = true;
+        let busy = slots.notice(&key("busy"), EventType::Listed);
+        busy.memory.fully_handled_once = true;
+        busy.active = Some(Box::default());
+        slots.hand_over(&mut successor);
+        assert_eq!(slots.busy(), [key("busy")]);
+        assert_eq!(slots.len(), 1);
+        for name in ["idle", "busy"] {
+            let slot = successor.notice(&key(name), EventType::Listed);
+            assert!(
+                slot.memory.fully_handled_once && slot.memory.noticed_by_listing && slot.active.is_none()
+            );
+        }
+    }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kopf_core::notes::Level;
+use kopf_engine::error::Failure;
 use kopf_engine::invoke::{Entry, Invoker, Job};
 
 /// How much crosses at once. Enough to share the price of a crossing; not so much that the objects of a whole cluster are
@@ -25,6 +26,8 @@ pub(crate) enum Item {
     Job(Job),
     /// A log line.
     Entry(Entry),
+    /// The engine has ended, for this reason unless it was asked to. Nothing comes after it.
+    Finished(Option<Failure>),
 }
 
 /// The engine's port, as a queue.
@@ -61,6 +64,11 @@ impl Border {
     /// Lines below this level of Python's `logging` are not wanted.
     pub(crate) fn set_threshold(&self, level: u8) {
         self.threshold.store(level, Ordering::Relaxed);
+    }
+
+    /// Tells of the end.
+    pub(crate) fn finish(&self, failure: Option<Failure>) {
+        self.put(Item::Finished(failure));
     }
 
     fn put(&self, item: Item) {

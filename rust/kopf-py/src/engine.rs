@@ -7,24 +7,31 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kopf_core::handler::Handler;
 use kopf_core::lifecycle::Lifecycle;
+use kopf_core::posting::Post;
 use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
 use kopf_engine::admission::Desk;
+use kopf_engine::errands::Errand;
 use kopf_engine::error::FailureKind;
 use kopf_engine::invoke::{Invoker, Job};
 use kopf_engine::operator::{Config, Operator};
+use kopf_engine::probes::Endpoint;
+use kopf_engine::territory::Territory;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
 
 use crate::admission::review::{self, Review};
 use crate::border::{Border, Item};
-use crate::convert::python_to_value;
+use crate::convert::{python_to_map, python_to_value};
 use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
-use crate::task::requests::{Cancel, Close, Forget, Login, Select, Transform};
+use crate::task::attempt::now;
+use crate::task::requests::{
+    Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform, read_credentials,
+};
 use crate::task::script::Script;
 
 /// The engine of one operator.
@@ -48,11 +55,16 @@ const MAX_RESOURCES: usize = 4096;
 #[pymethods]
 impl Engine {
     /// Takes what was declared: handlers and settings as dicts, the name of the lifecycle, the patterns of namespaces
-    /// (none for the whole cluster), and what the server is told of who asks.
+    /// (none for the whole cluster; `foreign` if there are others that only Python understands), and what the server is told of who asks.
+    ///
+    /// `identity` is who we are among the operators; `liveness` is the host, the port and the path where the health is
+    /// served; `credentials` are those that are there before anybody logs in; `errand` is what to do instead of working.
     ///
     /// `make_resource` turns a dict of a resource's fields into what handlers get.
     #[new]
-    #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource))]
+    #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource, foreign=false, identity="",
+                        liveness=None, credentials=None, errand=None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
     fn new(
         handlers: &Bound<'_, PyList>,
         settings: &Bound<'_, PyDict>,
@@ -60,17 +72,47 @@ impl Engine {
         namespaces: Vec<String>,
         agent: String,
         make_resource: Py<PyAny>,
+        foreign: bool,
+        identity: &str,
+        liveness: Option<(String, u16, String)>,
+        credentials: Option<Vec<(String, Bound<'_, PyDict>)>>,
+        errand: Option<&str>,
     ) -> PyResult<Self> {
         let handlers = handlers.iter().map(|declared| read_handler(&declared)).collect::<PyResult<_>>()?;
         let settings: Settings = depythonize(settings).map_err(|error| declaration("settings", error))?;
         let lifecycle: Lifecycle = depythonize(lifecycle).map_err(|error| declaration("lifecycle", error))?;
         let registry = Arc::new(Registry { handlers });
+        let liveness = liveness.map(|(host, port, path)| Endpoint { host, port, path });
+        let credentials = credentials.unwrap_or_default().into_iter().map(read_credentials);
+        let credentials = credentials.collect::<PyResult<_>>()?;
+        let errand = match errand {
+            None => None,
+            Some("freeze") => Some(Errand::Freeze),
+            Some("resume") => Some(Errand::Resume),
+            Some(other) => return Err(declaration("errand", other)),
+        };
+        let identity = identity.to_owned();
+        let territory = if namespaces.is_empty() && !foreign {
+            Territory::Cluster
+        } else {
+            Territory::Namespaces { patterns: namespaces, foreign }
+        };
         let border = Border::new().map_err(|error| system("The border's queue cannot be made", error))?;
         let border = Arc::new(border);
         let invoker = Arc::clone(&border) as Arc<dyn Invoker>;
         let desk = Arc::new(Desk::new(Arc::clone(&registry), invoker));
-        let config =
-            Config { registry, settings, lifecycle, namespaces, admission: Arc::clone(&desk), agent };
+        let config = Config {
+            registry,
+            settings,
+            lifecycle,
+            territory,
+            admission: Arc::clone(&desk),
+            agent,
+            identity,
+            liveness,
+            credentials,
+            errand,
+        };
         Ok(Self {
             border,
             desk,
@@ -88,8 +130,19 @@ impl Engine {
         let handle = runtime()?.handle();
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner).take();
         let config = config.ok_or_else(|| misuse("The engine is started already."))?;
-        let invoker = Arc::clone(&self.border);
-        let _first = self.operator.set(Operator::start(handle, config, invoker));
+        let operator = Operator::start(handle, config, Arc::<Border>::clone(&self.border));
+        let (border, ending) = (Arc::clone(&self.border), operator.clone());
+        handle.spawn(async move { border.finish(ending.finished().await.err()) });
+        let _first = self.operator.set(operator);
+        Ok(())
+    }
+
+    /// Changes the settings, as far as they are not read only once at the start.
+    fn configure(&self, settings: &Bound<'_, PyDict>) -> PyResult<()> {
+        let settings: Settings = depythonize(settings).map_err(|error| declaration("settings", error))?;
+        if let Some(operator) = self.operator.get() {
+            operator.configure(settings);
+        }
         Ok(())
     }
 
@@ -98,16 +151,6 @@ impl Engine {
         if let Some(operator) = self.operator.get() {
             operator.stop();
         }
-    }
-
-    /// An awaitable of the engine's end: `None`, or a pair of the failure's kind and message.
-    fn finished<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        check_process(self.home)?;
-        let operator = self.operator.get().cloned().ok_or_else(|| misuse("The engine is not started."))?;
-        pyo3_async_runtimes::tokio::future_into_py(py, async move {
-            let failure = operator.finished().await.err();
-            Ok(failure.map(|failure| (failure_kind(failure.kind), failure.message)))
-        })
     }
 
     /// A file descriptor that is readable when there is something to poll.
@@ -153,12 +196,12 @@ impl Engine {
         Ok(())
     }
 
-    /// An awaitable of the address and the version of the API server.
-    fn locate<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let desk = Arc::clone(&self.desk);
-        pyo3_async_runtimes::tokio::future_into_py(py, async move {
-            desk.locate().await.map_err(|error| system("The cluster cannot be recognised", error))
-        })
+    /// The address and the version of the API server. It blocks the thread, but not the interpreter: to be called from an
+    /// executor.
+    fn locate(&self, py: Python<'_>) -> PyResult<(String, String)> {
+        let handle = runtime()?.handle();
+        py.detach(|| handle.block_on(self.desk.locate()))
+            .map_err(|error| system("The cluster cannot be recognised", error))
     }
 
     /// Sends the replies of scripts that have been answered.
@@ -176,7 +219,25 @@ impl Engine {
         });
         Ok(())
     }
+
+    /// Hands Kubernetes events over to be posted: each with the reference to the object, the type, the reason, the message,
+    /// and the pauses between attempts. Nobody waits for the posting.
+    fn post(&self, events: Vec<PostTuple<'_>>) -> PyResult<()> {
+        let at = now();
+        let read = |(reference, kind, reason, message, backoffs): PostTuple<'_>| -> PyResult<Post> {
+            let reference = python_to_map(reference.as_any())?;
+            Ok(Post { reference, kind, reason, message, backoffs, at })
+        };
+        let posts = events.into_iter().map(read).collect::<PyResult<_>>()?;
+        if let Some(operator) = self.operator.get() {
+            operator.mailbox().post(posts);
+        }
+        Ok(())
+    }
 }
+
+/// The reference, the type, the reason, the message, the pauses.
+type PostTuple<'py> = (Bound<'py, PyDict>, String, String, String, Vec<f64>);
 
 impl Engine {
     /// Where reviews are taken in.
@@ -191,6 +252,10 @@ impl Engine {
 
     fn item_to_python(&self, py: Python<'_>, item: Item) -> PyResult<Py<PyAny>> {
         Ok(match item {
+            Item::Finished(failure) => {
+                let failure = failure.map(|failure| (failure_kind(failure.kind), failure.message));
+                Py::new(py, Finished { failure })?.into_any()
+            }
             Item::Entry(entry) => Py::new(py, Log::new(py, entry)?)?.into_any(),
             Item::Job(Job::Script(job)) => {
                 let resource = self.resource(py, &job.resource)?;
@@ -209,6 +274,8 @@ impl Engine {
                 let resources = resources.collect::<PyResult<_>>()?;
                 Py::new(py, Select::new(job, resources))?.into_any()
             }
+            Item::Job(Job::Probe(job)) => Py::new(py, Probe::new(job))?.into_any(),
+            Item::Job(Job::Locate(job)) => Py::new(py, Locate::new(job))?.into_any(),
             Item::Job(Job::Cancel(cycle)) => Py::new(py, Cancel { cycle })?.into_any(),
         })
     }

@@ -8,13 +8,15 @@
 //! 3. `handling`: the progress so far; who is to be called now; calls.
 //! 4. `concluding`: everything that is to be remembered, as one patch.
 //!
+//! `keeping` stands between them and what is kept: on the object, or in storages that only Python knows.
+//!
 //! Whatever calls nobody and changes nothing goes through without a crossing into Python.
 
 mod concluding;
 mod facts;
 mod handling;
+mod keeping;
 mod opening;
-mod state;
 #[cfg(test)]
 mod tests;
 
@@ -138,9 +140,11 @@ pub struct Cycle {
     candidates: Vec<Candidate>,
     facts: Option<facts::Facts>,
     change: Option<Arc<Change>>,
-    state: Option<state::State>,
+    state: Option<crate::state::State>,
     /// The user's lifecycle has chosen nobody, although there was somebody to choose.
     undecided: bool,
+    /// The exchange with the user's storages, if there are any.
+    foreign: Option<Box<keeping::Foreign>>,
     phase: Phase,
 }
 
@@ -155,6 +159,8 @@ struct Candidate {
 /// What was asked last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
+    /// What the user's storages keep.
+    Recalling,
     /// Event handlers, and callable filters of these candidates.
     Opening { steps: usize, asked: Vec<usize> },
     /// Waiting for our own write.
@@ -163,6 +169,8 @@ enum Phase {
     Picking,
     /// Change handlers.
     Handling { steps: usize },
+    /// The user's storages to keep something.
+    Keeping,
     /// Nothing.
     Over,
 }
@@ -195,9 +203,10 @@ impl Cycle {
             change: None,
             state: None,
             undecided: false,
+            foreign: None,
             phase: Phase::Over,
         };
-        let next = cycle.begin();
+        let next = if cycle.needs_recall() { cycle.recall() } else { cycle.begin() };
         (cycle, next)
     }
 
@@ -217,7 +226,7 @@ impl Cycle {
         std::mem::take(&mut self.notes)
     }
 
-    fn hear(&mut self, phase: &Phase, reply: Reply) -> Next {
+    fn hear(&mut self, phase: &Phase, mut reply: Reply) -> Next {
         // Filters and lifecycles have nobody to handle their errors: the object is throttled.
         if let Some(error) = reply.error {
             return self.fail(error);
@@ -232,6 +241,8 @@ impl Cycle {
             }
             Phase::Handling { steps } if *steps == reply.steps.len() => Some(self.handled(&reply.steps)),
             Phase::Picking => self.picked(&reply.steps),
+            Phase::Recalling => self.recalled(&mut reply.steps),
+            Phase::Keeping => self.kept(),
             _ => None,
         };
         heard.unwrap_or_else(|| {

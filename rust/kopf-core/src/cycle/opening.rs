@@ -91,7 +91,7 @@ impl Cycle {
         }
     }
 
-    fn is_labelled_for_anybody(&self) -> bool {
+    pub(super) fn is_labelled_for_anybody(&self) -> bool {
         let handlers = &self.rules.registry.handlers;
         let mut changing = self.plan.changing.iter().filter_map(|index| handlers.get(*index));
         changing.any(|handler| filters::metadata(handler, &self.object) != Verdict::No)

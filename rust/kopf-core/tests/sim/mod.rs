@@ -6,16 +6,19 @@
 
 use kopf_core::cause::EventType;
 use kopf_core::cycle::{Answer, Conclusion, Cycle, Memory, Moment, Next, Observation, Rules};
+use kopf_core::essence::essence;
 use kopf_core::finalizer::{self, Edit};
 use kopf_core::handler::Handler;
 use kopf_core::lifecycle::Lifecycle;
 use kopf_core::notes::Note;
 use kopf_core::object::Object;
 use kopf_core::outcome::{Attempt, Outcome, Raised};
+use kopf_core::patch::Patch;
+use kopf_core::path::FieldPath;
 use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
-use kopf_core::script::{Matched, Reply, Script, Step, StepReply};
-use kopf_core::settings::Settings;
+use kopf_core::script::{Keep, Matched, Recalled, Reply, Script, Step, StepReply};
+use kopf_core::settings::{Persistence, Settings};
 use kopf_core::time::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -211,6 +214,7 @@ impl World {
         let mut steps = Vec::new();
         for step in &script.steps {
             steps.push(match step {
+                Step::Index(_) => panic!("the indices are not the cycle's"),
                 Step::Watch { handler, guarded, attempt } => {
                     let id = self.id(*handler);
                     if *guarded && self.says.get(&id).is_some_and(|says| !says.0) {
@@ -239,6 +243,11 @@ impl World {
                         |id: &String| self.handlers.iter().position(|handler| *handler.id == **id).unwrap();
                     StepReply::Picked(picked.iter().map(index).collect())
                 }
+                Step::Recall { ids, extra_fields } => self.recall(ids, extra_fields),
+                Step::Keep(keep) => {
+                    self.keep(keep, patch);
+                    StepReply::Skipped
+                }
                 Step::Handle { attempt } => {
                     let id = self.id(attempt.handler);
                     let forbidden = attempt.precheck(self.now).is_some();
@@ -253,6 +262,42 @@ impl World {
             });
         }
         Reply { steps, patch: (!patch.is_empty()).then(|| patch.clone()), fns: self.fns, error: None }
+    }
+
+    /// The user's storages do the same as ours, so that the two can be compared.
+    fn recall(&self, ids: &[Arc<str>], extra_fields: &[FieldPath]) -> StepReply {
+        let (object, ours) = (self.object(), Persistence::default());
+        let mut old = ours.diffbase_storage.fetch(&object).unwrap();
+        if let Some(old) = &mut old {
+            ours.progress_storage.clear(old);
+        }
+        let records = ids.iter().filter_map(|id| {
+            let record = ours.progress_storage.fetch(&object, id).unwrap()?;
+            Some((id.to_string(), Value::Object(record.to_map())))
+        });
+        let new = essence(&object, &ours, extra_fields);
+        StepReply::Recalled(Box::new(Recalled { old, new, records: records.collect() }))
+    }
+
+    fn keep(&mut self, keep: &Keep, patch: &mut Map<String, Value>) {
+        let (object, ours) = (self.object(), Persistence::default());
+        let mut whole = Patch(std::mem::take(patch));
+        for (id, record) in &keep.records {
+            match record {
+                Some(record) => ours.progress_storage.store(&object, &mut whole, id, record),
+                None => ours.progress_storage.purge(&object, &mut whole, id),
+            }
+        }
+        if keep.essence {
+            let plan = Registry { handlers: self.handlers.clone() };
+            let plan = Arc::new(plan).plan(&resource(), &|_| true);
+            let new = essence(&object, &ours, &plan.extra_fields);
+            ours.diffbase_storage.store(&object, &mut whole, &new);
+        }
+        if !whole.is_empty() || keep.written {
+            ours.progress_storage.touch(&object, &mut whole, None);
+        }
+        *patch = whole.0;
     }
 
     fn attempt(&mut self, attempt: &Attempt, patch: &mut Map<String, Value>, run: &mut Run) -> Outcome {
