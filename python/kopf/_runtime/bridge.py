@@ -11,6 +11,7 @@ from typing import Any
 from kopf._kopf import (
     Attempt,
     Batch,
+    Call,
     Cancel,
     Change,
     Close,
@@ -32,6 +33,7 @@ from kopf._kopf import (
     Probe,
     Recall,
     Refresh,
+    Review,
     Run,
     Script,
     Select,
@@ -40,7 +42,10 @@ from kopf._kopf import (
     Spawn,
     Transform,
     Watch,
+    WebhookServer,
     __version__,
+    build_certificate,
+    describe_certificate,
     plain,
 )
 
@@ -49,6 +54,7 @@ __all__ = [
     "Attempt",
     "Batch",
     "Bridge",
+    "Call",
     "Cancel",
     "Change",
     "Close",
@@ -72,6 +78,7 @@ __all__ = [
     "Raised",
     "Recall",
     "Refresh",
+    "Review",
     "Run",
     "Script",
     "Select",
@@ -80,7 +87,10 @@ __all__ = [
     "Spawn",
     "Transform",
     "Watch",
+    "WebhookServer",
     "__version__",
+    "build_certificate",
+    "describe_certificate",
     "plain",
 ]
 
@@ -93,6 +103,7 @@ Item = (
     | Script
     | Transform
     | Login
+    | Review
     | Select
     | Probe
     | Locate
