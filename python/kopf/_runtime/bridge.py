@@ -14,6 +14,8 @@ from kopf._kopf import (
     Cancel,
     Change,
     Close,
+    Delay,
+    Dismiss,
     Engine,
     Finished,
     Forget,
@@ -29,9 +31,13 @@ from kopf._kopf import (
     Pick,
     Probe,
     Recall,
+    Refresh,
+    Run,
     Script,
     Select,
     Settled,
+    Signal,
+    Spawn,
     Transform,
     Watch,
     __version__,
@@ -39,12 +45,15 @@ from kopf._kopf import (
 )
 
 __all__ = [
+    "Answered",
     "Attempt",
     "Batch",
     "Bridge",
     "Cancel",
     "Change",
     "Close",
+    "Delay",
+    "Dismiss",
     "Engine",
     "Finished",
     "Forget",
@@ -62,16 +71,40 @@ __all__ = [
     "Probe",
     "Raised",
     "Recall",
+    "Refresh",
+    "Run",
     "Script",
     "Select",
     "Settled",
+    "Signal",
+    "Spawn",
     "Transform",
     "Watch",
     "__version__",
     "plain",
 ]
 
-Item = Script | Transform | Login | Select | Probe | Locate | Log | Close | Cancel | Forget | Finished
+Item = (
+    Run
+    | Delay
+    | Signal
+    | Refresh
+    | Dismiss
+    | Script
+    | Transform
+    | Login
+    | Select
+    | Probe
+    | Locate
+    | Log
+    | Close
+    | Cancel
+    | Forget
+    | Finished
+)
+
+Answered = Script | Run | Signal
+"""What is answered in batches."""
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
@@ -102,7 +135,7 @@ class Bridge:
         self._engine = engine
         self._receive = receive
         self._loop = loop if loop is not None else asyncio.get_running_loop()
-        self._answered: list[Script] = []
+        self._answered: list[Answered] = []
         self.refresh: Callable[[], None] = lambda: None
         """What is to be told to the engine before it goes on with the replies."""
         self._receiving = False
@@ -141,14 +174,14 @@ class Bridge:
             self._send()
         return bool(items)
 
-    def answered(self, script: Script) -> None:
+    def answered(self, item: Answered) -> None:
         """Send the prepared reply, together with the others of this turn of the loop."""
         if not self._answered and not self._receiving:
             self._loop.call_soon(self._send)
-        self._answered.append(script)
+        self._answered.append(item)
 
     def _send(self) -> None:
         if self._answered:
-            scripts, self._answered = self._answered, []
+            answered, self._answered = self._answered, []
             self.refresh()
-            self._engine.complete(scripts)
+            self._engine.complete(answered)

@@ -16,7 +16,14 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from kopf._intents import lifecycles, wire
-from kopf._intents.handlers import ChangingHandler, Handler, IndexingHandler, ResourceHandler, WatchingHandler
+from kopf._intents.handlers import (
+    ChangingHandler,
+    Handler,
+    IndexingHandler,
+    ResourceHandler,
+    SpawningHandler,
+    WatchingHandler,
+)
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.selectors import NamespacePattern
@@ -519,7 +526,7 @@ def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
     ]
     handlers = [handler for group in groups for handler in group]
     for handler in handlers:
-        if not isinstance(handler, (IndexingHandler, WatchingHandler, ChangingHandler)):
+        if not isinstance(handler, (IndexingHandler, WatchingHandler, ChangingHandler, SpawningHandler)):
             raise NotImplementedError(f"{handler} ({_name(handler)}) is of a kind that is not supported yet.")
     return handlers
 
