@@ -69,9 +69,7 @@ class Rig:
             "memories": self.memos,
             "invoker": invoker,
         }
-        server = Server(
-            lifecycle=kopf.lifecycles.asap, login=self._login, indices=Indexers(), **common
-        )
+        server = Server(lifecycle=kopf.lifecycles.asap, login=self._login, indices=Indexers(), **common)
         admission = reviews.Admission(self.engine, indices={}, **common)
         server.review = admission.receive
         self.bridge = Bridge(self.engine, server.receive, loop)
