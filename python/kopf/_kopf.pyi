@@ -10,7 +10,6 @@ __version__: str
 
 def plain(value: Any, /) -> Any:
     """Make a deep copy of a value as it is after JSON; `TypeError` or `ValueError` if it cannot be JSON."""
-
 @final
 class Object(Mapping[str, Any]):
     """A read-only mapping over an object of the engine; stanzas are converted at their first touch."""
@@ -155,6 +154,12 @@ class Watch:
     attempt: Attempt
 
 @final
+class Spawn:
+    """The filters of daemons and timers are asked."""
+
+    handlers: list[int]
+
+@final
 class Match:
     """The filters of change handlers are asked."""
 
@@ -203,7 +208,7 @@ class Script:
     @property
     def resource(self) -> Resource: ...
     @property
-    def steps(self) -> tuple[Index | Watch | Match | Pick | Handle | Recall | Keep, ...]: ...
+    def steps(self) -> tuple[Index | Watch | Spawn | Match | Pick | Handle | Recall | Keep, ...]: ...
     @property
     def change(self) -> Change | None: ...
     @property
@@ -222,6 +227,59 @@ class Script:
         fns: bool = False,
         error: str | None = None,
     ) -> None: ...
+
+@final
+class Run:
+    """One call of a daemon or a timer."""
+
+    @property
+    def run(self) -> int: ...
+    @property
+    def handler(self) -> int: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def object(self) -> Object: ...
+    @property
+    def attempt(self) -> Attempt: ...
+    @property
+    def carry(self) -> bool: ...
+    def answer(
+        self, settled: Settled | None = None, patch: dict[str, Any] | None = None, fns: bool = False
+    ) -> None: ...
+
+@final
+class Delay:
+    """Ask a daemon or a timer for its initial delay."""
+
+    run: int
+    handler: int
+    uid: str
+    resource: Resource
+    object: Object
+    def complete(self, delay: float | None) -> None: ...
+
+@final
+class Signal:
+    """Raise the flags of daemons and timers: with these reasons; some are also cancelled."""
+
+    signals: list[tuple[int, int, bool]]
+
+@final
+class Refresh:
+    """The live body of an object is to be replaced."""
+
+    uid: str
+    object: Object
+
+@final
+class Dismiss:
+    """A daemon or a timer has ended."""
+
+    run: int
+    reasons: int
 
 @final
 class Transform:
@@ -388,7 +446,23 @@ class Log:
     exception_of: int | None
 
 Item = (
-    Script | Transform | Login | Review | Select | Probe | Locate | Log | Close | Cancel | Forget | Finished
+    Run
+    | Delay
+    | Signal
+    | Refresh
+    | Dismiss
+    | Script
+    | Transform
+    | Login
+    | Review
+    | Select
+    | Probe
+    | Locate
+    | Log
+    | Close
+    | Cancel
+    | Forget
+    | Finished
 )
 
 @final
@@ -423,7 +497,7 @@ class Engine:
         """The address and the version of the API server; it blocks the thread."""
 
     def poll(self) -> list[Item]: ...
-    def complete(self, scripts: list[Script]) -> None: ...
+    def complete(self, answered: list[Script | Run | Signal]) -> None: ...
     def post(self, events: list[tuple[dict[str, Any], str, str, str, list[float]]]) -> None: ...
 
 @final

@@ -212,6 +212,31 @@ def test_every_example_is_complete_and_tested():
         assert f"kopf run -A examples/{name}/example.py" in readme
 
 
+@example("08-daemon")
+def test_daemon(operator, stage):
+    run = operator(files=(stage.file,))
+    stage.body["spec"]["length"] = 2
+    stage.apply()
+    stage.shelf.wait(stage.name, lambda body: body.get("status", {}).get("burn") == {"burnt": 2})
+    run.wait_for_log(r"2 cm are burnt; asked to stop: None\.")
+    # Another one is deleted while it burns.
+    stage.body["metadata"]["name"] = "aisle"
+    stage.body["spec"]["length"] = 1000
+    stage.apply()
+    stage.shelf.wait("aisle", lambda body: body["metadata"].get("finalizers"))
+    stage.shelf.delete("aisle")
+    stage.shelf.wait_until_gone("aisle")
+    run.wait_for_log(r"cm are burnt; asked to stop: .*RESOURCE_DELETED")
+
+
+@example("09-timers")
+def test_timers(operator, stage):
+    run = operator(files=(stage.file,))
+    stage.apply()
+    stage.shelf.wait(stage.name, lambda body: body.get("status", {}).get("temperature") == 200)
+    # Nobody touches it for 10 seconds.
+    stage.shelf.wait(stage.name, lambda body: body["spec"]["target"] == 0)
+    run.wait_for_log(r"The target is 0 degrees now, not 200\.")
 @example("14-admission")
 def test_admission(operator, stage, cluster):
     run = operator(files=(stage.file,))

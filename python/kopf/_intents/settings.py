@@ -25,11 +25,11 @@ class Watched:
     changed. What is changed inside of a value, such as in a list, is not noticed.
     """
 
-    assignments: ClassVar[int] = 0
+    _assignments: ClassVar[int] = 0
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        Watched.assignments += 1
+        Watched._assignments += 1
 
 
 @dataclass

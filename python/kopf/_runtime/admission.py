@@ -22,9 +22,10 @@ from kopf._objects.reviews import Request, Response, WebhookServerProtocol
 from kopf._runtime.bridge import Attempt, Engine, Object, Review
 from kopf._runtime.context import cause_var
 from kopf._runtime.cycles import Memories
+from kopf._runtime.driving import drive
 from kopf._runtime.invocation import Callee, Invoker
 from kopf._runtime.logs import LocalObjectLogger
-from kopf._runtime.serving import EAGER, drive
+from kopf._runtime.serving import EAGER
 
 logger = logging.getLogger("kopf._core.engines.admission")
 

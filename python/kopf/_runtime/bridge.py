@@ -15,6 +15,8 @@ from kopf._kopf import (
     Cancel,
     Change,
     Close,
+    Delay,
+    Dismiss,
     Engine,
     Finished,
     Forget,
@@ -30,10 +32,14 @@ from kopf._kopf import (
     Pick,
     Probe,
     Recall,
+    Refresh,
     Review,
+    Run,
     Script,
     Select,
     Settled,
+    Signal,
+    Spawn,
     Transform,
     Watch,
     WebhookServer,
@@ -44,6 +50,7 @@ from kopf._kopf import (
 )
 
 __all__ = [
+    "Answered",
     "Attempt",
     "Batch",
     "Bridge",
@@ -51,6 +58,8 @@ __all__ = [
     "Cancel",
     "Change",
     "Close",
+    "Delay",
+    "Dismiss",
     "Engine",
     "Finished",
     "Forget",
@@ -68,10 +77,14 @@ __all__ = [
     "Probe",
     "Raised",
     "Recall",
+    "Refresh",
     "Review",
+    "Run",
     "Script",
     "Select",
     "Settled",
+    "Signal",
+    "Spawn",
     "Transform",
     "Watch",
     "WebhookServer",
@@ -82,8 +95,27 @@ __all__ = [
 ]
 
 Item = (
-    Script | Transform | Login | Review | Select | Probe | Locate | Log | Close | Cancel | Forget | Finished
+    Run
+    | Delay
+    | Signal
+    | Refresh
+    | Dismiss
+    | Script
+    | Transform
+    | Login
+    | Review
+    | Select
+    | Probe
+    | Locate
+    | Log
+    | Close
+    | Cancel
+    | Forget
+    | Finished
 )
+
+Answered = Script | Run | Signal
+"""What is answered in batches."""
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
@@ -114,7 +146,7 @@ class Bridge:
         self._engine = engine
         self._receive = receive
         self._loop = loop if loop is not None else asyncio.get_running_loop()
-        self._answered: list[Script] = []
+        self._answered: list[Answered] = []
         self.refresh: Callable[[], None] = lambda: None
         """What is to be told to the engine before it goes on with the replies."""
         self._receiving = False
@@ -153,14 +185,14 @@ class Bridge:
             self._send()
         return bool(items)
 
-    def answered(self, script: Script) -> None:
+    def answered(self, item: Answered) -> None:
         """Send the prepared reply, together with the others of this turn of the loop."""
         if not self._answered and not self._receiving:
             self._loop.call_soon(self._send)
-        self._answered.append(script)
+        self._answered.append(item)
 
     def _send(self) -> None:
         if self._answered:
-            scripts, self._answered = self._answered, []
+            answered, self._answered = self._answered, []
             self.refresh()
-            self._engine.complete(scripts)
+            self._engine.complete(answered)

@@ -9,7 +9,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from kopf._intents.causes import ChangingCause, IndexingCause, ResourceCause, WatchingCause
+from kopf._intents.causes import (
+    ChangingCause,
+    IndexingCause,
+    ResourceCause,
+    SpawningCause,
+    WatchingCause,
+)
 from kopf._intents.handlers import Handler, ResourceHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
@@ -135,6 +141,7 @@ class Cycle:
         settings: OperatorSettings,
         indices: Mapping[str, Any],
         fns: Iterable[PatchFn] = (),
+        body: Body | None = None,
     ) -> None:
         self.object = object
         self.uid = uid
@@ -143,7 +150,7 @@ class Cycle:
         self.memo = memo
         self.settings = settings
         self.indices = indices
-        self.body = Body(object)
+        self.body = body if body is not None else Body(object)
         self.patch = Patch(None, body=self.body, fns=fns)
         self._logger: ObjectLogger | None = None
         self._local_logger: LocalObjectLogger | None = None
@@ -231,6 +238,18 @@ class Cycle:
                 **self.indices,
             }
         return self._watching, self._watching_kwargs
+
+    def spawning(self) -> SpawningCause:
+        """The cause for the filters of daemons and timers."""
+        return SpawningCause(
+            logger=self.logger,
+            indices=self.indices,
+            memo=self.memo,
+            resource=cast(Resource, self.resource),
+            patch=self.patch,
+            body=self.body,
+            reset=False,
+        )
 
     def changing(self, change: Change) -> tuple[ResourceCause, dict[str, Any]]:
         """The cause and the arguments of handlers of changes, for the object as a whole."""

@@ -21,6 +21,7 @@ from kopf._intents.handlers import (
     Handler,
     IndexingHandler,
     ResourceHandler,
+    SpawningHandler,
     WatchingHandler,
     WebhookHandler,
 )
@@ -561,6 +562,9 @@ def _scope(
     return list(namespaces)
 
 
+SUPPORTED = (IndexingHandler, WatchingHandler, ChangingHandler, SpawningHandler, WebhookHandler)
+
+
 def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
     groups: list[Collection[ResourceHandler]] = [
         registry._indexing.get_all_handlers(),
@@ -571,7 +575,7 @@ def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
     ]
     handlers = [handler for group in groups for handler in group]
     for handler in handlers:
-        if not isinstance(handler, (IndexingHandler, WatchingHandler, ChangingHandler, WebhookHandler)):
+        if not isinstance(handler, SUPPORTED):
             raise NotImplementedError(f"{handler} ({_name(handler)}) is of a kind that is not supported yet.")
     return handlers
 

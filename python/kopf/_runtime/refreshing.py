@@ -18,13 +18,13 @@ class Refresher:
         super().__init__()
         self._engine = engine
         self._settings = settings
-        self._assignments = Watched.assignments
+        self._assignments = Watched._assignments
 
     def refresh(self) -> None:
         """Tell the engine the settings if anything was assigned since the last time."""
-        if self._assignments == Watched.assignments:
+        if self._assignments == Watched._assignments:
             return
-        self._assignments = Watched.assignments
+        self._assignments = Watched._assignments
         try:
             self._engine.configure(wire.settings_to_wire(self._settings))
         except Exception as e:

@@ -33,6 +33,8 @@ from kopf._runtime.context import (
     subsettings_var,
 )
 from kopf._runtime.cycles import Cycle, Memories
+from kopf._runtime.daemons import Daemons, Run
+from kopf._runtime.driving import drive
 from kopf._runtime.invocation import Callee, Invoker
 from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
 
@@ -78,7 +80,17 @@ class Server:
         self._cycles: dict[int, Cycle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
+        self._daemons = Daemons(
+            handlers=handlers,
+            callees=self._callees,
+            settings=settings,
+            memories=memories,
+            indices=indices,
+            invoker=invoker,
+            answered=lambda item: self.answered(item),
+        )
         self._receivers: dict[type[Any], Callable[[Any], None]] = {
+            **self._daemons.receivers(),
             bridge.Script: self._receive_script,
             bridge.Log: self._receive_log,
             bridge.Close: self._receive_close,
@@ -92,7 +104,7 @@ class Server:
             bridge.Finished: self._receive_finished,
             bridge.Locate: self._receive_locate,
         }
-        self.answered: Callable[[bridge.Script], None] = lambda _: None
+        self.answered: Callable[[bridge.Answered], None] = lambda _: None
         """Where the prepared replies go."""
         self.review: Callable[[bridge.Review], None] = lambda _: None
         """Who serves the admission reviews."""
@@ -138,6 +150,7 @@ class Server:
                 settings=self._settings,
                 indices=self._indices,
                 fns=self._memories.take_carried(script.uid),
+                body=self._daemons.body(script.uid),
             )
         if script.preset is not None:
             cycle.preset(script.preset)
@@ -173,6 +186,8 @@ class Server:
                     watched = []
                 if type(step) is bridge.Handle:
                     replies.append(await self._handle(step, cycle, script.change, handled))
+                elif type(step) is bridge.Spawn:
+                    replies.append(self._spawn(step, cycle))
                 elif type(step) is bridge.Match:
                     replies.append(self._match(step, cycle, script.change))
                 elif type(step) is bridge.Pick:
@@ -242,6 +257,11 @@ class Server:
             results.append((callee.handler.id, attempted.result))
         return attempted.settled
 
+    def _spawn(self, step: bridge.Spawn, cycle: Cycle) -> list[tuple[bool, bool]]:
+        cause = cycle.spawning()
+        matched = [matching.match(self._handlers[index], cause) for index in step.handlers]
+        return [(matches, matches) for matches in matched]
+
     def _match(self, step: bridge.Match, cycle: Cycle, change: Change) -> list[tuple[bool, bool]]:
         cause, _ = cycle.changing(_present(change))
         matched = []
@@ -262,8 +282,7 @@ class Server:
         logger = logging.getLogger(entry.logger)
         if not logger.isEnabledFor(entry.level):
             return
-        cycle = self._cycles.get(entry.exception_of) if entry.exception_of is not None else None
-        exc_info = cycle.error if cycle is not None else None
+        exc_info = self._error_of(entry.exception_of) if entry.exception_of is not None else None
         if entry.object is None:
             logger.log(entry.level, entry.text, exc_info=exc_info)
         else:
@@ -271,12 +290,17 @@ class Server:
             adapter = cls(body=Body(entry.object), settings=self._settings)
             adapter.log(entry.level, entry.text, exc_info=exc_info)
 
+    def _error_of(self, number: int) -> BaseException | None:
+        source = self._cycles.get(number) or self._daemons.find(number)
+        return source.error if source is not None else None
+
     def _receive_close(self, job: bridge.Close) -> None:
         cycle = self._cycles.pop(job.cycle, None)
         if cycle is not None and job.carry:
             self._memories.carry(cycle.uid, cycle.patch.fns)
         if cycle is not None:
-            cycle.body._release()
+            if cycle.body is not self._daemons.body(cycle.uid):
+                cycle.body._release()
             cycle.patch._release()
         if cycle is not None and cycle.task is not None and not cycle.task.done():
             self._keep(cycle.task)  # it was given up, but it is still there
@@ -291,7 +315,7 @@ class Server:
         self._indexers.discard(job.uid)
 
     def _receive_transform(self, job: bridge.Transform) -> None:
-        cycle = self._cycles.get(job.cycle)
+        cycle: Cycle | Run | None = self._cycles.get(job.cycle) or self._daemons.find(job.cycle)
         if cycle is None:
             # Nothing was asked in this cycle yet, but the previous one has left its functions.
             uid = job.object.uid or ""
@@ -376,22 +400,3 @@ def _present(change: Change) -> bridge.Change:
     if change is None:
         raise RuntimeError("The engine asks about a change but does not say which one.")
     return change
-
-
-def drive(coroutine: Coroutine[asyncio.Future[Any], None, None]) -> None:
-    """Run a coroutine which awaits only bare futures: at once, as far as it goes; then as they are ready.
-
-    It costs less than a task. It cannot be cancelled, and there is no current task in it.
-    """
-    context = contextvars.copy_context()
-
-    def advance(_: Any = None) -> None:
-        try:
-            future = coroutine.send(None)
-        except (StopIteration, asyncio.CancelledError):
-            return
-        # This is how a task tells that it has got the future that was yielded to it.
-        future._asyncio_future_blocking = False
-        future.add_done_callback(advance, context=context)
-
-    context.run(advance)

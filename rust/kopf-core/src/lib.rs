@@ -14,6 +14,7 @@ pub mod cause;
 pub mod consistency;
 pub mod conventions;
 pub mod cycle;
+pub mod daemon;
 pub mod diff;
 pub mod diffbase;
 pub mod essence;

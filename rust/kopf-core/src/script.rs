@@ -24,6 +24,11 @@ pub enum Step {
         /// Its limits.
         attempt: Attempt,
     },
+    /// Ask the callable filters of these daemons and timers. Everything else already matches.
+    Spawn {
+        /// Which ones.
+        handlers: Vec<usize>,
+    },
     /// Ask the callable filters of these change handlers, for the script's change. Everything else already matches.
     Match {
         /// Which ones.

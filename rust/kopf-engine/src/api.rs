@@ -13,6 +13,7 @@ use http_body_util::BodyExt as _;
 use kopf_core::notes::Level;
 use kopf_core::settings::Settings;
 use kube::client::Body;
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::error::{ApiError, RequestError};
@@ -20,6 +21,9 @@ use crate::invoke::{Entry, Invoker};
 use crate::vault::Vault;
 
 const LOGGER: &str = "kopf._cogs.clients.api";
+
+/// How many requests there may be at once: each of them holds a connection of about 100 kB, and the server queues them anyway.
+const LANES: usize = 50;
 
 /// What a request sends.
 #[derive(Debug, Clone, Copy)]
@@ -58,12 +62,14 @@ pub struct Api {
     vault: Arc<Vault>,
     settings: Arc<Settings>,
     invoker: Arc<dyn Invoker>,
+    /// Requests under way, apart from streams.
+    lanes: Arc<Semaphore>,
 }
 
 impl Api {
     /// Uses the vault's credentials and the settings' timeouts and back-offs.
     pub fn new(vault: Arc<Vault>, settings: Arc<Settings>, invoker: Arc<dyn Invoker>) -> Self {
-        Self { vault, settings, invoker }
+        Self { vault, settings, invoker, lanes: Arc::new(Semaphore::new(LANES)) }
     }
 
     /// Where the server is that the requests go to now.
@@ -150,6 +156,8 @@ impl Api {
     }
 
     async fn attempt(&self, method: &Method, url: &str, payload: Payload<'_>) -> Result<Bytes, RequestError> {
+        // It is never closed, so that there always will be a lane.
+        let _lane = self.lanes.acquire().await.ok();
         let whole = async {
             let response = self.open(method, url, payload).await?;
             response.into_body().collect().await.map(http_body_util::Collected::to_bytes).map_err(broken)

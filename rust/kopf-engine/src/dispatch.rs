@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kopf_core::cause::EventType;
 use kopf_core::cycle::{Conclusion, Cycle, Moment, Next, Observation, Rules};
+use kopf_core::daemon::Reasons;
 use kopf_core::indexing::{Indexing, Round};
 use kopf_core::object::Object;
 use kopf_core::registry::Plan;
@@ -19,11 +20,12 @@ use tokio_util::task::TaskTracker;
 use crate::admission::Desk;
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
+use crate::daemons::{Background, Staffed};
 use crate::error::ApiError;
 use crate::indexing::{Barrier, Blocker, Filling};
 use crate::invoke::{CycleId, Entry, Invoker, Job};
 use crate::rules::CurrentRules;
-use crate::slots::{Active, Event, Slot, Slots, key_of};
+use crate::slots::{Active, Event, Slot, Slots, Vanished, key_of};
 use crate::toggles::Pause;
 use crate::watch::Sink;
 use crate::worker::Worker;
@@ -53,6 +55,8 @@ pub struct Shared {
     pub workers: TaskTracker,
     /// Told whenever a worker is done: there may be room again.
     pub freed: Notify,
+    /// Daemons and timers.
+    pub background: Background,
     /// The source of the cycles' numbers.
     pub cycles: AtomicU64,
     /// Why the operator is paused, if it is.
@@ -116,7 +120,7 @@ impl Dispatcher {
         let event = Event { kind, object: Arc::new(object), woken: false, indexed: false };
         let mut slots = self.slots();
         slots.notice(&key, kind);
-        self.admit(&mut slots, key, event);
+        self.queue(&mut slots, key, event);
     }
 
     /// Lets the events of an object go that were held until the indices are filled.
@@ -127,11 +131,12 @@ impl Dispatcher {
             if slots.get(key).is_none() {
                 slots.notice(key, event.kind);
             }
-            self.admit(&mut slots, Arc::clone(key), event);
+            self.queue(&mut slots, Arc::clone(key), event);
         }
     }
 
-    fn admit(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
+    /// Puts an event behind those that are worked on, or begins with it.
+    fn queue(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
         let Some(slot) = slots.get(&key) else { return };
         if let Some(active) = &mut slot.active {
             if !self.every_event {
@@ -141,6 +146,31 @@ impl Dispatcher {
             active.arrived.notify_one();
             return;
         }
+        self.admit(slots, key, event);
+    }
+
+    /// Looks at the object again, though nothing has come from the server.
+    pub fn wake(self: &Arc<Self>, key: &Arc<str>, object: Arc<Object>) {
+        if self.shared.stopping.is_cancelled() {
+            return;
+        }
+        let event = Event { kind: EventType::Modified, object, woken: true, indexed: false };
+        let mut slots = self.slots();
+        let Some(slot) = slots.get(key).filter(|slot| !slot.gone) else { return };
+        let Some(active) = &mut slot.active else {
+            self.admit(&mut slots, Arc::clone(key), event);
+            return;
+        };
+        // Whatever is to come will look at it anyway.
+        if active.pending.is_empty() {
+            active.pending.push_back(event);
+            active.arrived.notify_one();
+        }
+    }
+
+    /// Begins with an event of an object that nobody works on.
+    fn admit(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
+        let Some(slot) = slots.get(&key) else { return };
         let held = slot.throttle.remaining(self.shared.clock.now()).is_some();
         let begun = if held { None } else { Some(self.begin(slot, event.clone())) };
         if let Some(Begun { next: Next::Done(conclusion), cycle, id, round, .. }) = begun {
@@ -160,7 +190,8 @@ impl Dispatcher {
     }
 
     /// Opens a cycle for the event, in the state that the slot is in.
-    pub fn begin(&self, slot: &mut Slot, event: Event) -> Begun {
+    pub fn begin(self: &Arc<Self>, slot: &mut Slot, event: Event) -> Begun {
+        self.refresh(slot, &event.object);
         let now = self.shared.clock.now();
         let round = self.round(slot, &event);
         let consistent = is_consistent(slot, &event.object, now);
@@ -168,8 +199,13 @@ impl Dispatcher {
         let moment = Moment { now, entropy: id, consistent };
         let observation =
             Observation { event: event.kind, object: Arc::clone(&event.object), woken: event.woken };
-        let (mut cycle, next) =
+        let (mut cycle, mut next) =
             Cycle::open(observation, &slot.memory, Arc::clone(&self.plan), self.shared.current.get(), moment);
+        if let Next::Spawn(wanted) = &next
+            && let Staffed::Done(answer) = self.staff(slot, &event.object, wanted)
+        {
+            next = cycle.resume(answer, now);
+        }
         self.say(&mut cycle, &event.object);
         Begun { id, cycle, next, event, round }
     }
@@ -210,10 +246,8 @@ impl Dispatcher {
     /// The stream is over for good: nothing is remembered of its objects.
     pub fn abandon(&self) {
         drop(self.take_blocker());
-        let forgotten = self.slots().end();
-        for key in forgotten {
-            self.shared.invoker.submit(Job::Forget(key));
-        }
+        let vanished = self.slots().end();
+        self.see_off(vanished);
     }
 
     /// Logs what the cycle has to say so far.
@@ -252,6 +286,16 @@ impl Dispatcher {
         }
         let worker = Worker { dispatcher: Arc::clone(self), key, arrived };
         self.shared.workers.spawn(worker.run(None));
+    }
+
+    /// Stops the daemons and timers of objects that are gone, and forgets what nobody works on any more.
+    fn see_off(&self, vanished: Vec<Vanished>) {
+        for Vanished { key, subject, forgotten } in vanished {
+            self.shared.see_off(subject.into_iter().collect(), Reasons::RESOURCE_DELETED);
+            if forgotten {
+                self.shared.invoker.submit(Job::Forget(key));
+            }
+        }
     }
 
     /// All slots, for a short while.
@@ -316,9 +360,7 @@ impl Sink for DispatchSink {
             filling.listed();
         }
         let vanished = self.dispatcher.slots().end_listing();
-        for key in vanished {
-            self.dispatcher.shared.invoker.submit(Job::Forget(key));
-        }
+        self.dispatcher.see_off(vanished);
     }
 
     async fn room(&self) {

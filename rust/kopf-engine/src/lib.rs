@@ -9,6 +9,7 @@
 //!                            ├─ peering: signs of life, and a watchman, per peering object
 //!                            └─ one watch-stream per resource and namespace ── dispatch
 //!                                                                                 └─ a worker per object, while it is busy
+//!          ├─ the wheel of daemons and timers: one task for all of them, whether they sleep or run
 //!          ├─ posting ── a lane per object, while there are events about it
 //!          ├─ probes
 //!          ├─ managed webhook configurations
@@ -29,6 +30,7 @@ pub mod api;
 pub mod client;
 pub mod clock;
 pub mod credentials;
+pub mod daemons;
 pub mod discovery;
 pub mod dispatch;
 pub mod errands;

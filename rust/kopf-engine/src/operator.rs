@@ -24,6 +24,7 @@ use crate::admission::managed::Managed;
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
 use crate::credentials::Credentials;
+use crate::daemons::{self, Background};
 use crate::dispatch::Shared;
 use crate::errands::{self, Errand};
 use crate::error::{Failure, FailureKind};
@@ -145,6 +146,7 @@ async fn live(
         killing: CancellationToken::new(),
         workers: TaskTracker::new(),
         freed: Notify::new(),
+        background: Background::default(),
         cycles: AtomicU64::new(1),
         pause: Arc::new(Pause::default()),
         identity: config.identity,
@@ -162,6 +164,10 @@ async fn live(
     if let Some(endpoint) = config.liveness {
         health.spawn(Probes::listen(endpoint, Arc::clone(&invoker)).await?.serve());
     }
+    // These end with the operator.
+    let mut attendants = JoinSet::new();
+    attendants.spawn(daemons::turn(Arc::clone(&shared)));
+    attendants.spawn(pause_daemons(Arc::clone(&shared)));
     shared.admission.connect(shared.api.clone());
     let mut managed = managed(&shared);
     let mut orchestrator = Orchestrator::new(Arc::clone(&shared), territory, mail);
@@ -179,6 +185,17 @@ async fn live(
     outcome
 }
 
+/// Stops daemons and timers at the beginning of each pause; after it, the listings start them again. The only place that
+/// does so.
+async fn pause_daemons(shared: Arc<Shared>) {
+    loop {
+        shared.pause.begun_since(shared.pause.count()).await;
+        shared.pause_daemons();
+        shared.pause.over().await;
+        shared.resume_daemons();
+    }
+}
+
 /// The keeper of webhook configurations, if the settings want one.
 fn managed(shared: &Shared) -> Option<Managed> {
     let name = shared.rules.settings.admission.managed.clone()?;
@@ -194,10 +211,16 @@ async fn keep(managed: &mut Option<Managed>) -> Failure {
     }
 }
 
-/// Stops the streams, lets the workers finish, and cancels those that do not.
-async fn wind_down(orchestrator: &mut Orchestrator, shared: &Shared) {
+/// Stops the streams, lets the workers finish, and cancels those that do not; meanwhile, daemons and timers are stopped.
+async fn wind_down(orchestrator: &mut Orchestrator, shared: &Arc<Shared>) {
     orchestrator.stop().await;
     shared.workers.close();
+    tokio::join!(finish_workers(orchestrator, shared), shared.close_daemons());
+    // Only now: others may begin as soon as we are not among the peers any more.
+    orchestrator.leave().await;
+}
+
+async fn finish_workers(orchestrator: &Orchestrator, shared: &Shared) {
     let grace = seconds(shared.rules.settings.queueing.exit_timeout);
     if timeout(grace, shared.workers.wait()).await.is_err() {
         let left = orchestrator.busy().join(", ");
@@ -206,6 +229,4 @@ async fn wind_down(orchestrator: &mut Orchestrator, shared: &Shared) {
         shared.killing.cancel();
         shared.workers.wait().await;
     }
-    // Only now: others may begin as soon as we are not among the peers any more.
-    orchestrator.leave().await;
 }

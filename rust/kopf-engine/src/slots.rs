@@ -14,6 +14,8 @@ use kopf_core::object::Object;
 use kopf_core::throttle::Throttle;
 use tokio::sync::Notify;
 
+use crate::daemons::Subject;
+
 /// An event that waits for its cycle.
 #[derive(Debug, Clone)]
 pub struct Event {
@@ -37,7 +39,7 @@ pub struct Active {
 }
 
 /// One object.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Slot {
     /// What the core remembers.
     pub memory: Memory,
@@ -49,14 +51,26 @@ pub struct Slot {
     pub throttle: Throttle,
     /// The worker, if there is one.
     pub active: Option<Box<Active>>,
+    /// Its daemons and timers, if it ever had any.
+    pub subject: Option<Arc<Subject>>,
     /// The object is deleted: nothing is to be remembered after the last event.
     pub gone: bool,
     /// The number of the last listing that had the object.
     pub seen: u32,
 }
 
+/// An object that a listing does not have any more.
+pub struct Vanished {
+    /// Its key.
+    pub key: Arc<str>,
+    /// Its daemons and timers.
+    pub subject: Option<Arc<Subject>>,
+    /// It is not known any more; otherwise, its worker forgets it.
+    pub forgotten: bool,
+}
+
 /// All objects of one stream.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Slots {
     map: HashMap<Arc<str>, Slot>,
     listing: u32,
@@ -92,13 +106,13 @@ impl Slots {
     }
 
     /// A listing is over: the objects that it did not have are forgotten. Busy ones are when their worker is done.
-    pub fn end_listing(&mut self) -> Vec<Arc<str>> {
+    pub fn end_listing(&mut self) -> Vec<Vanished> {
         let listing = self.listing;
         self.forget(|slot| slot.seen != listing)
     }
 
     /// The stream is over: all objects are forgotten. Busy ones are when their worker is done.
-    pub fn end(&mut self) -> Vec<Arc<str>> {
+    pub fn end(&mut self) -> Vec<Vanished> {
         self.forget(|_| true)
     }
 
@@ -108,7 +122,8 @@ impl Slots {
         self.map.retain(|key, slot| {
             let is_busy = slot.active.is_some();
             let heir = if is_busy {
-                Slot { memory: slot.memory, indexing: slot.indexing.clone(), ..Slot::default() }
+                let (memory, indexing, subject) = (slot.memory, slot.indexing.clone(), slot.subject.take());
+                Slot { memory, indexing, subject, ..Slot::default() }
             } else {
                 std::mem::take(slot)
             };
@@ -117,19 +132,18 @@ impl Slots {
         });
     }
 
-    fn forget(&mut self, which: impl Fn(&Slot) -> bool) -> Vec<Arc<str>> {
-        let mut keys = vec![];
+    fn forget(&mut self, which: impl Fn(&Slot) -> bool) -> Vec<Vanished> {
+        let mut vanished = vec![];
         self.map.retain(|key, slot| {
-            if !which(slot) {
+            if slot.gone || !which(slot) {
                 return true;
             }
             slot.gone = true;
-            if slot.active.is_none() {
-                keys.push(Arc::clone(key));
-            }
-            slot.active.is_some()
+            let forgotten = slot.active.is_none();
+            vanished.push(Vanished { key: Arc::clone(key), subject: slot.subject.take(), forgotten });
+            !forgotten
         });
-        keys
+        vanished
     }
 
     /// The keys of the objects that are worked on.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use kopf_core::cause::EventType;
 use kopf_core::consistency::Written;
 use kopf_core::cycle::{Answer, Conclusion, Next};
+use kopf_core::daemon::Wanted;
 use kopf_core::indexing::Round;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
@@ -18,6 +19,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 
 use crate::api::seconds;
+use crate::daemons::Staffed;
 use crate::dispatch::{Begun, Dispatcher, Shared};
 use crate::indexing;
 use crate::invoke::{CycleId, Entry, Job, ScriptJob};
@@ -235,6 +237,7 @@ impl Worker {
             let answer = match next {
                 Next::Done(conclusion) => return Some(conclusion),
                 Next::AwaitConsistency => Answer::Consistent(self.await_consistency().await),
+                Next::Spawn(wanted) => self.staff(&wanted, event).await,
                 Next::Run(script) => Answer::Reply(self.ask(id, event, round.take(), script).await?),
             };
             next = cycle.resume(answer, self.shared().clock.now());
@@ -270,6 +273,22 @@ impl Worker {
             indexing::learn(&self.dispatcher, slot, round, &mut reply);
         }
         Some(reply)
+    }
+
+    /// Starts and stops daemons and timers; gives those that stop a moment to do so.
+    async fn staff(&self, wanted: &Wanted, event: &Event) -> Answer {
+        let staffed = {
+            let mut slots = self.dispatcher.slots();
+            slots.get(&self.key).map(|slot| self.dispatcher.staff(slot, &event.object, wanted))
+        };
+        match staffed {
+            None => Answer::Spawned { delay: None, holds: false },
+            Some(Staffed::Done(answer)) => answer,
+            Some(Staffed::Stopping { subject, holds }) => {
+                let delay = subject.press(self.shared(), false).await;
+                Answer::Spawned { delay, holds }
+            }
+        }
     }
 
     /// Waits for the time after which we do not wait for our own write any longer; false if something came before.
@@ -338,6 +357,9 @@ impl Worker {
             .latest
             .as_ref()
             .filter(|latest| latest.resource_version() != event.object.resource_version());
+        if applied.gone || changed.is_some() {
+            self.forget_wakes();
+        }
         if applied.gone {
             return After::Rest;
         }
@@ -351,6 +373,14 @@ impl Worker {
             }
             (None, Some(delay)) => After::Again(event, delay),
             (Some(_) | None, _) => After::Rest,
+        }
+    }
+
+    /// Whoever has woken the object up meanwhile, has done that for a state that is no more; the newer one will come.
+    fn forget_wakes(&self) {
+        let mut slots = self.dispatcher.slots();
+        if let Some(active) = slots.get(&self.key).and_then(|slot| slot.active.as_mut()) {
+            active.pending.retain(|event| !event.woken);
         }
     }
 

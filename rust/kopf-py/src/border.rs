@@ -92,6 +92,18 @@ impl Invoker for Border {
         self.put(Item::Job(job));
     }
 
+    fn submit_all(&self, jobs: Vec<Job>) {
+        let was_empty = {
+            let mut items = self.lock();
+            let was_empty = items.is_empty();
+            items.extend(jobs.into_iter().map(Item::Job));
+            was_empty && !items.is_empty()
+        };
+        if was_empty {
+            self.bell.ring();
+        }
+    }
+
     fn log(&self, entry: Entry) {
         if self.enabled(entry.level) {
             self.put(Item::Entry(entry));

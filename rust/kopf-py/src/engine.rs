@@ -10,17 +10,19 @@ use kopf_core::lifecycle::Lifecycle;
 use kopf_core::posting::Post;
 use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
+use kopf_core::script::Reply;
 use kopf_core::settings::Settings;
 use kopf_engine::admission::Desk;
 use kopf_engine::errands::Errand;
 use kopf_engine::error::FailureKind;
-use kopf_engine::invoke::{Invoker, Job};
+use kopf_engine::invoke::{Invoker, Job, Reporter, RunReply};
 use kopf_engine::operator::{Config, Operator};
 use kopf_engine::probes::Endpoint;
 use kopf_engine::territory::Territory;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
+use tokio::sync::oneshot;
 
 use crate::admission::review::{self, Review};
 use crate::border::{Border, Item};
@@ -32,7 +34,9 @@ use crate::task::attempt::now;
 use crate::task::requests::{
     Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform, read_credentials,
 };
+use crate::task::run::{Delay, Dismiss, Refresh, Run, Signal};
 use crate::task::script::Script;
+use crate::views::ObjectView;
 
 /// The engine of one operator.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -204,17 +208,17 @@ impl Engine {
             .map_err(|error| system("The cluster cannot be recognised", error))
     }
 
-    /// Sends the replies of scripts that have been answered.
+    /// Sends the replies of what has been answered, in order.
     #[expect(clippy::unused_self, reason = "a verb of the engine; where replies go, is the engine's to know")]
-    fn complete(&self, py: Python<'_>, scripts: &Bound<'_, PyList>) -> PyResult<()> {
-        let mut replies = Vec::with_capacity(scripts.len());
-        for script in scripts {
-            replies.extend(script.cast::<Script>()?.get().take());
+    fn complete(&self, py: Python<'_>, answered: &Bound<'_, PyList>) -> PyResult<()> {
+        let mut replies = Vec::with_capacity(answered.len());
+        for item in answered {
+            replies.extend(Answered::take(&item)?);
         }
         // Sending wakes the engine's threads, which is a system call at times: not with the interpreter attached.
         py.detach(|| {
-            for (sender, reply) in replies {
-                let _gone = sender.send(reply);
+            for answered in replies {
+                answered.send();
             }
         });
         Ok(())
@@ -238,6 +242,34 @@ impl Engine {
 
 /// The reference, the type, the reason, the message, the pauses.
 type PostTuple<'py> = (Bound<'py, PyDict>, String, String, String, Vec<f64>);
+/// What `complete()` sends, with where to.
+enum Answered {
+    Script(oneshot::Sender<Reply>, Reply),
+    Run(Reporter<RunReply>, RunReply),
+    Signal(Reporter<()>),
+}
+
+impl Answered {
+    fn take(item: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        if let Ok(script) = item.cast::<Script>() {
+            return Ok(script.get().take().map(|(sender, reply)| Self::Script(sender, reply)));
+        }
+        if let Ok(run) = item.cast::<Run>() {
+            return Ok(run.get().take().map(|(reporter, reply)| Self::Run(reporter, reply)));
+        }
+        Ok(item.cast::<Signal>()?.get().take().map(Self::Signal))
+    }
+
+    fn send(self) {
+        match self {
+            Self::Script(sender, reply) => {
+                let _gone = sender.send(reply);
+            }
+            Self::Run(reporter, reply) => reporter.send(reply),
+            Self::Signal(reporter) => reporter.send(()),
+        }
+    }
+}
 
 impl Engine {
     /// Where reviews are taken in.
@@ -260,6 +292,22 @@ impl Engine {
             Item::Job(Job::Script(job)) => {
                 let resource = self.resource(py, &job.resource)?;
                 Py::new(py, Script::new(py, job, resource)?)?.into_any()
+            }
+            Item::Job(Job::Run(job)) => {
+                let resource = self.resource(py, &job.resource)?;
+                Py::new(py, Run::new(py, job, resource)?)?.into_any()
+            }
+            Item::Job(Job::Delay(job)) => {
+                let resource = self.resource(py, &job.resource)?;
+                Py::new(py, Delay::new(py, job, resource)?)?.into_any()
+            }
+            Item::Job(Job::Signal(job)) => Py::new(py, Signal::new(job))?.into_any(),
+            Item::Job(Job::Refresh { uid, object }) => {
+                let object = Py::new(py, ObjectView::new(object))?;
+                Py::new(py, Refresh { uid: uid.to_string(), object })?.into_any()
+            }
+            Item::Job(Job::Dismiss { run, reasons }) => {
+                Py::new(py, Dismiss { run, reasons: reasons.bits() })?.into_any()
             }
             Item::Job(Job::Transform(job)) => Py::new(py, Transform::new(py, job)?)?.into_any(),
             Item::Job(Job::Close { cycle, carry }) => Py::new(py, Close { cycle, carry })?.into_any(),

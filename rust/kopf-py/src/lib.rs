@@ -44,7 +44,9 @@ mod _kopf {
     #[pymodule_export]
     use crate::task::requests::{Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform};
     #[pymodule_export]
-    use crate::task::script::{Handle, Index, IndexCall, Match, Pick, Script, Watch};
+    use crate::task::run::{Delay, Dismiss, Refresh, Run, Signal};
+    #[pymodule_export]
+    use crate::task::script::{Handle, Index, IndexCall, Match, Pick, Script, Spawn, Watch};
     #[pymodule_export]
     use crate::views::ObjectView;
     use pyo3::prelude::*;

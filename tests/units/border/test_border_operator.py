@@ -171,12 +171,11 @@ def test_unsupported_flags_are_errors():
         kopf.run(registry=OperatorRegistry(), clusterwide=True, stop_flag=5)
 
 
-@pytest.mark.parametrize("kind", ["daemon", "timer"])
+@pytest.mark.parametrize("kind", ["validate"])
 def test_unsupported_handlers_are_refused_by_name(kind):
     registry = OperatorRegistry()
-    options = {"interval": 1} if kind == "timer" else {}
 
-    @getattr(kopf, kind)("pods", registry=registry, **options)
+    @getattr(kopf.on, kind)("pods", registry=registry)
     def some_function(**_):
         pass
 

@@ -28,6 +28,7 @@ impl Cycle {
         if let Some(state) = self.state.take() {
             self.remember(&state, &mut conclusion);
         }
+        conclusion.delay = earliest(conclusion.delay, self.background.delay);
         self.release(&mut conclusion);
         self.finish(conclusion)
     }
@@ -40,7 +41,7 @@ impl Cycle {
         let conclusion = Conclusion {
             patch: std::mem::take(&mut self.patch),
             fns: self.fns,
-            delay: is_written.then_some(window.max(POSTPONED_PAUSE)),
+            delay: earliest(is_written.then_some(window.max(POSTPONED_PAUSE)), self.background.delay),
             fully_handled_once: self.memory.fully_handled_once,
             ..Conclusion::default()
         };
@@ -145,4 +146,8 @@ impl Cycle {
         }
         self.finish_keeping(conclusion)
     }
+}
+
+fn earliest(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.into_iter().chain(other).min_by(f64::total_cmp)
 }

@@ -4,9 +4,10 @@
 //! ends with a conclusion: one patch, and when to look again. In the order of things:
 //!
 //! 1. `opening`: event handlers; why we act; who might be interested; questions to callable filters.
-//! 2. `opening`: what the finalizer needs; whether our own last write has arrived.
-//! 3. `handling`: the progress so far; who is to be called now; calls.
-//! 4. `concluding`: everything that is to be remembered, as one patch.
+//! 2. `spawning`: which daemons and timers are to be running.
+//! 3. `opening`: what the finalizer needs; whether our own last write has arrived.
+//! 4. `handling`: the progress so far; who is to be called now; calls.
+//! 5. `concluding`: everything that is to be remembered, as one patch.
 //!
 //! `keeping` stands between them and what is kept: on the object, or in storages that only Python knows.
 //!
@@ -17,10 +18,12 @@ mod facts;
 mod handling;
 mod keeping;
 mod opening;
+mod spawning;
 #[cfg(test)]
 mod tests;
 
 use crate::cause::{Change, EventType, Reason};
+use crate::daemon::Wanted;
 use crate::filters::Verdict;
 use crate::finalizer::Edit;
 use crate::lifecycle::Lifecycle;
@@ -86,6 +89,8 @@ pub enum Next {
     Run(Script),
     /// Wait until our own write arrives or is given up, and answer whether either came true; false if something new came.
     AwaitConsistency,
+    /// Start and stop the daemons and timers of the object accordingly, and answer what came of it.
+    Spawn(Wanted),
     /// Nothing more: this is the result.
     Done(Box<Conclusion>),
 }
@@ -97,6 +102,13 @@ pub enum Answer {
     Reply(Reply),
     /// Whether the wait was waited out.
     Consistent(bool),
+    /// What came of starting and stopping daemons and timers.
+    Spawned {
+        /// Look again after so many seconds: some are still stopping.
+        delay: Option<f64>,
+        /// The deletion of the object is to be held because of them.
+        holds: bool,
+    },
 }
 
 /// The result of a cycle.
@@ -141,6 +153,7 @@ pub struct Cycle {
     facts: Option<facts::Facts>,
     change: Option<Arc<Change>>,
     state: Option<crate::state::State>,
+    background: spawning::Background,
     /// The user's lifecycle has chosen nobody, although there was somebody to choose.
     undecided: bool,
     /// The exchange with the user's storages, if there are any.
@@ -163,6 +176,8 @@ enum Phase {
     Recalling,
     /// Event handlers, and callable filters of these candidates.
     Opening { steps: usize, asked: Vec<usize> },
+    /// Daemons and timers are started and stopped.
+    Spawning,
     /// Waiting for our own write.
     Waiting,
     /// The user's lifecycle.
@@ -202,6 +217,7 @@ impl Cycle {
             facts: None,
             change: None,
             state: None,
+            background: spawning::Background::default(),
             undecided: false,
             foreign: None,
             phase: Phase::Over,
@@ -216,8 +232,9 @@ impl Cycle {
         match (std::mem::replace(&mut self.phase, Phase::Over), answer) {
             (Phase::Waiting, Answer::Consistent(true)) => self.handle(),
             (Phase::Waiting, Answer::Consistent(false)) => self.postpone(),
+            (Phase::Spawning, Answer::Spawned { delay, holds }) => self.spawned(delay, holds),
             (phase, Answer::Reply(reply)) => self.hear(&phase, reply),
-            (_, Answer::Consistent(_)) => self.fail("A wait was answered that was not asked for.".to_owned()),
+            _ => self.fail("Something was answered that was not asked for.".to_owned()),
         }
     }
 
@@ -269,15 +286,6 @@ impl Cycle {
 
     fn attempt(&self, index: usize, started: Timestamp, retry: u64) -> Option<Attempt> {
         let handler = self.rules.registry.handlers.get(index)?;
-        Some(Attempt {
-            handler: index,
-            label: crate::ids::label(handler),
-            errors: handler.errors_mode(),
-            timeout: handler.timeout,
-            retries: handler.retries,
-            backoff: handler.backoff.unwrap_or(self.rules.settings.execution.default_backoff),
-            started,
-            retry,
-        })
+        Some(Attempt::of(index, handler, self.rules.settings.execution.default_backoff, started, retry))
     }
 }

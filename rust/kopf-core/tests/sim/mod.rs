@@ -6,6 +6,7 @@
 
 use kopf_core::cause::EventType;
 use kopf_core::cycle::{Answer, Conclusion, Cycle, Memory, Moment, Next, Observation, Rules};
+use kopf_core::daemon::{self, Reasons, Wanted};
 use kopf_core::essence::essence;
 use kopf_core::finalizer::{self, Edit};
 use kopf_core::handler::Handler;
@@ -47,6 +48,12 @@ pub struct World {
     pub script_error: Option<String>,
     /// The next cycle begins with an own write under way, and this is how waiting ends.
     pub inconsistent: Option<bool>,
+    /// The daemons and timers that run, by their handlers.
+    pub running: Vec<usize>,
+    /// The ids of those that have ended for good.
+    pub ended: Vec<Arc<str>>,
+    /// Those that are asked to stop take so many seconds for it.
+    pub lingering: Option<f64>,
     /// The handlers' patch will have transformation functions.
     pub fns: bool,
 }
@@ -82,6 +89,9 @@ impl World {
             picks: VecDeque::new(),
             script_error: None,
             inconsistent: None,
+            running: Vec::new(),
+            ended: Vec::new(),
+            lingering: None,
             fns: false,
         }
     }
@@ -105,6 +115,8 @@ impl World {
     /// The operator starts anew: it remembers nothing, and lists the object.
     pub fn restart(&mut self) {
         self.memory = Memory { noticed_by_listing: true, ..Memory::default() };
+        self.running.clear();
+        self.ended.clear();
     }
 
     fn put(&mut self, body: Value) -> bool {
@@ -154,6 +166,7 @@ impl World {
                     run.transcript.push(format!("await consistency: {arrived}"));
                     cycle.resume(Answer::Consistent(arrived), self.now)
                 }
+                Next::Spawn(wanted) => cycle.resume(self.staff(&wanted, &mut run), self.now),
                 Next::Done(conclusion) => {
                     run.conclusion = *conclusion;
                     break;
@@ -162,6 +175,30 @@ impl World {
         }
         self.apply(&mut run);
         run
+    }
+
+    /// Daemons and timers start at once, and stop at once if they do not linger.
+    fn staff(&mut self, wanted: &Wanted, run: &mut Run) -> Answer {
+        let registry = Registry { handlers: self.handlers.clone() };
+        let assessed = daemon::assess(wanted, &self.running, &self.ended, &registry, None);
+        for handler in assessed.start {
+            run.transcript.push(format!("start {}", self.id(handler)));
+            self.running.push(handler);
+        }
+        let mut delay = None;
+        for (position, reason) in assessed.stop.into_iter().rev() {
+            let id = self.id(self.running[position]);
+            let why = if reason == Reasons::RESOURCE_DELETED { "deletion" } else { "mismatch" };
+            run.transcript.push(format!("stop {id} for {why}"));
+            delay = self.lingering;
+            if delay.is_none() {
+                self.running.remove(position);
+            }
+        }
+        if wanted.reset {
+            run.transcript.push("idling begins anew".to_owned());
+        }
+        Answer::Spawned { delay, holds: assessed.holds }
     }
 
     fn apply(&mut self, run: &mut Run) {
@@ -224,6 +261,13 @@ impl World {
                         run.transcript.push(format!("call {id}"));
                         StepReply::Attempted(self.attempt(attempt, patch, run))
                     }
+                }
+                Step::Spawn { handlers } => {
+                    let ids: Vec<String> = handlers.iter().map(|handler| self.id(*handler)).collect();
+                    run.transcript.push(format!("ask {} for spawning", ids.join(", ")));
+                    let says = |id: &String| self.says.get(id).copied().unwrap_or((true, true));
+                    let answers = ids.iter().map(says).map(|(prematch, full)| Matched { prematch, full });
+                    StepReply::Matched(answers.collect())
                 }
                 Step::Match { handlers } => {
                     let ids: Vec<String> = handlers.iter().map(|handler| self.id(*handler)).collect();

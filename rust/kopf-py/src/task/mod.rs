@@ -5,4 +5,5 @@ pub(crate) mod batch;
 pub(crate) mod change;
 pub(crate) mod keeping;
 pub(crate) mod requests;
+pub(crate) mod run;
 pub(crate) mod script;

@@ -56,6 +56,13 @@ pub(crate) struct Match {
     handlers: Vec<usize>,
 }
 
+/// The filters of daemons and timers are asked.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Spawn {
+    #[pyo3(get)]
+    handlers: Vec<usize>,
+}
+
 /// The user's lifecycle chooses among handlers, given with the numbers of their attempts.
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct Pick {
@@ -185,6 +192,7 @@ fn step_to_python(py: Python<'_>, step: Step) -> PyResult<Py<PyAny>> {
             let attempt = Py::new(py, AttemptView(attempt))?;
             Py::new(py, Watch { handler, guarded, attempt })?.into_any()
         }
+        Step::Spawn { handlers } => Py::new(py, Spawn { handlers })?.into_any(),
         Step::Match { handlers } => Py::new(py, Match { handlers })?.into_any(),
         Step::Pick { handlers } => Py::new(py, Pick { handlers })?.into_any(),
         Step::Recall { ids, extra_fields } => Py::new(py, Recall::new(py, &ids, &extra_fields)?)?.into_any(),
