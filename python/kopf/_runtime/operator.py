@@ -436,7 +436,7 @@ class _Life:
             handlers=handlers,
             settings=self._settings,
             memories=memories,
-            indices=self._indexers,
+            indices=self._indexers.indices,
             invoker=self._invoker,
         )
         server.review = admission.receive

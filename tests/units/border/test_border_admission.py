@@ -17,6 +17,7 @@ if not hasattr(native, "admit"):
 import kopf
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
+from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime import admission as reviews
 from kopf._runtime import operator
@@ -66,11 +67,10 @@ class Rig:
             "handlers": handlers,
             "settings": self.settings,
             "memories": self.memos,
-            "indices": {},
             "invoker": invoker,
         }
-        server = Server(lifecycle=kopf.lifecycles.asap, login=self._login, **common)
-        admission = reviews.Admission(self.engine, **common)
+        server = Server(lifecycle=kopf.lifecycles.asap, login=self._login, indices=Indexers(), **common)
+        admission = reviews.Admission(self.engine, indices={}, **common)
         server.review = admission.receive
         self.bridge = Bridge(self.engine, server.receive, loop)
         server.set_context()
@@ -228,11 +228,11 @@ def test_callbacks_are_asked_and_one_function_is_called_once(rig):
 def test_only_the_hinted_handler_is_called(rig):
     called: list[str] = []
 
-    @kopf.on.validate("kopfexamples", registry=rig.registry)
+    @kopf.on.validate("kopfexamples", id="one", registry=rig.registry)
     def one(**_):
         called.append("one")
 
-    @kopf.on.mutate("kopfexamples", registry=rig.registry)
+    @kopf.on.mutate("kopfexamples", id="two", registry=rig.registry)
     def two(**_):
         called.append("two")
 

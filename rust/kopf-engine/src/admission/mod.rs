@@ -18,6 +18,7 @@ use crate::error::RequestError;
 use crate::invoke::{Invoker, Job};
 
 pub mod certificates;
+pub mod clients;
 pub mod managed;
 pub mod server;
 pub mod tls;

@@ -12,13 +12,13 @@ use kopf_core::value::Value;
 use pkcs8::EncryptedPrivateKeyInfo;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use rustls::{ServerConfig, ServerConnection};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::admission::certificates::{Bundle, described};
+use crate::admission::clients::{Clients, Demand};
 
 /// Why there can be no TLS with what was given.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -42,31 +42,6 @@ pub struct Sources {
     pub hostnames: Vec<String>,
     /// What we want of clients.
     pub clients: Clients,
-}
-
-/// What we want of clients.
-#[derive(Debug, Clone, Default)]
-pub struct Clients {
-    /// Whether they show certificates.
-    pub demand: Demand,
-    /// A file with the authorities of their certificates.
-    pub cafile: Option<PathBuf>,
-    /// A folder with such files.
-    pub capath: Option<PathBuf>,
-    /// The same as text (PEM), or as bytes (DER).
-    pub cadata: Option<Vec<u8>>,
-}
-
-/// Whether clients show certificates.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Demand {
-    /// They need not, and nobody looks.
-    #[default]
-    None,
-    /// They may.
-    Optional,
-    /// They must.
-    Required,
 }
 
 /// The TLS of one server.
@@ -169,12 +144,7 @@ fn configured(
     let builder = match clients.demand {
         Demand::None => builder.with_no_client_auth(),
         demand => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(clients)?), provider);
-            let verifier =
-                if demand == Demand::Optional { verifier.allow_unauthenticated() } else { verifier };
-            let verifier = verifier
-                .build()
-                .map_err(|error| TlsError(format!("Clients' certificates cannot be verified: {error}")))?;
+            let verifier = clients.verifier(demand, provider)?;
             builder.with_client_cert_verifier(verifier)
         }
     };
@@ -185,37 +155,7 @@ fn configured(
     Ok(config)
 }
 
-fn roots(clients: &Clients) -> Result<RootCertStore, TlsError> {
-    const WHAT: &str = "The authority of clients";
-    let mut found = vec![];
-    if let Some(path) = &clients.cafile {
-        found.extend(certificates(&read(path)?, WHAT)?);
-    }
-    if let Some(folder) = &clients.capath {
-        let unreadable = |error| TlsError(format!("The folder {} cannot be read: {error}", folder.display()));
-        for entry in fs::read_dir(folder).map_err(unreadable)? {
-            let path = entry.map_err(unreadable)?.path();
-            // Such folders may have anything in them; only certificates count.
-            if path.is_file() {
-                found.extend(certificates(&read(&path)?, WHAT).unwrap_or_default());
-            }
-        }
-    }
-    match &clients.cadata {
-        Some(data) if data.trim_ascii_start().starts_with(b"-----BEGIN") => {
-            found.extend(certificates(data, WHAT)?)
-        }
-        Some(data) => found.push(CertificateDer::from(data.clone())),
-        None => {}
-    }
-    let mut roots = RootCertStore::empty();
-    for certificate in found {
-        roots.add(certificate).map_err(|error| TlsError(format!("{WHAT}: a bad certificate: {error}")))?;
-    }
-    Ok(roots)
-}
-
-fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(super) fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| TlsError(format!("{what} is not in the PEM format: {error}")))?;
     if found.is_empty() {
@@ -255,6 +195,6 @@ fn mark(sources: &Sources) -> Result<u64, TlsError> {
     Ok(hasher.finish())
 }
 
-fn read(path: &PathBuf) -> Result<Vec<u8>, TlsError> {
+pub(super) fn read(path: &PathBuf) -> Result<Vec<u8>, TlsError> {
     fs::read(path).map_err(|error| TlsError(format!("The file {} cannot be read: {error}", path.display())))
 }

@@ -5,8 +5,9 @@ use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kopf_engine::admission::clients::{Clients, Demand};
 use kopf_engine::admission::server::{Backend, Call as Arrived, Rejection, Server};
-use kopf_engine::admission::tls::{Clients, Demand, Sources, Tls};
+use kopf_engine::admission::tls::{Sources, Tls};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
