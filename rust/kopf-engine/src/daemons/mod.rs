@@ -135,6 +135,7 @@ impl Dispatcher {
         let mut out = Outbox::default();
         let (holds, stopping) = {
             let mut state = subject.state();
+            state.move_to(self);
             if wanted.reset {
                 state.reset(shared, &subject, now, &mut out);
             }

@@ -21,9 +21,6 @@ use crate::invoke::{DelayJob, Entry, Job, Reporter, RunId, RunJob};
 pub struct Subject {
     /// The key of the object.
     pub(super) key: Arc<str>,
-    /// What kind of object it is.
-    pub(super) resource: Arc<Resource>,
-    home: Weak<Dispatcher>,
     state: Mutex<State>,
     /// Told when somebody has ended.
     pub(super) exited: Notify,
@@ -31,6 +28,10 @@ pub struct Subject {
 
 /// What changes of it.
 pub(super) struct State {
+    /// What kind of object it is.
+    pub(super) resource: Arc<Resource>,
+    /// Who handles the object.
+    home: Weak<Dispatcher>,
     /// The last state that was handled.
     pub(super) object: Arc<Object>,
     /// The state that the last own patch has made, if it is not handled yet.
@@ -85,6 +86,8 @@ impl Subject {
     pub(super) fn new(home: &Arc<Dispatcher>, key: Arc<str>, object: &Arc<Object>, now: Timestamp) -> Self {
         let object = Arc::clone(object);
         let state = State {
+            resource: Arc::clone(&home.plan.resource),
+            home: Arc::downgrade(home),
             object,
             patched: None,
             idle_since: now,
@@ -92,13 +95,7 @@ impl Subject {
             pressing: false,
             ended: Vec::new(),
         };
-        Self {
-            key,
-            resource: Arc::clone(&home.plan.resource),
-            home: Arc::downgrade(home),
-            state: Mutex::new(state),
-            exited: Notify::new(),
-        }
+        Self { key, state: Mutex::new(state), exited: Notify::new() }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -120,11 +117,11 @@ impl Subject {
 
     /// Lets the object's cycles know that somebody has ended.
     fn wake(&self) {
-        if let Some(home) = self.home.upgrade() {
-            let object = {
-                let state = self.state();
-                Arc::clone(state.patched.as_ref().unwrap_or(&state.object))
-            };
+        let (home, object) = {
+            let state = self.state();
+            (state.home.upgrade(), Arc::clone(state.patched.as_ref().unwrap_or(&state.object)))
+        };
+        if let Some(home) = home {
             home.wake(&self.key, object);
         }
     }
@@ -139,6 +136,14 @@ fn is_covered(patched: &Object, object: &Object) -> bool {
 }
 
 impl State {
+    /// The object is handled by this one now: maybe by another one than before, in another version of its kind.
+    pub(super) fn move_to(&mut self, home: &Arc<Dispatcher>) {
+        if !std::ptr::eq(self.home.as_ptr(), Arc::as_ptr(home)) {
+            self.home = Arc::downgrade(home);
+            self.resource = Arc::clone(&home.plan.resource);
+        }
+    }
+
     /// The handlers of those that run.
     pub(super) fn running(&self) -> Vec<usize> {
         self.runs.iter().map(|run| run.routine.handler()).collect()
@@ -266,7 +271,7 @@ impl State {
                     run: run.id,
                     handler: run.routine.handler(),
                     uid: Arc::clone(&subject.key),
-                    resource: Arc::clone(&subject.resource),
+                    resource: Arc::clone(&self.resource),
                     object: Arc::clone(&self.object),
                     reply: report(shared, subject, run.id, |subject, run, delay| Message::Delayed {
                         subject,
@@ -281,7 +286,7 @@ impl State {
                 out.jobs.push(Job::Run(RunJob {
                     run: run.id,
                     uid: Arc::clone(&subject.key),
-                    resource: Arc::clone(&subject.resource),
+                    resource: Arc::clone(&self.resource),
                     object: Arc::clone(&self.object),
                     attempt,
                     carry: std::mem::take(&mut run.carry),

@@ -181,6 +181,7 @@ impl Wheel {
         }
         state.runs[position].place = Place::Writing;
         let object = Arc::clone(state.patched.as_ref().unwrap_or(&state.object));
+        let resource = Arc::clone(&state.resource);
         drop(state);
         let shared = Arc::clone(&self.shared);
         self.shared.background.writers.spawn(async move {
@@ -188,7 +189,7 @@ impl Wheel {
             let patching = Patching {
                 api: &shared.api,
                 invoker: &shared.invoker,
-                resource: &subject.resource,
+                resource: &resource,
                 finalizer: &shared.current.get().settings.persistence.finalizer,
             };
             let result = patching.apply(&object, change).await;
