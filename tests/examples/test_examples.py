@@ -186,6 +186,8 @@ def test_probes(operator, stage):
     run.wait_for_log("Serving health status")
     with urllib.request.urlopen(url, timeout=10) as response:
         assert set(json.loads(response.read())) == {"heated", "since"}
+
+
 @example("13-indexing")
 def test_indexing(operator, stage):
     operator(files=(stage.file,))

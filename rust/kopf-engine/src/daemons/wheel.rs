@@ -14,7 +14,8 @@ use kopf_core::time::Timestamp;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use super::subject::{Outbox, Place, Subject};
+use super::outbox::Outbox;
+use super::subject::{Place, Subject};
 use crate::api::seconds;
 use crate::dispatch::Shared;
 use crate::invoke::{Entry, RunId, RunReply};
