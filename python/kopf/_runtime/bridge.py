@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kopf._kopf import (
+    ApiServer,
     Attempt,
     Cancel,
     Change,
@@ -31,6 +32,7 @@ from kopf._kopf import (
 )
 
 __all__ = [
+    "ApiServer",
     "Attempt",
     "Bridge",
     "Cancel",

@@ -23,6 +23,7 @@ from kopf._runtime.context import cause_var, settings_var, sublifecycle_var, sub
 from kopf._runtime.cycles import Cycle, Memories
 from kopf._runtime.invocation import Callee, Invoker
 from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
+from kopf._runtime.pulse import pulse_var
 
 EAGER = sys.version_info >= (3, 12)
 
@@ -71,6 +72,7 @@ class Server:
         self._subregistry = _Subhandlers()
         self._cycles: dict[int, Cycle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pulse = pulse_var.get()
         self._loop = asyncio.get_running_loop()
         self._receivers: dict[type[Any], Callable[[Any], None]] = {
             bridge.Script: self._receive_script,
@@ -106,6 +108,8 @@ class Server:
             await asyncio.wait(tasks)
 
     def _receive_script(self, script: bridge.Script) -> None:
+        if self._pulse is not None:
+            self._pulse.began(script.cycle)
         cycle = self._cycles.get(script.cycle)
         if cycle is None:
             cycle = self._cycles[script.cycle] = Cycle(
@@ -219,6 +223,8 @@ class Server:
             adapter.log(entry.level, entry.text, exc_info=exc_info)
 
     def _receive_close(self, job: bridge.Close) -> None:
+        if self._pulse is not None:
+            self._pulse.ended(job.cycle)
         cycle = self._cycles.pop(job.cycle, None)
         if cycle is not None and job.carry:
             self._memories.carry(cycle.uid, cycle.patch.fns)

@@ -3,6 +3,7 @@
 //! No rule is here. Only this crate knows pyo3. The engine's threads never attach to the interpreter: they talk through
 //! the queue of `border`, and the only exception is the end of the operator, which an awaitable of Python waits for.
 
+mod apiserver;
 mod border;
 mod convert;
 mod engine;
@@ -17,6 +18,8 @@ mod views;
 /// The engine of the operator, as Python drives it. Private: its names may change at any time.
 #[pyo3::pymodule]
 mod _kopf {
+    #[pymodule_export]
+    use crate::apiserver::ApiServer;
     #[pymodule_export]
     use crate::convert::plain;
     #[pymodule_export]
