@@ -101,12 +101,13 @@ class _Supervisor:
                 if code is not None and not self._reload:
                     return code
                 if self._reload and files != (now := self._files()):
-                    changed = sorted({path for path, _ in files ^ now})
-                    _say(f"{', '.join(map(str, changed))}: changed. The operator is started again.")
+                    changed = {path for path, _ in files ^ now}
+                    _say(f"{', '.join(sorted(map(str, changed)))}: changed. The operator is started again.")
                     files = now
                     _stop(operator)
                     for manifest in self._manifests:
-                        _apply(self._cluster, manifest)
+                        if changed & {manifest, *_texts_of(manifest)}:
+                            _apply(self._cluster, manifest)
                     operator = self._start()
         finally:
             code = _stop(operator)
@@ -134,7 +135,8 @@ class _Supervisor:
             return set()
         found: set[tuple[pathlib.Path, int]] = set()
         folders = {pathlib.Path(path).resolve().parent for path in self._paths}
-        for path in [it for folder in folders for it in folder.rglob("*.py")] + list(self._manifests):
+        modules = [it for folder in folders for it in folder.rglob("*.py")]
+        for path in modules + [it for manifest in self._manifests for it in _texts_of(manifest)]:
             with contextlib.suppress(OSError):  # it has vanished meanwhile
                 found.add((path, path.stat().st_mtime_ns))
         return found
@@ -169,11 +171,15 @@ def _apply(cluster: Cluster, manifest: pathlib.Path) -> None:
 def _sample(manifests: Collection[pathlib.Path]) -> str:
     """Something of the user's own to look at."""
     for manifest in manifests:
-        for file in sorted(manifest.iterdir()) if manifest.is_dir() else [manifest]:
-            found = re.search(r"^\s+plural:\s*([\w.-]+)", _text_of(file), re.M)
+        for file in _texts_of(manifest):
+            found = re.search(r"\bplural:\s*([\w.-]+)", _text_of(file))
             if found:
                 return found.group(1)
     return "namespaces"
+
+
+def _texts_of(manifest: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(manifest.iterdir()) if manifest.is_dir() else [manifest]
 
 
 def _text_of(file: pathlib.Path) -> str:

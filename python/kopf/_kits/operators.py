@@ -127,20 +127,21 @@ class Operator:
     def wait_until_quiet(self, *, pause: float = 0.05, timeout: float = 10) -> None:
         """Wait until no handler runs, nothing is being written, and nothing new begins for the pause.
 
-        Handlers that wait for their next attempt are quiet. On the embedded server, its objects do not change
-        in the pause either.
+        Handlers that wait for their next attempt are quiet. On the embedded server, its objects do not change,
+        and nothing is asked of it in the pause either.
         """
         until = time.monotonic() + timeout
+        self._pulse.wait_until_connected(timeout)
         while True:
-            before = self._version()
+            before = self._trace()
             left = until - time.monotonic()
             if left <= 0 or not self._pulse.wait_until_still(pause, left):
                 raise TimeoutError(f"The operator was not quiet in {timeout} seconds.")
-            if self._version() == before:
+            if self._trace() == before:
                 return
 
-    def _version(self) -> int:
-        return self.cluster.version if self.cluster.kind == "embedded" else 0
+    def _trace(self) -> object:
+        return self.cluster.trace if self.cluster.kind == "embedded" else None
 
     def _declare_login(self) -> None:
         if any(not it._fallback for it in self.registry._activities.get_handlers(Activity.AUTHENTICATION)):

@@ -19,6 +19,15 @@ class Pulse:
         self._changed = threading.Condition()
         self._open: set[int] = set()
         self._beats = 0
+        self._connected = threading.Event()
+
+    def connected(self) -> None:
+        """The engine has begun to talk to the cluster."""
+        self._connected.set()
+
+    def wait_until_connected(self, timeout: float) -> bool:
+        """Wait until the engine talks to the cluster: before that, there is nothing to be still about."""
+        return self._connected.wait(timeout)
 
     def began(self, cycle: int) -> None:
         """Something is asked of Python for an object."""

@@ -264,6 +264,8 @@ class Server:
             job.fail(repr(e))
 
     def _receive_login(self, job: bridge.Login) -> None:
+        if self._pulse is not None:
+            self._pulse.connected()
         self._keep(self._loop.create_task(self._log_in(job), name="credentials retriever"))
 
     def _keep(self, task: asyncio.Task[None]) -> None:

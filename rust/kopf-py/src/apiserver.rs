@@ -107,6 +107,11 @@ impl ApiServer {
         }
     }
 
+    /// How many requests came over the network so far, up to what the journal keeps.
+    fn journal_length(&self) -> PyResult<usize> {
+        Ok(self.running()?.journal().entries().len())
+    }
+
     /// The requests that came over the network: time, method, path, query, content type, agent, body, code, user.
     fn journal<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);

@@ -53,16 +53,21 @@ class Client:
         headers = self._headers | ({"Content-Type": content} if payload is not None else {})
         connection = getattr(self._local, "connection", None) or self._connect(TIMEOUT)
         self._local.connection = None
+        path = self._url.path.rstrip("/") + path
         try:
-            connection.request(method, self._url.path.rstrip("/") + path, payload, headers)
-            response = connection.getresponse()
-        except (ConnectionError, http.client.HTTPException):
+            try:
+                connection.request(method, path, payload, headers)
+                response = connection.getresponse()
+            except (ConnectionError, http.client.HTTPException):
+                # An idle connection may have been closed by the server in between: once more with a new one.
+                connection.close()
+                connection = self._connect(TIMEOUT)
+                connection.request(method, path, payload, headers)
+                response = connection.getresponse()
+            text = response.read()
+        except BaseException:
             connection.close()
-            # An idle connection may have been closed by the server in between; it is tried once anew.
-            connection = self._connect(TIMEOUT)
-            connection.request(method, self._url.path.rstrip("/") + path, payload, headers)
-            response = connection.getresponse()
-        text = response.read()
+            raise
         self._local.connection = connection
         if response.status >= 400:
             raise _refusal(response.status, text)

@@ -387,6 +387,11 @@ class Cluster:
         """The newest resource version of the embedded server: it grows with every write."""
         return self._embedded.resource_version
 
+    @property
+    def trace(self) -> tuple[int, int]:
+        """What changes with every write and every request to the embedded server."""
+        return self._embedded.resource_version, self._embedded.journal_length()
+
     # --- What is behind.
 
     def places(self) -> Places:

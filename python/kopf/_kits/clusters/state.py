@@ -80,6 +80,8 @@ def _owners(body: Mapping[str, Any]) -> set[str]:
 
 def _restore(cluster: Cluster, body: Object, uids: dict[str, str]) -> None:
     meta = {key: value for key, value in body["metadata"].items() if key not in _VOLATILE}
+    if body["kind"] == DEFINITIONS.kind:
+        meta.pop("finalizers", None)  # the server's own
     deleting = meta.pop("deletionTimestamp", None)
     meta.pop("deletionGracePeriodSeconds", None)
     for owner in meta.get("ownerReferences") or ():
