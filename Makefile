@@ -16,6 +16,7 @@ SHELL := /bin/bash -euo pipefail
 PYTHON ?= python3.11
 VENV ?= .venv
 REFERENCE ?= .venvs/reference
+TESTING ?= .venvs/testing
 BIN := $(VENV)/bin
 # The installed wheel is tested, not the sources beside the tests.
 PYTEST := $(BIN)/python -m pytest -ra -o pythonpath=
@@ -62,6 +63,16 @@ $(VENV)/.installed: dist/.built
 	$(BIN)/python -m pip install --quiet dist/*.whl
 	@touch $@
 
+# An extension which lets tests put work on the border in the engine's place; never shipped. It shares what
+# `cargo test` has compiled.
+$(TESTING)/.installed: pyproject.toml requirements-dev.txt $(RUST) $(PACKAGE) | $(VENV)/.tools
+	test -x $(TESTING)/bin/python || $(PYTHON) -m venv $(TESTING)
+	$(TESTING)/bin/python -m pip install --quiet -r requirements-dev.txt
+	rm -rf $(TESTING)/wheel
+	$(BIN)/maturin build --profile dev --features testing --quiet --interpreter $(BIN)/python --out $(TESTING)/wheel
+	$(TESTING)/bin/python -m pip install --quiet --force-reinstall --no-deps $(TESTING)/wheel/*.whl
+	@touch $@
+
 .PHONY: wheel
 wheel: dist/.built
 	@ls -l dist/*.whl
@@ -72,11 +83,14 @@ wheel: dist/.built
 demo: $(VENV)/.installed
 	$(BIN)/python scripts/demo.py
 
-.PHONY: test test-rust test-python
-test: test-rust test-python
+.PHONY: test test-rust test-border test-python
+test: test-rust test-border test-python
 
 test-rust: | $(BIN)/python
 	cargo test --workspace --quiet
+
+test-border: $(TESTING)/.installed
+	$(TESTING)/bin/python -m pytest -ra -o pythonpath= tests/units/border
 
 test-python: $(VENV)/.installed $(REFERENCE)/.installed
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PYTEST_ARGS)

@@ -17,6 +17,7 @@ from fixtures import (  # noqa: E402, F401
     crates,
     flavour,
     kopf_python,
+    later_kind,
     namespace,
     new_namespace,
     operator,

@@ -76,7 +76,7 @@ TABLE: dict[str, dict[str, str]] = {
         "kopf._intents.selectors": "EVERYTHING Marker NamespacePattern Selector match_namespace",
     },
     "kopf._cogs.structs.credentials": {
-        "kopf._objects.credentials": "AiohttpSession ConnectionInfo KubeContext LoginError"
+        "kopf._objects.credentials": "AiohttpSession ConnectionInfo KubeContext LoginError Vault"
     },
     "kopf._cogs.structs.ids": {"kopf._objects.raw": "HandlerId"},
     "kopf._cogs.structs.reviews": {
@@ -127,7 +127,8 @@ TABLE: dict[str, dict[str, str]] = {
         )
     },
     "kopf._core.engines.posting": {
-        "kopf._kits.events": "K8sEvent enqueue event exception info warn",
+        "kopf._kits.events": "event exception info warn",
+        "kopf._runtime.posting": "K8sEvent K8sPoster enqueue",
         "kopf._runtime.context": "event_queue_loop_var event_queue_var settings_var",
     },
     "kopf._core.engines.indexing": {

@@ -1,16 +1,15 @@
 """The engine of the operator, as Python drives it. Private: its names may change at any time."""
 
-from collections.abc import Awaitable, Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, Literal, final
 
-from kopf._objects.raw import RawEventType
+from kopf._objects.raw import HandlerId, RawEventType
 from kopf._objects.resources import Resource
 
 __version__: str
 
 def plain(value: Any, /) -> Any:
     """Make a deep copy of a value as it is after JSON; `TypeError` or `ValueError` if it cannot be JSON."""
-
 @final
 class Object(Mapping[str, Any]):
     """A read-only mapping over an object of the engine; stanzas are converted at their first touch."""
@@ -55,6 +54,9 @@ class Settled:
     def delay(self) -> float | None: ...
     @property
     def message(self) -> str | None: ...
+    @property
+    def subrefs(self) -> list[str]: ...
+    def with_subrefs(self, subrefs: list[str]) -> Settled: ...
 
 @final
 class Attempt:
@@ -87,6 +89,29 @@ class Attempt:
         self, kind: int, message: str = "", delay: float | None = None, shown: str | None = None
     ) -> Settled: ...
 
+@final
+class Batch:
+    """The progress of sub-handlers that are executed together; they are named by their positions.
+
+    Each is given as the id, the label, the mode of errors, the timeout, the retries, and the backoff.
+    """
+
+    def __new__(
+        cls,
+        reason: str,
+        records: dict[str, Any],
+        children: list[tuple[str, str, str, float | None, int | None, float]],
+    ) -> Batch: ...
+    @property
+    def malformed(self) -> list[tuple[str, str]]: ...
+    def awakened(self) -> list[tuple[int, int]]: ...
+    def attempt(self, index: int) -> Attempt: ...
+    def learn(self, settled: Settled) -> None: ...
+    def changed(self) -> list[tuple[HandlerId, Any]]: ...
+    @property
+    def done(self) -> bool: ...
+    def delay(self) -> float | None: ...
+
 DiffTuple = tuple[str, tuple[str, ...], Any, Any]
 
 @final
@@ -106,12 +131,33 @@ class Change:
     def reduced(self, field: tuple[str, ...]) -> tuple[Any, Any, list[DiffTuple]]: ...
 
 @final
+class IndexCall:
+    """One index function. If guarded, its filters are asked first."""
+
+    handler: int
+    guarded: bool
+    attempt: Attempt
+
+@final
+class Index:
+    """Index functions, and the handlers whose indices the object leaves without a call."""
+
+    calls: tuple[IndexCall, ...]
+    excluded: list[int]
+
+@final
 class Watch:
     """An `on.event` handler. If guarded, its filters are asked first."""
 
     handler: int
     guarded: bool
     attempt: Attempt
+
+@final
+class Spawn:
+    """The filters of daemons and timers are asked."""
+
+    handlers: list[int]
 
 @final
 class Match:
@@ -133,6 +179,21 @@ class Handle:
     attempt: Attempt
 
 @final
+class Recall:
+    """The user's storages are asked what they keep."""
+
+    ids: list[HandlerId]
+    extra_fields: list[tuple[str, ...]]
+
+@final
+class Keep:
+    """The user's storages are told what they are to keep; a record of None is to be removed."""
+
+    records: list[tuple[HandlerId, Any]]
+    essence: bool
+    written: bool
+
+@final
 class Script:
     """The work for one object."""
 
@@ -147,18 +208,78 @@ class Script:
     @property
     def resource(self) -> Resource: ...
     @property
-    def steps(self) -> tuple[Watch | Match | Pick | Handle, ...]: ...
+    def steps(self) -> tuple[Index | Watch | Spawn | Match | Pick | Handle | Recall | Keep, ...]: ...
     @property
     def change(self) -> Change | None: ...
     @property
     def preset(self) -> dict[str, Any] | None: ...
     def answer(
         self,
-        steps: list[Settled | list[tuple[bool, bool]] | list[int] | None],
+        steps: list[
+            Settled
+            | list[tuple[bool, bool]]
+            | list[int]
+            | tuple[Any, Any, dict[str, Any]]
+            | dict[int, Settled | None]
+            | None
+        ],
         patch: dict[str, Any] | None = None,
         fns: bool = False,
         error: str | None = None,
     ) -> None: ...
+
+@final
+class Run:
+    """One call of a daemon or a timer."""
+
+    @property
+    def run(self) -> int: ...
+    @property
+    def handler(self) -> int: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def object(self) -> Object: ...
+    @property
+    def attempt(self) -> Attempt: ...
+    @property
+    def carry(self) -> bool: ...
+    def answer(
+        self, settled: Settled | None = None, patch: dict[str, Any] | None = None, fns: bool = False
+    ) -> None: ...
+
+@final
+class Delay:
+    """Ask a daemon or a timer for its initial delay."""
+
+    run: int
+    handler: int
+    uid: str
+    resource: Resource
+    object: Object
+    def complete(self, delay: float | None) -> None: ...
+
+@final
+class Signal:
+    """Raise the flags of daemons and timers: with these reasons; some are also cancelled."""
+
+    signals: list[tuple[int, int, bool]]
+
+@final
+class Refresh:
+    """The live body of an object is to be replaced."""
+
+    uid: str
+    object: Object
+
+@final
+class Dismiss:
+    """A daemon or a timer has ended."""
+
+    run: int
+    reasons: int
 
 @final
 class Transform:
@@ -186,6 +307,20 @@ class Select:
     def fail(self, error: str) -> None: ...
 
 @final
+class Probe:
+    """Ask the probes how the operator is."""
+
+    def complete(self, results: str) -> None: ...
+    def fail(self) -> None: ...
+
+@final
+class Locate:
+    """Ask the patterns of namespaces that are no globs."""
+
+    names: list[str]
+    def complete(self, served: list[bool]) -> None: ...
+
+@final
 class Close:
     """The cycle is over; if the functions of its patch are carried, they go to the object's next cycle."""
 
@@ -203,6 +338,12 @@ class Forget:
     """The object is gone."""
 
     uid: str
+
+@final
+class Finished:
+    """The engine has ended: as it was asked to, or by a failure of this kind and with this message."""
+
+    failure: tuple[str, str] | None
 
 @final
 class Log:
@@ -228,14 +369,39 @@ class Engine:
         namespaces: list[str],
         agent: str,
         make_resource: Callable[[dict[str, Any]], Resource],
+        identity: str = "",
+        liveness: tuple[str, int, str] | None = None,
+        credentials: list[tuple[str, dict[str, Any]]] | None = None,
+        errand: Literal["freeze", "resume"] | None = None,
+        foreign: bool = False,
     ) -> Engine: ...
     def start(self) -> None: ...
+    def configure(self, settings: dict[str, Any]) -> None: ...
     def stop(self) -> None: ...
-    def finished(self) -> Awaitable[tuple[str, str] | None]: ...
     def fileno(self) -> int: ...
     def set_log_level(self, level: int) -> None: ...
-    def poll(self) -> list[Script | Transform | Login | Select | Log | Close | Cancel | Forget]: ...
-    def complete(self, scripts: list[Script]) -> None: ...
+    def poll(
+        self,
+    ) -> list[
+        Run
+        | Delay
+        | Signal
+        | Refresh
+        | Dismiss
+        | Script
+        | Transform
+        | Login
+        | Select
+        | Probe
+        | Locate
+        | Log
+        | Close
+        | Cancel
+        | Forget
+        | Finished
+    ]: ...
+    def complete(self, answered: list[Script | Run | Signal]) -> None: ...
+    def post(self, events: list[tuple[dict[str, Any], str, str, str, list[float]]]) -> None: ...
 
 @final
 class ApiServer:

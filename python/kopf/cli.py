@@ -5,13 +5,14 @@ elsewhere.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import os
 import pathlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -87,9 +88,6 @@ def main() -> None:
     """Kubernetes operators in Python."""
 
 
-_NOT_YET = "This command is not supported yet: the engine cannot write to peering objects by request."
-
-
 @main.command()
 @logging_options
 @click.option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Serve the whole cluster.")
@@ -125,7 +123,7 @@ def run(
 
     from kopf._runtime import operator
 
-    # What is loaded by now lives as long as the process: the garbage collector need not look at it again and again.
+    # What is loaded by now lives as long as the process: the garbage collector need not look at it again.
     gc.freeze()
     with proper_loop(controls.loop) as loop:
         operator.run(
@@ -155,9 +153,30 @@ def run(
 @click.option("-t", "--lifetime", type=int, required=True, help="For how long (seconds).")
 @click.option("-m", "--message", type=str, help="Accepted, but not used.")
 @click.make_pass_decorator(CLIControls, ensure=True)
-def freeze(controls: CLIControls, /, **options: Any) -> None:
+def freeze(
+    controls: CLIControls,
+    id: str | None,
+    message: str | None,
+    lifetime: int,
+    namespaces: Collection[str],
+    clusterwide: bool,
+    peering_name: str,
+    dev: bool | None,
+    priority: int,
+) -> None:
     """Pause the operators of a peering."""
-    raise click.UsageError(_NOT_YET)
+    settings = controls.settings if controls.settings is not None else OperatorSettings()
+    settings.peering.lifetime = lifetime
+    _run_errand(
+        controls,
+        "freeze",
+        id,
+        settings=settings,
+        namespaces=namespaces,
+        clusterwide=clusterwide,
+        peering_name=peering_name,
+        priority=DEV_PRIORITY if dev else priority,
+    )
 
 
 @main.command()
@@ -167,9 +186,46 @@ def freeze(controls: CLIControls, /, **options: Any) -> None:
 @click.option("-i", "--id", type=str, default=None, help="On behalf of this identity.")
 @click.option("-P", "--peering", "peering_name", required=True, envvar="KOPF_RESUME_PEERING")
 @click.make_pass_decorator(CLIControls, ensure=True)
-def resume(controls: CLIControls, /, **options: Any) -> None:
+def resume(
+    controls: CLIControls,
+    id: str | None,
+    namespaces: Collection[str],
+    clusterwide: bool,
+    peering_name: str,
+) -> None:
     """Let the operators of a peering work again."""
-    raise click.UsageError(_NOT_YET)
+    _run_errand(
+        controls,
+        "resume",
+        id,
+        settings=controls.settings,
+        namespaces=namespaces,
+        clusterwide=clusterwide,
+        peering_name=peering_name,
+    )
+
+
+def _run_errand(
+    controls: CLIControls, errand: Literal["freeze", "resume"], identity: str | None, **kwargs: Any
+) -> None:
+    from kopf._runtime import operator
+    from kopf._runtime.identity import detect_own_id
+
+    with proper_loop(controls.loop) as loop:
+        coroutine = operator.run_errand(
+            errand,
+            identity=identity if identity is not None else detect_own_id(manual=True),
+            registry=controls.registry,
+            stop_flag=controls.stop_flag,
+            ready_flag=controls.ready_flag,
+            vault=controls.vault,
+            **kwargs,
+        )
+        with contextlib.suppress(asyncio.CancelledError):
+            if loop is not None:
+                loop.run_until_complete(coroutine)
+            else:
+                asyncio.run(coroutine)
 
 
 FileParamType = click.Path(dir_okay=False, path_type=pathlib.Path)

@@ -17,7 +17,9 @@ SCRIPT = Path(__file__).with_name("dump_public_names.py")
 NO_SERVERS = "webhooks are not served yet, so that there are neither certificates nor context managers"
 NO_METHOD = "the mark is put by process(), which is called for all messages by all their ways"
 SERVERS = ["Server", "K3dServer", "MinikubeServer", "DockerDesktopServer", "AutoServer"]
+LAZY = "The reference to the object is made when it is needed."
 ALLOWED = {
+    ("ObjectLogger", "attributes"): LAZY,
     ("LocalObjectLogger", "attributes"): NO_METHOD,
     ("LocalObjectLogger", "methods"): NO_METHOD,
     ("WebhookNgrokTunnel", "kind"): NO_SERVERS,

@@ -1,6 +1,9 @@
 """Each example does what its README says, on the real control plane, with a reader's files."""
 
+import json
 import pathlib
+import socket
+import urllib.request
 
 import cluster as kube
 import pytest
@@ -105,6 +108,93 @@ def test_events(operator, stage):
     assert "Rings in total: 3." in run.log
 
 
+@example("06-subhandlers")
+def test_subhandlers(operator, stage):
+    run = operator(files=(stage.file,))
+    stage.apply()
+    status = {"plan/lisbon": {"room": 6, "calls": 1}, "plan/porto": {"room": 5, "calls": 3}}
+    stage.shelf.wait_until_handled(stage.name, status=status)
+    run.wait_for_log(r"Handler 'plan/atlantis' failed permanently: There are no hotels\.")
+    run.wait_for_log(r"Creation is processed: 1 succeeded; 0 failed\.")
+    stage.shelf.patch(stage.name, {"spec": {"stops": ["lisbon"]}})
+    run.wait_for_log(r"The old rooms are cancelled\.")
+    run.wait_for_log(r"The new rooms are booked\.")
+    run.wait_for_log(r"From 3 stops to 1\.")
+
+
+@example("07-storages")
+def test_storages(operator, stage):
+    run = operator(files=(stage.file,))
+    stage.apply()
+    last = '{"spec":{"content":"umbrella"}}'
+    diary = {"pages": 2, "last": last, "progress": {}}
+    body = stage.shelf.wait(stage.name, lambda body: body.get("status") == {"lock": "locked", "diary": diary})
+    assert "annotations" not in body["metadata"]
+    stage.shelf.patch(stage.name, {"spec": {"content": "hat"}})
+    run.wait_for_log(r"umbrella => hat")
+
+
+@example("10-peering")
+def test_peering(operator, stage, cluster):
+    documents = list(yaml.safe_load_all((stage.folder / "peering.yaml").read_text()))
+    for definition in documents[:-1]:
+        if cluster.find(kube.CRDS, None, definition["metadata"]["name"]) is None:
+            cluster.create(kube.CRDS, None, definition)
+        resource = cluster.await_crd(definition)
+        if not resource.namespaced:
+            peerings = resource
+    # Its own object, as that of the default name would pause the operators of other tests.
+    body = {**documents[-1], "metadata": {"name": stage.shelf.namespace}}
+    cluster.create(peerings, None, body)
+    where = {"scope": ("-A",), "files": (stage.file,)}
+    run = operator(None, "--peering", stage.shelf.namespace, **where)
+    run.wait_for_log("My priority is 0")
+    run.wait_for_log(r"Keep-alive in \S+ cluster-wide: ok")
+    developer = operator(None, "--dev", "--peering", stage.shelf.namespace, **where)
+    run.wait_for_log("Pausing operations in favour of .*priority=666")
+    stage.apply()
+    developer.wait_for_log("Working at the reception")
+    stage.shelf.wait_until_handled(stage.name)
+    developer.stop()
+    run.wait_for_log("Resuming operations after the pause")
+    run.stop()
+    cluster.delete(peerings, None, stage.shelf.namespace)
+
+
+@example("11-posting")
+def test_posting(operator, stage, cluster):
+    run = operator(files=(stage.file,))
+    stage.apply()
+    stage.shelf.wait_until_handled(stage.name)
+    run.stop()
+    events = kube.Resource("", "v1", "events")
+    found = cluster.request("GET", events.path(stage.shelf.namespace))["items"]
+    assert {(item["type"], item["reason"], item["message"]) for item in found} == {
+        ("Normal", "Sorted", "The letter goes to room 12."),
+        ("Error", "LookupError", "Cannot deliver: nobody opens in room 12"),
+        ("Warning", "Kept", "The letter is kept at the desk."),
+    }
+
+
+@example("12-probes")
+def test_probes(operator, stage):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/healthz"
+    run = operator(None, "--liveness", url, files=(stage.file,))
+    stage.apply()
+    run.wait_for_log("Starting the watch-stream for boilers")
+    run.wait_for_log("Serving health status")
+    with urllib.request.urlopen(url, timeout=10) as response:
+        assert set(json.loads(response.read())) == {"heated", "since"}
+@example("13-indexing")
+def test_indexing(operator, stage):
+    operator(files=(stage.file,))
+    stage.apply()
+    stage.shelf.wait_until_handled(stage.name, status={"move_in/spec.room": {"shares with": []}})
+    stage.shelf.create("erin", {"room": 12})
+    stage.shelf.wait_until_handled("erin", status={"move_in/spec.room": {"shares with": ["dave"]}})
+
+
 def test_every_example_is_complete_and_tested():
     assert len(FOLDERS) >= 5
     text = pathlib.Path(__file__).read_text()
@@ -118,3 +208,30 @@ def test_every_example_is_complete_and_tested():
         }
         readme = (EXAMPLES / name / "README.md").read_text()
         assert f"kopf run -A examples/{name}/example.py" in readme
+
+
+@example("08-daemon")
+def test_daemon(operator, stage):
+    run = operator(files=(stage.file,))
+    stage.body["spec"]["length"] = 2
+    stage.apply()
+    stage.shelf.wait(stage.name, lambda body: body.get("status", {}).get("burn") == {"burnt": 2})
+    run.wait_for_log(r"2 cm are burnt; asked to stop: None\.")
+    # Another one is deleted while it burns.
+    stage.body["metadata"]["name"] = "aisle"
+    stage.body["spec"]["length"] = 1000
+    stage.apply()
+    stage.shelf.wait("aisle", lambda body: body["metadata"].get("finalizers"))
+    stage.shelf.delete("aisle")
+    stage.shelf.wait_until_gone("aisle")
+    run.wait_for_log(r"cm are burnt; asked to stop: .*RESOURCE_DELETED")
+
+
+@example("09-timers")
+def test_timers(operator, stage):
+    run = operator(files=(stage.file,))
+    stage.apply()
+    stage.shelf.wait(stage.name, lambda body: body.get("status", {}).get("temperature") == 200)
+    # Nobody touches it for 10 seconds.
+    stage.shelf.wait(stage.name, lambda body: body["spec"]["target"] == 0)
+    run.wait_for_log(r"The target is 0 degrees now, not 200\.")

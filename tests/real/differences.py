@@ -5,6 +5,14 @@ Read by `conftest.py` when the tests run with the reference's interpreter. Every
 """
 
 IN_REFERENCE: dict[str, str] = {
+    "test_all_is_indexed_before_anything_is_handled": (
+        "a worker limit below the number of the objects blocks the operator there"
+    ),
+    "test_filter_that_fails_at_the_start_does_not_block_the_operator": (
+        "such a filter blocks the operator there until its object changes"
+    ),
+    "test_objects_that_vanish_unseen_leave_the_indices": "such objects stay in the indices there",
+    "test_initial_objects_are_streamed_if_the_server_can": "a refusal of streaming ends the operator there",
     "test_forbidden_list_is_tried_again_until_the_permission_comes": (
         "a forbidden list ends the operator there"
     ),
@@ -20,4 +28,16 @@ IN_REFERENCE: dict[str, str] = {
     "test_strange_progress_is_read_as_far_as_it_goes": (
         "records with a wrong or naive date throttle their object forever there"
     ),
+    "test_idle_timer_is_called_once_after_each_change_and_ends_with_its_object": (
+        "idle-only timers never end there"
+    ),
+    "test_daemon_that_returns_is_not_started_again_and_holds_nothing": (
+        "the finalizer goes only with the next event there"
+    ),
+    "test_errors_are_retried_and_a_failed_daemon_is_left_alone": (
+        "the finalizer goes only with the next event there"
+    ),
+    "test_timer_without_an_interval_is_called_once": "the finalizer goes only with the next event there",
+    "test_deletion_waits_for_a_thread_and_not_for_the_next_look": "it waits for the next look there",
+    "test_initial_delays_may_be_functions_and_their_errors_are_seen": "such errors are silent there",
 }

@@ -144,6 +144,9 @@ def operator(
     launcher = Launcher(kopf_python, tmp_path, cluster.kubeconfig, namespace)
     yield launcher
     launcher.close()
+    for number, run in enumerate(launcher.started):
+        # Shown by pytest if the test has failed.
+        print(f"--- Output of operator {number}, ended with {run.process.returncode}:\n{run.log}")
     # Nobody is left to release the objects, and the namespace cannot go before them.
     for item in cluster.request("GET", parcels.path(namespace))["items"]:
         if item["metadata"].get("finalizers"):
@@ -228,3 +231,37 @@ class Shelf:
 @pytest.fixture
 def shelf(cluster: kube.Cluster, parcels: kube.Resource, namespace: str) -> Shelf:
     return Shelf(cluster, parcels, namespace)
+
+
+class Kind:
+    """A kind of a test's own, which comes and goes as the test wants."""
+
+    def __init__(self, cluster: kube.Cluster, group: str) -> None:
+        self.cluster, self.group = cluster, group
+        self.crd = crd("latecomers", "Latecomer", group=group)
+        self.resource: kube.Resource | None = None
+
+    def install(self, **names: object) -> None:
+        self.crd["spec"]["names"].update(names)
+        self.resource = self.cluster.create_crd(self.crd)
+
+    def change(self, patch: kube.Object) -> None:
+        self.cluster.patch(kube.CRDS, None, self.crd["metadata"]["name"], patch)
+
+    def remove(self) -> None:
+        name = self.crd["metadata"]["name"]
+        self.cluster.delete(kube.CRDS, None, name)
+        self.cluster.wait(kube.CRDS, None, name, lambda found: found is None)
+
+    def create(self, namespace: str, name: str, spec: kube.Object | None = None) -> kube.Object:
+        assert self.resource is not None
+        body = {"apiVersion": f"{self.group}/v1", "kind": "Latecomer", "metadata": {"name": name}}
+        return self.cluster.create(self.resource, namespace, {**body, "spec": spec or {}})
+
+
+@pytest.fixture
+def later_kind(cluster: kube.Cluster) -> Iterator[Kind]:
+    """A kind that is not there yet, in a group of its own."""
+    kind = Kind(cluster, f"g{secrets.token_hex(3)}.testing.kopf.dev")
+    yield kind
+    cluster.delete(kube.CRDS, None, kind.crd["metadata"]["name"])

@@ -195,14 +195,20 @@ class Launcher:
         kubeconfig: pathlib.Path | bool | None = True,
         environment: Mapping[str, str] | None = None,
         options: tuple[str, ...] = ("--verbose",),
+        script: str | None = None,
     ) -> Operator:
-        """Start an operator on the given handlers, by default for this test's namespace only."""
+        """Start an operator on the given handlers, by default for this test's namespace only.
+
+        A script is run by itself, instead of the command line.
+        """
         if code is not None:
             self.write(HASTY + textwrap.dedent(code))
         if files is None:
             files = ("handlers.py",) if (self.folder / "handlers.py").exists() else ()
         where = ("-n", self.namespace) if scope is None else scope
         command = [python or self.python, "-m", "kopf", "run", *options, *where, *args, *files]
+        if script is not None:
+            command = [python or self.python, script]
         env = {
             key: value
             for key, value in os.environ.items()

@@ -112,7 +112,7 @@ def test_memos_have_items_as_attributes():
 def test_indices_keep_replace_and_discard_values_by_objects():
     indexers = Indexers()
     indexers.ensure(["by_name"])
-    one, two = ({"metadata": {"uid": uid}} for uid in "ab")
+    one, two = "ab"
     indexers.replace_in("by_name", one, {"k": 1, "z": 9})
     indexers.replace_in("by_name", two, {"k": 2})
     index = indexers.indices["by_name"]
@@ -133,7 +133,7 @@ def test_indices_keep_replace_and_discard_values_by_objects():
 def test_stores_are_collections_and_nothing_more():
     indexers = Indexers()
     indexers.ensure(["i"])
-    indexers.replace_in("i", {}, 1)
+    indexers.replace_in("i", "uid", 1)
     store = indexers["i"][None]
     assert store != [1]
     with pytest.raises(TypeError):

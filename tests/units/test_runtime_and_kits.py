@@ -15,10 +15,9 @@ import click.testing
 import kopf
 import pytest
 from kopf._intents.causes import ChangingCause
-from kopf._kits import events
 from kopf._objects.stoppers import DaemonStoppingReason, FlagSetter
 from kopf._runtime import context as ctx
-from kopf._runtime import loading, logs
+from kopf._runtime import loading, logs, posting
 
 OWNER = kopf.Body(
     {
@@ -161,7 +160,7 @@ def test_events_are_gated_and_queued():
     posted = [items.get_nowait() for _ in range(items.qsize())]
     assert [(item.type, item.reason) for item in posted] == [("T", "R"), ("T", "R"), ("Warning", "W")]
     assert posted[-1].backoffs == 1
-    assert isinstance(posted[0], events.K8sEvent)
+    assert isinstance(posted[0], posting.K8sEvent)
 
 
 @pytest.fixture()

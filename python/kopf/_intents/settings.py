@@ -10,6 +10,7 @@ import logging
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from kopf._intents.selectors import SelectorMapping
 from kopf._intents.storages.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage
@@ -19,8 +20,20 @@ from kopf._objects.reviews import WebhookServerProtocol
 Backoffs = float | Iterable[float]
 
 
+class Watched:
+    """Counts the assignments to the attributes of all settings, so that it is cheap to know that nothing has
+    changed. What is changed inside of a value, such as in a list, is not noticed.
+    """
+
+    _assignments: ClassVar[int] = 0
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        Watched._assignments += 1
+
+
 @dataclass
-class ProcessSettings:
+class ProcessSettings(Watched):
     """The process as a whole."""
 
     ultimate_exiting_timeout: float | None = 600
@@ -28,7 +41,7 @@ class ProcessSettings:
 
 
 @dataclass
-class PostingSettings:
+class PostingSettings(Watched):
     """Posting of Kubernetes events about objects."""
 
     enabled: bool = True
@@ -63,7 +76,7 @@ class PostingSettings:
 
 
 @dataclass
-class PeeringSettings:
+class PeeringSettings(Watched):
     """Agreements between operators on who is paused."""
 
     name: str = "default"
@@ -98,7 +111,7 @@ class PeeringSettings:
 
 
 @dataclass
-class WatchingSettings:
+class WatchingSettings(Watched):
     """Listing and watching of resources."""
 
     server_timeout: float | None = None
@@ -136,7 +149,7 @@ _BATCH_WINDOW = "Time-based event batching was removed. Please stop configuring 
 
 
 @dataclass
-class QueueingSettings:
+class QueueingSettings(Watched):
     """Queues of events, one per object."""
 
     worker_limit: int | None = None
@@ -166,7 +179,7 @@ class QueueingSettings:
 
 
 @dataclass
-class ScanningSettings:
+class ScanningSettings(Watched):
     """Discovery of resources and namespaces."""
 
     disabled: bool = False
@@ -174,7 +187,7 @@ class ScanningSettings:
 
 
 @dataclass
-class AdmissionSettings:
+class AdmissionSettings(Watched):
     """Validation and mutation of objects on their way to the cluster. Read once, after startup handlers."""
 
     server: WebhookServerProtocol | None = None
@@ -185,7 +198,7 @@ class AdmissionSettings:
 
 
 @dataclass
-class ExecutionSettings:
+class ExecutionSettings(Watched):
     """Calls of handlers."""
 
     default_backoff: float = 60
@@ -216,7 +229,7 @@ class ExecutionSettings:
 
 
 @dataclass
-class BackgroundSettings:
+class BackgroundSettings(Watched):
     """Daemons and timers."""
 
     cancellation_polling: float = 60
@@ -231,7 +244,7 @@ class BackgroundSettings:
 
 
 @dataclass
-class NetworkingSettings:
+class NetworkingSettings(Watched):
     """Requests to the Kubernetes API."""
 
     request_timeout: float | None = 5 * 60
@@ -252,7 +265,7 @@ class NetworkingSettings:
 
 
 @dataclass
-class PersistenceSettings:
+class PersistenceSettings(Watched):
     """What is kept with objects."""
 
     finalizer: str = "kopf.zalando.org/KopfFinalizerMarker"
@@ -269,7 +282,7 @@ class PersistenceSettings:
 
 
 @dataclass
-class OperatorSettings:
+class OperatorSettings(Watched):
     """All settings of an operator, in groups."""
 
     process: ProcessSettings = field(default_factory=ProcessSettings)

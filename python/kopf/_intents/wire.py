@@ -86,7 +86,7 @@ def _kind_to_wire(handler: Handler) -> Wire:
         return {
             "kind": "daemon",
             "requires_finalizer": bool(handler.requires_finalizer),
-            "initial_delay": _delay_to_wire(handler.initial_delay),
+            **_delay_to_wire(handler.initial_delay),
             "cancellation_backoff": handler.cancellation_backoff,
             "cancellation_timeout": handler.cancellation_timeout,
             "cancellation_polling": handler.cancellation_polling,
@@ -95,7 +95,7 @@ def _kind_to_wire(handler: Handler) -> Wire:
         return {
             "kind": "timer",
             "requires_finalizer": bool(handler.requires_finalizer),
-            "initial_delay": _delay_to_wire(handler.initial_delay),
+            **_delay_to_wire(handler.initial_delay),
             "sharp": bool(handler.sharp),
             "idle": handler.idle,
             "interval": handler.interval,
@@ -114,8 +114,9 @@ def _kind_to_wire(handler: Handler) -> Wire:
 
 
 # A delay that is a function is asked for when it is needed.
-def _delay_to_wire(delay: Any) -> Any:
-    return {"callable": True} if callable(delay) else delay
+def _delay_to_wire(delay: Any) -> Wire:
+    asks = callable(delay)
+    return {"initial_delay": None if asks else delay, "initial_delay_callable": asks}
 
 
 def filter_to_wire(value: Any) -> Wire | None:
@@ -171,7 +172,7 @@ def settings_to_wire(settings: settings_.OperatorSettings) -> Wire:
         },
         "scanning": {"disabled": settings.scanning.disabled},
         "admission": {"managed": settings.admission.managed},
-        "execution": {"default_backoff": settings.execution.default_backoff},
+        "execution": _pick(settings.execution, "default_backoff max_workers"),
         "background": _pick(
             settings.background,
             "cancellation_polling instant_exit_timeout instant_exit_zero_time_cycles",

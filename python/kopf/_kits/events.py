@@ -6,29 +6,14 @@ wait. Outside of that, they raise `LookupError`.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kopf._objects import dicts
-from kopf._objects.references import ObjectReference, build_object_reference
-from kopf._runtime.context import event_queue_loop_var, event_queue_var, settings_var
-
-Backoffs = float | Iterable[float]
-
-
-class K8sEvent(NamedTuple):
-    """An event to be posted: about which object, of which type, with which pauses between the attempts
-    (seconds).
-    """
-
-    ref: ObjectReference
-    type: str
-    reason: str
-    message: str
-    backoffs: Backoffs
+from kopf._objects.references import build_object_reference
+from kopf._runtime.context import settings_var
+from kopf._runtime.posting import Backoffs, enqueue
 
 
 def event(
@@ -82,18 +67,3 @@ def _post(objs: Any, type: str, reason: str, message: str, backoffs: Backoffs | 
     pauses = backoffs if backoffs is not None else settings_var.get().posting.default_backoffs
     for obj in dicts.walk(objs):
         enqueue(build_object_reference(obj), type=type, reason=reason, message=message, backoffs=pauses)
-
-
-def enqueue(ref: ObjectReference, type: str, reason: str, message: str, backoffs: Backoffs) -> None:
-    """Hand the event over to the operator; from other threads, by its event loop."""
-    loop = event_queue_loop_var.get()
-    queue = event_queue_var.get()
-    item = K8sEvent(ref=ref, type=type, reason=reason, message=message, backoffs=backoffs)
-    try:
-        running = asyncio.get_running_loop()
-    except RuntimeError:
-        running = None
-    if running is loop:
-        queue.put_nowait(item)
-    else:
-        loop.call_soon_threadsafe(queue.put_nowait, item)

@@ -12,7 +12,7 @@ import os
 import ssl
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import ItemsView, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -129,6 +129,25 @@ class AiohttpSession(KubeContext):
     """A session of aiohttp made by the user, with everything needed for authentication already in it."""
 
     aiohttp_session: Any = field()
+
+
+class Vault:
+    """The credentials that are known before anybody logs in, by arbitrary keys; for embedded operators."""
+
+    def __init__(self, source: Mapping[str, KubeContext] | None = None, /) -> None:
+        super().__init__()
+        self._items = dict(source or {})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({sorted(self._items)})"
+
+    def items(self) -> ItemsView[str, KubeContext]:
+        """The keys and the credentials."""
+        return self._items.items()
+
+    async def populate(self, source: Mapping[str, KubeContext], /) -> None:
+        """Add credentials."""
+        self._items.update(source)
 
 
 def _decode_pem(data: DataT) -> bytes:

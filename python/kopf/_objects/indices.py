@@ -2,13 +2,13 @@
 when.
 
 `Index` and `Store` are what handlers see and can name in annotations; `LiveIndex` and `LiveStore` is what
-they get.
+they get. Where a value came from is known by the key of its object, whatever that is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -24,20 +24,12 @@ class Index(Mapping[K, Store[V]], Generic[K, V]):
     """
 
 
-class ObjectKey(NamedTuple):
-    """Which object a value came from."""
-
-    namespace: str | None
-    name: str | None
-    uid: str | None
-
-
 class LiveStore(Store[V]):
     """A store that remembers which object each value came from."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._items: dict[ObjectKey, V] = {}
+        self._items: dict[Hashable, V] = {}
 
     def __repr__(self) -> str:
         return repr(list(self._items.values()))
@@ -54,10 +46,10 @@ class LiveStore(Store[V]):
     def __contains__(self, obj: object) -> bool:
         return any(obj == value for value in list(self._items.values()))
 
-    def _discard(self, origin: ObjectKey) -> None:
+    def _discard(self, origin: Hashable) -> None:
         self._items.pop(origin, None)
 
-    def _replace(self, origin: ObjectKey, value: V) -> None:
+    def _replace(self, origin: Hashable, value: V) -> None:
         self._items[origin] = value
 
 
@@ -67,7 +59,7 @@ class LiveIndex(Index[K, V]):
     def __init__(self) -> None:
         super().__init__()
         self._stores: dict[K, LiveStore[V]] = {}
-        self._keys: dict[ObjectKey, set[K]] = {}
+        self._keys: dict[Hashable, set[K]] = {}
 
     def __repr__(self) -> str:
         return repr(self._stores)
@@ -87,10 +79,10 @@ class LiveIndex(Index[K, V]):
     def __contains__(self, item: object) -> bool:
         return item in self._stores
 
-    def _discard(self, origin: ObjectKey) -> None:
+    def _discard(self, origin: Hashable) -> None:
         self._drop(origin, self._keys.pop(origin, set()))
 
-    def _replace(self, origin: ObjectKey, values: Mapping[K, V]) -> None:
+    def _replace(self, origin: Hashable, values: Mapping[K, V]) -> None:
         stale = self._keys.get(origin, set()) - values.keys()
         for key, value in values.items():
             self._stores.setdefault(key, LiveStore())._replace(origin, value)
@@ -100,7 +92,7 @@ class LiveIndex(Index[K, V]):
             self._keys.pop(origin, None)
         self._drop(origin, stale)
 
-    def _drop(self, origin: ObjectKey, keys: set[K]) -> None:
+    def _drop(self, origin: Hashable, keys: set[K]) -> None:
         for key in keys:
             self._stores[key]._discard(origin)
             if not self._stores[key]:
@@ -119,19 +111,18 @@ class Indexers(dict[str, LiveIndex[Any, Any]]):
         for id in ids:
             self.setdefault(id, LiveIndex())
 
-    def discard(self, body: Mapping[str, Any]) -> None:
-        """Drop all the values of an object, e.g. when it is deleted."""
-        origin = self.make_key(body)
+    def discard(self, origin: Hashable) -> None:
+        """Drop all the values of an object: it is no more."""
         for index in self.values():
             index._discard(origin)
 
-    def discard_in(self, id: str, body: Mapping[str, Any]) -> None:
+    def discard_in(self, id: str, origin: Hashable) -> None:
         """Drop the values of an object in one index: the object does not match, or the function has
         failed.
         """
-        self[id]._discard(self.make_key(body))
+        self[id]._discard(origin)
 
-    def replace_in(self, id: str, body: Mapping[str, Any], result: object | None) -> None:
+    def replace_in(self, id: str, origin: Hashable, result: object | None) -> None:
         """Put the result of an indexing function in its index.
 
         A mapping is keys and values; None keeps the former values; anything else is a value under the key
@@ -140,9 +131,4 @@ class Indexers(dict[str, LiveIndex[Any, Any]]):
         if result is None:
             return
         values = result if isinstance(result, Mapping) else {None: result}
-        self[id]._replace(self.make_key(body), values)
-
-    def make_key(self, body: Mapping[str, Any]) -> ObjectKey:
-        """The identity of an object in the indices."""
-        meta = body.get("metadata", {})
-        return ObjectKey(meta.get("namespace"), meta.get("name"), meta.get("uid"))
+        self[id]._replace(origin, values)

@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import threading
 from abc import ABC, abstractmethod
@@ -27,48 +28,85 @@ class DaemonStoppingReason(enum.Flag):
     DAEMON_ABANDONED = enum.auto()
 
 
+# Raising is quick and rare: one lock for all flags spares one per daemon.
+_lock = threading.Lock()
+
+
 class FlagSetter(Generic[ReasonT]):
-    """A flag with reasons: raised once, by any thread, and never lowered; reasons are accumulated."""
+    """A flag with reasons: raised once, by any thread, and never lowered; reasons are accumulated.
+
+    There is one for each daemon and timer, most of which never look at it: what is needed for waiting is made
+    when somebody waits.
+    """
+
+    __slots__ = ("__weakref__", "_event", "_futures", "_raised", "_waiter", "reason")
 
     def __init__(self) -> None:
         super().__init__()
         self.reason: ReasonT | None = None
-        self.sync_event = threading.Event()
-        self.sync_waiter: SyncFlagWaiter[ReasonT] = SyncFlagWaiter(self)
-        self.async_waiter: AsyncFlagWaiter[ReasonT] = AsyncFlagWaiter(self)
-        self._lock = threading.Lock()
-        self._futures: set[asyncio.Future[None]] = set()
+        self._raised = False
+        self._event: threading.Event | None = None
+        self._futures: set[asyncio.Future[None]] | None = None
+        self._waiter: FlagWaiter[ReasonT] | None = None
+
+    @property
+    def sync_event(self) -> threading.Event:
+        """The flag for threads."""
+        with _lock:
+            if self._event is None:
+                self._event = threading.Event()
+                if self._raised:
+                    self._event.set()
+            return self._event
+
+    @property
+    def sync_waiter(self) -> SyncFlagWaiter[ReasonT]:
+        """The flag as synchronous handlers see it."""
+        if not isinstance(self._waiter, SyncFlagWaiter):
+            self._waiter = SyncFlagWaiter(self)
+        return self._waiter
+
+    @property
+    def async_waiter(self) -> AsyncFlagWaiter[ReasonT]:
+        """The flag as asynchronous handlers see it."""
+        if not isinstance(self._waiter, AsyncFlagWaiter):
+            self._waiter = AsyncFlagWaiter(self)
+        return self._waiter
 
     def is_set(self, reason: ReasonT | None = None) -> bool:
         """Whether the flag is raised; with a reason, whether it is raised for this reason, maybe among
         others.
         """
-        return self.sync_event.is_set() and (
-            reason is None or (self.reason is not None and reason in self.reason)
-        )
+        return self._raised and (reason is None or (self.reason is not None and reason in self.reason))
 
     def set(self, reason: ReasonT | None = None) -> None:
         """Raise the flag, adding one more reason if it is already raised."""
-        with self._lock:
+        with _lock:
             if reason is not None:
                 self.reason = reason if self.reason is None else self.reason | reason
-            self.sync_event.set()
-            futures, self._futures = self._futures, set()
-        for future in futures:
-            future.get_loop().call_soon_threadsafe(_wake, future)
+            self._raised = True
+            if self._event is not None:
+                self._event.set()
+            futures, self._futures = self._futures, None
+        for future in futures or ():
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                future.get_loop().call_soon_threadsafe(_wake, future)
 
     async def wait_in_loop(self, timeout: float | None) -> None:
         """Wait in the current event loop for the flag or for the timeout (seconds), whichever comes first."""
         future = asyncio.get_running_loop().create_future()
-        with self._lock:
-            if self.sync_event.is_set():
+        with _lock:
+            if self._raised:
                 return
+            if self._futures is None:
+                self._futures = set()
             self._futures.add(future)
         try:
             await asyncio.wait([future], timeout=timeout)
         finally:
-            with self._lock:
-                self._futures.discard(future)
+            with _lock:
+                if self._futures is not None:
+                    self._futures.discard(future)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

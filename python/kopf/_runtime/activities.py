@@ -4,6 +4,7 @@ nothing of them is persisted."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime
 import logging
 import os
@@ -14,7 +15,7 @@ from kopf._intents.causes import ActivityCause
 from kopf._intents.errors import ErrorsMode
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
-from kopf._objects.credentials import ConnectionInfo, KubeContext
+from kopf._objects.credentials import AiohttpSession, ConnectionInfo, KubeContext
 from kopf._objects.memos import AnyMemo
 from kopf._objects.raw import HandlerId
 from kopf._objects.reasons import Activity
@@ -23,11 +24,12 @@ from kopf._runtime.context import cause_var
 from kopf._runtime.invocation import Attempted, Callee, Invoker
 from kopf._runtime.login import login_with_kubeconfig, login_with_service_account
 
-logger = logging.getLogger("kopf._core.engines.activities")
-
 
 class ActivityError(Exception):
     """Some handlers of an activity have failed for good; the first of the errors is the cause of this one."""
+
+    # Under this name it is found in logs.
+    __module__ = "kopf._core.engines.activities"
 
     def __init__(self, msg: str, *, outcomes: Mapping[HandlerId, Attempted]) -> None:
         super().__init__(msg)
@@ -52,7 +54,6 @@ class Activities:
         self._memo = memo
         self._indices = indices
         self._invoker = invoker
-        self._authenticated = False
 
     async def run(self, activity: Activity) -> dict[HandlerId, Any]:
         """Call the handlers, again and again, until all of them are done; get their results.
@@ -100,14 +101,7 @@ class Activities:
         handlers = self._registry._activities.get_handlers(Activity.AUTHENTICATION)
         if all(handler._fallback and handler.fn in ENGINE_LOGINS for handler in handlers):
             return None
-        title = "Re-authentication" if self._authenticated else "Initial authentication"
-        self._authenticated = True
-        logger.info(f"{title} has been initiated.")
         results = await self.run(Activity.AUTHENTICATION)
-        if results:
-            logger.info(f"{title} has finished.")
-        else:
-            logger.warning(f"{title} has failed: no credentials were retrieved from the login handlers.")
         return [(str(id), credentials_to_wire(info)) for id, info in results.items()]
 
 
@@ -140,9 +134,21 @@ def credentials_to_wire(info: Any) -> dict[str, Any]:
     """Describe the credentials for the engine. What it cannot use is an error: silence would hide it."""
     if not isinstance(info, KubeContext):
         raise ValueError("Only ConnectionInfo/AiohttpSession instances are accepted.")
+    if isinstance(info, AiohttpSession):
+        raise TypeError(
+            "AiohttpSession cannot be used: the cluster is talked to without aiohttp. Return "
+            "kopf.ConnectionInfo with the same server, and with its token, client certificate, "
+            "or username and password."
+        )
     if not isinstance(info, ConnectionInfo):
         raise TypeError(f"Unsupported credentials type: {type(info).__name__}")
-    wire: dict[str, Any] = {name: _text(value) for name, value in vars(info).items() if value is not None}
+    for name in ("as_http_headers", "as_ssl_context"):
+        if getattr(type(info), name) is not getattr(ConnectionInfo, name):
+            raise TypeError(
+                f"{type(info).__name__}.{name}() cannot be used: set the fields of ConnectionInfo."
+            )
+    values = {field.name: getattr(info, field.name) for field in dataclasses.fields(ConnectionInfo)}
+    wire: dict[str, Any] = {name: _text(value) for name, value in values.items() if value is not None}
     if info.expiration is not None:
         expiration = info.expiration
         aware = expiration if expiration.tzinfo is not None else expiration.replace(tzinfo=datetime.UTC)

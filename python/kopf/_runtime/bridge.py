@@ -11,20 +11,34 @@ from typing import Any
 from kopf._kopf import (
     ApiServer,
     Attempt,
+    Batch,
     Cancel,
     Change,
     Close,
+    Delay,
+    Dismiss,
     Engine,
+    Finished,
     Forget,
     Handle,
+    Index,
+    IndexCall,
+    Keep,
+    Locate,
     Log,
     Login,
     Match,
     Object,
     Pick,
+    Probe,
+    Recall,
+    Refresh,
+    Run,
     Script,
     Select,
     Settled,
+    Signal,
+    Spawn,
     Transform,
     Watch,
     __version__,
@@ -32,37 +46,75 @@ from kopf._kopf import (
 )
 
 __all__ = [
+    "Answered",
     "ApiServer",
     "Attempt",
+    "Batch",
     "Bridge",
     "Cancel",
     "Change",
     "Close",
+    "Delay",
+    "Dismiss",
     "Engine",
+    "Finished",
     "Forget",
     "Handle",
+    "Index",
+    "IndexCall",
     "Item",
+    "Keep",
+    "Locate",
     "Log",
     "Login",
     "Match",
     "Object",
     "Pick",
+    "Probe",
     "Raised",
+    "Recall",
+    "Refresh",
+    "Run",
     "Script",
     "Select",
     "Settled",
+    "Signal",
+    "Spawn",
     "Transform",
     "Watch",
     "__version__",
     "plain",
 ]
 
-Item = Script | Transform | Login | Select | Log | Close | Cancel | Forget
+Item = (
+    Run
+    | Delay
+    | Signal
+    | Refresh
+    | Dismiss
+    | Script
+    | Transform
+    | Login
+    | Select
+    | Probe
+    | Locate
+    | Log
+    | Close
+    | Cancel
+    | Forget
+    | Finished
+)
+
+Answered = Script | Run | Signal
+"""What is answered in batches."""
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
 # The loggers that the engine writes to, or their common parents: the most verbose of them sets the threshold.
-LOGGERS = [logging.getLogger(name) for name in ("kopf.objects", "kopf._core.reactor", "kopf._cogs.clients")]
+LOGGERS = [
+    logging.getLogger(name)
+    for name in ("kopf.objects", "kopf._core.reactor", "kopf._core.engines", "kopf._cogs.clients")
+]
 
 
 class Raised:
@@ -85,7 +137,9 @@ class Bridge:
         self._engine = engine
         self._receive = receive
         self._loop = loop if loop is not None else asyncio.get_running_loop()
-        self._answered: list[Script] = []
+        self._answered: list[Answered] = []
+        self.refresh: Callable[[], None] = lambda: None
+        """What is to be told to the engine before it goes on with the replies."""
         self._receiving = False
         self._fileno: int | None = None
 
@@ -122,13 +176,14 @@ class Bridge:
             self._send()
         return bool(items)
 
-    def answered(self, script: Script) -> None:
+    def answered(self, item: Answered) -> None:
         """Send the prepared reply, together with the others of this turn of the loop."""
         if not self._answered and not self._receiving:
             self._loop.call_soon(self._send)
-        self._answered.append(script)
+        self._answered.append(item)
 
     def _send(self) -> None:
         if self._answered:
-            scripts, self._answered = self._answered, []
-            self._engine.complete(scripts)
+            answered, self._answered = self._answered, []
+            self.refresh()
+            self._engine.complete(answered)

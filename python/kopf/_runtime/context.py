@@ -37,6 +37,9 @@ sublifecycle_var: ContextVar[Any] = ContextVar("sublifecycle_var")
 subsettings_var: ContextVar[OperatorSettings] = ContextVar("subsettings_var")
 """The settings of the operator for the execution of sub-handlers."""
 
+subinvoker_var: ContextVar[Any] = ContextVar("subinvoker_var")
+"""What calls the sub-handlers."""
+
 settings_var: ContextVar[OperatorSettings] = ContextVar("settings_var")
 """The settings of the operator for posting of events."""
 

@@ -9,7 +9,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from kopf._intents.causes import ChangingCause, ResourceCause, WatchingCause
+from kopf._intents.causes import (
+    ChangingCause,
+    IndexingCause,
+    ResourceCause,
+    SpawningCause,
+    WatchingCause,
+)
 from kopf._intents.handlers import Handler, ResourceHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
@@ -20,7 +26,7 @@ from kopf._objects.raw import RawEvent, RawEventType
 from kopf._objects.reasons import Reason
 from kopf._objects.resources import Resource
 from kopf._runtime.bridge import Change, Object
-from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
+from kopf._runtime.logs import LocalObjectLogger, ObjectLogger, TerseObjectLogger
 
 OPERATIONS = {operation.value: operation for operation in DiffOperation}
 
@@ -109,6 +115,7 @@ class Cycle:
         "_watching_kwargs",
         "body",
         "error",
+        "essence",
         "indices",
         "memo",
         "object",
@@ -132,6 +139,7 @@ class Cycle:
         settings: OperatorSettings,
         indices: Mapping[str, Any],
         fns: Iterable[PatchFn] = (),
+        body: Body | None = None,
     ) -> None:
         self.object = object
         self.uid = uid
@@ -140,12 +148,13 @@ class Cycle:
         self.memo = memo
         self.settings = settings
         self.indices = indices
-        self.body = Body(object)
+        self.body = body if body is not None else Body(object)
         self.patch = Patch(None, body=self.body, fns=fns)
         self._logger: ObjectLogger | None = None
         self._local_logger: LocalObjectLogger | None = None
         self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
+        self.essence: Any = None  # as the user's storages have built it, if there are any
         self.sent = False  # whether a patch was sent to the engine, and has to be replaced by what it becomes
         self._common: dict[str, Any] | None = None
         self._watching: WatchingCause | None = None
@@ -191,6 +200,20 @@ class Cycle:
             }
         return self._common
 
+    def indexing(self) -> tuple[ResourceCause, dict[str, Any]]:
+        """The cause and the arguments of index functions. Their patch goes nowhere."""
+        logger = TerseObjectLogger(body=self.body, settings=self.settings)
+        patch = Patch(None, body=self.body)
+        cause = IndexingCause(
+            logger=logger,
+            indices=self.indices,
+            memo=self.memo,
+            resource=cast(Resource, self.resource),
+            patch=patch,
+            body=self.body,
+        )
+        return cause, {"logger": logger, **self.common, "patch": patch, **self.indices}
+
     def watching(self) -> tuple[ResourceCause, dict[str, Any]]:
         """The cause and the arguments of handlers of events."""
         if self._watching is None or self._watching_kwargs is None:
@@ -213,6 +236,18 @@ class Cycle:
                 **self.indices,
             }
         return self._watching, self._watching_kwargs
+
+    def spawning(self) -> SpawningCause:
+        """The cause for the filters of daemons and timers."""
+        return SpawningCause(
+            logger=self.logger,
+            indices=self.indices,
+            memo=self.memo,
+            resource=cast(Resource, self.resource),
+            patch=self.patch,
+            body=self.body,
+            reset=False,
+        )
 
     def changing(self, change: Change) -> tuple[ResourceCause, dict[str, Any]]:
         """The cause and the arguments of handlers of changes, for the object as a whole."""
@@ -264,11 +299,16 @@ class Cycle:
 
     def deliver(self, results: Iterable[tuple[str, Any]]) -> None:
         """Put the results of handlers to the status of the object."""
-        for id, result in results:
-            if isinstance(result, dict):
-                self.patch.setdefault("status", {}).setdefault(id, {}).update(result)
-            else:
-                self.patch.setdefault("status", {})[id] = result
+        deliver(self.patch, results)
+
+
+def deliver(patch: Patch, results: Iterable[tuple[str, Any]]) -> None:
+    """Put the results of handlers to the status in the patch, by the ids of the handlers."""
+    for id, result in results:
+        if isinstance(result, dict):
+            patch.setdefault("status", {}).setdefault(id, {}).update(result)
+        else:
+            patch.setdefault("status", {})[id] = result
 
 
 def _diff(items: Iterable[tuple[str, tuple[str, ...], Any, Any]]) -> Diff:

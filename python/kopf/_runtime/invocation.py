@@ -11,7 +11,7 @@ import datetime
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from kopf._intents.errors import (
@@ -57,12 +57,29 @@ class Invoker:
         super().__init__()
         self._settings = settings
         self._threads = threads
+        self.tasks: set[asyncio.Task[Any]] = set()
+        """What runs aside of those who wait for it."""
+
+    async def in_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run the coroutine in a task of its own, in a copy of the current context."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        await task
 
     async def attempt(
-        self, callee: Callee, attempt: Attempt, kwargs: Mapping[str, Any], logger: Logger, *, stored: bool
+        self,
+        callee: Callee,
+        attempt: Attempt,
+        kwargs: Mapping[str, Any],
+        logger: Logger,
+        *,
+        stored: bool,
+        then: Callable[[], Awaitable[None]] | None = None,
     ) -> Attempted:
         """Call the handler once, if its limits allow, and log what came of it.
 
+        If the function returns, the rest of the handler follows, and its errors are those of the handler.
         If the result is to be stored, it must be JSON; such results are returned as deep copies.
         """
         if logger.isEnabledFor(logging.DEBUG):
@@ -87,6 +104,8 @@ class Invoker:
                 result = await callee.fn(**arguments)
             else:
                 result = await self._threads.call(self._settings.execution.executor, callee.fn, arguments)
+            if then is not None:
+                await then()
             if stored and result is not None:
                 result = _stored(result)
             settled = attempt.settle(Raised.NOTHING)

@@ -7,16 +7,17 @@ of JSON.
 
 from __future__ import annotations
 
-import copy
 import datetime
 import enum
 import json
 import logging
+import time
 from collections.abc import MutableMapping
 from typing import Any, TextIO
 
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
+from kopf._runtime.bridge import Object
 
 DEFAULT_JSON_REFKEY = "object"
 RESERVED_EXTRAS = frozenset({"settings", "k8s_skip", "k8s_ref"})
@@ -42,6 +43,19 @@ class LogFormat(enum.Enum):
 
 class ObjectFormatter(logging.Formatter):
     """The common class of all formatters here."""
+
+    _second: tuple[int, str] = (-1, "")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """The same as usually, but a second is made into text only once: most of the lines come in bursts."""
+        if datefmt is not None:
+            return super().formatTime(record, datefmt)
+        second = int(record.created)
+        known, text = self._second
+        if known != second:
+            text = time.strftime(self.default_time_format, self.converter(second))
+            self._second = (second, text)
+        return f"{text},{int(record.msecs):03d}"
 
 
 class ObjectTextFormatter(ObjectFormatter):
@@ -90,14 +104,19 @@ class ObjectPrefixingMixin(ObjectFormatter):
     """Puts the object's namespace and name in front of messages."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format the record with the prefix; the record itself is left as it is, for the other handlers."""
+        """Format the record with the prefix; the record itself is left as it was, for the other handlers."""
         ref = getattr(record, "k8s_ref", None)
-        if ref:
-            name, namespace = ref.get("name", ""), ref.get("namespace")
-            prefix = f"[{namespace}/{name}]" if namespace else f"[{name}]"
-            record = copy.copy(record)
-            record.msg = f"{prefix} {record.msg}"
-        return super().format(record)
+        if not ref:
+            return super().format(record)
+        name, namespace = ref.get("name", ""), ref.get("namespace")
+        prefix = f"[{namespace}/{name}]" if namespace else f"[{name}]"
+        msg = record.msg
+        # Handlers take their turns with a record, so that nobody sees this.
+        record.msg = f"{prefix} {msg}"
+        try:
+            return super().format(record)
+        finally:
+            record.msg = msg
 
 
 class ObjectPrefixingTextFormatter(ObjectPrefixingMixin, ObjectTextFormatter):
@@ -152,6 +171,17 @@ class TerseObjectLogger(LocalObjectLogger):
 
 
 def _extra(body: Body, settings: OperatorSettings) -> dict[str, Any]:
+    source = body._src
+    if isinstance(source, Object):
+        # The same, but without making anything of the metadata.
+        ref = {
+            "apiVersion": source.api_version,
+            "kind": source.kind,
+            "name": source.name,
+            "uid": source.uid,
+            "namespace": source.namespace,
+        }
+        return {"settings": settings, "k8s_skip": False, "k8s_ref": ref}
     metadata = body.metadata
     ref = {
         "apiVersion": body.get("apiVersion"),

@@ -5,43 +5,51 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import functools
-import getpass
+import inspect
 import logging
-import os
-import random
-import re
 import signal
-import socket
-import string
 import threading
+import urllib.parse
 import warnings
-from collections.abc import Collection, Coroutine, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from kopf._intents import lifecycles, wire
-from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler, WatchingHandler
+from kopf._intents.handlers import (
+    ChangingHandler,
+    Handler,
+    IndexingHandler,
+    ResourceHandler,
+    SpawningHandler,
+    WatchingHandler,
+)
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.selectors import NamespacePattern
 from kopf._intents.settings import OperatorSettings
-from kopf._objects.credentials import LoginError
+from kopf._objects.credentials import KubeContext, LoginError
+from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo, Memo
 from kopf._objects.reasons import Activity
 from kopf._objects.resources import Resource
-from kopf._runtime.activities import Activities
+from kopf._runtime import posting
+from kopf._runtime.activities import Activities, credentials_to_wire
 from kopf._runtime.bridge import Bridge, Engine, __version__
+from kopf._runtime.context import settings_var
 from kopf._runtime.cycles import Memories
 from kopf._runtime.defaults import get_default_registry
 from kopf._runtime.flags import Flag, raise_flag, wait_flag
+from kopf._runtime.identity import detect_own_id
 from kopf._runtime.invocation import Invoker
+from kopf._runtime.refreshing import Refresher
 from kopf._runtime.serving import Server
 from kopf._runtime.threads import Threads
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
 Task = asyncio.Task[Any]
+Errand = Literal["freeze", "resume"]
 
 HUNG_TASKS_TIMEOUT = 5.0
 NATIVE_LIFECYCLES = {
@@ -58,8 +66,8 @@ class APIError(Exception):
 
 
 def run(
-    loop: asyncio.AbstractEventLoop | None = None,
     *,
+    loop: asyncio.AbstractEventLoop | None = None,
     lifecycle: LifeCycleFn | None = None,
     indexers: Any = None,
     registry: OperatorRegistry | None = None,
@@ -141,6 +149,40 @@ async def spawn_tasks(
     _command: Coroutine[None, None, None] | None = None,
 ) -> Collection[Task]:
     """Start an operator in the current event loop; its tasks are to be passed to `run_tasks`."""
+    return _spawn_tasks(**locals(), errand=None)
+
+
+async def run_errand(errand: Errand, **kwargs: Any) -> None:
+    """Let an operator do one thing instead of working, with the same arguments as of `spawn_tasks`."""
+    existing_tasks = asyncio.all_tasks()
+    defaults = inspect.signature(spawn_tasks).parameters.values()
+    tasks = _spawn_tasks(**{**{arg.name: arg.default for arg in defaults}, **kwargs}, errand=errand)
+    await run_tasks(tasks, ignored=existing_tasks)
+
+
+def _spawn_tasks(
+    *,
+    lifecycle: LifeCycleFn | None,
+    indexers: Any,
+    registry: OperatorRegistry | None,
+    settings: OperatorSettings | None,
+    memories: Any,
+    insights: Any,
+    identity: str | None,
+    standalone: bool | None,
+    priority: int | None,
+    peering_name: str | None,
+    liveness_endpoint: str | None,
+    clusterwide: bool,
+    namespaces: Collection[NamespacePattern],
+    namespace: NamespacePattern | None,
+    stop_flag: Flag | None,
+    ready_flag: Flag | None,
+    vault: Any,
+    memo: AnyMemo | None,
+    _command: Coroutine[None, None, None] | None,
+    errand: Errand | None,
+) -> Collection[Task]:
     scope = _scope(namespaces=namespaces, namespace=namespace, clusterwide=clusterwide)
     logger.debug(f"Starting Kopf {__version__}.")
     settings = settings if settings is not None else OperatorSettings()
@@ -153,19 +195,22 @@ async def spawn_tasks(
         settings.peering.standalone = standalone
     if priority is not None:
         settings.peering.priority = priority
-    _refuse_unsupported(
-        registry, settings, liveness_endpoint=liveness_endpoint, scope=scope, vault=vault, indexers=indexers
-    )
+    _resource_handlers(registry)
+    posting.install()
     life = _Life(
         registry=registry,
         settings=settings,
         lifecycle=lifecycle if lifecycle is not None else lifecycles.get_default_lifecycle(),
         identity=identity if identity is not None else detect_own_id(manual=False),
-        namespaces=[pattern for pattern in scope if isinstance(pattern, str)],
+        namespaces=scope,
         memo=memo if memo is not None else Memo(),
+        indexers=indexers if indexers is not None else Indexers(),
         stop_flag=stop_flag,
         ready_flag=ready_flag,
         command=_command,
+        liveness_endpoint=liveness_endpoint,
+        credentials=dict(vault.items()) if vault is not None else {},
+        errand=errand,
     )
     return life.spawn()
 
@@ -223,11 +268,15 @@ class _Life:
         settings: OperatorSettings,
         lifecycle: LifeCycleFn,
         identity: str,
-        namespaces: list[str],
+        namespaces: list[NamespacePattern],
         memo: AnyMemo,
+        indexers: Indexers,
         stop_flag: Flag | None,
         ready_flag: Flag | None,
         command: Coroutine[None, None, None] | None,
+        liveness_endpoint: str | None,
+        credentials: Mapping[str, KubeContext],
+        errand: Errand | None,
     ) -> None:
         super().__init__()
         self._registry = registry
@@ -236,18 +285,27 @@ class _Life:
         self._identity = identity
         self._namespaces = namespaces
         self._memo = memo
+        self._indexers = indexers
+        self._ensure_indices()
         self._stop_flag = stop_flag
         self._ready_flag = ready_flag
         self._command = command
+        self._liveness_endpoint = liveness_endpoint
+        self._credentials = credentials
+        self._errand: Errand | None = errand
         self._loop = asyncio.get_running_loop()
         self._signalled: asyncio.Future[Any] = self._loop.create_future()
         self._started = asyncio.Event()
         self._threads = Threads(self._loop)
         self._invoker = Invoker(settings, self._threads)
         self._activities = Activities(
-            registry=registry, settings=settings, memo=memo, indices={}, invoker=self._invoker
+            registry=registry, settings=settings, memo=memo, indices=indexers.indices, invoker=self._invoker
         )
         self._tasks: list[Task] = []
+
+    # They are empty before the first object, but they are there.
+    def _ensure_indices(self) -> None:
+        self._indexers.ensure([handler.id for handler in self._registry._indexing.get_all_handlers()])
 
     def spawn(self) -> list[Task]:
         self._listen_to_signals()
@@ -256,6 +314,8 @@ class _Life:
         self._spawn("startup/cleanup activities", self._start_and_clean_up())
         if self._command is not None:
             self._spawn("the command", self._when_started(self._command), finishable=True)
+        elif self._errand is not None:
+            self._spawn("the command", self._when_started(self._drive_engine()), finishable=True)
         else:
             self._spawn("multidimensional multitasker", self._when_started(self._drive_engine()))
         return self._tasks
@@ -317,6 +377,7 @@ class _Life:
         await coroutine
 
     async def _start_and_clean_up(self) -> None:
+        settings_var.set(self._settings)
         try:
             await self._activities.run(Activity.STARTUP)
         except asyncio.CancelledError:
@@ -343,40 +404,54 @@ class _Life:
     async def _drive_engine(self) -> None:
         # Not earlier: the handlers of startup may change the settings and even declare handlers.
         handlers = _resource_handlers(self._registry)
+        self._ensure_indices()
         lifecycle = NATIVE_LIFECYCLES.get(self._lifecycle, "custom")
+        globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
         engine = Engine(
             handlers=[_handler_to_wire(handler) for handler in handlers],
             settings=wire.settings_to_wire(self._settings),
             lifecycle=lifecycle,
-            namespaces=self._namespaces,
+            namespaces=globs,
+            foreign=len(globs) < len(self._namespaces),
             agent=f"kopf/{__version__}",
             make_resource=_make_resource,
+            identity=self._identity,
+            liveness=_parse_endpoint(self._liveness_endpoint) if self._liveness_endpoint else None,
+            credentials=[(str(key), credentials_to_wire(info)) for key, info in self._credentials.items()],
+            errand=self._errand,
         )
         server = Server(
             handlers=handlers,
             settings=self._settings,
             lifecycle=self._lifecycle,
             memories=Memories(self._memo),
-            indices={},
+            indices=self._indexers,
             invoker=self._invoker,
             login=self._activities.authenticate,
+            probe=functools.partial(self._activities.run, Activity.PROBE),
+            namespaces=self._namespaces,
         )
         bridge = Bridge(engine, server.receive, self._loop)
+        bridge.refresh = Refresher(engine, self._settings).refresh
         server.answered = bridge.answered
-        server.set_context()
+        events = posting.EventQueue(engine.post)
+        server.set_context(events)
         bridge.open()
         try:
             engine.start()
-            failure = await self._until_finished(engine)
+            failure = await self._until_finished(engine, server.finished)
             bridge.drain()
             await server.cancel()
         finally:
             bridge.close()
+        if failure is not None and failure[0] == "login" and server.login_error is not None:
+            raise server.login_error
         if failure is not None:
             raise _failure_to_error(*failure)
 
-    async def _until_finished(self, engine: Engine) -> tuple[str, str] | None:
-        finished = asyncio.ensure_future(engine.finished())
+    async def _until_finished(
+        self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None]
+    ) -> tuple[str, str] | None:
         cancelled = False
         while not finished.done():
             try:
@@ -388,7 +463,7 @@ class _Life:
         failure = finished.result()
         if cancelled and failure is None:
             return None
-        if failure is None:
+        if failure is None and self._errand is None:
             logger.warning("The engine has finished unexpectedly.")
         return failure
 
@@ -427,7 +502,7 @@ def _scope(
     if namespaces and namespace:
         raise TypeError("Either namespaces= or namespace= can be passed. Got both.")
     if namespace:
-        warnings.warn("namespace= is deprecated; use namespaces=[...]", DeprecationWarning, stacklevel=4)
+        warnings.warn("namespace= is deprecated; use namespaces=[...]", DeprecationWarning, stacklevel=5)
         namespaces = [namespace]
     if clusterwide and namespaces:
         raise TypeError("The operator can be either cluster-wide or namespaced, not both.")
@@ -436,7 +511,7 @@ def _scope(
             "Absence of either namespaces or cluster-wide flag will become an error soon."
             " For now, switching to the cluster-wide mode for backward compatibility.",
             FutureWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return list(namespaces)
 
@@ -451,38 +526,17 @@ def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
     ]
     handlers = [handler for group in groups for handler in group]
     for handler in handlers:
-        if not isinstance(handler, (WatchingHandler, ChangingHandler)):
+        if not isinstance(handler, (IndexingHandler, WatchingHandler, ChangingHandler, SpawningHandler)):
             raise NotImplementedError(f"{handler} ({_name(handler)}) is of a kind that is not supported yet.")
     return handlers
 
 
-# Silence would be worse than a refusal: what is declared but not done is noticed too late.
-def _refuse_unsupported(
-    registry: OperatorRegistry,
-    settings: OperatorSettings,
-    *,
-    liveness_endpoint: str | None,
-    scope: Sequence[NamespacePattern],
-    vault: Any,
-    indexers: Any,
-) -> None:
-    _resource_handlers(registry)
-    if liveness_endpoint:
-        raise NotImplementedError("The liveness endpoint is not supported yet.")
-    if settings.peering.mandatory and not settings.peering.standalone:
-        raise NotImplementedError("Peering is not supported yet, but it is mandatory by the settings.")
-    if any(isinstance(pattern, re.Pattern) for pattern in scope):
-        raise NotImplementedError("Regular expressions for namespaces are not supported yet; use globs.")
-    if vault is not None or indexers is not None:
-        raise NotImplementedError("Own vaults and indexers are not supported yet.")
-    persistence = settings.persistence
-    storages = [
-        (wire.progress_storage_to_wire(persistence.progress_storage), persistence.progress_storage),
-        (wire.diffbase_storage_to_wire(persistence.diffbase_storage), persistence.diffbase_storage),
-    ]
-    for described, storage in storages:
-        if described["type"] == "Foreign":
-            raise NotImplementedError(f"Own classes of storages are not supported yet: {storage!r}")
+def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
+    """The host, the port and the path where the health is to be served."""
+    parts = urllib.parse.urlsplit(endpoint)
+    if parts.scheme != "http":
+        raise Exception(f"Unsupported scheme: {endpoint}")
+    return parts.hostname or "localhost", parts.port or 80, parts.path or "/"
 
 
 def _name(handler: Handler) -> str:
@@ -500,17 +554,3 @@ def _make_resource(fields: dict[str, Any]) -> Resource:
     sets = ("shortcuts", "categories", "subresources", "verbs")
     values: dict[str, Any] = {k: frozenset(v) if k in sets else v for k, v in fields.items()}
     return Resource(**values)
-
-
-def detect_own_id(*, manual: bool) -> str:
-    """Make an identity of this operator: of a person if it is run manually, else of a pod or of a process."""
-    pod = os.environ.get("POD_ID")
-    if not manual and pod:
-        return pod
-    user = getpass.getuser()
-    host = socket.gethostname()
-    if manual:
-        return f"{user}@{host}"
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d%H%M%S")
-    rnd = "".join(random.choices(string.hexdigits.lower(), k=3))
-    return f"{user}@{host}/{now}/{rnd}"

@@ -5,22 +5,36 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kopf._intents import matching
-from kopf._intents.errors import PermanentError
-from kopf._intents.handlers import ChangingHandler, Handler, ResourceHandler
-from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.handlers import Handler, ResourceHandler
+from kopf._intents.lifecycles import LifeCycleFn, Progress
 from kopf._intents.registries import ChangingRegistry
+from kopf._intents.selectors import NamespacePattern, match_namespace
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
-from kopf._runtime import bridge
-from kopf._runtime.context import cause_var, settings_var, sublifecycle_var, subregistry_var, subsettings_var
+from kopf._objects.indices import Indexers
+from kopf._runtime import bridge, persistence, subhandling
+from kopf._runtime.context import (
+    cause_var,
+    event_queue_loop_var,
+    event_queue_var,
+    settings_var,
+    subexecuted_var,
+    subinvoker_var,
+    sublifecycle_var,
+    subrefs_var,
+    subregistry_var,
+    subsettings_var,
+)
 from kopf._runtime.cycles import Cycle, Memories
+from kopf._runtime.daemons import Daemons, Run
+from kopf._runtime.driving import drive
 from kopf._runtime.invocation import Callee, Invoker
 from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
 from kopf._runtime.pulse import pulse_var
@@ -28,21 +42,8 @@ from kopf._runtime.pulse import pulse_var
 EAGER = sys.version_info >= (3, 12)
 
 LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
+ProbeFn = Callable[[], Awaitable[Mapping[Any, Any]]]
 Change = bridge.Change | None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a lifecycle sees of the state of a handler."""
-
-    retries: int
-
-
-class _Subhandlers(ChangingRegistry):
-    """Refuses sub-handlers: the engine does not know how to persist them yet."""
-
-    def append(self, handler: ChangingHandler, /) -> None:
-        raise PermanentError(f"Sub-handlers are not supported yet: {handler.id!r}")
 
 
 class Server:
@@ -55,9 +56,11 @@ class Server:
         settings: OperatorSettings,
         lifecycle: LifeCycleFn,
         memories: Memories,
-        indices: Mapping[str, Any],
+        indices: Indexers,
         invoker: Invoker,
         login: LoginFn,
+        probe: ProbeFn | None = None,
+        namespaces: Sequence[NamespacePattern] = (),
     ) -> None:
         super().__init__()
         self._handlers = handlers
@@ -66,15 +69,30 @@ class Server:
         self._settings = settings
         self._lifecycle = lifecycle
         self._memories = memories
-        self._indices = indices
+        self._indexers = indices
+        self._indices = indices.indices
         self._invoker = invoker
         self._login = login
-        self._subregistry = _Subhandlers()
+        self._probe = probe
+        self._outer: contextvars.Context | None = None
+        self.login_error: Exception | None = None
+        self.finished: asyncio.Future[tuple[str, str] | None] = asyncio.get_running_loop().create_future()
+        self._namespaces = namespaces
         self._cycles: dict[int, Cycle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pulse = pulse_var.get()
         self._loop = asyncio.get_running_loop()
+        self._daemons = Daemons(
+            handlers=handlers,
+            callees=self._callees,
+            settings=settings,
+            memories=memories,
+            indices=indices,
+            invoker=invoker,
+            answered=lambda item: self.answered(item),
+        )
         self._receivers: dict[type[Any], Callable[[Any], None]] = {
+            **self._daemons.receivers(),
             bridge.Script: self._receive_script,
             bridge.Log: self._receive_log,
             bridge.Close: self._receive_close,
@@ -83,16 +101,27 @@ class Server:
             bridge.Transform: self._receive_transform,
             bridge.Login: self._receive_login,
             bridge.Select: self._receive_select,
+            bridge.Probe: self._receive_probe,
+            bridge.Finished: self._receive_finished,
+            bridge.Locate: self._receive_locate,
         }
-        self.answered: Callable[[bridge.Script], None] = lambda _: None
+        self.answered: Callable[[bridge.Answered], None] = lambda _: None
         """Where the prepared replies go."""
 
-    def set_context(self) -> None:
-        """Set the variables that are the same for all handlers, in the current context."""
+    def set_context(self, events: Any = None) -> None:
+        """Set the variables that are the same for all handlers, in the current context; with a queue for
+        Kubernetes events, but that is not for activities: they are not about objects.
+        """
         settings_var.set(self._settings)
         subsettings_var.set(self._settings)
         sublifecycle_var.set(self._lifecycle)
-        subregistry_var.set(self._subregistry)
+        subregistry_var.set(ChangingRegistry())
+        subexecuted_var.set(False)
+        subinvoker_var.set(self._invoker)
+        self._outer = contextvars.copy_context()
+        if events is not None:
+            event_queue_var.set(events)
+            event_queue_loop_var.set(self._loop)
 
     def receive(self, item: Any) -> None:
         """Take a request; it is answered now or later."""
@@ -100,7 +129,8 @@ class Server:
 
     async def cancel(self) -> None:
         """Cancel what is still running, and wait for it."""
-        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None} | self._tasks
+        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None}
+        tasks |= self._tasks | self._invoker.tasks
         tasks = {task for task in tasks if not task.done()}
         for task in tasks:
             task.cancel()
@@ -121,12 +151,13 @@ class Server:
                 settings=self._settings,
                 indices=self._indices,
                 fns=self._memories.take_carried(script.uid),
+                body=self._daemons.body(script.uid),
             )
         if script.preset is not None:
             cycle.preset(script.preset)
         callees = self._callees
         for step in script.steps:
-            if isinstance(step, _CALLS) and callees[step.handler].is_async:
+            if _is_async(step, callees):
                 break
         else:
             drive(self._run(script, cycle))
@@ -145,6 +176,9 @@ class Server:
             watched: list[tuple[str, Any]] = []
             handled: list[tuple[str, Any]] = []
             for step in script.steps:
+                if type(step) is bridge.Index:
+                    replies.append(await self._index(step, cycle))
+                    continue
                 if type(step) is bridge.Watch:
                     replies.append(await self._watch(step, cycle, watched))
                     continue
@@ -153,10 +187,17 @@ class Server:
                     watched = []
                 if type(step) is bridge.Handle:
                     replies.append(await self._handle(step, cycle, script.change, handled))
+                elif type(step) is bridge.Spawn:
+                    replies.append(self._spawn(step, cycle))
                 elif type(step) is bridge.Match:
                     replies.append(self._match(step, cycle, script.change))
-                else:
+                elif type(step) is bridge.Pick:
                     replies.append(self._pick(step, cycle, script.change))
+                elif type(step) is bridge.Recall:
+                    replies.append(persistence.recall(step, cycle, self._settings))
+                elif type(step) is bridge.Keep:
+                    persistence.keep(step, cycle, self._settings)
+                    replies.append(None)
             cycle.deliver(watched)
             cycle.deliver(handled)
             self._answer(script, cycle, replies, None)
@@ -170,6 +211,30 @@ class Server:
         script.answer(replies, patch if sendable else None, bool(patch.fns), error)
         cycle.sent = cycle.sent or sendable
         self.answered(script)
+
+    # Nothing is put to the indices before all the functions are called: if a filter fails, they stay as is.
+    async def _index(self, step: bridge.Index, cycle: Cycle) -> dict[int, Any]:
+        cause, kwargs = cycle.indexing()
+        replies: dict[int, Any] = {}
+        stale = {self._handlers[index].id for index in step.excluded}
+        results: dict[str, Any] = {}
+        for number, call in enumerate(step.calls):
+            callee = self._callees[call.handler]
+            id = callee.handler.id
+            stale.add(id)
+            if call.guarded and not matching.match(self._handlers[call.handler], cause):
+                replies[number] = None
+                continue
+            cause_var.set(cause)
+            attempted = await self._invoker.attempt(callee, call.attempt, kwargs, cause.logger, stored=False)
+            replies[number] = attempted.settled
+            results[id] = attempted
+        for id in stale:
+            if id not in results or results[id].settled.failed:
+                self._indexers.discard_in(id, cycle.uid)
+            else:
+                self._indexers.replace_in(id, cycle.uid, results[id].result)
+        return replies
 
     async def _watch(self, step: bridge.Watch, cycle: Cycle, results: list[tuple[str, Any]]) -> Any:
         callee = self._callees[step.handler]
@@ -187,11 +252,16 @@ class Server:
     ) -> Any:
         callee = self._callees[step.handler]
         cause, kwargs = cycle.changing_of(_present(change), callee.handler)
-        cause_var.set(cause)
-        attempted = await self._invoker.attempt(callee, step.attempt, kwargs, cycle.logger, stored=True)
+        subrefs_var.set(())
+        attempted = await subhandling.call(self._invoker, callee, step.attempt, cause, kwargs, cycle.logger)
         if attempted.result is not None:
             results.append((callee.handler.id, attempted.result))
         return attempted.settled
+
+    def _spawn(self, step: bridge.Spawn, cycle: Cycle) -> list[tuple[bool, bool]]:
+        cause = cycle.spawning()
+        matched = [matching.match(self._handlers[index], cause) for index in step.handlers]
+        return [(matches, matches) for matches in matched]
 
     def _match(self, step: bridge.Match, cycle: Cycle, change: Change) -> list[tuple[bool, bool]]:
         cause, _ = cycle.changing(_present(change))
@@ -213,14 +283,17 @@ class Server:
         logger = logging.getLogger(entry.logger)
         if not logger.isEnabledFor(entry.level):
             return
-        cycle = self._cycles.get(entry.exception_of) if entry.exception_of is not None else None
-        exc_info = cycle.error if cycle is not None else None
+        exc_info = self._error_of(entry.exception_of) if entry.exception_of is not None else None
         if entry.object is None:
             logger.log(entry.level, entry.text, exc_info=exc_info)
         else:
             cls = ObjectLogger if entry.posted else LocalObjectLogger
             adapter = cls(body=Body(entry.object), settings=self._settings)
             adapter.log(entry.level, entry.text, exc_info=exc_info)
+
+    def _error_of(self, number: int) -> BaseException | None:
+        source = self._cycles.get(number) or self._daemons.find(number)
+        return source.error if source is not None else None
 
     def _receive_close(self, job: bridge.Close) -> None:
         if self._pulse is not None:
@@ -229,7 +302,8 @@ class Server:
         if cycle is not None and job.carry:
             self._memories.carry(cycle.uid, cycle.patch.fns)
         if cycle is not None:
-            cycle.body._release()
+            if cycle.body is not self._daemons.body(cycle.uid):
+                cycle.body._release()
             cycle.patch._release()
         if cycle is not None and cycle.task is not None and not cycle.task.done():
             self._keep(cycle.task)  # it was given up, but it is still there
@@ -241,9 +315,10 @@ class Server:
 
     def _receive_forget(self, job: bridge.Forget) -> None:
         self._memories.forget(job.uid)
+        self._indexers.discard(job.uid)
 
     def _receive_transform(self, job: bridge.Transform) -> None:
-        cycle = self._cycles.get(job.cycle)
+        cycle: Cycle | Run | None = self._cycles.get(job.cycle) or self._daemons.find(job.cycle)
         if cycle is None:
             # Nothing was asked in this cycle yet, but the previous one has left its functions.
             uid = job.object.uid or ""
@@ -266,7 +341,11 @@ class Server:
     def _receive_login(self, job: bridge.Login) -> None:
         if self._pulse is not None:
             self._pulse.connected()
-        self._keep(self._loop.create_task(self._log_in(job), name="credentials retriever"))
+        self._keep_activity("credentials retriever", self._log_in(job))
+
+    def _keep_activity(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        context = self._outer.copy() if self._outer is not None else None
+        self._keep(self._loop.create_task(coroutine, name=name, context=context))
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
@@ -278,7 +357,23 @@ class Server:
         except Exception as e:
             logger = logging.getLogger("kopf._core.reactor.running")
             logger.exception(f"Credentials retriever has failed: {e}")
+            self.login_error = e
             job.fail(str(e) or repr(e))
+
+    def _receive_finished(self, job: bridge.Finished) -> None:
+        if not self.finished.done():
+            self.finished.set_result(job.failure)
+
+    def _receive_probe(self, job: bridge.Probe) -> None:
+        self._keep_activity("health reporter", self._collect_probes(job))
+
+    async def _collect_probes(self, job: bridge.Probe) -> None:
+        try:
+            results = await self._probe() if self._probe is not None else {}
+            job.complete(json.dumps(results))
+        except Exception as e:
+            logging.getLogger("kopf._core.engines.probing").exception(f"Probing has failed: {e}")
+            job.fail()
 
     def _receive_select(self, job: bridge.Select) -> None:
         try:
@@ -288,6 +383,10 @@ class Server:
         except Exception as e:
             job.fail(repr(e))
 
+    def _receive_locate(self, job: bridge.Locate) -> None:
+        patterns = self._namespaces
+        job.complete([any(match_namespace(name, one) for one in patterns) for name in job.names])
+
     def _wants(self, index: int, resource: Any) -> bool:
         selector = self._handlers[index].selector
         return selector is None or selector.check(resource)
@@ -296,26 +395,13 @@ class Server:
 _CALLS = (bridge.Watch, bridge.Handle)
 
 
+def _is_async(step: Any, callees: Sequence[Callee]) -> bool:
+    if type(step) is bridge.Index:
+        return any(callees[call.handler].is_async for call in step.calls)
+    return isinstance(step, _CALLS) and callees[step.handler].is_async
+
+
 def _present(change: Change) -> bridge.Change:
     if change is None:
         raise RuntimeError("The engine asks about a change but does not say which one.")
     return change
-
-
-def drive(coroutine: Coroutine[asyncio.Future[Any], None, None]) -> None:
-    """Run a coroutine which awaits only bare futures: at once, as far as it goes; then as they are ready.
-
-    It costs less than a task. It cannot be cancelled, and there is no current task in it.
-    """
-    context = contextvars.copy_context()
-
-    def advance(_: Any = None) -> None:
-        try:
-            future = coroutine.send(None)
-        except (StopIteration, asyncio.CancelledError):
-            return
-        # This is how a task tells that it has got the future that was yielded to it.
-        future._asyncio_future_blocking = False
-        future.add_done_callback(advance, context=context)
-
-    context.run(advance)

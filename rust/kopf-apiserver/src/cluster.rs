@@ -3,7 +3,8 @@
 //! Every write goes through `insert`, `replace` or `remove` here, so that what follows from a change (declared kinds
 //! appear, garbage is collected, controllers wake) cannot be forgotten by a verb.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -12,7 +13,8 @@ use crate::convert;
 use crate::faults::Faults;
 use crate::journal::Journal;
 use crate::kinds::{Registry, Resource};
-use crate::server::ServerOptions;
+use crate::request::User;
+use crate::server::{ServerOptions, random_token};
 use crate::store::{Refused, Store, Stored};
 use crate::work::Work;
 use crate::{crd, schema::formats};
@@ -28,6 +30,8 @@ pub(crate) struct Cluster {
     pub(crate) journal: Journal,
     registry: RwLock<Arc<Registry>>,
     work: mpsc::UnboundedSender<Work>,
+    /// Tokens that were given out to service accounts.
+    issued: Mutex<HashMap<String, User>>,
 }
 
 impl Cluster {
@@ -41,6 +45,7 @@ impl Cluster {
             registry: RwLock::new(Arc::new(Registry::builtin())),
             options,
             work,
+            issued: Mutex::default(),
         });
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             cluster.seed_namespace(name);
@@ -74,6 +79,23 @@ impl Cluster {
         let _ = self.store.insert(&"services".into(), service);
     }
 
+    /// Whom a token stands for.
+    pub(crate) fn user_of(&self, token: &str) -> Option<User> {
+        let known = self.options.users.iter().find(|(t, _)| t == token).map(|(_, user)| user.clone());
+        known.or_else(|| self.issued.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned())
+    }
+    /// A new token for a service account.
+    pub(crate) fn issue_token(&self, namespace: &str, name: &str) -> String {
+        let token = random_token();
+        let all = "system:serviceaccounts";
+        let user = User {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: vec![all.to_owned(), format!("{all}:{namespace}"), "system:authenticated".into()],
+        };
+        self.issued.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), user);
+        token
+    }
+
     pub(crate) fn registry(&self) -> Arc<Registry> {
         self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -101,6 +123,9 @@ impl Cluster {
 
     pub(crate) fn insert(&self, resource: &Resource, mut value: Value) -> Result<Arc<Stored>, Refused> {
         convert::to_storage(&mut value, resource);
+        if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            crate::meta::order(meta);
+        }
         let stored = self.store.insert(&resource.store_key, value)?;
         self.after(resource, None, &stored);
         Ok(stored)
@@ -113,6 +138,9 @@ impl Cluster {
         mut value: Value,
     ) -> Result<Arc<Stored>, Refused> {
         convert::to_storage(&mut value, resource);
+        if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            crate::meta::order(meta);
+        }
         let stored = self.store.replace(&resource.store_key, old.version, value)?;
         self.after(resource, Some(old), &stored);
         Ok(stored)

@@ -42,7 +42,9 @@ pub(crate) fn to_storage(value: &mut Value, resource: &Resource) {
     if resource.custom.is_none() {
         match (resource.group.as_str(), resource.version.as_str()) {
             ("events.k8s.io", _) => {
-                EVENT_FIELDS.iter().for_each(|(core, new)| rename(map, new, core));
+                for (core, new) in EVENT_FIELDS {
+                    rename(map, new, core);
+                }
                 for (key, empty) in
                     [("firstTimestamp", Value::Null), ("lastTimestamp", Value::Null), ("source", json!({}))]
                 {

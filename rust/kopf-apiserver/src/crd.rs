@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::cluster::Cluster;
+use crate::fields;
 use crate::kinds::{ALL_VERBS, Registry, Resource, Subresource, api_version, store_key};
 use crate::schema::{Schema, cel, formats, strings};
 use crate::status::Cause;
@@ -18,6 +19,8 @@ pub(crate) struct CustomVersion {
     /// The definition's name.
     pub(crate) definition: String,
     pub(crate) schema: Arc<Schema>,
+    /// The same with the metadata's own schema.
+    pub(crate) managed: Arc<Schema>,
     pub(crate) columns: Vec<Value>,
     pub(crate) selectable: Vec<String>,
     pub(crate) scale: Option<Arc<ScalePaths>>,
@@ -89,7 +92,7 @@ pub(crate) fn validate(definition: &Value) -> Vec<Cause> {
         out.push(Cause::invalid("spec.versions", &Value::from(versions.clone()), detail));
     }
     for (i, version) in versions.iter().enumerate() {
-        validate_version(version, &format!("spec.versions[{i}]"), &mut out);
+        validate_version(version, &format!("spec.versions[{i}]"), versions.len() == 1, &mut out);
     }
     for key in ["plural", "singular", "kind", "listKind"] {
         let value = text(names, key);
@@ -105,12 +108,17 @@ pub(crate) fn validate(definition: &Value) -> Vec<Cause> {
     out
 }
 
-fn validate_version(version: &Value, path: &str, out: &mut Vec<Cause>) {
+fn validate_version(version: &Value, path: &str, alone: bool, out: &mut Vec<Cause>) {
     let Some(schema) = version.pointer("/schema/openAPIV3Schema") else {
-        out.push(Cause::required(format!("{path}.schema.openAPIV3Schema"), "schemas are required"));
+        out.push(Cause::required(format!("{path}.schema.openAPIV3Schema"), ""));
         return;
     };
-    let path = format!("{path}.schema.openAPIV3Schema");
+    // With one version the complaint names the older place of the schema.
+    let path = if alone {
+        "spec.validation.openAPIV3Schema".to_owned()
+    } else {
+        format!("{path}.schema.openAPIV3Schema")
+    };
     if text(schema, "type").is_empty() {
         out.push(Cause::required(format!("{path}.type"), "must not be empty at the root"));
     } else if text(schema, "type") != "object" {
@@ -203,7 +211,7 @@ fn accept(cluster: &Cluster, resource: &Resource, stored: &Stored, clash: Option
     let value = stored.value();
     let condition = |kind: &str, good: bool, reason: &str, message: &str| {
         json!({"type": kind, "status": if good { "True" } else { "False" }, "lastTransitionTime": formats::now(),
-            "reason": reason, "message": message, "observedGeneration": value.pointer("/metadata/generation")})
+            "reason": reason, "message": message})
     };
     let wanted = match clash {
         None => [
@@ -223,13 +231,7 @@ fn accept(cluster: &Cluster, resource: &Resource, stored: &Stored, clash: Option
     let mut versions = strings(value.pointer("/status/storedVersions"));
     let missing: Vec<String> =
         strings(Some(&stored_now)).into_iter().filter(|v| !versions.contains(v)).collect();
-    let finalized = strings(value.pointer("/metadata/finalizers")).iter().any(|f| f == CLEANUP);
-    let deleting = value.pointer("/metadata/deletionTimestamp").is_some();
-    if settled
-        && missing.is_empty()
-        && value.pointer("/status/acceptedNames") == Some(&names)
-        && (finalized || deleting)
-    {
+    if settled && missing.is_empty() && value.pointer("/status/acceptedNames") == Some(&names) {
         return;
     }
     versions.extend(missing);
@@ -243,13 +245,33 @@ fn accept(cluster: &Cluster, resource: &Resource, stored: &Stored, clash: Option
         definition["status"]["acceptedNames"] =
             if clash.is_none() { names.clone() } else { json!({"plural": "", "kind": ""}) };
         definition["status"]["storedVersions"] = versions.clone().into();
-        if !finalized && !deleting {
-            let mut list = strings(definition.pointer("/metadata/finalizers"));
-            list.push(CLEANUP.to_owned());
-            definition["metadata"]["finalizers"] = list.into();
-        }
+        book_status(definition, &value);
         true
     });
+}
+
+/// The status is the server's own field.
+fn book_status(definition: &mut Value, before: &Value) {
+    let schema = crate::builtin::schema("apiextensions.v1.CustomResourceDefinition");
+    let mut changes = fields::Comparison::default();
+    fields::compare(Some(before), Some(definition), &schema, &mut Vec::new(), &mut changes);
+    for set in [&mut changes.added, &mut changes.modified, &mut changes.removed] {
+        fields::strip(set, "f:spec");
+        // Already there when the definition was made.
+        set.retain(|path| path.get(1).is_none_or(|p| p != "f:storedVersions"));
+    }
+    let who = fields::Entry {
+        manager: "kube-apiserver".into(),
+        apply: false,
+        api_version: "apiextensions.k8s.io/v1".into(),
+        time: formats::now(),
+        subresource: "status".into(),
+        set: fields::Set::new(),
+    };
+    let entries = fields::read(before.get("metadata").unwrap_or(&Value::Null));
+    if let Some(meta) = definition.get_mut("metadata").and_then(Value::as_object_mut) {
+        fields::write(meta, fields::book(entries, &changes, who));
+    }
 }
 
 /// The registry without what a definition brought.
@@ -314,19 +336,19 @@ fn resource_of(definition: &Value, spec: &Value, version: &Value, storage: &str)
     let verbs = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
     let mut subresources = Vec::new();
     let declared = version.get("subresources").unwrap_or(&Value::Null);
+    if declared.get("status").is_some() {
+        subresources.push(Subresource {
+            name: "status".into(),
+            verbs: verbs(&["get", "patch", "update"]),
+            kind: None,
+        });
+    }
     if declared.get("scale").is_some() {
         let kind = Some(("autoscaling".into(), "v1".into(), "Scale".into()));
         subresources.push(Subresource {
             name: "scale".into(),
             verbs: verbs(&["get", "patch", "update"]),
             kind,
-        });
-    }
-    if declared.get("status").is_some() {
-        subresources.push(Subresource {
-            name: "status".into(),
-            verbs: verbs(&["get", "patch", "update"]),
-            kind: None,
         });
     }
     let scale = declared.get("scale").map(|s| {
@@ -338,6 +360,8 @@ fn resource_of(definition: &Value, spec: &Value, version: &Value, storage: &str)
         })
     });
     let schema = version.pointer("/schema/openAPIV3Schema").map_or_else(Schema::anything, Schema::from_json);
+    let mut managed = schema.clone();
+    managed.properties.insert("metadata".into(), crate::builtin::schema("meta.v1.ObjectMeta"));
     let selectable = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
     Resource {
         store_key: store_key(&group, &plural).into(),
@@ -358,6 +382,7 @@ fn resource_of(definition: &Value, spec: &Value, version: &Value, storage: &str)
                 .and_then(Value::as_str)
                 .unwrap_or_default()
                 .to_owned(),
+            managed: Arc::new(managed),
             schema: Arc::new(schema),
             columns: version
                 .get("additionalPrinterColumns")

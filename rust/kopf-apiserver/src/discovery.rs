@@ -96,14 +96,29 @@ pub(crate) fn group(cluster: &Arc<Cluster>, name: &str) -> Response {
 pub(crate) fn version(cluster: &Arc<Cluster>, group: &str, version: &str) -> Response {
     let registry = cluster.registry();
     let Some(resources) = registry.version(group, version) else {
-        return if group.is_empty() { Status::no_such_resource().into() } else { Response::page_not_found() };
+        return unknown_version(&registry, group);
     };
     let list: Vec<Value> = resources.values().flat_map(|r| legacy(r)).collect();
     let gv = api_version(group, version);
+    if group.is_empty() {
+        // The core group answers in its own, older way.
+        return Response::json(
+            200,
+            &json!({"kind": "APIResourceList", "groupVersion": gv, "resources": list}),
+        );
+    }
     Response::json(
         200,
         &json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": gv, "resources": list}),
     )
+}
+
+/// The answer for a version that is not served: groups of built-in kinds answer differently from others.
+pub(crate) fn unknown_version(registry: &Registry, group: &str) -> Response {
+    let known = registry.groups.get(group).is_some_and(|g| {
+        g.versions.iter().any(|(_, resources)| resources.values().any(|r| r.custom.is_none()))
+    });
+    if known { Status::no_such_resource().into() } else { Response::page_not_found() }
 }
 
 /// The verbs of a resource, in the order in which discovery tells them.

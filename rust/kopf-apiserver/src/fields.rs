@@ -160,8 +160,8 @@ pub(crate) fn of_object(value: &Value, schema: &Schema, path: &mut Path, out: &m
     }
 }
 
-/// Removes what nobody manages: identity and system metadata.
-pub(crate) fn strip(set: &mut Set) {
+/// Removes what nobody manages through this door: identity, system metadata, and the part behind another door.
+pub(crate) fn strip(set: &mut Set, other_part: &str) {
     const META: [&str; 8] = [
         "f:name",
         "f:namespace",
@@ -174,6 +174,7 @@ pub(crate) fn strip(set: &mut Set) {
     ];
     set.retain(|path| match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] | ["f:apiVersion" | "f:kind" | "f:metadata"] => false,
+        [first, ..] if *first == other_part => false,
         ["f:metadata", name, ..] => !META.contains(name),
         _ => true,
     });
@@ -237,9 +238,15 @@ pub(crate) fn show(path: &Path) -> String {
             Some(("k:", keys)) => {
                 let parsed: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
                 let parts: Vec<String> = parsed.iter().map(|(k, v)| format!("{k}={v}")).collect();
-                out.push_str(&format!("[{}]", parts.join(",")));
+                out.push('[');
+                out.push_str(&parts.join(","));
+                out.push(']');
             }
-            Some((_, value)) => out.push_str(&format!("[={value}]")),
+            Some((_, value)) => {
+                out.push_str("[=");
+                out.push_str(value);
+                out.push(']');
+            }
             None => {}
         }
     }
@@ -266,6 +273,9 @@ impl Entry {
     }
     /// The manager as a conflict names it.
     pub(crate) fn shown(&self) -> String {
+        if self.apply {
+            return format!("\"{}\"", self.manager);
+        }
         let sub = if self.subresource.is_empty() {
             String::new()
         } else {
@@ -319,6 +329,9 @@ pub(crate) fn write(meta: &mut Map<String, Value>, mut entries: Vec<Entry>) {
                 "manager": e.manager, "operation": if e.apply { "Apply" } else { "Update" }, "apiVersion": e.api_version,
                 "time": e.time, "fieldsType": "FieldsV1", "fieldsV1": to_json(&e.set),
             });
+            if let (true, Some(map)) = (e.time.is_empty(), out.as_object_mut()) {
+                map.shift_remove("time");
+            }
             if let (false, Some(map)) = (e.subresource.is_empty(), out.as_object_mut()) {
                 map.insert("subresource".into(), e.subresource.clone().into());
             }

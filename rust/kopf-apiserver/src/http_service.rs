@@ -146,7 +146,7 @@ fn authenticate(cluster: &Cluster, request: &Request) -> Result<User, Status> {
     let given = request.header("authorization");
     let token = given.strip_prefix("Bearer ").or_else(|| given.strip_prefix("bearer ")).map(str::trim);
     match token {
-        Some(token) => cluster.options.user_of(token).ok_or_else(Status::unauthorized),
+        Some(token) => cluster.user_of(token).ok_or_else(Status::unauthorized),
         None if !given.is_empty() => Err(Status::unauthorized()),
         None => Ok(User { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] }),
     }

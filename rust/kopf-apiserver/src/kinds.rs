@@ -66,6 +66,13 @@ impl Resource {
             None => builtin::schema(&self.type_name),
         }
     }
+    /// The same with the metadata's own schema, which declared schemas leave out.
+    pub(crate) fn managed_schema(&self) -> Arc<Schema> {
+        match &self.custom {
+            Some(custom) => custom.managed.clone(),
+            None => builtin::schema(&self.type_name),
+        }
+    }
     /// Whether `metadata.generation` counts the changes of this kind's intent.
     pub(crate) fn counts_generations(&self) -> bool {
         self.custom.is_some() || GENERATIONS.contains(&(self.group.as_str(), self.plural.as_str()))
@@ -84,7 +91,7 @@ const GENERATIONS: [(&str, &str); 26] = [
     ("apps", "daemonsets"),
     ("batch", "jobs"),
     ("batch", "cronjobs"),
-    ("autoscaling", "horizontalpodautoscalers"),
+    ("", "podtemplates"),
     ("networking.k8s.io", "ingresses"),
     ("networking.k8s.io", "ingressclasses"),
     ("networking.k8s.io", "networkpolicies"),
@@ -136,9 +143,6 @@ impl Registry {
     }
     pub(crate) fn version(&self, group: &str, version: &str) -> Option<&BTreeMap<String, Arc<Resource>>> {
         self.groups.get(group)?.versions.iter().find(|(v, _)| v == version).map(|(_, r)| r)
-    }
-    pub(crate) fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.version(group, version)?.get(plural)
     }
     pub(crate) fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
         self.version(group, version)?.values().find(|r| r.kind == kind)

@@ -24,10 +24,6 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
     end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
-    character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
-    '[a-z]([-a-z0-9]*[a-z0-9])?')";
-
 #[expect(clippy::unwrap_used, reason = "the patterns are literals, and a test uses each")]
 fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap()
@@ -81,9 +77,8 @@ pub(crate) fn qualified_name_error(key: &str) -> Option<String> {
 pub(crate) fn name_error(resource: &Resource, name: &str) -> Option<String> {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("rbac.authorization.k8s.io", _) => path_segment_error(name),
-        ("", "namespaces") => label_error(name, LABEL, &LABEL_PATTERN),
-        ("", "services") => label_error(name, LABEL_1035, &LABEL_1035_PATTERN),
-        _ if name.len() > 253 => Some("must be no more than 253 bytes".into()),
+        ("", "namespaces" | "services") => label_error(name, LABEL, &LABEL_PATTERN),
+        _ if name.len() > 253 => Some("must be no more than 253 characters".into()),
         _ => (!SUBDOMAIN_PATTERN.is_match(name)).then(|| SUBDOMAIN.to_owned()),
     }
 }
@@ -104,7 +99,12 @@ fn path_segment_error(name: &str) -> Option<String> {
     }
 }
 
-/// Whether a text can be a lower-case DNS label / subdomain (for CRDs' names).
+/// What is wrong with a container's name.
+pub(crate) fn container_name_error(name: &str) -> Option<String> {
+    label_error(name, LABEL, &LABEL_PATTERN)
+}
+
+/// Whether a text can be part of a declared kind's names.
 pub(crate) fn is_label_1035(text: &str) -> bool {
     text.len() <= 63 && LABEL_1035_PATTERN.is_match(text)
 }
@@ -141,13 +141,17 @@ pub(crate) fn validate(resource: &Resource, meta: &Value) -> Vec<Cause> {
         out.push(Cause::too_long("metadata.annotations", ANNOTATIONS_LIMIT as u64));
     }
     validate_owners(meta, &mut out);
-    for finalizer in meta.get("finalizers").and_then(Value::as_array).into_iter().flatten() {
+    let core = resource.custom.is_none() && resource.group != "apiextensions.k8s.io";
+    for (i, finalizer) in meta.get("finalizers").and_then(Value::as_array).into_iter().flatten().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
         if let Some(error) = qualified_name_error(name) {
             out.push(Cause::invalid("metadata.finalizers", finalizer, &error));
-        } else if !name.contains('/') && !matches!(name, "orphan" | "foregroundDeletion" | "kubernetes") {
+        } else if core
+            && !name.contains('/')
+            && !matches!(name, "orphan" | "foregroundDeletion" | "kubernetes")
+        {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            out.push(Cause::invalid("metadata.finalizers", finalizer, detail));
+            out.push(Cause::invalid(format!("metadata.finalizers[{i}]"), finalizer, detail));
         }
     }
     out
@@ -221,6 +225,38 @@ pub(crate) fn carry_over(new: &mut Map<String, Value>, old: &Map<String, Value>)
     out
 }
 
+/// The order in which typed programs write metadata.
+const ORDER: [&str; 15] = [
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+
+/// Puts metadata in order; its version has its place even before it is known.
+pub(crate) fn order(meta: &mut Map<String, Value>) {
+    meta.entry("resourceVersion").or_insert_with(|| "".into());
+    let mut all: Vec<(String, Value)> = std::mem::take(meta).into_iter().collect();
+    all.sort_by_key(|(key, _)| ORDER.iter().position(|k| k == key));
+    for (_, labels) in all.iter_mut().filter(|(key, _)| key == "labels" || key == "annotations") {
+        if let Some(labels) = labels.as_object_mut() {
+            labels.sort_keys();
+        }
+    }
+    meta.extend(all);
+}
+
 /// Drops what is empty from metadata, as typed programs do when they write.
 pub(crate) fn tidy(meta: &mut Map<String, Value>) {
     meta.retain(|_, value| match value {
@@ -267,4 +303,30 @@ pub(crate) fn suffix() -> String {
         bits /= LETTERS.len() as u64;
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked_by_their_patterns() {
+        for (key, good) in
+            [("a", true), ("a.b/c", true), ("a/b/c", false), ("/c", false), ("A b", false), ("x.Y/z", false)]
+        {
+            assert_eq!(qualified_name_error(key).is_none(), good, "{key}");
+        }
+        assert!(label_value_error("ok-1").is_none() && label_value_error("-bad").is_some());
+        assert!(container_name_error("c").is_none() && container_name_error("C").is_some());
+        assert!(is_label_1035("abc") && !is_label_1035("1abc"));
+        assert!(SUBDOMAIN_PATTERN.is_match("a.b") && !SUBDOMAIN_PATTERN.is_match("a..b"));
+    }
+
+    #[test]
+    fn uids_and_suffixes_do_not_repeat() {
+        let uids: std::collections::BTreeSet<String> = (0..1000).map(|_| uid()).collect();
+        assert_eq!(uids.len(), 1000);
+        assert!(uids.iter().all(|u| u.len() == 36));
+        assert_eq!(suffix().len(), 5);
+    }
 }

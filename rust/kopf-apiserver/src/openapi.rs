@@ -1,4 +1,4 @@
-//! The published schemas: OpenAPI v3 by group and version, and v2 as far as kubectl-like clients need it.
+//! The published schemas: `OpenAPI` v3 by group and version, and v2 as far as kubectl-like clients need it.
 //!
 //! The documents carry the types, their merge keys and the kinds' names, and for each resource the paths by which clients
 //! find out what is supported; descriptions are not imitated.
@@ -249,11 +249,11 @@ impl Collector<'_> {
         if let Some(additional) = &schema.additional {
             out["additionalProperties"] = self.write(additional, false);
         }
-        self.extensions(schema, &mut out);
+        Self::extensions(schema, &mut out);
         out
     }
 
-    fn extensions(&self, schema: &Schema, out: &mut Value) {
+    fn extensions(schema: &Schema, out: &mut Value) {
         match &schema.list {
             ListType::Atomic => {}
             ListType::Set => out["x-kubernetes-list-type"] = "set".into(),

@@ -131,9 +131,13 @@ impl Request {
                 Some(_) => {}
             }
         }
-        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
-                       application/vnd.kubernetes.protobuf";
-        Err(Status { details: Some(Map::new()), ..Status::new(406, "NotAcceptable", message) })
+        let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        if accept.contains("as=") {
+            let message = format!("only the following media types are accepted: {known}");
+            return Err(Status::new(406, "NotAcceptable", message));
+        }
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {known}");
+        Err(Status::new(406, "NotAcceptable", message).with(Map::new()))
     }
 
     /// Reads the options of a write; `kind` names the options in complaints.

@@ -181,8 +181,15 @@ fn list_bytes(resource: &Resource, page: &Page) -> Vec<u8> {
         if i > 0 {
             out.push(b',');
         }
-        if custom || !plain {
+        if custom {
             out.extend_from_slice(&view(object, resource));
+        } else if !plain {
+            let mut value = view_value(object, resource);
+            if let Some(map) = value.as_object_mut() {
+                map.shift_remove("kind");
+                map.shift_remove("apiVersion");
+            }
+            out.extend_from_slice(value.to_string().as_bytes());
         } else {
             // Items of built-in kinds do not repeat their type.
             out.push(b'{');

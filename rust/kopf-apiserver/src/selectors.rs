@@ -26,10 +26,7 @@ pub(crate) struct Labels(Vec<Need>);
 impl Labels {
     pub(crate) fn parse(text: &str) -> Result<Self, Status> {
         let mut parser = Parser { tokens: tokens(text), at: 0 };
-        parser
-            .requirements()
-            .map(Self)
-            .map_err(|m| Status::bad_request(format!("unable to parse requirement: {m}")))
+        parser.requirements().map(Self).map_err(Status::bad_request)
     }
 
     /// Reads `{matchLabels, matchExpressions}`.
@@ -154,11 +151,13 @@ impl Parser {
                 self.next();
                 let text = self.next();
                 let number = text.parse().map_err(|_| {
-                    format!("values[0]: Invalid value: \"{text}\": for 'Gt', 'Lt' operators, the value must be an integer")
+                    format!("unable to parse requirement: values[0]: Invalid value: \"{text}\": for 'Gt', 'Lt' operators, the value must be an integer")
                 })?;
                 Ok(if greater { Need::Greater(key, number) } else { Need::Less(key, number) })
             }
-            other => Err(format!("found '{other}', expected: in, notin, =, ==, !=, gt, lt")),
+            other => Err(format!(
+                "unable to parse requirement: found '{other}', expected: in, notin, =, ==, !=, gt, lt"
+            )),
         }
     }
     fn key(&mut self) -> Result<String, String> {
@@ -170,7 +169,9 @@ impl Parser {
             return Err(format!("found '{key}', expected: !, identifier, or 'end of string'"));
         }
         match crate::meta::qualified_name_error(&key) {
-            Some(error) => Err(format!("key: Invalid value: \"{key}\": {error}")),
+            Some(error) => {
+                Err(format!("unable to parse requirement: <nil>: Invalid value: \"{key}\": {error}"))
+            }
             None => Ok(key),
         }
     }
@@ -185,14 +186,14 @@ impl Parser {
         self.next();
         let open = self.next();
         if open != "(" {
-            return Err(format!("found '{open}' expected: '('"));
+            return Err(format!("unable to parse requirement: found '{open}' expected: '('"));
         }
         let mut out = Vec::new();
         loop {
             match self.next().as_str() {
                 ")" => return Ok(out),
                 "," => {}
-                "" => return Err("found '', expected: ',' or ')'".into()),
+                "" => return Err("unable to parse requirement: found '', expected: ',' or ')'".into()),
                 value => out.push(check_value(key, out.len(), value.to_owned())?),
             }
         }
@@ -201,7 +202,9 @@ impl Parser {
 
 fn check_value(key: &str, index: usize, value: String) -> Result<String, String> {
     match crate::meta::label_value_error(&value) {
-        Some(error) => Err(format!("values[{index}][{key}]: Invalid value: \"{value}\": {error}")),
+        Some(error) => Err(format!(
+            "unable to parse requirement: values[{index}][{key}]: Invalid value: \"{value}\": {error}"
+        )),
         None => Ok(value),
     }
 }
@@ -300,18 +303,16 @@ impl Fields {
 }
 
 fn unknown_field(path: &str, resource: &Resource) -> String {
-    if resource.custom.is_some()
-        || GENERIC.contains(&resource.plural.as_str())
-        || selectable(resource).is_empty()
-    {
+    if resource.custom.is_some() {
+        return format!("field label not supported: {path}");
+    }
+    if selectable(resource).is_empty() {
         return format!(
             "\"{path}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
         );
     }
     format!("field label not supported: {path}")
 }
-
-const GENERIC: [&str; 1] = ["configmaps"];
 
 fn field_text(object: &Value, path: &str) -> String {
     let path = if path == "status.successful" { "status.succeeded" } else { path };
@@ -365,4 +366,34 @@ impl Shard {
 /// FNV-1a of 64 bits, by which Kubernetes spreads objects over shards.
 fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(selector: &str, labels: &[(&str, &str)], wanted: bool) {
+        let parsed = Labels::parse(selector).map_err(|s| s.message);
+        let label = |key: &str| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
+        assert_eq!(parsed.map(|l| l.matches(label)), Ok(wanted), "{selector}");
+    }
+
+    #[test]
+    fn selectors_select() {
+        let labels = [("a", "1"), ("tier", "web")];
+        check("", &labels, true);
+        check("a=1,tier!=db", &labels, true);
+        check("a in (1, 2),!gone", &labels, true);
+        check("a notin (1)", &labels, false);
+        check("a>0,a<2", &labels, true);
+        check("in=x", &[("in", "x")], true);
+        check("gone", &labels, false);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["a b", "=", "a,", "a in b", "bad*key", "a=b c", "a>x", "(", "a in (", "!"] {
+            assert!(Labels::parse(text).is_err(), "{text}");
+        }
+    }
 }

@@ -2,10 +2,9 @@
 //!
 //! It listens on loopback only and cannot be told otherwise.
 
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine;
 use serde_json::Value;
@@ -57,6 +56,7 @@ pub enum ServerError {
 }
 
 /// How a server is to be.
+#[expect(clippy::struct_excessive_bools, reason = "each part is switched on its own")]
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// 0 for any free one.
@@ -77,7 +77,6 @@ pub struct ServerOptions {
     pub controllers: Controllers,
     /// Whether `shardSelector` is honoured; real servers of 1.36 ignore it unless told.
     pub sharding: bool,
-    issued: Arc<Mutex<HashMap<String, User>>>,
 }
 
 impl Default for ServerOptions {
@@ -92,32 +91,11 @@ impl Default for ServerOptions {
             namespace_lifecycle: true,
             controllers: Controllers::default(),
             sharding: false,
-            issued: Arc::default(),
         }
     }
 }
 
-impl ServerOptions {
-    /// Whom a token stands for.
-    pub(crate) fn user_of(&self, token: &str) -> Option<User> {
-        let known = self.users.iter().find(|(t, _)| t == token).map(|(_, user)| user.clone());
-        known.or_else(|| self.issued.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned())
-    }
-    /// A new token for a service account.
-    pub(crate) fn issue_token(&self, name: &str, namespace: &str) -> String {
-        let token = random_token();
-        let groups = [
-            "system:serviceaccounts".to_owned(),
-            format!("system:serviceaccounts:{namespace}"),
-            "system:authenticated".into(),
-        ];
-        let user = User { name: name.to_owned(), groups: groups.to_vec() };
-        self.issued.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), user);
-        token
-    }
-}
-
-fn random_token() -> String {
+pub(crate) fn random_token() -> String {
     use ring::rand::SecureRandom;
     let mut bytes = [0_u8; 24];
     if ring::rand::SystemRandom::new().fill(&mut bytes).is_err() {

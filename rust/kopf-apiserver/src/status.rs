@@ -15,7 +15,7 @@ pub(crate) struct Status {
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     /// Absent in the answer when `None`; `{}` when empty.
-    pub(crate) details: Option<Map<String, Value>>,
+    pub(crate) details: Option<Box<Map<String, Value>>>,
     pub(crate) retry_after: Option<u64>,
 }
 
@@ -91,8 +91,8 @@ impl Status {
     pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: None, retry_after: None }
     }
-    fn with(mut self, details: Map<String, Value>) -> Self {
-        self.details = Some(details);
+    pub(crate) fn with(mut self, details: Map<String, Value>) -> Self {
+        self.details = Some(Box::new(details));
         self
     }
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -131,6 +131,16 @@ impl Status {
             ("group", &resource.group),
             ("kind", &resource.plural),
         ]))
+    }
+    /// The same, naming the kind instead of the resource.
+    pub(crate) fn conflict_of_kind(resource: &Resource, name: &str, why: &str) -> Self {
+        let subject = if resource.group.is_empty() {
+            resource.kind.clone()
+        } else {
+            format!("{}.{}", resource.kind, resource.group)
+        };
+        Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {subject} \"{name}\": {why}"))
+            .with(details(&[("name", name), ("group", &resource.group), ("kind", &resource.kind)]))
     }
     pub(crate) fn modified(resource: &Resource, name: &str) -> Self {
         let why =
@@ -253,7 +263,7 @@ impl Status {
             out.insert("reason".into(), self.reason.into());
         }
         if let Some(details) = &self.details {
-            out.insert("details".into(), Value::Object(details.clone()));
+            out.insert("details".into(), Value::Object((**details).clone()));
         }
         out.insert("code".into(), self.code.into());
         Value::Object(out)

@@ -111,8 +111,7 @@ fn builtin(group: &str, plural: &str) -> Known {
             ("Images", "string", 1, "containers image"),
             ("Selector", "string", 1, "selector .spec.selector.matchLabels"),
         ],
-        ("" | "events.k8s.io", "events") => return &EVENTS,
-        ("", "serviceaccounts") => &[AGE],
+        ("" | "events.k8s.io", "events") => &EVENTS,
         ("coordination.k8s.io", "leases") => &[("Holder", "string", 0, ".spec.holderIdentity"), AGE],
         ("apiextensions.k8s.io", _) => &[("Created At", "date", 0, ".metadata.creationTimestamp")],
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => {
@@ -258,7 +257,7 @@ fn typed(value: &Value, kind: &str) -> Value {
     }
 }
 
-/// The small part of JSONPath that printer columns use: names, indices, and filters by equality.
+/// The small part of `JSONPath` that printer columns use: names, indices, and filters by equality.
 pub(crate) fn found<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
     let mut here = object;
     let mut rest = path.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');

@@ -21,7 +21,7 @@ use crate::store::{Event, Stored};
 use crate::table::{self, Include};
 
 /// How often a bookmark tells the newest version.
-const BOOKMARK: Duration = Duration::from_secs(60);
+const BOOKMARK: Duration = Duration::from_mins(1);
 
 /// Which objects a list or a watch is about.
 #[derive(Debug, Default)]
@@ -158,7 +158,7 @@ impl Watch {
                 () = sleep_until(next) => {
                     let now = Instant::now();
                     if now >= self.deadline {
-                        return self.farewell();
+                        return None;
                     }
                     self.bookmark_at = now + BOOKMARK;
                     self.collect();
@@ -167,15 +167,6 @@ impl Watch {
                 }
             }
         }
-    }
-
-    /// A last bookmark shortly before the end saves the reader a relist.
-    fn farewell(&mut self) -> Option<Bytes> {
-        if !self.manner.bookmarks || self.over {
-            return None;
-        }
-        self.over = true;
-        Some(self.bookmark(false))
     }
 
     fn collect(&mut self) {
@@ -190,7 +181,7 @@ impl Watch {
                 self.cursor = self.cursor.max(version);
             }
             Err(oldest) => {
-                self.fail(&Status::gone(format!("too old resource version: {} ({oldest})", self.cursor)))
+                self.fail(&Status::gone(format!("too old resource version: {} ({oldest})", self.cursor)));
             }
         }
     }

@@ -161,7 +161,7 @@ async fn ask(hook: &Value, review: &Value) -> Result<Option<Value>, Status> {
             let causes = json!([{"message": format!("failed calling webhook \"{name}\": failed to call webhook: {why}")}]);
             let mut details = serde_json::Map::new();
             details.insert("causes".into(), causes);
-            Err(Status { details: Some(details), ..status })
+            Err(status.with(details))
         }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, mut queue: mpsc::UnboundedReceive
             Work::Owner(uid) => release_owner(&cluster, &uid),
             Work::Owned(table, namespace, name) => check_owners(&cluster, &table, &namespace, &name),
             Work::Deleting(table, namespace, name) => {
-                wait_for_dependents(&cluster, &table, &namespace, &name)
+                wait_for_dependents(&cluster, &table, &namespace, &name);
             }
             Work::Namespace(name) => end_namespace(&cluster, &name),
             Work::Definition(name) => end_definition(&cluster, &name),

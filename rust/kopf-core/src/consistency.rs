@@ -37,7 +37,7 @@ pub fn expected_version(written: Written<'_>) -> Box<str> {
 
 /// Whether the state of `version` contains the write of `expected`: it is that very state, or a later one. States between
 /// two cycles may have been skipped, so the very state need not come. Only numbers have an order.
-fn is_reached(expected: &str, version: &str) -> bool {
+pub fn contains(expected: &str, version: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let later = || (version.len(), version) >= (expected.len(), expected);
     version == expected || (is_number(version) && is_number(expected) && later())
@@ -47,7 +47,7 @@ impl Consistency {
     /// A state of the object has arrived.
     pub fn seen(&mut self, version: Option<&str>) {
         if let (Some(expected), Some(version)) = (&self.expected, version)
-            && is_reached(&expected.version, version)
+            && contains(&expected.version, version)
         {
             self.expected = None;
         }

@@ -43,6 +43,8 @@ pub enum DiffBaseStorage {
         /// The places.
         storages: Vec<DiffBaseStorage>,
     },
+    /// A place that only Python knows: it is asked, and told. For the methods here, there is nothing in it.
+    Foreign,
 }
 
 impl Default for DiffBaseStorage {
@@ -88,6 +90,7 @@ impl DiffBaseStorage {
                 store_marker(prefix, object, patch);
             }
             Self::Status { field, .. } => patch.set(field.keys(), Value::String(to_python_json(essence))),
+            Self::Foreign => {}
             Self::Multi { storages } => storages.iter().for_each(|it| it.store(object, patch, essence)),
         }
     }
@@ -109,6 +112,7 @@ impl DiffBaseStorage {
                 // Not a text that we wrote; it will be told as malformed by whoever reads it.
                 Some(_) => vec![(format!("field {field}"), String::new())],
             },
+            Self::Foreign => Vec::new(),
             Self::Multi { storages } => storages.iter().flat_map(|storage| storage.texts(object)).collect(),
         }
     }
@@ -117,7 +121,7 @@ impl DiffBaseStorage {
     pub(crate) fn own_keys(&self, object: &Object) -> Vec<String> {
         match self {
             Self::Annotations { prefix, key, v1, .. } => make_keys(prefix, key, *v1, Some(object)),
-            Self::Status { .. } => Vec::new(),
+            Self::Status { .. } | Self::Foreign => Vec::new(),
             Self::Multi { storages } => {
                 storages.iter().flat_map(|storage| storage.own_keys(object)).collect()
             }
@@ -131,6 +135,7 @@ impl DiffBaseStorage {
             Self::Status { field, ignored_fields } => {
                 ignored_fields.is_empty() && field.keys().first().is_some_and(|key| &**key == "status")
             }
+            Self::Foreign => false,
             Self::Multi { storages } => storages.iter().all(Self::is_plain),
         }
     }
@@ -147,6 +152,7 @@ impl DiffBaseStorage {
                 path::remove(essence, field.keys());
                 drop_empty_stanzas(essence);
             }
+            Self::Foreign => {}
             Self::Multi { storages } => storages.iter().for_each(|storage| storage.strip(object, essence)),
         }
     }

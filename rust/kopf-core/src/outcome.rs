@@ -3,7 +3,7 @@
 //! Owns the rules of errors, time-outs and retries, with their exact words. Knows nothing of how attempts are made,
 //! nor of where their outcomes are remembered. Background handlers and activities live by the same rules.
 
-use crate::handler::ErrorsMode;
+use crate::handler::{ErrorsMode, Handler};
 use crate::time::Timestamp;
 use std::fmt;
 
@@ -101,6 +101,20 @@ pub struct Settled {
 }
 
 impl Attempt {
+    /// An attempt of a handler, with its limits.
+    pub fn of(index: usize, handler: &Handler, default_backoff: f64, started: Timestamp, retry: u64) -> Self {
+        Self {
+            handler: index,
+            label: crate::ids::label(handler),
+            errors: handler.errors_mode(),
+            timeout: handler.timeout,
+            retries: handler.retries,
+            backoff: handler.backoff.unwrap_or(default_backoff),
+            started,
+            retry,
+        }
+    }
+
     /// What is said before the handler is called, at the debug level.
     pub fn announcement(&self) -> String {
         format!("{} is invoked.", self.label)

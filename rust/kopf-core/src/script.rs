@@ -3,13 +3,18 @@
 //! A script is one crossing of the border: its steps are done in their order, and answered together.
 
 use crate::cause::Change;
+use crate::indexing::Round;
 use crate::outcome::{Attempt, Outcome};
+use crate::path::FieldPath;
+use crate::progress::Record;
 use crate::value::{Map, Value};
 use std::sync::Arc;
 
 /// One step of a script. Handlers are named by their index in the registry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
+    /// Call index functions, and put the object to the indices or drop it from them.
+    Index(Round),
     /// Call an `on.event` handler.
     Watch {
         /// Which one.
@@ -18,6 +23,11 @@ pub enum Step {
         guarded: bool,
         /// Its limits.
         attempt: Attempt,
+    },
+    /// Ask the callable filters of these daemons and timers. Everything else already matches.
+    Spawn {
+        /// Which ones.
+        handlers: Vec<usize>,
     },
     /// Ask the callable filters of these change handlers, for the script's change. Everything else already matches.
     Match {
@@ -29,11 +39,42 @@ pub enum Step {
         /// From these, each with the number of its attempts so far.
         handlers: Vec<(usize, u64)>,
     },
+    /// Ask the user's storages what is kept of the object. It is the only step of its script.
+    Recall {
+        /// The handlers whose progress is wanted, by their ids.
+        ids: Vec<Arc<str>>,
+        /// The fields that handlers have asked to be a part of the essence.
+        extra_fields: Vec<FieldPath>,
+    },
+    /// Tell the user's storages what is to be kept; they put it into the patch. It is the only step of its script.
+    Keep(Keep),
     /// Call a change handler.
     Handle {
         /// Which one, and its limits.
         attempt: Attempt,
     },
+}
+
+/// What the user's storages are to keep of an object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Keep {
+    /// The progress by the ids of handlers, in this order; no record is for its removal.
+    pub records: Vec<(Arc<str>, Option<Record>)>,
+    /// Whether the essence that was recalled is the last handled one from now on.
+    pub essence: bool,
+    /// Whether something will be written even if the patch is empty, so that the touch is to be removed along.
+    pub written: bool,
+}
+
+/// What the user's storages keep of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recalled {
+    /// The last handled essence.
+    pub old: Option<Value>,
+    /// The essence of now.
+    pub new: Value,
+    /// The progress by the ids of handlers, as it was read.
+    pub records: Vec<(String, Value)>,
 }
 
 /// One crossing.
@@ -59,10 +100,14 @@ pub struct Matched {
 /// What came of one step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepReply {
+    /// What came of the index functions, in their order; none for those whose filters said no.
+    Indexed(Vec<Option<Outcome>>),
     /// The filters of an `on.event` handler said no.
     Skipped,
     /// A handler was called, or stopped by its limits.
     Attempted(Outcome),
+    /// What the user's storages keep.
+    Recalled(Box<Recalled>),
     /// In the order of the question.
     Matched(Vec<Matched>),
     /// The chosen handlers, in the order in which they are to be called.

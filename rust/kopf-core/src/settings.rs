@@ -208,6 +208,13 @@ pub struct Persistence {
     pub consistency_timeout: f64,
 }
 
+impl Persistence {
+    /// Whether only Python knows what is kept: one storage of a user's is enough, since Python can do it for all.
+    pub fn is_foreign(&self) -> bool {
+        self.progress_storage == ProgressStorage::Foreign || self.diffbase_storage == DiffBaseStorage::Foreign
+    }
+}
+
 impl<'a> From<&'a Persistence> for Storages<'a> {
     fn from(persistence: &'a Persistence) -> Self {
         Self { diffbase: &persistence.diffbase_storage, progress: &persistence.progress_storage }

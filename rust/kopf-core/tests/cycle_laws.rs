@@ -7,6 +7,7 @@ mod sim;
 use kopf_core::cause::EventType;
 use kopf_core::lifecycle::Lifecycle;
 use kopf_core::outcome::Raised;
+use kopf_core::progress::ProgressStorage;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use sim::{Run, World};
@@ -179,27 +180,32 @@ fn damage(world: &mut World, which: usize) {
     world.edit(&json!({"metadata": {"annotations": annotations}}));
 }
 
+/// Does what is to be done, and tells how it is seen.
+fn act(world: &mut World, action: &Action) -> EventType {
+    match action {
+        Action::Edit(value) => world.edit(&json!({"spec": {"x": value}})),
+        Action::Label(on) => {
+            let value = if *on { json!("") } else { Value::Null };
+            world.edit(&json!({"metadata": {"labels": {"on": value}}}));
+        }
+        Action::Damage(which) => damage(world, *which),
+        Action::Restart => {
+            world.restart();
+            return EventType::Listed;
+        }
+        Action::Wait(seconds) => world.now = world.now.plus(f64::from(*seconds)),
+        Action::Lag(arrives) => world.inconsistent = Some(*arrives),
+        Action::Look => {}
+    }
+    EventType::Modified
+}
+
 fn live(world: &mut World, watcher: &mut Watcher, actions: &[Action]) {
     for action in actions {
-        let mut event = EventType::Modified;
-        match action {
-            Action::Edit(value) => world.edit(&json!({"spec": {"x": value}})),
-            Action::Label(on) => {
-                let value = if *on { json!("") } else { Value::Null };
-                world.edit(&json!({"metadata": {"labels": {"on": value}}}));
-            }
-            Action::Damage(which) => {
-                damage(world, *which);
-                // What was finished is forgotten with its record.
-                watcher.finished.clear();
-            }
-            Action::Restart => {
-                world.restart();
-                event = EventType::Listed;
-            }
-            Action::Wait(seconds) => world.now = world.now.plus(f64::from(*seconds)),
-            Action::Lag(arrives) => world.inconsistent = Some(*arrives),
-            Action::Look => {}
+        let event = act(world, action);
+        if matches!(action, Action::Damage(_)) {
+            // What was finished is forgotten with its record.
+            watcher.finished.clear();
         }
         world.entropy = world.entropy.wrapping_add(1);
         let run = world.cycle(event);
@@ -254,5 +260,33 @@ proptest! {
         watcher.rest(&mut world);
         let run = world.cycle(EventType::Modified);
         prop_assert_eq!(run.crossings, 0);
+    }
+
+    /// Storages that only Python knows, if they do the same as ours, lead to the same life, for two crossings at most.
+    #[test]
+    fn foreign_storages_are_as_good_as_ours(
+        declared in prop::collection::vec(declared(), 0..6),
+        lifecycle in lifecycle(),
+        actions in prop::collection::vec(action(), 0..20),
+        deleted in any::<bool>(),
+    ) {
+        let mut ours = world(&declared, lifecycle);
+        let mut theirs = world(&declared, lifecycle);
+        theirs.settings.persistence.progress_storage = ProgressStorage::Foreign;
+        let actions = actions.iter().filter(|action| !matches!(action, Action::Damage(_)));
+        for (step, action) in actions.enumerate() {
+            let mut runs = Vec::new();
+            for world in [&mut ours, &mut theirs] {
+                if deleted && step == 10 {
+                    world.delete();
+                }
+                let event = act(world, action);
+                runs.push(world.cycle(event));
+                world.inconsistent = None;
+            }
+            prop_assert_eq!(&runs[0].transcript, &runs[1].transcript);
+            prop_assert_eq!(&ours.body, &theirs.body);
+            prop_assert!(runs[1].crossings <= runs[0].crossings + 2);
+        }
     }
 }

@@ -3,8 +3,9 @@
 //! Lines that begin with `> ` are what the world does; the lines after them are what comes of it, and must be exactly so.
 //! `STORIES=write cargo test --test stories` writes what comes of it into the files: read the difference before believing it.
 //!
-//! Declaring: `create|update|delete|resume|field|event ID [KEY=JSON]...`; `set KEY=JSON...`; `object JSON`.
+//! Declaring: `create|update|delete|resume|field|event|daemon|timer ID [KEY=JSON]...`; `set KEY=JSON...`; `object JSON`.
 //! Telling the future: `ID raises arbitrary|permanent|temporary|children [DELAY]`, `ID patches JSON`, `ID says no|yes|unchanged`,
+//! `ID lingers SECONDS` (when it is asked to stop), `ID exits`, `ID ends` (on its own),
 //! `pick ID...`, `script raises TEXT`, `inconsistent, the write arrives|something else comes`, `functions yes|no`.
 //! Happening: `listed|added|modified|deleted` (one cycle), `edit JSON`, `delete`, `wait SECONDS`, `restart`, `show PATH`.
 
@@ -87,7 +88,9 @@ fn live(told: &str) -> String {
 fn act(world: &mut World, command: &str) -> Vec<String> {
     let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
     match verb {
-        "create" | "update" | "delete" | "resume" | "field" | "event" if !rest.is_empty() => {
+        "create" | "update" | "delete" | "resume" | "field" | "event" | "daemon" | "timer"
+            if !rest.is_empty() =>
+        {
             declare(world, verb, rest);
         }
         "set" => set(world, rest),
@@ -146,6 +149,7 @@ fn declare(world: &mut World, verb: &str, rest: &str) {
         "create" | "update" | "delete" => handler["reason"] = json!(verb),
         "resume" => handler["initial"] = json!(true),
         "event" => handler["kind"] = json!("watching"),
+        "daemon" | "timer" => handler["kind"] = json!(verb),
         _ => {}
     }
     handler["requires_finalizer"] = json!(verb == "delete");
@@ -179,8 +183,16 @@ fn foretell(world: &mut World, id: &str, rest: &str) {
         world.handlers.iter().any(|handler| *handler.id == *id),
         "unknown command or handler: {id} {rest}"
     );
-    let (verb, what) = rest.split_once(' ').unwrap();
+    let (verb, what) = rest.split_once(' ').unwrap_or((rest, ""));
     match verb {
+        "lingers" => world.lingering = what.parse().ok(),
+        "exits" | "ends" => {
+            world.lingering = None;
+            world.running.retain(|handler| *world.handlers[*handler].id != *id);
+            if verb == "ends" {
+                world.ended.push(id.into());
+            }
+        }
         "raises" => world.raises.entry(id.to_owned()).or_default().push_back(raised(what)),
         "patches" => world.patches.entry(id.to_owned()).or_default().push_back(parsed(what)),
         "says" => {

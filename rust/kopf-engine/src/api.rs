@@ -13,6 +13,7 @@ use http_body_util::BodyExt as _;
 use kopf_core::notes::Level;
 use kopf_core::settings::Settings;
 use kube::client::Body;
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::error::{ApiError, RequestError};
@@ -20,6 +21,9 @@ use crate::invoke::{Entry, Invoker};
 use crate::vault::Vault;
 
 const LOGGER: &str = "kopf._cogs.clients.api";
+
+/// How many requests there may be at once: each of them holds a connection of about 100 kB, and the server queues them anyway.
+const LANES: usize = 50;
 
 /// What a request sends.
 #[derive(Debug, Clone, Copy)]
@@ -58,12 +62,19 @@ pub struct Api {
     vault: Arc<Vault>,
     settings: Arc<Settings>,
     invoker: Arc<dyn Invoker>,
+    /// Requests under way, apart from streams.
+    lanes: Arc<Semaphore>,
 }
 
 impl Api {
     /// Uses the vault's credentials and the settings' timeouts and back-offs.
     pub fn new(vault: Arc<Vault>, settings: Arc<Settings>, invoker: Arc<dyn Invoker>) -> Self {
-        Self { vault, settings, invoker }
+        Self { vault, settings, invoker, lanes: Arc::new(Semaphore::new(LANES)) }
+    }
+
+    /// The namespace for whatever has none of its own, if the credentials have one.
+    pub async fn default_namespace(&self) -> Result<Option<String>, RequestError> {
+        Ok(self.vault.connection().await?.default_namespace.clone())
     }
 
     /// Reads something; the whole answer at once.
@@ -94,24 +105,30 @@ impl Api {
         let mut attempt = 1;
         loop {
             let what = format!("#{attempt}/{total}");
+            let server = if attempt > 1 { self.vault.server() } else { String::new() };
             if attempt > 1 {
-                self.debug(|| format!("Request attempt {what}: {method} {url}"));
+                self.debug(|| format!("Request attempt {what}: {method} {server}{url}"));
             }
             let error = match self.attempt(method, url, payload).await {
                 Ok(body) => {
                     if attempt > 1 {
-                        self.debug(|| format!("Request attempt {what} succeeded: {method} {url}"));
+                        self.debug(|| format!("Request attempt {what} succeeded: {method} {server}{url}"));
                     }
                     return Ok(body);
                 }
                 Err(error) if !is_retriable(&error) => return Err(error),
                 Err(error) => error,
             };
+            let server = self.vault.server();
             let Some(&planned) = backoffs.get(attempt - 1) else {
-                self.error(format!("Request attempt {what} failed; escalating: {method} {url} -> {error}"));
+                self.error(format!(
+                    "Request attempt {what} failed; escalating: {method} {server}{url} -> {error}"
+                ));
                 return Err(error);
             };
-            self.error(format!("Request attempt {what} failed; will retry: {method} {url} -> {error}"));
+            self.error(format!(
+                "Request attempt {what} failed; will retry: {method} {server}{url} -> {error}"
+            ));
             sleep(seconds(self.pause(planned, &error, method, url))).await;
             attempt += 1;
         }
@@ -125,7 +142,7 @@ impl Api {
         };
         match asked {
             Some(asked) if asked > planned || self.settings.networking.enforce_retry_after => {
-                let what = format!("{method} {url}");
+                let what = format!("{method} {}{url}", self.vault.server());
                 self.debug(|| format!("Overriding the backoff {planned}s with the retry-after {asked}s from the server: {what}"));
                 asked
             }
@@ -134,6 +151,8 @@ impl Api {
     }
 
     async fn attempt(&self, method: &Method, url: &str, payload: Payload<'_>) -> Result<Bytes, RequestError> {
+        // It is never closed, so that there always will be a lane.
+        let _lane = self.lanes.acquire().await.ok();
         let whole = async {
             let response = self.open(method, url, payload).await?;
             response.into_body().collect().await.map(http_body_util::Collected::to_bytes).map_err(broken)

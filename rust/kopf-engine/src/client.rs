@@ -34,6 +34,8 @@ pub struct Connection {
     pub priority: i64,
     /// When it stops being valid, in seconds since the epoch.
     pub expiration: Option<f64>,
+    /// The server's address, for the log.
+    pub server: String,
     /// The namespace for whatever has none of its own.
     pub default_namespace: Option<String>,
     /// Tells equal credentials from changed ones, without keeping the secrets for that.
@@ -48,8 +50,10 @@ impl Connection {
         let (priority, expiration) = (given.priority, given.expiration);
         let default_namespace = given.default_namespace.clone();
         let fingerprint = fingerprint(&[&identity_of(given)]);
+        let server = address_of(&config);
         let client = build(config, agent, headers_of(given)?)?;
-        Ok(Self { key: key.to_owned(), priority, expiration, default_namespace, fingerprint, client })
+        let key = key.to_owned();
+        Ok(Self { key, priority, expiration, server, default_namespace, fingerprint, client })
     }
 
     /// Connects with the service account of the pod that we run in.
@@ -88,23 +92,48 @@ impl Connection {
         mark: u64,
     ) -> Result<Self, LoginError> {
         let default_namespace = Some(config.default_namespace.clone());
+        let server = address_of(&config);
         let client = build(config, agent, vec![])?;
         Ok(Self {
             key: key.to_owned(),
             priority,
             expiration: None,
+            server,
             default_namespace,
             fingerprint: mark,
             client,
         })
     }
 
+    /// Connects to nothing but what the test has made.
+    #[cfg(test)]
+    pub(crate) fn fake(key: &str, client: Client) -> Self {
+        let default_namespace = Some("credentials-ns".to_owned());
+        let fingerprint = fingerprint(&[key]);
+        Self {
+            key: key.to_owned(),
+            server: "http://fake".to_owned(),
+            priority: 0,
+            expiration: None,
+            default_namespace,
+            fingerprint,
+            client,
+        }
+    }
+
     /// Sends one request; the response's body is still to be read.
     pub async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
         let (parts, body) = request.into_parts();
         let request = Request::from_parts(parts, Body::from(Bytes::from(body)));
-        self.client.send(request).await.map_err(|error| RequestError::Transport(explained(&error)))
+        self.client.send(request).await.map_err(|error| {
+            RequestError::Transport(format!("cannot reach {}: {}", self.server, explained(&error)))
+        })
     }
+}
+
+/// The server's address as people write it.
+fn address_of(config: &Config) -> String {
+    config.cluster_url.to_string().trim_end_matches('/').to_owned()
 }
 
 /// Whether this process runs in a cluster's pod with a service account.

@@ -24,7 +24,8 @@ pub enum Scope {
 }
 
 impl Scope {
-    fn has(&self, group: &str) -> bool {
+    /// Whether the group is of interest.
+    pub fn has(&self, group: &str) -> bool {
         match self {
             Self::Everything => true,
             Self::Groups(groups) => groups.contains(group),

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kopf_core::cause::EventType;
 use kopf_core::cycle::{Conclusion, Cycle, Moment, Next, Observation, Rules};
+use kopf_core::daemon::Reasons;
+use kopf_core::indexing::{Indexing, Round};
 use kopf_core::object::Object;
 use kopf_core::registry::Plan;
 use tokio::sync::{Notify, Semaphore};
@@ -17,9 +19,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
+use crate::daemons::{Background, Staffed};
 use crate::error::ApiError;
+use crate::indexing::{Barrier, Blocker, Filling};
 use crate::invoke::{CycleId, Entry, Invoker, Job};
-use crate::slots::{Active, Event, Slot, Slots, key_of};
+use crate::rules::CurrentRules;
+use crate::slots::{Active, Event, Slot, Slots, Vanished, key_of};
+use crate::toggles::Pause;
 use crate::watch::Sink;
 use crate::worker::Worker;
 
@@ -28,8 +34,10 @@ const ROOM: usize = 5_000;
 
 /// What all streams of an operator share.
 pub struct Shared {
-    /// The handlers and the settings.
+    /// The handlers and the settings, as at the start.
     pub rules: Arc<Rules>,
+    /// The same as of now.
+    pub current: CurrentRules,
     /// The way to the server.
     pub api: Api,
     /// The other side of the border.
@@ -44,8 +52,16 @@ pub struct Shared {
     pub workers: TaskTracker,
     /// Told whenever a worker is done: there may be room again.
     pub freed: Notify,
+    /// Daemons and timers.
+    pub background: Background,
     /// The source of the cycles' numbers.
     pub cycles: AtomicU64,
+    /// Why the operator is paused, if it is.
+    pub pause: Arc<Pause>,
+    /// Who we are among the operators.
+    pub identity: String,
+    /// Closed until the indices are filled; none if there are none.
+    pub barrier: Option<Arc<Barrier>>,
 }
 
 impl Shared {
@@ -64,6 +80,8 @@ pub struct Dispatcher {
     /// Bounds the workers of this stream, if the settings say so.
     pub limit: Option<Arc<Semaphore>>,
     slots: Mutex<Slots>,
+    /// Keeps the barrier closed until the stream takes care of that itself.
+    blocker: Mutex<Option<Blocker>>,
     /// Whether each event counts, or only the newest state.
     every_event: bool,
 }
@@ -78,6 +96,8 @@ pub struct Begun {
     pub next: Next,
     /// What it is about.
     pub event: Event,
+    /// What the indices need first.
+    pub round: Option<Round>,
 }
 
 impl Dispatcher {
@@ -86,15 +106,35 @@ impl Dispatcher {
         let limit =
             shared.rules.settings.queueing.worker_limit.map(|limit| Arc::new(Semaphore::new(limit.max(1))));
         let every_event = !plan.watching.is_empty() || !plan.indexing.is_empty();
-        Self { shared, plan, limit, slots: Mutex::default(), every_event }
+        let barrier = shared.barrier.as_ref().filter(|_| !plan.indexing.is_empty());
+        let blocker = Mutex::new(barrier.and_then(Barrier::block));
+        Self { shared, plan, limit, slots: Mutex::default(), blocker, every_event }
     }
 
     /// Takes a new event of an object.
     pub fn dispatch(self: &Arc<Self>, kind: EventType, object: Object) {
         let key = key_of(&object);
-        let event = Event { kind, object: Arc::new(object), woken: false };
+        let event = Event { kind, object: Arc::new(object), woken: false, indexed: false };
         let mut slots = self.slots();
-        let slot = slots.notice(&key, kind);
+        slots.notice(&key, kind);
+        self.queue(&mut slots, key, event);
+    }
+
+    /// Lets the events of an object go that were held until the indices are filled.
+    pub fn release(self: &Arc<Self>, key: &Arc<str>) {
+        let mut slots = self.slots();
+        let held = slots.get(key).and_then(|slot| slot.active.take());
+        for event in held.into_iter().flat_map(|active| active.pending) {
+            if slots.get(key).is_none() {
+                slots.notice(key, event.kind);
+            }
+            self.queue(&mut slots, Arc::clone(key), event);
+        }
+    }
+
+    /// Puts an event behind those that are worked on, or begins with it.
+    fn queue(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
+        let Some(slot) = slots.get(&key) else { return };
         if let Some(active) = &mut slot.active {
             if !self.every_event {
                 active.pending.clear();
@@ -103,41 +143,108 @@ impl Dispatcher {
             active.arrived.notify_one();
             return;
         }
+        self.admit(slots, key, event);
+    }
+
+    /// Looks at the object again, though nothing has come from the server.
+    pub fn wake(self: &Arc<Self>, key: &Arc<str>, object: Arc<Object>) {
+        if self.shared.stopping.is_cancelled() {
+            return;
+        }
+        let event = Event { kind: EventType::Modified, object, woken: true, indexed: false };
+        let mut slots = self.slots();
+        let Some(slot) = slots.get(key).filter(|slot| !slot.gone) else { return };
+        let Some(active) = &mut slot.active else {
+            self.admit(&mut slots, Arc::clone(key), event);
+            return;
+        };
+        // Whatever is to come will look at it anyway.
+        if active.pending.is_empty() {
+            active.pending.push_back(event);
+            active.arrived.notify_one();
+        }
+    }
+
+    /// Begins with an event of an object that nobody works on.
+    fn admit(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
+        let Some(slot) = slots.get(&key) else { return };
         let held = slot.throttle.remaining(self.shared.clock.now()).is_some();
         let begun = if held { None } else { Some(self.begin(slot, event.clone())) };
-        if let Some(Begun { next: Next::Done(conclusion), cycle, id, .. }) = begun {
-            if is_trivial(&conclusion) {
+        if let Some(Begun { next: Next::Done(conclusion), cycle, id, round, .. }) = begun {
+            if round.is_none() && is_trivial(&conclusion) {
                 drop(cycle);
-                self.settle(&mut slots, &key, &event, &conclusion);
+                self.settle(slots, &key, &event, &conclusion);
                 return;
             }
-            let begun = Begun { next: Next::Done(conclusion), cycle, id, event };
-            self.spawn(&mut slots, key, begun);
+            let begun = Begun { next: Next::Done(conclusion), cycle, id, event, round };
+            self.spawn(slots, key, begun);
         } else if let Some(begun) = begun {
-            self.spawn(&mut slots, key, begun);
+            self.spawn(slots, key, begun);
         } else {
             // Held after an error: the worker waits for the rest of the pause.
-            self.spawn_waiting(&mut slots, key, event);
+            self.spawn_waiting(slots, key, event);
         }
     }
 
     /// Opens a cycle for the event, in the state that the slot is in.
-    pub fn begin(&self, slot: &mut Slot, event: Event) -> Begun {
+    pub fn begin(self: &Arc<Self>, slot: &mut Slot, event: Event) -> Begun {
+        self.refresh(slot, &event.object);
         let now = self.shared.clock.now();
+        let round = self.round(slot, &event);
         let consistent = is_consistent(slot, &event.object, now);
         let id = self.shared.next_cycle();
         let moment = Moment { now, entropy: id, consistent };
         let observation =
             Observation { event: event.kind, object: Arc::clone(&event.object), woken: event.woken };
-        let (mut cycle, next) = Cycle::open(
-            observation,
-            &slot.memory,
-            Arc::clone(&self.plan),
-            Arc::clone(&self.shared.rules),
-            moment,
-        );
+        let (mut cycle, mut next) =
+            Cycle::open(observation, &slot.memory, Arc::clone(&self.plan), self.shared.current.get(), moment);
+        if let Next::Spawn(wanted) = &next
+            && let Staffed::Done(answer) = self.staff(slot, &event.object, wanted)
+        {
+            next = cycle.resume(answer, now);
+        }
         self.say(&mut cycle, &event.object);
-        Begun { id, cycle, next, event }
+        Begun { id, cycle, next, event, round }
+    }
+
+    /// What the indices need for the event, before anything else.
+    pub fn round(&self, slot: &mut Slot, event: &Event) -> Option<Round> {
+        if self.plan.indexing.is_empty() || event.indexed {
+            return None;
+        }
+        let indexing = slot.indexing.as_deref();
+        // What is only looked at again is in the indices, unless that has failed.
+        if event.woken && !indexing.is_some_and(Indexing::is_broken) {
+            return None;
+        }
+        let rules = self.shared.current.get();
+        let now = self.shared.clock.now();
+        let fresh = Indexing::default();
+        indexing.unwrap_or(&fresh).round(
+            event.kind,
+            &event.object,
+            &self.plan,
+            (&rules.registry, &rules.settings),
+            now,
+        )
+    }
+
+    /// What keeps the barrier closed until the objects of this stream are listed.
+    pub fn take_blocker(&self) -> Option<Blocker> {
+        self.blocker.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The stream is over, but another one goes on with the same objects.
+    pub fn hand_over(&self, successor: &Self) {
+        drop(self.take_blocker());
+        self.slots().hand_over(&mut successor.slots());
+    }
+
+    /// The stream is over for good: nothing is remembered of its objects.
+    pub fn abandon(&self) {
+        drop(self.take_blocker());
+        let vanished = self.slots().end();
+        self.see_off(vanished);
     }
 
     /// Logs what the cycle has to say so far.
@@ -152,7 +259,8 @@ impl Dispatcher {
 
     /// Keeps what a cycle that needs no more work has taught about the object.
     fn settle(&self, slots: &mut Slots, key: &Arc<str>, event: &Event, conclusion: &Conclusion) {
-        if event.kind == EventType::Deleted {
+        let is_gone = event.kind == EventType::Deleted || slots.get(key).is_some_and(|slot| slot.gone);
+        if is_gone {
             slots.remove(key);
             self.shared.invoker.submit(Job::Forget(Arc::clone(key)));
         } else if let Some(slot) = slots.get(key) {
@@ -175,6 +283,16 @@ impl Dispatcher {
         }
         let worker = Worker { dispatcher: Arc::clone(self), key, arrived };
         self.shared.workers.spawn(worker.run(None));
+    }
+
+    /// Stops the daemons and timers of objects that are gone, and forgets what nobody works on any more.
+    fn see_off(&self, vanished: Vec<Vanished>) {
+        for Vanished { key, subject, forgotten } in vanished {
+            self.shared.see_off(subject.into_iter().collect(), Reasons::RESOURCE_DELETED);
+            if forgotten {
+                self.shared.invoker.submit(Job::Forget(key));
+            }
+        }
     }
 
     /// All slots, for a short while.
@@ -216,11 +334,18 @@ fn is_trivial(conclusion: &Conclusion) -> bool {
 pub struct DispatchSink {
     /// Where the events go.
     pub dispatcher: Arc<Dispatcher>,
+    /// What holds the events until the indices are filled.
+    pub filling: Option<Filling>,
 }
 
 impl Sink for DispatchSink {
     fn event(&mut self, kind: EventType, object: Object) {
-        self.dispatcher.dispatch(kind, object);
+        let Some(filling) = &self.filling else { return self.dispatcher.dispatch(kind, object) };
+        if let Some(object) = filling.hold(&self.dispatcher, kind, object) {
+            // The indices are filled.
+            self.filling = None;
+            self.dispatcher.dispatch(kind, object);
+        }
     }
 
     fn listing(&mut self) {
@@ -228,10 +353,11 @@ impl Sink for DispatchSink {
     }
 
     fn listed(&mut self) {
-        let vanished = self.dispatcher.slots().end_listing();
-        for key in vanished {
-            self.dispatcher.shared.invoker.submit(Job::Forget(key));
+        if let Some(filling) = &mut self.filling {
+            filling.listed();
         }
+        let vanished = self.dispatcher.slots().end_listing();
+        self.dispatcher.see_off(vanished);
     }
 
     async fn room(&self) {

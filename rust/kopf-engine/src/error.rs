@@ -135,6 +135,12 @@ pub enum FailureKind {
     Other,
 }
 
+impl From<LoginError> for Failure {
+    fn from(error: LoginError) -> Self {
+        Self { kind: FailureKind::Login, message: error.0 }
+    }
+}
+
 impl From<RequestError> for Failure {
     fn from(error: RequestError) -> Self {
         let kind = match &error {

@@ -4,14 +4,17 @@
 //! threads: it hands over [`Job`]s, which may be collected in batches, and waits for their replies.
 //! Nothing here may hold an object of the other side.
 
+use std::fmt;
 use std::sync::Arc;
 
 use kopf_core::cause::EventType;
+use kopf_core::daemon::Reasons;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
+use kopf_core::outcome::{Attempt, Outcome};
 use kopf_core::resource::Resource;
 use kopf_core::script::{Reply, Script};
-use kopf_core::value::Value;
+use kopf_core::value::{Map, Value};
 use tokio::sync::oneshot;
 
 use crate::credentials::Login;
@@ -23,6 +26,13 @@ pub type CycleId = u64;
 pub trait Invoker: Send + Sync + 'static {
     /// Hands over a piece of work. Its reply comes through the channel inside of the job.
     fn submit(&self, job: Job);
+
+    /// Hands over many pieces of work at once.
+    fn submit_all(&self, jobs: Vec<Job>) {
+        for job in jobs {
+            self.submit(job);
+        }
+    }
 
     /// Hands over a log line, in order with the jobs.
     fn log(&self, entry: Entry);
@@ -49,10 +59,34 @@ pub enum Job {
     Cancel(CycleId),
     /// The object is gone: forget its memo.
     Forget(Arc<str>),
+    /// Call a daemon or a timer.
+    Run(RunJob),
+    /// Ask a daemon or a timer for its initial delay.
+    Delay(DelayJob),
+    /// Raise the flags of daemons and timers, and give them a moment.
+    Signal(SignalJob),
+    /// The object has changed: its live body is to be replaced.
+    Refresh {
+        /// The key of the object.
+        uid: Arc<str>,
+        /// Its new state.
+        object: Arc<Object>,
+    },
+    /// A daemon or a timer has ended: forget what is kept of it.
+    Dismiss {
+        /// Which one.
+        run: RunId,
+        /// What is to be seen on its flag, if somebody still looks at it.
+        reasons: Reasons,
+    },
     /// Get credentials from the login handlers.
     Login(LoginJob),
     /// Ask the selectors that are functions which of the resources they want.
     Select(SelectJob),
+    /// Ask the probes how the operator is.
+    Probe(ProbeJob),
+    /// Ask the patterns of namespaces that only the other side understands.
+    Locate(LocateJob),
 }
 
 /// One script of one cycle. A cycle may need several, one after another, which share the patch.
@@ -85,6 +119,107 @@ pub struct TransformJob {
     pub reply: oneshot::Sender<Result<Value, String>>,
 }
 
+/// One daemon or timer of one object, from its start to its end; unique in the process, also among cycles.
+pub type RunId = CycleId;
+
+/// One call of a daemon or a timer.
+#[derive(Debug)]
+pub struct RunJob {
+    /// Whose call it is.
+    pub run: RunId,
+    /// The key of the object.
+    pub uid: Arc<str>,
+    /// What kind of object it is.
+    pub resource: Arc<Resource>,
+    /// The object as it is now.
+    pub object: Arc<Object>,
+    /// What to call, and its limits.
+    pub attempt: Attempt,
+    /// Keep the transformation functions of the previous call: they could not be applied.
+    pub carry: bool,
+    /// Where the outcome goes.
+    pub reply: Reporter<RunReply>,
+}
+
+/// What came of one call of a daemon or a timer.
+#[derive(Debug, Default)]
+pub struct RunReply {
+    /// The outcome; none if the call was cancelled or lost.
+    pub outcome: Option<Outcome>,
+    /// What is to be merged into the object, results included.
+    pub patch: Option<Map<String, Value>>,
+    /// Whether there are transformation functions.
+    pub fns: bool,
+}
+
+/// A request for the initial delay of a daemon or a timer.
+#[derive(Debug)]
+pub struct DelayJob {
+    /// Who is asked.
+    pub run: RunId,
+    /// Which handler it is.
+    pub handler: usize,
+    /// The key of the object.
+    pub uid: Arc<str>,
+    /// What kind of object it is.
+    pub resource: Arc<Resource>,
+    /// The object as it is now.
+    pub object: Arc<Object>,
+    /// The seconds; none if the function raised, which is logged on the other side.
+    pub reply: Reporter<Option<f64>>,
+}
+
+/// A request to raise flags.
+#[derive(Debug)]
+pub struct SignalJob {
+    /// Whose flags, and what is to be seen on them.
+    pub signals: Vec<Signal>,
+    /// Told when they have had their moment to end at once. What ended is told before.
+    pub reply: Reporter<()>,
+}
+
+/// One flag to raise.
+#[derive(Debug, Clone, Copy)]
+pub struct Signal {
+    /// Whose flag.
+    pub run: RunId,
+    /// What is to be seen on it.
+    pub reasons: Reasons,
+    /// It is also to be cancelled.
+    pub cancel: bool,
+}
+
+/// A way for a reply which is always answered: if it is lost, with the default.
+pub struct Reporter<T: Default>(Option<Box<dyn FnOnce(T) + Send>>);
+
+impl<T: Default> Reporter<T> {
+    /// The reply goes into this function, from any thread.
+    pub fn new(report: impl FnOnce(T) + Send + 'static) -> Self {
+        Self(Some(Box::new(report)))
+    }
+
+    /// Answers.
+    pub fn send(mut self, reply: T) {
+        if let Some(report) = self.0.take() {
+            report(reply);
+        }
+    }
+}
+
+impl<T: Default> Drop for Reporter<T> {
+    fn drop(&mut self) {
+        if let Some(report) = self.0.take() {
+            report(T::default());
+        }
+    }
+}
+
+impl<T: Default> fmt::Debug for Reporter<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reporter").field(&self.0.is_some()).finish()
+    }
+}
+
 /// A request for credentials.
 #[derive(Debug)]
 pub struct LoginJob {
@@ -101,6 +236,22 @@ pub struct SelectJob {
     pub resources: Vec<Arc<Resource>>,
     /// For each handler, for each resource, whether it is wanted; or what the function raised.
     pub reply: oneshot::Sender<Result<Vec<Vec<bool>>, String>>,
+}
+
+/// A request for the operator's health.
+#[derive(Debug)]
+pub struct ProbeJob {
+    /// The results of all probes, as JSON; none if a probe has failed, which was logged then.
+    pub reply: oneshot::Sender<Option<String>>,
+}
+
+/// A request to match names of namespaces.
+#[derive(Debug)]
+pub struct LocateJob {
+    /// The names.
+    pub names: Vec<String>,
+    /// For each of them, whether it is to be served.
+    pub reply: oneshot::Sender<Vec<bool>>,
 }
 
 /// A line for the log of the other side.

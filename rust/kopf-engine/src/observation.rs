@@ -9,12 +9,12 @@ use kopf_core::cause::EventType;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::path::FieldPath;
-use kopf_core::resource::match_namespace;
 use kopf_core::value::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::error::ApiError;
 use crate::invoke::{Entry, Invoker};
+use crate::territory::Territory;
 use crate::watch::Sink;
 
 const LOGGER: &str = "kopf._core.reactor.observation";
@@ -22,9 +22,11 @@ const LOGGER: &str = "kopf._core.reactor.observation";
 /// News for the orchestrator.
 #[derive(Debug)]
 pub enum News {
-    /// The resources of this group may have changed.
-    Group(String),
-    /// All namespaces that are to be served now.
+    /// The resources of this group may have changed; if one is named, it should be served now or in a moment.
+    Group(String, Option<String>),
+    /// They changed a while ago: the server tells of its definitions before it serves them as they are.
+    Look(String),
+    /// All namespaces that are there now, and whose names may matter.
     Namespaces(BTreeSet<String>),
     /// The stream of this observer is refused for good; it goes on without.
     Refused(Observed),
@@ -43,24 +45,33 @@ pub enum Observed {
 pub struct DefinitionsSink {
     /// The orchestrator.
     pub news: UnboundedSender<News>,
-    /// Whether the first listing is over: what it has was just scanned.
+    /// Whether the first listing is over: what it has was just scanned, unless it was made in between.
     pub settled: bool,
+    /// The groups and plurals that were there when the cluster was scanned.
+    pub scanned: BTreeSet<(String, String)>,
 }
 
 impl Sink for DefinitionsSink {
     fn event(&mut self, kind: EventType, object: Object) {
-        if kind == EventType::Listed && !self.settled {
+        let text = |path| match object.field(&FieldPath::parse(path)) {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        };
+        let (Some(group), Some(plural)) = (text("spec.group"), text("spec.names.plural")) else { return };
+        let known = (group, plural);
+        if kind == EventType::Listed && !self.settled && self.scanned.contains(&known) {
             return;
         }
-        if let Some(Value::String(group)) = object.field(&FieldPath::parse("spec.group")) {
-            let _ = self.news.send(News::Group(group));
-        }
+        let (group, plural) = known;
+        let stays = kind != EventType::Deleted && object.deletion_timestamp().is_none();
+        let _ = self.news.send(News::Group(group, stays.then_some(plural)));
     }
 
     fn listing(&mut self) {}
 
     fn listed(&mut self) {
         self.settled = true;
+        self.scanned.clear();
     }
 
     async fn room(&self) {}
@@ -70,13 +81,13 @@ impl Sink for DefinitionsSink {
     }
 }
 
-/// Turns the events of namespaces into the set of those that are served.
+/// Turns the events of namespaces into the set of those that are there.
 pub struct NamespacesSink {
     /// The orchestrator.
     pub news: UnboundedSender<News>,
-    /// Which names are served.
-    pub patterns: Vec<String>,
-    /// Which exist and match.
+    /// Which names may matter.
+    pub territory: Territory,
+    /// Which of them are there.
     pub served: BTreeSet<String>,
     /// Which were in the listing that goes on, if one does.
     pub listed: Option<BTreeSet<String>>,
@@ -122,7 +133,7 @@ impl NamespacesSink {
 impl Sink for NamespacesSink {
     fn event(&mut self, kind: EventType, object: Object) {
         let Some(name) = object.name() else { return };
-        if !self.patterns.iter().any(|pattern| match_namespace(name, pattern)) {
+        if !self.territory.may_have(name) {
             return;
         }
         if self.is_over(kind, &object) {

@@ -7,22 +7,33 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use kopf_core::cycle::Rules;
+use kopf_core::handler::Kind;
 use kopf_core::lifecycle::Lifecycle;
 use kopf_core::notes::Level;
 use kopf_core::registry::Registry;
 use kopf_core::settings::Settings;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
+use crate::credentials::Credentials;
+use crate::daemons::{self, Background};
 use crate::dispatch::Shared;
+use crate::errands::{self, Errand};
 use crate::error::{Failure, FailureKind};
+use crate::indexing::Barrier;
 use crate::invoke::{Entry, Invoker};
-use crate::orchestration::{Orchestrator, Territory};
+use crate::orchestration::Orchestrator;
+use crate::posting::{Mail, Mailbox, mailbox};
+use crate::probes::{Endpoint, Probes};
+use crate::rules::CurrentRules;
+use crate::territory::Territory;
+use crate::toggles::Pause;
 use crate::vault::Vault;
 
 /// Everything that makes one operator.
@@ -33,40 +44,69 @@ pub struct Config {
     pub settings: Settings,
     /// How the handlers of one cycle are chosen.
     pub lifecycle: Lifecycle,
-    /// The patterns of the namespaces' names; empty for the whole cluster.
-    pub namespaces: Vec<String>,
+    /// Where it works.
+    pub territory: Territory,
     /// What the server is told of who asks.
     pub agent: String,
+    /// Who we are among the operators.
+    pub identity: String,
+    /// Where the operator's health is served, if anywhere.
+    pub liveness: Option<Endpoint>,
+    /// Credentials that are there from the beginning; the login handlers are asked when these are used up.
+    pub credentials: Vec<(String, Credentials)>,
+    /// What is to be done instead of working.
+    pub errand: Option<Errand>,
 }
 
 /// A running operator. It goes on until it is told to stop, even if all handles are dropped.
 #[derive(Clone)]
 pub struct Operator {
+    mailbox: Mailbox,
     stopping: CancellationToken,
     outcome: Arc<OnceLock<Result<(), Failure>>>,
     finished: CancellationToken,
+    rules: CurrentRules,
 }
 
 impl Operator {
     /// Starts an operator and returns at once.
     pub fn start(runtime: &Handle, config: Config, invoker: Arc<dyn Invoker>) -> Self {
+        let (mailbox, mail) = mailbox();
+        let rules = Rules {
+            registry: Arc::clone(&config.registry),
+            settings: Arc::new(config.settings.clone()),
+            lifecycle: config.lifecycle,
+        };
         let operator = Self {
+            mailbox,
             stopping: CancellationToken::new(),
             outcome: Arc::default(),
             finished: CancellationToken::new(),
+            rules: CurrentRules::new(Arc::new(rules)),
         };
         let this = operator.clone();
         runtime.spawn(async move {
-            let outcome = live(config, invoker, this.stopping.clone()).await;
+            // Even if it panics, nobody waits for ever.
+            let _finished = this.finished.clone().drop_guard();
+            let outcome = live(&this, config, mail, invoker).await;
             let _ = this.outcome.set(outcome);
-            this.finished.cancel();
         });
         operator
+    }
+
+    /// Where Kubernetes events are put to be posted.
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
     }
 
     /// Asks it to stop. Further calls change nothing.
     pub fn stop(&self) {
         self.stopping.cancel();
+    }
+
+    /// Changes its settings, as far as they are not read only once at the start.
+    pub fn configure(&self, settings: Settings) {
+        self.rules.configure(settings);
     }
 
     /// Waits for its end.
@@ -81,27 +121,49 @@ impl Operator {
     }
 }
 
-async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationToken) -> Result<(), Failure> {
-    let settings = Arc::new(config.settings);
-    let vault = Arc::new(Vault::new(Arc::clone(&invoker), config.agent));
-    let rules =
-        Rules { registry: config.registry, settings: Arc::clone(&settings), lifecycle: config.lifecycle };
+async fn live(
+    operator: &Operator,
+    config: Config,
+    mail: Mail,
+    invoker: Arc<dyn Invoker>,
+) -> Result<(), Failure> {
+    let stopping = operator.stopping.clone();
+    let vault = Arc::new(Vault::new(Arc::clone(&invoker), config.agent, &config.credentials)?);
+    let rules = operator.rules.get();
+    let has_indices = rules.registry.handlers.iter().any(|handler| matches!(handler.kind, Kind::Indexing));
     let shared = Arc::new(Shared {
-        rules: Arc::new(rules),
-        api: Api::new(vault, Arc::clone(&settings), Arc::clone(&invoker)),
+        api: Api::new(vault, Arc::clone(&rules.settings), Arc::clone(&invoker)),
+        rules,
+        current: operator.rules.clone(),
         invoker: Arc::clone(&invoker),
         clock: Clock::start(),
         stopping: stopping.clone(),
         killing: CancellationToken::new(),
         workers: TaskTracker::new(),
         freed: Notify::new(),
+        background: Background::default(),
         cycles: AtomicU64::new(1),
+        pause: Arc::new(Pause::default()),
+        identity: config.identity,
+        barrier: has_indices.then(Arc::<Barrier>::default),
     });
-    let territory = match config.namespaces {
-        patterns if patterns.is_empty() => Territory::Cluster,
-        patterns => Territory::Namespaces(patterns),
-    };
-    let mut orchestrator = Orchestrator::new(Arc::clone(&shared), territory);
+    let territory = config.territory;
+    if let Some(errand) = config.errand {
+        return tokio::select! {
+            outcome = errands::run(&shared, &territory, errand) => outcome,
+            () = stopping.cancelled() => Ok(()),
+        };
+    }
+    // Whoever asks for our health, asks until the very end. When this is dropped, nobody answers any more.
+    let mut health = JoinSet::new();
+    if let Some(endpoint) = config.liveness {
+        health.spawn(Probes::listen(endpoint, Arc::clone(&invoker)).await?.serve());
+    }
+    // These end with the operator.
+    let mut attendants = JoinSet::new();
+    attendants.spawn(daemons::turn(Arc::clone(&shared)));
+    attendants.spawn(pause_daemons(Arc::clone(&shared)));
+    let mut orchestrator = Orchestrator::new(Arc::clone(&shared), territory, mail);
     let outcome = tokio::select! {
         outcome = orchestrator.run() => outcome,
         () = stopping.cancelled() => Ok(()),
@@ -111,10 +173,27 @@ async fn live(config: Config, invoker: Arc<dyn Invoker>, stopping: CancellationT
     outcome
 }
 
-/// Stops the streams, lets the workers finish, and cancels those that do not.
-async fn wind_down(orchestrator: &mut Orchestrator, shared: &Shared) {
+/// Stops daemons and timers at the beginning of each pause; after it, the listings start them again. The only place that
+/// does so.
+async fn pause_daemons(shared: Arc<Shared>) {
+    loop {
+        shared.pause.begun_since(shared.pause.count()).await;
+        shared.pause_daemons();
+        shared.pause.over().await;
+        shared.resume_daemons();
+    }
+}
+
+/// Stops the streams, lets the workers finish, and cancels those that do not; meanwhile, daemons and timers are stopped.
+async fn wind_down(orchestrator: &mut Orchestrator, shared: &Arc<Shared>) {
     orchestrator.stop().await;
     shared.workers.close();
+    tokio::join!(finish_workers(orchestrator, shared), shared.close_daemons());
+    // Only now: others may begin as soon as we are not among the peers any more.
+    orchestrator.leave().await;
+}
+
+async fn finish_workers(orchestrator: &Orchestrator, shared: &Shared) {
     let grace = seconds(shared.rules.settings.queueing.exit_timeout);
     if timeout(grace, shared.workers.wait()).await.is_err() {
         let left = orchestrator.busy().join(", ");

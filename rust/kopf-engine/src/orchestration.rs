@@ -2,23 +2,28 @@
 //!
 //! The only place that starts and stops streams. Rules: contract/engine 1.5-1.7.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kopf_core::handler::Handler;
 use kopf_core::notes::Level;
-use kopf_core::resource::{Resource, is_exact_namespace};
+use kopf_core::resource::Resource;
 use kopf_core::selection::{self, Selection};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
 
 use crate::discovery::{Scope, scan};
-use crate::dispatch::{DispatchSink, Dispatcher, Shared};
+use crate::dispatch::{Dispatcher, Shared};
 use crate::error::{Failure, FailureKind, RequestError};
+use crate::indexing::{self, Barrier, Blocker};
 use crate::invoke::{Entry, Job, SelectJob};
 use crate::observation::{DefinitionsSink, NamespacesSink, News, Observed};
+use crate::peering::{self, MISSING, Peering, Tasks};
+use crate::posting::{Mail, Poster};
+use crate::territory::{Answers, Territory};
 use crate::watch::Stream;
 
 const LOGGER: &str = "kopf._core.reactor.observation";
@@ -26,18 +31,15 @@ const LOGGER: &str = "kopf._core.reactor.observation";
 const LOOKS: u32 = 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
 
+/// How long after each other we look once more after a change, even if nothing is missed.
+const LOOKS_LATER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+
 /// Groups that the engine itself uses.
 const OWN_GROUPS: [&str; 5] =
     ["", "apiextensions.k8s.io", "admissionregistration.k8s.io", "kopf.dev", "zalando.org"];
 
-/// Where the operator works.
-#[derive(Debug, Clone)]
-pub enum Territory {
-    /// The whole cluster.
-    Cluster,
-    /// The namespaces whose names fit any of these patterns.
-    Namespaces(Vec<String>),
-}
+/// A resource, and the namespace unless it is served everywhere at once.
+type Place = (Resource, Option<String>);
 
 /// Starts and stops the streams.
 pub struct Orchestrator {
@@ -45,27 +47,50 @@ pub struct Orchestrator {
     territory: Territory,
     scanned: Vec<Arc<Resource>>,
     namespaces: BTreeSet<String>,
-    streams: HashMap<(Resource, Option<String>), (AbortHandle, Arc<Dispatcher>)>,
-    tasks: JoinSet<Result<(), RequestError>>,
+    /// What is known of the names of namespaces.
+    answers: Answers,
+    streams: HashMap<Place, (AbortHandle, Arc<Dispatcher>)>,
+    peerings: HashMap<Place, (Peering, [AbortHandle; 3])>,
+    tasks: Tasks,
+    /// Signs of life and the posting of events: they go on until the last worker is done.
+    companions: Tasks,
+    mail: Option<Mail>,
+    closing: CancellationToken,
     sender: UnboundedSender<News>,
     receiver: UnboundedReceiver<News>,
     told: Vec<String>,
+    /// Who will ask to look at a group later.
+    looking: HashMap<String, AbortHandle>,
+    /// Keeps the indices' barrier closed until the first streams are there.
+    spawning: Option<Blocker>,
+    /// Whether it is known which namespaces are served.
+    is_located: bool,
 }
 
 impl Orchestrator {
     /// Knows nothing of the cluster yet.
-    pub fn new(shared: Arc<Shared>, territory: Territory) -> Self {
+    pub fn new(shared: Arc<Shared>, territory: Territory, mail: Mail) -> Self {
         let (sender, receiver) = unbounded_channel();
+        let is_located = matches!(territory, Territory::Cluster);
+        let spawning = shared.barrier.as_ref().and_then(Barrier::block);
         Self {
             shared,
             territory,
             scanned: vec![],
             namespaces: BTreeSet::new(),
+            answers: Answers::default(),
             streams: HashMap::new(),
+            peerings: HashMap::new(),
             tasks: JoinSet::new(),
+            companions: JoinSet::new(),
+            mail: Some(mail),
+            closing: CancellationToken::new(),
             sender,
             receiver,
             told: vec![],
+            looking: HashMap::new(),
+            spawning,
+            is_located,
         }
     }
 
@@ -79,6 +104,9 @@ impl Orchestrator {
                 Some(news) = self.receiver.recv() => self.learn(news).await?,
                 Some(ended) = self.tasks.join_next() => {
                     // Cancelled streams are those that we stopped ourselves.
+                    if let Ok(Err(error)) = ended { return Err(error.into()) }
+                }
+                Some(ended) = self.companions.join_next() => {
                     if let Ok(Err(error)) = ended { return Err(error.into()) }
                 }
             }
@@ -96,6 +124,20 @@ impl Orchestrator {
     /// Stops all streams: no events come any longer.
     pub async fn stop(&mut self) {
         self.tasks.shutdown().await;
+    }
+
+    /// Posts what is left to be posted, and takes us from among the peers.
+    pub async fn leave(&mut self) {
+        self.closing.cancel();
+        for (_, tasks) in self.peerings.values() {
+            tasks.iter().for_each(AbortHandle::abort);
+        }
+        while self.companions.join_next().await.is_some() {}
+        let mut leaving = JoinSet::new();
+        for (_, (peering, _)) in self.peerings.drain() {
+            leaving.spawn(async move { peering.leave().await });
+        }
+        leaving.join_all().await;
     }
 
     fn handlers(&self) -> &[Handler] {
@@ -117,7 +159,11 @@ impl Orchestrator {
     fn observe(&mut self) {
         let disabled = self.shared.rules.settings.scanning.disabled;
         if !disabled && let Some(resource) = self.own("apiextensions.k8s.io", "customresourcedefinitions") {
-            let mut sink = DefinitionsSink { news: self.sender.clone(), settled: false };
+            let mut sink = DefinitionsSink {
+                news: self.sender.clone(),
+                settled: false,
+                scanned: self.scanned.iter().map(|one| (one.group.clone(), one.plural.clone())).collect(),
+            };
             let stream = self.stream(&resource, None);
             let news = self.sender.clone();
             self.tasks.spawn(async move {
@@ -125,16 +171,18 @@ impl Orchestrator {
                 refused(ended, &news, Observed::Definitions)
             });
         }
-        let Territory::Namespaces(patterns) = &self.territory else { return };
-        let patterns = patterns.clone();
+        if matches!(self.territory, Territory::Cluster) {
+            return;
+        }
         let resource = self.own("", "namespaces").filter(|_| !disabled);
         let Some(resource) = resource else {
-            self.namespaces = exact(&patterns);
+            self.namespaces = self.territory.exact();
+            self.is_located = true;
             return;
         };
         let mut sink = NamespacesSink {
             news: self.sender.clone(),
-            patterns,
+            territory: self.territory.clone(),
             served: BTreeSet::new(),
             listed: None,
             invoker: Arc::clone(&self.shared.invoker),
@@ -153,24 +201,49 @@ impl Orchestrator {
     }
 
     async fn learn(&mut self, news: News) -> Result<(), Failure> {
-        let mut groups = BTreeSet::new();
+        let scope = self.scope();
+        let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut next = Some(news);
         while let Some(news) = next {
             match news {
-                News::Group(group) => drop(groups.insert(group)),
-                News::Namespaces(namespaces) => self.namespaces = namespaces,
+                News::Group(group, plural) if scope.has(&group) => {
+                    self.look_later(&group);
+                    groups.entry(group).or_default().extend(plural);
+                }
+                News::Group(..) => {}
+                News::Look(group) => drop(groups.entry(group).or_default()),
+                News::Namespaces(present) => {
+                    let invoker = &*self.shared.invoker;
+                    self.namespaces = self.answers.served(&self.territory, present, invoker).await;
+                    self.is_located = true;
+                }
                 News::Refused(observed) => self.go_without(observed),
             }
             next = self.receiver.try_recv().ok();
         }
-        for group in groups {
-            self.rescan(&group).await?;
+        for (group, plurals) in groups {
+            self.rescan(&group, &plurals).await?;
         }
         self.adjust().await
     }
 
+    /// What is served now may still be as it was before the change.
+    fn look_later(&mut self, group: &str) {
+        let (news, name) = (self.sender.clone(), group.to_owned());
+        let task = self.tasks.spawn(async move {
+            for pause in LOOKS_LATER {
+                tokio::time::sleep(pause).await;
+                let _ = news.send(News::Look(name.clone()));
+            }
+            Ok(())
+        });
+        if let Some(earlier) = self.looking.insert(group.to_owned(), task) {
+            earlier.abort();
+        }
+    }
+
     /// Scans one group anew. A fresh definition is looked for again, as the server needs a moment to serve it.
-    async fn rescan(&mut self, group: &str) -> Result<(), Failure> {
+    async fn rescan(&mut self, group: &str, plurals: &BTreeSet<String>) -> Result<(), Failure> {
         let scope = Scope::Groups(BTreeSet::from([group.to_owned()]));
         for look in 0..LOOKS {
             match scan(&self.shared.api, &scope).await {
@@ -186,7 +259,7 @@ impl Orchestrator {
                     self.say(Level::Warning, text);
                 }
             }
-            if look + 1 == LOOKS || !self.misses(group).await? {
+            if look + 1 == LOOKS || !self.misses(group, plurals).await? {
                 break;
             }
             tokio::time::sleep(LOOK_AGAIN).await;
@@ -194,18 +267,31 @@ impl Orchestrator {
         Ok(())
     }
 
-    /// Whether a handler wants something of the group that is not there.
-    async fn misses(&self, group: &str) -> Result<bool, Failure> {
+    /// Whether peering or a handler may want something of the group that is announced but not there yet.
+    async fn misses(&self, group: &str, plurals: &BTreeSet<String>) -> Result<bool, Failure> {
+        let is_served =
+            |plural: &String| self.scanned.iter().any(|one| one.group == group && one.plural == *plural);
+        if plurals.iter().all(is_served) {
+            return Ok(false);
+        }
+        let ours = peering::plural(self.shared.rules.settings.peering.clusterwide);
+        if peering::GROUPS.contains(&group)
+            && plurals.iter().any(|plural| plural == ours && !is_served(plural))
+        {
+            return Ok(true);
+        }
         let verdicts = self.ask_selectors().await?;
         let wanted =
             |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
         Ok(self.handlers().iter().enumerate().any(|(index, handler)| {
-            handler.selector.as_ref().is_some_and(|selector| selector.group.as_deref() == Some(group))
+            let of_group = |one: &String| one == group;
+            handler.selector.as_ref().is_some_and(|selector| selector.group.as_ref().is_none_or(of_group))
                 && selection::found(handler, index, &self.scanned, &wanted).is_empty()
         }))
     }
 
     fn go_without(&mut self, observed: Observed) {
+        self.is_located |= observed == Observed::Namespaces;
         match observed {
             Observed::Definitions => self.say(
                 Level::Warning,
@@ -214,9 +300,7 @@ impl Orchestrator {
                     .to_owned(),
             ),
             Observed::Namespaces if self.namespaces.is_empty() => {
-                if let Territory::Namespaces(patterns) = &self.territory {
-                    self.namespaces = exact(patterns);
-                }
+                self.namespaces = self.territory.exact();
                 let names: Vec<_> = self.namespaces.iter().map(|name| format!("'{name}'")).collect();
                 self.say(
                     Level::Warning,
@@ -243,11 +327,15 @@ impl Orchestrator {
             |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
         let chosen = selection::select(self.handlers(), &self.scanned, &wanted);
         self.complain(&chosen);
+        self.start_posting();
+        self.adjust_peerings();
         let keys: Vec<_> = chosen.served.iter().flat_map(|resource| self.places(resource)).collect();
         let stale: Vec<_> = self.streams.keys().filter(|known| !keys.contains(known)).cloned().collect();
+        let mut leaving = vec![];
         for key in stale {
-            if let Some((task, _)) = self.streams.remove(&key) {
+            if let Some((task, dispatcher)) = self.streams.remove(&key) {
                 task.abort();
+                leaving.push((key, dispatcher));
             }
         }
         for (resource, namespace) in keys {
@@ -258,19 +346,81 @@ impl Orchestrator {
             let callables = |handler: usize| wanted(handler, &resource);
             let plan = Arc::new(self.shared.rules.registry.plan(&shared, &callables));
             let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&self.shared), plan));
-            let stream = self.stream(&shared, namespace.as_deref());
-            let mut sink = DispatchSink { dispatcher: Arc::clone(&dispatcher) };
-            let task =
-                self.tasks.spawn(async move { stream.follow(&mut sink).await.map(|never| match never {}) });
+            // Another version of the same objects.
+            let is_same = |((other, place), _): &((Resource, _), _)| {
+                (&other.group, &other.plural) == (&resource.group, &resource.plural) && *place == namespace
+            };
+            if let Some(position) = leaving.iter().position(is_same) {
+                leaving.swap_remove(position).1.hand_over(&dispatcher);
+            }
+            let mut stream = self.stream(&shared, namespace.as_deref());
+            stream.pause = Some(Arc::clone(&self.shared.pause));
+            let following = indexing::follow(stream, Arc::clone(&dispatcher));
+            let task = self.tasks.spawn(async move { following.await.map(|never| match never {}) });
             self.streams.insert((resource, namespace), (task, dispatcher));
+        }
+        for (_, dispatcher) in leaving {
+            dispatcher.abandon();
+        }
+        if self.is_located {
+            self.spawning = None;
         }
         Ok(())
     }
 
+    /// Takes part in the peerings that are there now, and in no others. It comes before the streams, so that they are
+    /// paused from the beginning if they are to be.
+    fn adjust_peerings(&mut self) {
+        let settings = &self.shared.rules.settings.peering;
+        if settings.standalone {
+            return;
+        }
+        let (clusterwide, mandatory) = (settings.clusterwide, settings.mandatory);
+        let resources: Vec<_> = self
+            .scanned
+            .iter()
+            .filter(|resource| peering::is_peering(resource, clusterwide))
+            .cloned()
+            .collect();
+        let places: Vec<Place> = resources.iter().flat_map(|resource| self.places(resource)).collect();
+        self.peerings.retain(|place, (peering, tasks)| {
+            let stays = places.contains(place);
+            if !stays {
+                tasks.iter().for_each(AbortHandle::abort);
+                peering.forget();
+            }
+            stays
+        });
+        for place in places {
+            if self.peerings.contains_key(&place) {
+                continue;
+            }
+            let resource = Arc::new(place.0.clone());
+            let stream = self.stream(&resource, place.1.as_deref());
+            let peering = Peering::new(Arc::clone(&self.shared), resource, place.1.clone());
+            let life = peering.live(&mut self.companions);
+            let [watchman, stream] = peering.obey(&mut self.tasks, stream);
+            self.peerings.insert(place, (peering, [life, watchman, stream]));
+        }
+        self.shared.pause.turn(MISSING, mandatory && resources.is_empty());
+    }
+
+    /// Posts Kubernetes events as soon as it is known where.
+    fn start_posting(&mut self) {
+        let Some(resource) = self.own("", "events") else { return };
+        let Some(mail) = self.mail.take() else { return };
+        let poster = Poster::new(Arc::clone(&self.shared), resource);
+        let closing = self.closing.clone();
+        self.companions.spawn(async move {
+            poster.run(mail, closing).await;
+            Ok(())
+        });
+    }
+
     /// Where a resource is served.
-    fn places(&self, resource: &Resource) -> Vec<(Resource, Option<String>)> {
+    fn places(&self, resource: &Resource) -> Vec<Place> {
         match &self.territory {
-            Territory::Namespaces(_) if resource.namespaced => {
+            Territory::Namespaces { .. } if resource.namespaced => {
                 self.namespaces.iter().map(|name| (resource.clone(), Some(name.clone()))).collect()
             }
             _ => vec![(resource.clone(), None)],
@@ -327,6 +477,7 @@ impl Orchestrator {
             selectors: selectors.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
             settings: Arc::clone(&self.shared.rules.settings),
             invoker: Arc::clone(&self.shared.invoker),
+            pause: None,
         }
     }
 
@@ -358,8 +509,4 @@ fn refused(
         }
         other => other,
     }
-}
-
-fn exact(patterns: &[String]) -> BTreeSet<String> {
-    patterns.iter().filter(|pattern| is_exact_namespace(pattern)).cloned().collect()
 }

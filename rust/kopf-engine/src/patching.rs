@@ -118,8 +118,8 @@ impl Patching<'_> {
                     .await?;
             }
             if let Some(status) = status.filter(|status| !status.is_null()) {
-                self.debug(object, || format!("Merge-patching the status with: {}", python_repr(&status)));
                 let document = json!({ "status": status });
+                self.debug(object, || format!("Merge-patching the status with: {}", python_repr(&document)));
                 self.send(
                     object,
                     Some("status"),
@@ -145,12 +145,7 @@ impl Patching<'_> {
         applied: &mut Applied,
     ) -> Result<(), PatchingError> {
         let base = Arc::clone(applied.latest.as_ref().unwrap_or(object));
-        let before = base.to_value();
-        let mut after = if functions { self.call_functions(cycle, &base).await? } else { before.clone() };
-        if let Some(edit) = finalizer {
-            finalizer::edit(&mut after, self.finalizer, edit);
-        }
-        let operations = jsonpatch::operations(&before, &after);
+        let operations = self.operations(&base, cycle, finalizer, functions).await?;
         let apart = self.resource.has_subresource("status");
         let (status, body): (Vec<_>, Vec<_>) =
             operations.into_iter().partition(|one| apart && is_about_status(one));
@@ -184,6 +179,29 @@ impl Patching<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What is to be changed, and nothing more: many objects may wait here for their turn to be written.
+    async fn operations(
+        &self,
+        base: &Arc<Object>,
+        cycle: CycleId,
+        finalizer: Option<Edit>,
+        functions: bool,
+    ) -> Result<Vec<Value>, PatchingError> {
+        let (before, mut after) = if functions {
+            (base.to_value(), self.call_functions(cycle, base).await?)
+        } else {
+            // Of the whole object, only the finalizers matter.
+            let finalizers: Vec<&str> = base.finalizers().collect();
+            let known = if finalizers.is_empty() { json!({}) } else { json!({ "finalizers": finalizers }) };
+            let before = json!({ "metadata": known });
+            (before.clone(), before)
+        };
+        if let Some(edit) = finalizer {
+            finalizer::edit(&mut after, self.finalizer, edit);
+        }
+        Ok(jsonpatch::operations(&before, &after))
     }
 
     async fn call_functions(&self, cycle: CycleId, object: &Arc<Object>) -> Result<Value, PatchingError> {

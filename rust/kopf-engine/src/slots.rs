@@ -9,9 +9,12 @@ use std::sync::Arc;
 use kopf_core::cause::EventType;
 use kopf_core::consistency::Consistency;
 use kopf_core::cycle::Memory;
+use kopf_core::indexing::Indexing;
 use kopf_core::object::Object;
 use kopf_core::throttle::Throttle;
 use tokio::sync::Notify;
+
+use crate::daemons::Subject;
 
 /// An event that waits for its cycle.
 #[derive(Debug, Clone)]
@@ -22,6 +25,8 @@ pub struct Event {
     pub object: Arc<Object>,
     /// It is no event: a delay is over, and the last state is looked at again.
     pub woken: bool,
+    /// The indices have it already.
+    pub indexed: bool,
 }
 
 /// The work on an object that goes on now.
@@ -34,24 +39,38 @@ pub struct Active {
 }
 
 /// One object.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Slot {
     /// What the core remembers.
     pub memory: Memory,
     /// The echo of our last write, while it is awaited.
     pub consistency: Option<Box<Consistency>>,
+    /// How its indexing went; none if it was never indexed.
+    pub indexing: Option<Box<Indexing>>,
     /// The pauses after unexpected errors.
     pub throttle: Throttle,
     /// The worker, if there is one.
     pub active: Option<Box<Active>>,
+    /// Its daemons and timers, if it ever had any.
+    pub subject: Option<Arc<Subject>>,
     /// The object is deleted: nothing is to be remembered after the last event.
     pub gone: bool,
     /// The number of the last listing that had the object.
     pub seen: u32,
 }
 
+/// An object that a listing does not have any more.
+pub struct Vanished {
+    /// Its key.
+    pub key: Arc<str>,
+    /// Its daemons and timers.
+    pub subject: Option<Arc<Subject>>,
+    /// It is not known any more; otherwise, its worker forgets it.
+    pub forgotten: bool,
+}
+
 /// All objects of one stream.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Slots {
     map: HashMap<Arc<str>, Slot>,
     listing: u32,
@@ -66,6 +85,8 @@ impl Slots {
             ..Slot::default()
         });
         slot.seen = listing;
+        // It was not in a listing, but it is there nevertheless.
+        slot.gone &= kind == EventType::Deleted;
         slot
     }
 
@@ -84,16 +105,45 @@ impl Slots {
         self.listing = self.listing.wrapping_add(1);
     }
 
-    /// A listing is over: the objects that it did not have are forgotten. Busy ones stay until their worker is done.
-    pub fn end_listing(&mut self) -> Vec<Arc<str>> {
+    /// A listing is over: the objects that it did not have are forgotten. Busy ones are when their worker is done.
+    pub fn end_listing(&mut self) -> Vec<Vanished> {
         let listing = self.listing;
-        let vanished = |slot: &Slot| slot.seen != listing && slot.active.is_none();
-        let keys: Vec<_> =
-            self.map.iter().filter(|(_, slot)| vanished(slot)).map(|(key, _)| Arc::clone(key)).collect();
-        for key in &keys {
-            self.map.remove(key);
-        }
-        keys
+        self.forget(|slot| slot.seen != listing)
+    }
+
+    /// The stream is over: all objects are forgotten. Busy ones are when their worker is done.
+    pub fn end(&mut self) -> Vec<Vanished> {
+        self.forget(|_| true)
+    }
+
+    /// The stream is over, but another one goes on with the same objects, in another version of their kind. Busy ones are
+    /// finished here, but what is remembered of them is handed over as well.
+    pub fn hand_over(&mut self, successor: &mut Self) {
+        self.map.retain(|key, slot| {
+            let is_busy = slot.active.is_some();
+            let heir = if is_busy {
+                let (memory, indexing, subject) = (slot.memory, slot.indexing.clone(), slot.subject.take());
+                Slot { memory, indexing, subject, ..Slot::default() }
+            } else {
+                std::mem::take(slot)
+            };
+            successor.map.insert(Arc::clone(key), Slot { seen: successor.listing, ..heir });
+            is_busy
+        });
+    }
+
+    fn forget(&mut self, which: impl Fn(&Slot) -> bool) -> Vec<Vanished> {
+        let mut vanished = vec![];
+        self.map.retain(|key, slot| {
+            if slot.gone || !which(slot) {
+                return true;
+            }
+            slot.gone = true;
+            let forgotten = slot.active.is_none();
+            vanished.push(Vanished { key: Arc::clone(key), subject: slot.subject.take(), forgotten });
+            !forgotten
+        });
+        vanished
     }
 
     /// The keys of the objects that are worked on.
@@ -126,4 +176,56 @@ pub fn key_of(object: &Object) -> Arc<str> {
         part(object.creation_timestamp()),
     ];
     Arc::from(parts.join("//"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Arc<str> {
+        Arc::from(name)
+    }
+
+    #[test]
+    fn what_a_listing_does_not_have_is_forgotten_unless_it_is_busy() {
+        let mut slots = Slots::default();
+        slots.notice(&key("stays"), EventType::Added);
+        slots.notice(&key("goes"), EventType::Added);
+        slots.notice(&key("busy"), EventType::Added).active = Some(Box::default());
+        slots.begin_listing();
+        slots.notice(&key("stays"), EventType::Listed);
+        assert_eq!(slots.end_listing(), [key("goes")]);
+        assert!(slots.get("goes").is_none());
+        assert_eq!(slots.get("stays").map(|slot| slot.gone), Some(false));
+        // Its worker forgets it in the end, unless it comes back.
+        assert_eq!(slots.get("busy").map(|slot| slot.gone), Some(true));
+        assert!(!slots.notice(&key("busy"), EventType::Modified).gone);
+    }
+
+    #[test]
+    fn all_is_forgotten_with_the_stream() {
+        let mut slots = Slots::default();
+        slots.notice(&key("idle"), EventType::Listed);
+        slots.notice(&key("busy"), EventType::Listed).active = Some(Box::default());
+        assert_eq!(slots.end(), [key("idle")]);
+        assert_eq!(slots.len(), 1);
+    }
+
+    #[test]
+    fn what_is_remembered_is_handed_over_to_another_version() {
+        let (mut slots, mut successor) = (Slots::default(), Slots::default());
+        slots.notice(&key("idle"), EventType::Listed).memory.fully_handled_once = true;
+        let busy = slots.notice(&key("busy"), EventType::Listed);
+        busy.memory.fully_handled_once = true;
+        busy.active = Some(Box::default());
+        slots.hand_over(&mut successor);
+        assert_eq!(slots.busy(), [key("busy")]);
+        assert_eq!(slots.len(), 1);
+        for name in ["idle", "busy"] {
+            let slot = successor.notice(&key(name), EventType::Listed);
+            assert!(
+                slot.memory.fully_handled_once && slot.memory.noticed_by_listing && slot.active.is_none()
+            );
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! to be invalid lately is not taken a second time. Rules: contract/api 7.3.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +13,7 @@ use kopf_core::notes::Level;
 use tokio::sync::{Mutex, oneshot};
 
 use crate::client::{Connection, has_kubeconfig, has_service_account};
-use crate::credentials::Login;
+use crate::credentials::{Credentials, Login};
 use crate::error::LoginError;
 use crate::invoke::{Entry, Invoker, Job, LoginJob};
 
@@ -29,6 +30,7 @@ pub struct Vault {
     agent: String,
     open: RwLock<Vec<Arc<Connection>>>,
     login: Mutex<Logins>,
+    turn: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -38,9 +40,28 @@ struct Logins {
 }
 
 impl Vault {
-    /// An empty vault: the first request asks for credentials.
-    pub fn new(invoker: Arc<dyn Invoker>, agent: String) -> Self {
-        Self { invoker, agent, open: RwLock::default(), login: Mutex::default() }
+    /// A vault with what is there from the beginning. If it is empty, the first request asks for credentials.
+    pub fn new(
+        invoker: Arc<dyn Invoker>,
+        agent: String,
+        given: &[(String, Credentials)],
+    ) -> Result<Self, LoginError> {
+        let vault = Self {
+            invoker,
+            agent,
+            open: RwLock::default(),
+            login: Mutex::default(),
+            turn: AtomicUsize::default(),
+        };
+        let open = vault.connect(given)?.into_iter().map(Arc::new).collect();
+        *vault.open.write().unwrap_or_else(PoisonError::into_inner) = open;
+        Ok(vault)
+    }
+
+    /// Takes a connection in, as if somebody had logged in.
+    #[cfg(test)]
+    pub(crate) fn admit(&self, connection: Connection) {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(connection));
     }
 
     /// The best connection; logs in if there is none.
@@ -70,10 +91,20 @@ impl Vault {
         open.retain(|known| known.key != refused.key || known.fingerprint != refused.fingerprint);
     }
 
+    /// The address of the server that requests go to now, for the log; empty if nothing is known of it.
+    pub fn server(&self) -> String {
+        self.best().map(|best| best.server.clone()).unwrap_or_default()
+    }
+
     fn best(&self) -> Option<Arc<Connection>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let valid = open.iter().filter(|known| known.expiration.is_none_or(|moment| moment > wall_clock()));
-        valid.max_by_key(|known| known.priority).cloned()
+        let now = wall_clock();
+        let valid = || open.iter().filter(|known| known.expiration.is_none_or(|moment| moment > now));
+        let highest = valid().map(|known| known.priority).max()?;
+        // Equals take turns, so that each of them carries its part of the load.
+        let equals: Vec<_> = valid().filter(|known| known.priority == highest).collect();
+        let turn = if equals.len() > 1 { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        equals.get(turn % equals.len()).map(|chosen| Arc::clone(chosen))
     }
 
     async fn log_in(&self, logins: &mut Logins) -> Result<(), LoginError> {
@@ -107,10 +138,7 @@ impl Vault {
         Ok(())
     }
 
-    fn connect(
-        &self,
-        items: &[(String, crate::credentials::Credentials)],
-    ) -> Result<Vec<Connection>, LoginError> {
+    fn connect(&self, items: &[(String, Credentials)]) -> Result<Vec<Connection>, LoginError> {
         items.iter().map(|(key, given)| Connection::from_credentials(key, given, &self.agent)).collect()
     }
 
@@ -159,3 +187,6 @@ impl Vault {
 fn wall_clock() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64())
 }
+
+#[cfg(test)]
+mod tests;

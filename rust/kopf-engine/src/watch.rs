@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use crate::api::{Api, seconds};
 use crate::error::{ApiError, RequestError};
 use crate::invoke::{Entry, Invoker};
+use crate::toggles::Pause;
 
 const LOGGER: &str = "kopf._cogs.clients.watching";
 /// How many objects come in one response of a listing, unless the settings say otherwise: it bounds the memory.
@@ -56,6 +57,17 @@ pub struct Stream {
     pub settings: Arc<Settings>,
     /// For the log.
     pub invoker: Arc<dyn Invoker>,
+    /// What holds the stream; nothing does if it is of those that tell of pauses.
+    pub pause: Option<Arc<Pause>>,
+}
+
+/// How far a stream is.
+#[derive(Debug, Default)]
+struct Place {
+    /// The last version that was seen.
+    version: Option<String>,
+    /// The objects that are already there are still being sent, as if they were new.
+    initial: bool,
 }
 
 /// Why one connection of a stream has ended.
@@ -72,10 +84,18 @@ impl Stream {
     /// # Errors
     /// Of the API: the sink does not insist after a refusal. Of the login: fatal for the operator.
     pub async fn follow<S: Sink>(&self, sink: &mut S) -> Result<Infallible, RequestError> {
-        self.debug("Starting");
+        let held = self.pause.as_ref().is_some_and(|pause| pause.is_on());
+        self.tell("Starting", || if held { " (paused)" } else { "" }.to_owned());
         let mut failures = 0;
+        let mut streaming = self.settings.watching.initial_streaming;
         loop {
-            match self.list_and_watch(sink, &mut failures).await {
+            let pauses = self.stand_by().await;
+            let outcome = tokio::select! {
+                outcome = self.list_and_watch(sink, &mut streaming, &mut failures) => outcome,
+                // However short the pause was: everything that relies on a new listing afterwards gets one.
+                () = self.interrupted(pauses) => continue,
+            };
+            match outcome {
                 Ok(()) => self.debug("Restarting"),
                 Err(error @ RequestError::Login(_)) => return Err(error),
                 Err(RequestError::Api(refusal)) if !sink.insists(&refusal) => {
@@ -92,12 +112,58 @@ impl Stream {
         }
     }
 
+    /// Waits while the operator is paused; tells how many pauses there have been.
+    async fn stand_by(&self) -> u64 {
+        let Some(pause) = &self.pause else { return 0 };
+        if pause.is_on() {
+            self.tell("Pausing", || format!(" (blockers: {})", pause.blockers().join(", ")));
+            pause.over().await;
+            self.debug("Resuming");
+        }
+        pause.count()
+    }
+
+    async fn interrupted(&self, pauses: u64) {
+        match &self.pause {
+            Some(pause) => pause.begun_since(pauses).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// From one listing to the need of another one.
-    async fn list_and_watch<S: Sink>(&self, sink: &mut S, failures: &mut usize) -> Result<(), RequestError> {
-        let mut version = self.list(sink).await?;
-        *failures = 0;
+    async fn list_and_watch<S: Sink>(
+        &self,
+        sink: &mut S,
+        streaming: &mut bool,
+        failures: &mut usize,
+    ) -> Result<(), RequestError> {
+        let mut place = Place { version: None, initial: *streaming };
+        if place.initial {
+            sink.listing();
+        } else {
+            place.version = self.list(sink).await?;
+        }
         loop {
-            match self.watch(&mut version, sink).await {
+            let ended = self.watch(&mut place, sink).await;
+            if place.initial {
+                match ended {
+                    // The server cannot do that.
+                    Err(RequestError::Api(refusal)) if matches!(refusal.status, 400 | 422) => {
+                        let what = self.what();
+                        self.say(
+                            Level::Debug,
+                            format!("The initial objects of {what} cannot be streamed, listing."),
+                        );
+                        *streaming = false;
+                        return Ok(());
+                    }
+                    // What is missing comes only with a new beginning.
+                    Ok(_) => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
+            *failures = 0;
+            match ended {
                 Ok(End::Reconnect) => {}
                 Ok(End::Relist) => return Ok(()),
                 Err(RequestError::Api(refusal)) if refusal.status == 410 => return Ok(()),
@@ -132,13 +198,17 @@ impl Stream {
         }
     }
 
-    async fn watch<S: Sink>(&self, version: &mut Option<String>, sink: &mut S) -> Result<End, RequestError> {
+    async fn watch<S: Sink>(&self, place: &mut Place, sink: &mut S) -> Result<End, RequestError> {
         let mut query = vec![("watch", "true".to_owned()), ("allowWatchBookmarks", "true".to_owned())];
         query.extend(self.selectors.iter().cloned());
-        query.extend(version.clone().map(|version| ("resourceVersion", version)));
+        query.extend(place.version.clone().map(|version| ("resourceVersion", version)));
+        if place.initial {
+            query.push(("sendInitialEvents", "true".to_owned()));
+            query.push(("resourceVersionMatch", "NotOlderThan".to_owned()));
+        }
         let watching = &self.settings.watching;
         query.extend(watching.server_timeout.map(|limit| ("timeoutSeconds", format!("{limit}"))));
-        let following = self.read(&query, version, sink);
+        let following = self.read(&query, place, sink);
         match watching.client_timeout {
             Some(limit) => timeout(seconds(limit), following).await.unwrap_or(Ok(End::Reconnect)),
             None => following.await,
@@ -148,7 +218,7 @@ impl Stream {
     async fn read<S: Sink>(
         &self,
         query: &[(&str, String)],
-        version: &mut Option<String>,
+        place: &mut Place,
         sink: &mut S,
     ) -> Result<End, RequestError> {
         let silence = self.settings.watching.inactivity_timeout.map(seconds);
@@ -167,11 +237,11 @@ impl Stream {
                 return Ok(End::Reconnect);
             };
             let Some(Ok(frame)) = frame else {
-                lines.rest(|line| self.record(line, version, sink))?;
+                lines.rest(|line| self.record(line, place, sink))?;
                 return Ok(End::Reconnect);
             };
             if let Ok(data) = frame.into_data()
-                && lines.feed(&data, |line| self.record(line, version, sink))?
+                && lines.feed(&data, |line| self.record(line, place, sink))?
             {
                 return Ok(End::Relist);
             }
@@ -180,18 +250,18 @@ impl Stream {
     }
 
     /// Takes one record of the stream; true if a new listing is needed.
-    fn record<S: Sink>(
-        &self,
-        line: &[u8],
-        version: &mut Option<String>,
-        sink: &mut S,
-    ) -> Result<bool, RequestError> {
+    fn record<S: Sink>(&self, line: &[u8], place: &mut Place, sink: &mut S) -> Result<bool, RequestError> {
         let (kind, object) = match decode_watch_line(line).map_err(|error| self.garbage(&error))? {
+            WatchRecord::Added(object) if place.initial => (EventType::Listed, object),
             WatchRecord::Added(object) => (EventType::Added, object),
             WatchRecord::Modified(object) => (EventType::Modified, object),
             WatchRecord::Deleted(object) => (EventType::Deleted, object),
-            WatchRecord::Bookmark { resource_version, .. } => {
-                *version = Some(resource_version);
+            WatchRecord::Bookmark { resource_version, initial_events_end } => {
+                place.version = Some(resource_version);
+                if place.initial && initial_events_end {
+                    place.initial = false;
+                    sink.listed();
+                }
                 return Ok(false);
             }
             WatchRecord::Error(status) => return stream_error(&status),
@@ -204,7 +274,7 @@ impl Stream {
             }
         };
         if let Some(seen) = object.resource_version() {
-            *version = Some(seen.to_owned());
+            place.version = Some(seen.to_owned());
         }
         sink.event(kind, object);
         Ok(false)
@@ -245,8 +315,12 @@ impl Stream {
     }
 
     fn debug(&self, doing: &str) {
+        self.tell(doing, String::new);
+    }
+
+    fn tell(&self, doing: &str, how: impl FnOnce() -> String) {
         if self.invoker.enabled(Level::Debug) {
-            self.say(Level::Debug, format!("{doing} the watch-stream for {}.", self.what()));
+            self.say(Level::Debug, format!("{doing} the watch-stream for {}{}.", self.what(), how()));
         }
     }
 
@@ -321,7 +395,10 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::testing::{Got, Stage, resource};
 
     fn lines_of(pieces: &[&'static [u8]]) -> Vec<String> {
         let mut lines = Lines::default();
@@ -356,5 +433,84 @@ mod tests {
         let mut lines = Lines::default();
         let enough = lines.feed(&Bytes::from_static(b"{}\n{}\n"), |_| Ok::<_, ()>(true));
         assert_eq!(enough, Ok(true));
+    }
+
+    struct Counting(Vec<&'static str>);
+
+    impl Sink for Counting {
+        fn event(&mut self, _: EventType, _: Object) {
+            self.0.push("event");
+        }
+
+        fn listing(&mut self) {
+            self.0.push("listing");
+        }
+
+        fn listed(&mut self) {
+            self.0.push("listed");
+        }
+
+        async fn room(&self) {}
+
+        fn insists(&self, _: &ApiError) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_paused_stream_asks_for_nothing_and_begins_with_a_listing_afterwards() {
+        let stage = Stage::new(&json!({}), |got: &Got| {
+            let list = json!({"metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "n"}}]});
+            (200, (!got.path.contains("watch=true")).then_some(list))
+        });
+        let pause = Arc::clone(&stage.shared.pause);
+        let stream = Stream {
+            api: stage.shared.api.clone(),
+            resource: resource("kopf.dev", "kopfexamples", true),
+            namespace: Some("ns".to_owned()),
+            selectors: vec![],
+            settings: Arc::clone(&stage.shared.rules.settings),
+            invoker: Arc::clone(&stage.shared.invoker),
+            pause: Some(Arc::clone(&pause)),
+        };
+        pause.turn("b", true);
+        pause.turn("a", true);
+        let mut sink = Counting(vec![]);
+        let script = async {
+            let minute = || sleep(seconds(60.0));
+            minute().await;
+            assert_eq!(stage.requests().len(), 0);
+            pause.turn("a", false);
+            pause.turn("b", false);
+            minute().await;
+            pause.turn("a", true);
+            let before = stage.requests().len();
+            minute().await;
+            assert_eq!(stage.requests().len(), before);
+            pause.turn("a", false);
+            sleep(seconds(1.0)).await;
+            // Shorter than anybody needs to notice it.
+            pause.turn("a", true);
+            pause.turn("a", false);
+            sleep(seconds(1.0)).await;
+        };
+        tokio::select! {
+            _ = stream.follow(&mut sink) => {}
+            () = script => {}
+        }
+        drop(stream);
+        assert_eq!(sink.0, ["listing", "event", "listed"].repeat(3));
+        let what = "the watch-stream for kopfexamples.v1.kopf.dev in 'ns'";
+        assert_eq!(
+            stage.lines("watch-stream"),
+            [
+                format!("DEBUG Starting {what} (paused)."),
+                format!("DEBUG Pausing {what} (blockers: a, b)."),
+                format!("DEBUG Resuming {what}."),
+                format!("DEBUG Pausing {what} (blockers: a)."),
+                format!("DEBUG Resuming {what}."),
+                format!("DEBUG Stopping {what}."),
+            ]
+        );
     }
 }

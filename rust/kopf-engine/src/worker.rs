@@ -8,15 +8,20 @@ use std::sync::Arc;
 use kopf_core::cause::EventType;
 use kopf_core::consistency::Written;
 use kopf_core::cycle::{Answer, Conclusion, Next};
+use kopf_core::daemon::Wanted;
+use kopf_core::indexing::Round;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::patch::Patch;
+use kopf_core::script::{Reply, Script, Step};
 use kopf_core::throttle;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 
 use crate::api::seconds;
+use crate::daemons::Staffed;
 use crate::dispatch::{Begun, Dispatcher, Shared};
+use crate::indexing;
 use crate::invoke::{CycleId, Entry, Job, ScriptJob};
 use crate::patching::{Applied, Change, Patching, PatchingError};
 use crate::slots::Event;
@@ -138,6 +143,11 @@ impl Worker {
             let mut slots = self.dispatcher.slots();
             let Some(slot) = slots.get(&self.key) else { return false };
             slot.throttle.release();
+            if self.shared().pause.is_on() {
+                // Others may work on the object meanwhile; the listing after the pause brings it here again.
+                slot.active.iter_mut().for_each(|active| active.pending.clear());
+                return true;
+            }
             if let Some(active) = &mut slot.active
                 && let Some(last) = active.pending.pop_back()
             {
@@ -149,9 +159,15 @@ impl Worker {
         }
     }
 
-    /// Sleeps for the delayed handlers; then the same state is looked at again.
+    /// Sleeps for the delayed handlers; then the same state is looked at again. A pause of the operator ends it: others
+    /// may work on the object meanwhile, and the listing after the pause brings it here again.
     async fn doze(&self, event: Event, delay: f64) -> Option<Begun> {
         let object = Arc::clone(&event.object);
+        let pause = &self.shared().pause;
+        let pauses = pause.count();
+        if pause.is_on() {
+            return None;
+        }
         if delay > 0.0 {
             self.debug(&object, || format!("Sleeping for {delay} seconds for the delayed handlers."));
             let until = self.shared().clock.now().plus(delay);
@@ -162,6 +178,7 @@ impl Worker {
                     self.debug(&object, || format!("Sleeping was interrupted by new changes, {left} seconds left."));
                     return None;
                 }
+                () = pause.begun_since(pauses) => return None,
                 () = self.shared().stopping.cancelled() => return None,
             }
         }
@@ -192,8 +209,8 @@ impl Worker {
 
     /// One cycle, from its opening to its effects.
     async fn cycle(&self, begun: Begun) -> After {
-        let Begun { id, cycle, next, event } = begun;
-        let Some(conclusion) = self.drive(id, cycle, next, &event).await else {
+        let Begun { id, cycle, next, event, round } = begun;
+        let Some(conclusion) = self.drive(id, cycle, next, &event, round).await else {
             self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
             return After::Exit;
         };
@@ -207,27 +224,70 @@ impl Worker {
         mut cycle: kopf_core::cycle::Cycle,
         mut next: Next,
         event: &Event,
+        mut round: Option<Round>,
     ) -> Option<Box<Conclusion>> {
+        // The indices come first: if there is nothing else to ask, then alone.
+        if !matches!(next, Next::Run(_)) && round.is_some() {
+            let reply = self.ask(id, event, round.take(), Script::default()).await?;
+            if reply.error.is_some() {
+                next = cycle.resume(Answer::Reply(reply), self.shared().clock.now());
+            }
+        }
         loop {
             let answer = match next {
                 Next::Done(conclusion) => return Some(conclusion),
                 Next::AwaitConsistency => Answer::Consistent(self.await_consistency().await),
-                Next::Run(script) => {
-                    let (reply, answer) = oneshot::channel();
-                    self.shared().invoker.submit(Job::Script(ScriptJob {
-                        cycle: id,
-                        uid: Arc::clone(&self.key),
-                        resource: Arc::clone(&self.dispatcher.plan.resource),
-                        event: event.kind,
-                        object: Arc::clone(&event.object),
-                        script,
-                        reply,
-                    }));
-                    Answer::Reply(answer.await.ok()?)
-                }
+                Next::Spawn(wanted) => self.staff(&wanted, event).await,
+                Next::Run(script) => Answer::Reply(self.ask(id, event, round.take(), script).await?),
             };
             next = cycle.resume(answer, self.shared().clock.now());
             self.dispatcher.say(&mut cycle, &event.object);
+        }
+    }
+
+    /// Has a script run, after what the indices need; none if the operator is exiting.
+    async fn ask(
+        &self,
+        id: CycleId,
+        event: &Event,
+        round: Option<Round>,
+        mut script: Script,
+    ) -> Option<Reply> {
+        if let Some(round) = &round {
+            script.steps.insert(0, Step::Index(round.clone()));
+        }
+        let (reply, answer) = oneshot::channel();
+        self.shared().invoker.submit(Job::Script(ScriptJob {
+            cycle: id,
+            uid: Arc::clone(&self.key),
+            resource: Arc::clone(&self.dispatcher.plan.resource),
+            event: event.kind,
+            object: Arc::clone(&event.object),
+            script,
+            reply,
+        }));
+        let mut reply = answer.await.ok()?;
+        if let Some(round) = &round
+            && let Some(slot) = self.dispatcher.slots().get(&self.key)
+        {
+            indexing::learn(&self.dispatcher, slot, round, &mut reply);
+        }
+        Some(reply)
+    }
+
+    /// Starts and stops daemons and timers; gives those that stop a moment to do so.
+    async fn staff(&self, wanted: &Wanted, event: &Event) -> Answer {
+        let staffed = {
+            let mut slots = self.dispatcher.slots();
+            slots.get(&self.key).map(|slot| self.dispatcher.staff(slot, &event.object, wanted))
+        };
+        match staffed {
+            None => Answer::Spawned { delay: None, holds: false },
+            Some(Staffed::Done(answer)) => answer,
+            Some(Staffed::Stopping { subject, holds }) => {
+                let delay = subject.press(self.shared(), false).await;
+                Answer::Spawned { delay, holds }
+            }
         }
     }
 
@@ -297,6 +357,9 @@ impl Worker {
             .latest
             .as_ref()
             .filter(|latest| latest.resource_version() != event.object.resource_version());
+        if applied.gone || changed.is_some() {
+            self.forget_wakes();
+        }
         if applied.gone {
             return After::Rest;
         }
@@ -310,6 +373,14 @@ impl Worker {
             }
             (None, Some(delay)) => After::Again(event, delay),
             (Some(_) | None, _) => After::Rest,
+        }
+    }
+
+    /// Whoever has woken the object up meanwhile, has done that for a state that is no more; the newer one will come.
+    fn forget_wakes(&self) {
+        let mut slots = self.dispatcher.slots();
+        if let Some(active) = slots.get(&self.key).and_then(|slot| slot.active.as_mut()) {
+            active.pending.retain(|event| !event.woken);
         }
     }
 
@@ -338,7 +409,7 @@ impl Worker {
         let Some(latest) = &applied.latest else { return };
         let Some(version) = latest.resource_version() else { return };
         let vanishing = latest.deletion_timestamp().is_some() && latest.finalizers().next().is_none();
-        let timeout = self.shared().rules.settings.persistence.consistency_timeout;
+        let timeout = self.shared().current.get().settings.persistence.consistency_timeout;
         let consistency = slot.consistency.get_or_insert_default();
         consistency.wrote(
             Written { version, vanishing },
@@ -351,7 +422,8 @@ impl Worker {
     /// Slows the object down after an error that nobody expected; its state is looked at again afterwards.
     fn throttle(&self, event: &Event, error: &str, cycle: Option<CycleId>) {
         let now = self.shared().clock.now();
-        let delays = &self.shared().rules.settings.queueing.error_delays;
+        let rules = self.shared().current.get();
+        let delays = &rules.settings.queueing.error_delays;
         let mut slots = self.dispatcher.slots();
         let Some(slot) = slots.get(&self.key) else { return };
         let delay = slot.throttle.fail(delays, now);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kopf_core::notes::Level;
+use kopf_engine::error::Failure;
 use kopf_engine::invoke::{Entry, Invoker, Job};
 
 /// How much crosses at once. Enough to share the price of a crossing; not so much that the objects of a whole cluster are
@@ -25,6 +26,8 @@ pub(crate) enum Item {
     Job(Job),
     /// A log line.
     Entry(Entry),
+    /// The engine has ended, for this reason unless it was asked to. Nothing comes after it.
+    Finished(Option<Failure>),
 }
 
 /// The engine's port, as a queue.
@@ -63,6 +66,11 @@ impl Border {
         self.threshold.store(level, Ordering::Relaxed);
     }
 
+    /// Tells of the end.
+    pub(crate) fn finish(&self, failure: Option<Failure>) {
+        self.put(Item::Finished(failure));
+    }
+
     fn put(&self, item: Item) {
         let was_empty = {
             let mut items = self.lock();
@@ -82,6 +90,18 @@ impl Border {
 impl Invoker for Border {
     fn submit(&self, job: Job) {
         self.put(Item::Job(job));
+    }
+
+    fn submit_all(&self, jobs: Vec<Job>) {
+        let was_empty = {
+            let mut items = self.lock();
+            let was_empty = items.is_empty();
+            items.extend(jobs.into_iter().map(Item::Job));
+            was_empty && !items.is_empty()
+        };
+        if was_empty {
+            self.bell.ring();
+        }
     }
 
     fn log(&self, entry: Entry) {

@@ -7,22 +7,34 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kopf_core::handler::Handler;
 use kopf_core::lifecycle::Lifecycle;
+use kopf_core::posting::Post;
 use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
+use kopf_core::script::Reply;
 use kopf_core::settings::Settings;
+use kopf_engine::errands::Errand;
 use kopf_engine::error::FailureKind;
-use kopf_engine::invoke::Job;
+use kopf_engine::invoke::{Job, Reporter, RunReply};
 use kopf_engine::operator::{Config, Operator};
+use kopf_engine::probes::Endpoint;
+use kopf_engine::territory::Territory;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
+use tokio::sync::oneshot;
 
 use crate::border::{Border, Item};
+use crate::convert::python_to_map;
 use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
-use crate::task::requests::{Cancel, Close, Forget, Login, Select, Transform};
+use crate::task::attempt::now;
+use crate::task::requests::{
+    Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform, read_credentials,
+};
+use crate::task::run::{Delay, Dismiss, Refresh, Run, Signal};
 use crate::task::script::Script;
+use crate::views::ObjectView;
 
 /// The engine of one operator.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -44,11 +56,16 @@ const MAX_RESOURCES: usize = 4096;
 #[pymethods]
 impl Engine {
     /// Takes what was declared: handlers and settings as dicts, the name of the lifecycle, the patterns of namespaces
-    /// (none for the whole cluster), and what the server is told of who asks.
+    /// (none for the whole cluster; `foreign` if there are others that only Python understands), and what the server is told of who asks.
+    ///
+    /// `identity` is who we are among the operators; `liveness` is the host, the port and the path where the health is
+    /// served; `credentials` are those that are there before anybody logs in; `errand` is what to do instead of working.
     ///
     /// `make_resource` turns a dict of a resource's fields into what handlers get.
     #[new]
-    #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource))]
+    #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource, foreign=false, identity="",
+                        liveness=None, credentials=None, errand=None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
     fn new(
         handlers: &Bound<'_, PyList>,
         settings: &Bound<'_, PyDict>,
@@ -56,12 +73,42 @@ impl Engine {
         namespaces: Vec<String>,
         agent: String,
         make_resource: Py<PyAny>,
+        foreign: bool,
+        identity: &str,
+        liveness: Option<(String, u16, String)>,
+        credentials: Option<Vec<(String, Bound<'_, PyDict>)>>,
+        errand: Option<&str>,
     ) -> PyResult<Self> {
         let handlers = handlers.iter().map(|declared| read_handler(&declared)).collect::<PyResult<_>>()?;
         let settings: Settings = depythonize(settings).map_err(|error| declaration("settings", error))?;
         let lifecycle: Lifecycle = depythonize(lifecycle).map_err(|error| declaration("lifecycle", error))?;
         let registry = Arc::new(Registry { handlers });
-        let config = Config { registry, settings, lifecycle, namespaces, agent };
+        let liveness = liveness.map(|(host, port, path)| Endpoint { host, port, path });
+        let credentials = credentials.unwrap_or_default().into_iter().map(read_credentials);
+        let credentials = credentials.collect::<PyResult<_>>()?;
+        let errand = match errand {
+            None => None,
+            Some("freeze") => Some(Errand::Freeze),
+            Some("resume") => Some(Errand::Resume),
+            Some(other) => return Err(declaration("errand", other)),
+        };
+        let identity = identity.to_owned();
+        let territory = if namespaces.is_empty() && !foreign {
+            Territory::Cluster
+        } else {
+            Territory::Namespaces { patterns: namespaces, foreign }
+        };
+        let config = Config {
+            registry,
+            settings,
+            lifecycle,
+            territory,
+            agent,
+            identity,
+            liveness,
+            credentials,
+            errand,
+        };
         let border = Border::new().map_err(|error| system("The border's queue cannot be made", error))?;
         Ok(Self {
             border: Arc::new(border),
@@ -79,8 +126,19 @@ impl Engine {
         let handle = runtime()?.handle();
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner).take();
         let config = config.ok_or_else(|| misuse("The engine is started already."))?;
-        let invoker = Arc::clone(&self.border);
-        let _first = self.operator.set(Operator::start(handle, config, invoker));
+        let operator = Operator::start(handle, config, Arc::<Border>::clone(&self.border));
+        let (border, ending) = (Arc::clone(&self.border), operator.clone());
+        handle.spawn(async move { border.finish(ending.finished().await.err()) });
+        let _first = self.operator.set(operator);
+        Ok(())
+    }
+
+    /// Changes the settings, as far as they are not read only once at the start.
+    fn configure(&self, settings: &Bound<'_, PyDict>) -> PyResult<()> {
+        let settings: Settings = depythonize(settings).map_err(|error| declaration("settings", error))?;
+        if let Some(operator) = self.operator.get() {
+            operator.configure(settings);
+        }
         Ok(())
     }
 
@@ -89,16 +147,6 @@ impl Engine {
         if let Some(operator) = self.operator.get() {
             operator.stop();
         }
-    }
-
-    /// An awaitable of the engine's end: `None`, or a pair of the failure's kind and message.
-    fn finished<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        check_process(self.home)?;
-        let operator = self.operator.get().cloned().ok_or_else(|| misuse("The engine is not started."))?;
-        pyo3_async_runtimes::tokio::future_into_py(py, async move {
-            let failure = operator.finished().await.err();
-            Ok(failure.map(|failure| (failure_kind(failure.kind), failure.message)))
-        })
     }
 
     /// A file descriptor that is readable when there is something to poll.
@@ -121,20 +169,66 @@ impl Engine {
         Ok(list)
     }
 
-    /// Sends the replies of scripts that have been answered.
+    /// Sends the replies of what has been answered, in order.
     #[expect(clippy::unused_self, reason = "a verb of the engine; where replies go, is the engine's to know")]
-    fn complete(&self, py: Python<'_>, scripts: &Bound<'_, PyList>) -> PyResult<()> {
-        let mut replies = Vec::with_capacity(scripts.len());
-        for script in scripts {
-            replies.extend(script.cast::<Script>()?.get().take());
+    fn complete(&self, py: Python<'_>, answered: &Bound<'_, PyList>) -> PyResult<()> {
+        let mut replies = Vec::with_capacity(answered.len());
+        for item in answered {
+            replies.extend(Answered::take(&item)?);
         }
         // Sending wakes the engine's threads, which is a system call at times: not with the interpreter attached.
         py.detach(|| {
-            for (sender, reply) in replies {
-                let _gone = sender.send(reply);
+            for answered in replies {
+                answered.send();
             }
         });
         Ok(())
+    }
+
+    /// Hands Kubernetes events over to be posted: each with the reference to the object, the type, the reason, the message,
+    /// and the pauses between attempts. Nobody waits for the posting.
+    fn post(&self, events: Vec<PostTuple<'_>>) -> PyResult<()> {
+        let at = now();
+        let read = |(reference, kind, reason, message, backoffs): PostTuple<'_>| -> PyResult<Post> {
+            let reference = python_to_map(reference.as_any())?;
+            Ok(Post { reference, kind, reason, message, backoffs, at })
+        };
+        let posts = events.into_iter().map(read).collect::<PyResult<_>>()?;
+        if let Some(operator) = self.operator.get() {
+            operator.mailbox().post(posts);
+        }
+        Ok(())
+    }
+}
+
+/// The reference, the type, the reason, the message, the pauses.
+type PostTuple<'py> = (Bound<'py, PyDict>, String, String, String, Vec<f64>);
+/// What `complete()` sends, with where to.
+enum Answered {
+    Script(oneshot::Sender<Reply>, Reply),
+    Run(Reporter<RunReply>, RunReply),
+    Signal(Reporter<()>),
+}
+
+impl Answered {
+    fn take(item: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        if let Ok(script) = item.cast::<Script>() {
+            return Ok(script.get().take().map(|(sender, reply)| Self::Script(sender, reply)));
+        }
+        if let Ok(run) = item.cast::<Run>() {
+            return Ok(run.get().take().map(|(reporter, reply)| Self::Run(reporter, reply)));
+        }
+        Ok(item.cast::<Signal>()?.get().take().map(Self::Signal))
+    }
+
+    fn send(self) {
+        match self {
+            Self::Script(sender, reply) => {
+                let _gone = sender.send(reply);
+            }
+            Self::Run(reporter, reply) => reporter.send(reply),
+            Self::Signal(reporter) => reporter.send(()),
+        }
     }
 }
 
@@ -146,10 +240,30 @@ impl Engine {
 
     fn item_to_python(&self, py: Python<'_>, item: Item) -> PyResult<Py<PyAny>> {
         Ok(match item {
+            Item::Finished(failure) => {
+                let failure = failure.map(|failure| (failure_kind(failure.kind), failure.message));
+                Py::new(py, Finished { failure })?.into_any()
+            }
             Item::Entry(entry) => Py::new(py, Log::new(py, entry)?)?.into_any(),
             Item::Job(Job::Script(job)) => {
                 let resource = self.resource(py, &job.resource)?;
                 Py::new(py, Script::new(py, job, resource)?)?.into_any()
+            }
+            Item::Job(Job::Run(job)) => {
+                let resource = self.resource(py, &job.resource)?;
+                Py::new(py, Run::new(py, job, resource)?)?.into_any()
+            }
+            Item::Job(Job::Delay(job)) => {
+                let resource = self.resource(py, &job.resource)?;
+                Py::new(py, Delay::new(py, job, resource)?)?.into_any()
+            }
+            Item::Job(Job::Signal(job)) => Py::new(py, Signal::new(job))?.into_any(),
+            Item::Job(Job::Refresh { uid, object }) => {
+                let object = Py::new(py, ObjectView::new(object))?;
+                Py::new(py, Refresh { uid: uid.to_string(), object })?.into_any()
+            }
+            Item::Job(Job::Dismiss { run, reasons }) => {
+                Py::new(py, Dismiss { run, reasons: reasons.bits() })?.into_any()
             }
             Item::Job(Job::Transform(job)) => Py::new(py, Transform::new(py, job)?)?.into_any(),
             Item::Job(Job::Close { cycle, carry }) => Py::new(py, Close { cycle, carry })?.into_any(),
@@ -160,6 +274,8 @@ impl Engine {
                 let resources = resources.collect::<PyResult<_>>()?;
                 Py::new(py, Select::new(job, resources))?.into_any()
             }
+            Item::Job(Job::Probe(job)) => Py::new(py, Probe::new(job))?.into_any(),
+            Item::Job(Job::Locate(job)) => Py::new(py, Locate::new(job))?.into_any(),
             Item::Job(Job::Cancel(cycle)) => Py::new(py, Cancel { cycle })?.into_any(),
         })
     }

@@ -1,7 +1,7 @@
 //! The module `kopf._kopf`: the engine as Python sees it. An index of names; each file owns one noun.
 //!
 //! No rule is here. Only this crate knows pyo3. The engine's threads never attach to the interpreter: they talk through
-//! the queue of `border`, and the only exception is the end of the operator, which an awaitable of Python waits for.
+//! the queue of `border`, up to the news of the operator's end. So they cannot disturb an interpreter that is exiting.
 
 mod apiserver;
 mod border;
@@ -32,11 +32,17 @@ mod _kopf {
     #[pymodule_export]
     use crate::task::attempt::{AttemptView, SettledView};
     #[pymodule_export]
+    use crate::task::batch::BatchView;
+    #[pymodule_export]
     use crate::task::change::ChangeView;
     #[pymodule_export]
-    use crate::task::requests::{Cancel, Close, Forget, Login, Select, Transform};
+    use crate::task::keeping::{Keep, Recall};
     #[pymodule_export]
-    use crate::task::script::{Handle, Match, Pick, Script, Watch};
+    use crate::task::requests::{Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform};
+    #[pymodule_export]
+    use crate::task::run::{Delay, Dismiss, Refresh, Run, Signal};
+    #[pymodule_export]
+    use crate::task::script::{Handle, Index, IndexCall, Match, Pick, Script, Spawn, Watch};
     #[pymodule_export]
     use crate::views::ObjectView;
     use pyo3::prelude::*;

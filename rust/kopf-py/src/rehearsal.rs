@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kopf_core::cause::{Change, EventType, Reason};
 use kopf_core::diff::diff;
 use kopf_core::handler::ErrorsMode;
+use kopf_core::indexing::{Call, Round};
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::outcome::Attempt;
@@ -49,7 +50,7 @@ impl Rehearsal {
 
 /// Puts `count` scripts on the border of an engine, each with the same steps.
 ///
-/// Steps are pairs of a word and handlers: `watch`, `guarded`, `handle`, `match`, `pick`; `log`, `transform`, `close`,
+/// Steps are pairs of a word and handlers: `watch`, `guarded`, `handle`, `match`, `pick`, `index`, `exclude`; `log`, `transform`, `close`,
 /// `carry`, `cancel`, `forget` put that instead.
 #[pyfunction]
 #[pyo3(signature = (engine, object, steps, *, cycle=1, count=1, reason=None, old=None, new=None, retries=None, retry=0))]
@@ -85,7 +86,7 @@ pub(crate) fn rehearse(
     let mut receivers = Vec::new();
     let mut transform = None;
     for index in 0..count {
-        let mut script = Script { steps: Vec::new(), change: change.clone() };
+        let mut script = Script { change: change.clone(), ..Script::default() };
         for (word, handlers) in &steps {
             match word.as_str() {
                 "watch" | "guarded" => script.steps.extend(handlers.iter().map(|handler| Step::Watch {
@@ -96,6 +97,13 @@ pub(crate) fn rehearse(
                 "handle" => script.steps.extend(handlers.iter().map(|handler| Step::Handle {
                     attempt: attempt(*handler, ErrorsMode::Temporary, retries, retry),
                 })),
+                "index" => script.steps.push(Step::Index(Round {
+                    calls: handlers.iter().map(|handler| index_call(*handler, retries, retry)).collect(),
+                    excluded: vec![],
+                })),
+                "exclude" => {
+                    script.steps.push(Step::Index(Round { calls: vec![], excluded: handlers.clone() }));
+                }
                 "match" => script.steps.push(Step::Match { handlers: handlers.clone() }),
                 "pick" => {
                     script.steps.push(Step::Pick { handlers: handlers.iter().map(|h| (*h, 0)).collect() });
@@ -127,6 +135,10 @@ pub(crate) fn rehearse(
         }));
     }
     Ok(Rehearsal { scripts: Mutex::new(receivers), transform: Mutex::new(transform) })
+}
+
+fn index_call(handler: usize, retries: Option<u64>, retry: u64) -> Call {
+    Call { guarded: true, attempt: attempt(handler, ErrorsMode::Ignored, retries, retry) }
 }
 
 fn attempt(handler: usize, errors: ErrorsMode, retries: Option<u64>, retry: u64) -> Attempt {

@@ -34,8 +34,6 @@ pub(crate) fn runtime() -> PyResult<&'static Runtime> {
         .map_err(|error| system("The engine's runtime cannot be started", error))?;
     // Another thread may have been faster; then its runtime counts, and ours is shut down by its drop.
     let home = HOME.get_or_init(|| Home { runtime, pid: process::id() });
-    // It fails only if it is initialised already, which is what we want.
-    let _already = pyo3_async_runtimes::tokio::init_with_runtime(&home.runtime);
     Ok(&home.runtime)
 }
 

@@ -21,6 +21,7 @@ if not hasattr(native, "rehearse"):
 from kopf._intents import lifecycles
 from kopf._intents.handlers import ChangingHandler, ResourceHandler, WatchingHandler
 from kopf._intents.settings import OperatorSettings
+from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime import operator
 from kopf._runtime.bridge import Bridge, Engine
@@ -91,7 +92,7 @@ class Rig:
             settings=self.settings,
             lifecycle=lifecycle,
             memories=Memories(memo if memo is not None else Memo()),
-            indices={},
+            indices=Indexers(),
             invoker=Invoker(self.settings, Threads(self.loop)),
             login=self._login,
         )

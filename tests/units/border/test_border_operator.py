@@ -89,7 +89,7 @@ def test_ignored_errors_are_successes():
     assert run_activity(registry) == {}
 
 
-def test_authentication_says_what_it_does(caplog):
+def test_credentials_are_described_for_the_engine():
     registry = OperatorRegistry()
     assert run_activity(registry, Activity.AUTHENTICATION) is None
 
@@ -97,17 +97,26 @@ def test_authentication_says_what_it_does(caplog):
     async def fn(**_):
         return kopf.ConnectionInfo(server="https://x", token="t", ca_data=b"abc")
 
-    with caplog.at_level(logging.INFO):
-        [(id, fields)] = run_activity(registry, Activity.AUTHENTICATION)
+    [(id, fields)] = run_activity(registry, Activity.AUTHENTICATION)
     assert id.endswith("fn")
     assert (fields["server"], fields["token"], fields["ca_data"]) == ("https://x", "t", "abc")
-    assert "Initial authentication has been initiated." in caplog.text
-    assert "Initial authentication has finished." in caplog.text
 
 
 def test_strange_credentials_are_refused():
     with pytest.raises(ValueError, match="Only ConnectionInfo/AiohttpSession instances are accepted"):
         credentials_to_wire({"server": "x"})
+
+
+def test_unusable_credentials_are_refused_with_advice():
+    with pytest.raises(TypeError, match=r"Return kopf\.ConnectionInfo with the same server"):
+        credentials_to_wire(kopf.AiohttpSession(server="x", aiohttp_session=object()))
+
+    class Signing(kopf.ConnectionInfo):
+        def as_http_headers(self):
+            return {"X-Signature": "secret"}
+
+    with pytest.raises(TypeError, match=r"Signing.as_http_headers\(\) cannot be used"):
+        credentials_to_wire(Signing(server="x"))
 
 
 def test_failed_startup_stops_the_operator_without_cleanup():
@@ -162,12 +171,11 @@ def test_unsupported_flags_are_errors():
         kopf.run(registry=OperatorRegistry(), clusterwide=True, stop_flag=5)
 
 
-@pytest.mark.parametrize("kind", ["daemon", "timer", "index"])
+@pytest.mark.parametrize("kind", ["validate"])
 def test_unsupported_handlers_are_refused_by_name(kind):
     registry = OperatorRegistry()
-    options = {"interval": 1} if kind == "timer" else {}
 
-    @getattr(kopf, kind)("pods", registry=registry, **options)
+    @getattr(kopf.on, kind)("pods", registry=registry)
     def some_function(**_):
         pass
 

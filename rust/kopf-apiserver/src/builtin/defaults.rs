@@ -23,6 +23,9 @@ pub(crate) fn fill(resource: &Resource, value: &mut Value) {
         ("", "pods") => {
             pod_spec(&mut value["spec"], "Always");
             set(&mut value["spec"], "enableServiceLinks", true.into());
+            if let Some(ip) = value.pointer("/status/podIP").cloned() {
+                set(&mut value["status"], "podIPs", json!([{"ip": ip}]));
+            }
         }
         ("", "podtemplates") => pod_spec(&mut value["template"]["spec"], "Always"),
         ("", "services") => service(&mut value["spec"]),
@@ -39,8 +42,17 @@ pub(crate) fn fill(resource: &Resource, value: &mut Value) {
         ("", "persistentvolumes") => {
             set(&mut value["spec"], "persistentVolumeReclaimPolicy", "Retain".into());
             set(&mut value["spec"], "volumeMode", "Filesystem".into());
+            if let Some(path) = value.pointer_mut("/spec/hostPath") {
+                set(path, "type", "".into());
+            }
         }
-        ("", "replicationcontrollers") => set(&mut value["spec"], "replicas", 1.into()),
+        ("", "replicationcontrollers") => {
+            set(&mut value["spec"], "replicas", 1.into());
+            pod_spec(&mut value["spec"]["template"]["spec"], "Always");
+        }
+        ("", "events") => event(value, ["firstTimestamp", "lastTimestamp"]),
+        ("events.k8s.io", "events") => event(value, ["deprecatedFirstTimestamp", "deprecatedLastTimestamp"]),
+        ("storage.k8s.io", "csidrivers") => csi_driver(&mut value["spec"]),
         ("apps", plural) => workload(plural, value),
         ("batch", "jobs") => job(&mut value["spec"]),
         ("batch", "cronjobs") => cron_job(&mut value["spec"]),
@@ -49,11 +61,21 @@ pub(crate) fn fill(resource: &Resource, value: &mut Value) {
             set(value, "volumeBindingMode", "Immediate".into());
         }
         ("scheduling.k8s.io", "priorityclasses") => {
-            set(value, "preemptionPolicy", "PreemptLowerPriority".into())
+            set(value, "preemptionPolicy", "PreemptLowerPriority".into());
         }
         ("networking.k8s.io", "networkpolicies") => network_policy(&mut value["spec"]),
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(value),
-        ("autoscaling", _) => set(&mut value["spec"], "minReplicas", 1.into()),
+        ("autoscaling", _) => {
+            set(&mut value["spec"], "minReplicas", 1.into());
+            if resource.version == "v2" {
+                let target = json!({"type": "Utilization", "averageUtilization": 80});
+                set(
+                    &mut value["spec"],
+                    "metrics",
+                    json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]),
+                );
+            }
+        }
         ("admissionregistration.k8s.io", plural) if plural.ends_with("webhookconfigurations") => {
             let mutating = plural.starts_with("mutating");
             each(value, "/webhooks").for_each(|hook| webhook(hook, mutating));
@@ -74,6 +96,7 @@ pub(crate) fn fresh_status(resource: &Resource, map: &mut Map<String, Value>) {
         ("", "namespaces") => json!({"phase": "Active"}),
         ("", "persistentvolumeclaims" | "persistentvolumes") => json!({"phase": "Pending"}),
         ("apiextensions.k8s.io", _) => crate::crd::fresh_status(map),
+        ("autoscaling", _) => json!({"desiredReplicas": 0, "currentMetrics": null}),
         // Nodes report their status when they register.
         ("", "nodes") => return,
         _ => match resource.schema().properties.get("status") {
@@ -108,12 +131,50 @@ fn quality(pod: &Map<String, Value>) -> &'static str {
 
 /// Fills what depends on the cluster or on the object before.
 pub(crate) fn assign(cluster: &Cluster, resource: &Resource, value: &mut Value, old: Option<&Value>) {
+    if resource.custom.is_none() {
+        decode::settle(value, &resource.schema());
+    }
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") if old.is_none() => admit_pod(&mut value["spec"]),
         ("", "services") => addresses(cluster, value, old),
         ("batch", "jobs") if old.is_none() => label_job(value),
+        ("", "namespaces") if old.is_none() => set(&mut value["spec"], "finalizers", json!(["kubernetes"])),
+        ("", "persistentvolumeclaims") if old.is_none() => protect(value, "kubernetes.io/pvc-protection"),
+        ("", "persistentvolumes") if old.is_none() => {
+            protect(value, "kubernetes.io/pv-protection");
+            value["status"]["lastPhaseTransitionTime"] = crate::schema::formats::now().into();
+        }
+        ("", "nodes") if old.is_none() => {
+            let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+            set(&mut value["spec"], "taints", json!([taint]));
+        }
         _ => {}
     }
+}
+
+fn protect(value: &mut Value, finalizer: &str) {
+    let mut list = crate::schema::strings(value.pointer("/metadata/finalizers"));
+    if !list.iter().any(|f| f == finalizer) {
+        list.push(finalizer.to_owned());
+    }
+    value["metadata"]["finalizers"] = list.into();
+}
+
+fn event(value: &mut Value, times: [&str; 2]) {
+    set(value, "eventTime", Value::Null);
+    for time in times {
+        set(value, time, Value::Null);
+    }
+}
+
+fn csi_driver(spec: &mut Value) {
+    set(spec, "attachRequired", true.into());
+    set(spec, "podInfoOnMount", false.into());
+    set(spec, "volumeLifecycleModes", json!(["Persistent"]));
+    set(spec, "storageCapacity", false.into());
+    set(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType".into());
+    set(spec, "requiresRepublish", false.into());
+    set(spec, "seLinuxMount", false.into());
 }
 
 fn admit_pod(spec: &mut Value) {
@@ -146,6 +207,11 @@ fn addresses(cluster: &Cluster, value: &mut Value, old: Option<&Value>) {
     });
     set(spec, "clusterIPs", json!([address]));
     set(spec, "clusterIP", address);
+    if spec["clusterIP"] == "None" && spec.get("selector").is_none() {
+        // Without pods behind it nothing is known of its families: all are served.
+        set(spec, "ipFamilies", json!(["IPv4", "IPv6"]));
+        set(spec, "ipFamilyPolicy", "RequireDualStack".into());
+    }
     set(spec, "ipFamilies", json!(["IPv4"]));
     set(spec, "ipFamilyPolicy", "SingleStack".into());
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
@@ -175,6 +241,10 @@ fn label_job(value: &mut Value) {
     for (key, label) in labels {
         value["spec"]["template"]["metadata"]["labels"][key] = label.clone();
     }
+    let labels = value["spec"]["template"]["metadata"]["labels"].clone();
+    if value["metadata"].get("labels").is_none() {
+        value["metadata"]["labels"] = labels;
+    }
 }
 
 fn service(spec: &mut Value) {
@@ -203,6 +273,9 @@ fn secret(value: &mut Value) {
 fn workload(plural: &str, value: &mut Value) {
     if plural == "controllerrevisions" {
         return;
+    }
+    if plural == "daemonsets" {
+        value["metadata"]["annotations"]["deprecated.daemonset.template.generation"] = "1".into();
     }
     let spec = &mut value["spec"];
     if plural != "daemonsets" {
@@ -259,6 +332,7 @@ fn job(spec: &mut Value) {
     set(spec, "parallelism", 1.into());
     set(spec, "backoffLimit", 6.into());
     set(spec, "completionMode", "NonIndexed".into());
+    set(spec, "manualSelector", false.into());
     set(spec, "suspend", false.into());
     set(spec, "podReplacementPolicy", "TerminatingOrFailed".into());
     pod_spec(&mut spec["template"]["spec"], "Always");

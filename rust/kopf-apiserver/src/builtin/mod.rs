@@ -48,13 +48,6 @@ pub(crate) fn schema(name: &str) -> Arc<Schema> {
     parsed
 }
 
-/// The names of all types, for the published documents.
-pub(crate) fn type_names() -> Vec<&'static str> {
-    let mut names: Vec<_> = INDEX.keys().copied().collect();
-    names.sort_unstable();
-    names
-}
-
 fn parse(name: &str, text: &str) -> Schema {
     let mut out = Schema { kind: Type::Object, type_name: name.to_owned(), ..Schema::default() };
     let mut lines = text.lines();
@@ -92,7 +85,8 @@ fn type_of(text: &str) -> Schema {
         "microtime" => Type::MicroTime,
         "quantity" => Type::Quantity,
         "intstr" => Type::IntOrString,
-        "any" => return Schema::anything(),
+        // Raw extensions are one value to the managers of fields.
+        "any" => return Schema { atomic: true, ..Schema::anything() },
         name => return (*schema(name)).clone(),
     };
     Schema { kind, narrow: text == "int32", ..Schema::default() }

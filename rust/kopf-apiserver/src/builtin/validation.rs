@@ -19,13 +19,21 @@ pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) 
         ("", "services") => service(&value["spec"], &mut out),
         ("", "configmaps" | "secrets") => data(value, old, &mut out),
         ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets") => {
-            workload(value, old, &mut out)
+            workload(value, old, &mut out);
         }
         ("batch", "jobs") => job(&value["spec"], old, &mut out),
         ("batch", "cronjobs") => cron_job(&value["spec"], &mut out),
         ("coordination.k8s.io", _) => lease(&value["spec"], &mut out),
         ("rbac.authorization.k8s.io", plural) => rbac(plural, value, old, &mut out),
-        ("apiextensions.k8s.io", _) => out.extend(crate::crd::validate(value)),
+        ("apiextensions.k8s.io", _) => {
+            out.extend(crate::crd::validate(value));
+            for field in ["scope", "group"] {
+                let now = &value["spec"][field];
+                if old.is_some_and(|old| old["spec"][field] != *now) {
+                    out.push(Cause::invalid(format!("spec.{field}"), now, "field is immutable"));
+                }
+            }
+        }
         _ => {}
     }
     choices(value, &resource.schema(), "", &mut out);
@@ -57,10 +65,17 @@ fn choices(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
                 }
             }
         }
-        Value::String(word) if schema.kind == Type::String && !schema.options.is_empty() => {
-            if !word.is_empty() && !schema.options.contains(word) {
-                out.push(Cause::unsupported(path, value, &schema.options));
+        Value::String(word)
+            if schema.kind == Type::String
+                && !schema.options.is_empty()
+                && !word.is_empty()
+                && !schema.options.contains(word) =>
+        {
+            let mut known = schema.options.clone();
+            if known == ["Always", "Never", "OnFailure"] {
+                known.swap(1, 2);
             }
+            out.push(Cause::unsupported(path, value, &known));
         }
         _ => {}
     }
@@ -77,6 +92,8 @@ fn pod_spec(spec: &Value, path: &str, out: &mut Vec<Cause>) {
             let name = text(container, "name");
             if name.is_empty() {
                 out.push(Cause::required(format!("{place}.name"), ""));
+            } else if let Some(error) = crate::meta::container_name_error(name) {
+                out.push(Cause::invalid(format!("{place}.name"), &name.into(), &error));
             } else if names.contains(&name) {
                 out.push(Cause::duplicate(format!("{place}.name"), &name.into()));
             }
@@ -233,11 +250,10 @@ fn job(spec: &Value, old: Option<&Value>, out: &mut Vec<Cause>) {
 fn job_template(spec: &Value, path: &str, out: &mut Vec<Cause>) {
     pod_spec(&spec["template"]["spec"], &format!("{path}.template.spec"), out);
     if text(&spec["template"]["spec"], "restartPolicy") == "Always" {
-        let supported = ["OnFailure", "Never"].map(str::to_owned);
-        out.push(Cause {
-            field: format!("{path}.template.spec.restartPolicy"),
-            ..Cause::unsupported("", &"Always".into(), &supported)
-        });
+        out.push(Cause::required(
+            format!("{path}.template.spec.restartPolicy"),
+            "valid values: \"OnFailure\", \"Never\"",
+        ));
     }
 }
 

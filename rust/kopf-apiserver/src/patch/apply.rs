@@ -76,14 +76,14 @@ pub(crate) fn apply(
     Applied { object, entries: kept, conflicts }
 }
 
-/// What the manager named before, names no more, and nobody else holds. Deepest first.
+/// What the manager named before, names no more, and nobody else holds. Items before what is in them.
 fn gone(before: &Set, now: &Set, others: &[Entry]) -> Vec<Path> {
     let held = |path: &Path| {
         let within = |set: &Set| set.range(path.clone()..).next().is_some_and(|p| p.starts_with(path));
         within(now) || others.iter().any(|e| within(&e.set))
     };
     let mut out: Vec<Path> = before.iter().filter(|p| !held(p)).cloned().collect();
-    out.sort_by_key(|p| std::cmp::Reverse(p.len()));
+    out.sort_by_key(Vec::len);
     out
 }
 

@@ -22,6 +22,17 @@ pub(crate) fn apply(target: &mut Value, patch: &Value) -> Result<(), Refused> {
         let text = format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp");
         return Err(Refused::Malformed(text));
     };
+    if let Some(odd) = operations.iter().find(|o| !o.is_object()) {
+        let found = if odd.is_number() {
+            "number"
+        } else if odd.is_string() {
+            "string"
+        } else {
+            "array"
+        };
+        let text = format!("json: cannot unmarshal {found} into Go value of type handlers.jsonPatchOp");
+        return Err(Refused::Malformed(text));
+    }
     if operations.len() > LIMIT {
         return Err(Refused::TooMany(operations.len()));
     }
@@ -40,8 +51,15 @@ fn step(target: &mut Value, operation: &Value) -> Option<()> {
         "add" => add(target, &path, operation.get("value").cloned().unwrap_or_default()),
         "remove" => remove(target, &path).map(|_| ()),
         "replace" => {
-            let place = get_mut(target, &path)?;
-            *place = operation.get("value").cloned().unwrap_or_default();
+            let value = operation.get("value").cloned().unwrap_or_default();
+            match get_mut(target, &path) {
+                Some(place) => *place = value,
+                // A missing member of a map is made, as the server's library does.
+                None if path.last().is_some_and(|t| t.parse::<usize>().is_err()) => {
+                    add(target, &path, value)?;
+                }
+                None => return None,
+            }
             Some(())
         }
         "move" => {
@@ -107,17 +125,17 @@ fn get_mut<'v>(target: &'v mut Value, path: &[String]) -> Option<&'v mut Value> 
 }
 
 fn add(target: &mut Value, path: &[String], value: Value) -> Option<()> {
-    let Some((last, parents)) = path.split_last() else {
+    let Some((end, above)) = path.split_last() else {
         *target = value;
         return Some(());
     };
-    match get_mut(target, parents)? {
+    match get_mut(target, above)? {
         Value::Object(map) => {
-            map.insert(last.clone(), value);
+            map.insert(end.clone(), value);
         }
-        Value::Array(list) if last == "-" => list.push(value),
+        Value::Array(list) if end == "-" => list.push(value),
         Value::Array(list) => {
-            let i = index(last, list.len())?;
+            let i = index(end, list.len())?;
             if i > list.len() {
                 return None;
             }
@@ -129,13 +147,53 @@ fn add(target: &mut Value, path: &[String], value: Value) -> Option<()> {
 }
 
 fn remove(target: &mut Value, path: &[String]) -> Option<Value> {
-    let (last, parents) = path.split_last()?;
-    match get_mut(target, parents)? {
-        Value::Object(map) => map.shift_remove(last),
+    let (end, above) = path.split_last()?;
+    match get_mut(target, above)? {
+        Value::Object(map) => map.shift_remove(end),
         Value::Array(list) => {
-            let i = index(last, list.len())?;
+            let i = index(end, list.len())?;
             (i < list.len()).then(|| list.remove(i))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(before: Value, patch: &Value, wanted: Option<Value>) {
+        let mut found = before.clone();
+        let done = apply(&mut found, patch);
+        assert_eq!(done.is_ok(), wanted.is_some(), "{patch}");
+        assert_eq!(found, wanted.unwrap_or(before), "{patch}");
+    }
+
+    #[test]
+    fn operations_are_all_or_nothing() {
+        check(
+            json!({"a": 1}),
+            &json!([{"op": "add", "path": "/b", "value": 2}]),
+            Some(json!({"a": 1, "b": 2})),
+        );
+        check(
+            json!({"a": 1}),
+            &json!([{"op": "remove", "path": "/a"}, {"op": "test", "path": "/a", "value": 1}]),
+            None,
+        );
+        check(
+            json!({"l": [1, 2]}),
+            &json!([{"op": "add", "path": "/l/-", "value": 3}]),
+            Some(json!({"l": [1, 2, 3]})),
+        );
+        check(json!({"l": [1, 2]}), &json!([{"op": "remove", "path": "/l/5"}]), None);
+        check(
+            json!({"a/b": 1}),
+            &json!([{"op": "test", "path": "/a~1b", "value": 1.0}]),
+            Some(json!({"a/b": 1})),
+        );
+        check(json!({"a": {"b": 1}}), &json!([{"op": "move", "from": "/a", "path": "/a/b"}]), None);
     }
 }

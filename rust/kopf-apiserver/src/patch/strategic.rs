@@ -24,7 +24,7 @@ pub(crate) fn merge(target: &mut Value, patch: &Value, schema: &Schema) -> Resul
             return Ok(());
         }
         Some("merge") | None => {}
-        Some(other) => return Err(format!("Unknown patch type found: {other}")),
+        Some(other) => return Err(format!("unknown patch type: {other} in map: {}", go_map(changes))),
     }
     if !target.is_object() {
         *target = Value::Object(Map::new());
@@ -52,6 +52,16 @@ pub(crate) fn merge(target: &mut Value, patch: &Value, schema: &Schema) -> Resul
         }
     }
     Ok(())
+}
+
+/// A map as the server's language prints it.
+fn go_map(map: &Map<String, Value>) -> String {
+    let mut pairs: Vec<String> = map
+        .iter()
+        .map(|(k, v)| format!("{k}:{}", v.as_str().map_or_else(|| v.to_string(), str::to_owned)))
+        .collect();
+    pairs.sort();
+    format!("map[{}]", pairs.join(" "))
 }
 
 fn without_directives(map: &Map<String, Value>) -> Value {
@@ -96,6 +106,7 @@ fn merge_list(list: &mut Vec<Value>, items: &[Value], schema: &Schema) -> Result
         *list = items.iter().filter(|i| i.get("$patch").is_none()).cloned().collect();
         return Ok(());
     }
+    let before = list.clone();
     for item in items {
         if schema.merge_key.is_empty() {
             if !list.contains(item) {
@@ -104,7 +115,8 @@ fn merge_list(list: &mut Vec<Value>, items: &[Value], schema: &Schema) -> Result
             continue;
         }
         let Some(id) = item.get(&schema.merge_key) else {
-            return Err(format!("map: {item} does not contain declared merge key: {}", schema.merge_key));
+            let shown = item.as_object().map(go_map).unwrap_or_default();
+            return Err(format!("map: {shown} does not contain declared merge key: {}", schema.merge_key));
         };
         let found = list.iter().position(|other| other.get(&schema.merge_key) == Some(id));
         let delete = item.get("$patch").and_then(Value::as_str) == Some("delete");
@@ -119,7 +131,26 @@ fn merge_list(list: &mut Vec<Value>, items: &[Value], schema: &Schema) -> Result
             }
         }
     }
+    settle(list, &before, items, &schema.merge_key);
     Ok(())
+}
+
+/// New items of the patch stand before those that only the server had; others keep the server's order.
+fn settle(list: &mut Vec<Value>, before: &[Value], items: &[Value], merge_key: &str) {
+    let id = |v: &Value| {
+        if merge_key.is_empty() { v.clone() } else { v.get(merge_key).cloned().unwrap_or_default() }
+    };
+    let place = |v: &Value| before.iter().position(|b| id(b) == id(v));
+    let (mut named, mut others): (Vec<Value>, Vec<Value>) =
+        std::mem::take(list).into_iter().partition(|v| items.iter().any(|i| id(i) == id(v)));
+    named.reverse();
+    others.reverse();
+    while let (Some(left), Some(right)) = (others.last(), named.last()) {
+        let from_server = place(right).is_some_and(|r| place(left).is_some_and(|l| l < r));
+        list.extend(if from_server { others.pop() } else { named.pop() });
+    }
+    list.extend(named.into_iter().rev());
+    list.extend(others.into_iter().rev());
 }
 
 /// Items that the order names stand in its order; others keep their places between.
@@ -134,4 +165,38 @@ fn reorder(list: &mut Vec<Value>, order: &[Value], merge_key: &str) {
     list.clear();
     list.extend(named);
     list.extend(others);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(before: &Value, patch: &Value, after: &Value) {
+        let mut found = before.clone();
+        assert_eq!(merge(&mut found, patch, &crate::builtin::schema("core.v1.PodSpec")), Ok(()));
+        assert_eq!(found, *after, "{patch}");
+    }
+
+    #[test]
+    fn lists_merge_by_their_keys() {
+        let pod = json!({"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "2"}]});
+        check(
+            &pod,
+            &json!({"containers": [{"name": "b", "image": "3"}]}),
+            &json!({"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "3"}]}),
+        );
+        check(
+            &pod,
+            &json!({"containers": [{"name": "a", "$patch": "delete"}]}),
+            &json!({"containers": [{"name": "b", "image": "2"}]}),
+        );
+        check(
+            &pod,
+            &json!({"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}),
+            &json!({"containers": [{"name": "b", "image": "2"}, {"name": "a", "image": "1"}]}),
+        );
+        check(&pod, &json!({"containers": [{"$patch": "replace"}]}), &json!({"containers": []}));
+    }
 }

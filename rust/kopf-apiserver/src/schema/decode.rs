@@ -31,7 +31,6 @@ fn owner(type_name: &str) -> String {
 fn read(value: Value, schema: &Schema, at: &Frame, notes: &mut Notes) -> Result<Option<Value>, String> {
     match (schema.kind, value) {
         (_, Value::Null) => Ok(None),
-        (Type::Any, value) => Ok(Some(value)),
         (Type::Object, Value::Object(map)) => {
             if schema.type_name.is_empty() {
                 read_map(map, schema, at, notes)
@@ -49,9 +48,11 @@ fn read(value: Value, schema: &Schema, at: &Frame, notes: &mut Notes) -> Result<
         (Type::Quantity, value @ (Value::String(_) | Value::Number(_))) => {
             super::formats::quantity(&value).map(Some)
         }
-        (Type::IntOrString, value @ (Value::String(_) | Value::Number(_))) => Ok(Some(value)),
         (Type::String, Value::String(text)) => Ok(Some(text.into())),
-        (Type::Boolean, value @ Value::Bool(_)) | (Type::Number, value @ Value::Number(_)) => Ok(Some(value)),
+        (Type::Any, value)
+        | (Type::IntOrString, value @ (Value::String(_) | Value::Number(_)))
+        | (Type::Boolean, value @ Value::Bool(_))
+        | (Type::Number, value @ Value::Number(_)) => Ok(Some(value)),
         (Type::Integer, Value::Number(number)) => read_integer(number, schema, at),
         (_, value) => Err(mismatch(&value, schema, at)),
     }
@@ -145,7 +146,7 @@ fn read_struct(
             }
         }
     }
-    write_always(&mut out, schema);
+    write_always(&mut out, schema, true);
     Ok(Some(Value::Object(out)))
 }
 
@@ -164,7 +165,36 @@ fn is_empty(value: &Value, schema: &Schema) -> bool {
     }
 }
 
-fn write_always(out: &mut Map<String, Value>, schema: &Schema) {
+fn is_zero(value: &Value) -> bool {
+    matches!(value, Value::Bool(false)) || value.as_str() == Some("") || value.as_i64() == Some(0)
+}
+
+/// The storage's encoding does not tell an empty list from none: a list that must be there becomes null.
+pub(crate) fn settle(value: &mut Value, schema: &Schema) {
+    match value {
+        Value::Object(map) => {
+            for (key, child) in map.iter_mut() {
+                let Some(known) = schema.child(key) else { continue };
+                if child.as_array().is_some_and(Vec::is_empty) && schema.required.contains(key) {
+                    *child = Value::Null;
+                } else {
+                    settle(child, known);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                for item in list {
+                    settle(item, items);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Writes what is always written: empty structures and zeros, and with `defaults` the published defaults as well.
+fn write_always(out: &mut Map<String, Value>, schema: &Schema, defaults: bool) {
     for (name, property) in &schema.properties {
         if out.contains_key(name) {
             continue;
@@ -175,9 +205,9 @@ fn write_always(out: &mut Map<String, Value>, schema: &Schema) {
                 && !HIDDEN.contains(&property.type_name.as_str())
             {
                 let mut inner = Map::new();
-                write_always(&mut inner, property);
+                write_always(&mut inner, property, defaults);
                 out.insert(name.clone(), Value::Object(inner));
-            } else if schema.required.contains(name) && !written.is_object() {
+            } else if !written.is_object() && (defaults || is_zero(written)) {
                 out.insert(name.clone(), written.clone());
             }
         } else if schema.required.contains(name) && matches!(property.kind, Type::Array | Type::Object) {
@@ -192,7 +222,7 @@ const HIDDEN: [&str; 0] = [];
 /// What an object of this kind holds before anything is said: the ground for the managers of fields.
 pub(crate) fn zero(schema: &Schema) -> Value {
     let mut out = Map::new();
-    write_always(&mut out, schema);
+    write_always(&mut out, schema, false);
     Value::Object(out)
 }
 

@@ -5,6 +5,13 @@ use serde_json::Value;
 
 /// Reads an RFC 3339 time and writes it as Kubernetes does: whole seconds, or microseconds; always UTC.
 pub(crate) fn time(text: &str, micros: bool) -> Result<String, String> {
+    if micros && text.len() == 20 && rfc3339(text).is_some() {
+        let zone = text.get(19..).unwrap_or_default();
+        let layout = "2006-01-02T15:04:05.000000Z07:00";
+        return Err(format!(
+            "parsing time \"{text}\" as \"{layout}\": cannot parse \"{zone}\" as \".000000\""
+        ));
+    }
     let parsed: jiff::Timestamp = rfc3339(text).ok_or_else(|| {
         format!(
             "parsing time \"{text}\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"{text}\" as \"2006\""

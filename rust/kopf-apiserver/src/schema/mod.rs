@@ -44,6 +44,7 @@ pub(crate) enum ListType {
 pub(crate) type Property = Arc<Schema>;
 
 /// The shape of one value.
+#[expect(clippy::struct_excessive_bools, reason = "each is a word of the schema language")]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Schema {
     pub(crate) kind: Type,
@@ -283,9 +284,58 @@ pub(crate) fn fill_defaults(value: &mut Value, schema: &Schema) {
         }
         Value::Array(list) => {
             if let Some(items) = &schema.items {
-                list.iter_mut().for_each(|item| fill_defaults(item, items));
+                for item in list {
+                    fill_defaults(item, items);
+                }
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::status::Cause;
+
+    fn schema() -> Schema {
+        Schema::from_json(
+            &json!({"type": "object", "properties": {"spec": {"type": "object", "required": ["n"],
+            "properties": {"n": {"type": "integer", "minimum": 1}, "d": {"type": "string", "default": "x"},
+                "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            "x-kubernetes-validations": [{"rule": "self.n < 10 && self.d.startsWith('x')", "message": "too much"}]}}}),
+        )
+    }
+
+    #[test]
+    fn unknown_fields_are_pruned_and_defaults_filled() {
+        let mut value = json!({"kind": "K", "metadata": {}, "spec": {"n": 1, "junk": 1, "any": {"kept": 1}}});
+        let mut dropped = Vec::new();
+        prune(&mut value, &schema(), "", &mut dropped);
+        fill_defaults(&mut value, &schema());
+        assert_eq!(dropped, ["spec.junk"]);
+        assert_eq!(value["spec"], json!({"n": 1, "any": {"kept": 1}, "d": "x"}));
+    }
+
+    #[test]
+    fn values_and_rules_are_checked() {
+        let complaints = |spec: Value| -> Vec<Cause> {
+            let value = json!({"spec": spec});
+            let (mut out, _) = validate::validate(&value, &schema());
+            cel::check(&value, None, &schema(), "", &mut out);
+            out
+        };
+        assert_eq!(complaints(json!({"n": 5, "d": "xy"})), []);
+        assert_eq!(
+            complaints(json!({"n": 50, "d": "x"})).first().map(|c| c.message.clone()),
+            Some("Invalid value: too much".into())
+        );
+        assert_eq!(complaints(json!({"n": 0, "d": "x"})).len(), 1);
+        assert_eq!(
+            complaints(json!({"n": "x", "d": "x"})).first().map(|c| c.reason),
+            Some("FieldValueTypeInvalid")
+        );
     }
 }

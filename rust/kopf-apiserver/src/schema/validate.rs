@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::{Checks, ListType, Schema, Type, formats, join};
 use crate::status::Cause;
 
-/// Checks an object against its schema; lists complaints.
-pub(crate) fn validate(value: &Value, schema: &Schema) -> Vec<Cause> {
+/// Checks an object against its schema; lists complaints, and apart from them those about twins in lists.
+pub(crate) fn validate(value: &Value, schema: &Schema) -> (Vec<Cause>, Vec<Cause>) {
     let mut out = Vec::new();
     let mut late = Vec::new();
     check(value, schema, "", &mut out);
@@ -15,8 +15,7 @@ pub(crate) fn validate(value: &Value, schema: &Schema) -> Vec<Cause> {
     let (unsupported, mut rest): (Vec<_>, Vec<_>) =
         out.into_iter().partition(|c| c.reason == "FieldValueNotSupported");
     rest.extend(unsupported);
-    rest.extend(late);
-    rest
+    (rest, late)
 }
 
 fn type_of(value: &Value) -> &'static str {
@@ -74,14 +73,17 @@ fn check(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
     match value {
         Value::Object(map) => {
             for name in &schema.required {
-                if !map.contains_key(name) {
+                let null = map.get(name).is_some_and(Value::is_null)
+                    && schema.child(name).is_some_and(|s| !s.nullable);
+                if null || !map.contains_key(name) {
                     out.push(Cause::required(join(path, name), ""));
                 }
             }
             let mut keys: Vec<_> = map.iter().collect();
             keys.sort_by(|a, b| a.0.cmp(b.0));
             for (key, child) in keys {
-                if let Some(known) = schema.child(key) {
+                // A forbidden null of a required field was complained of as a missing one.
+                if let Some(known) = schema.child(key).filter(|s| s.nullable || !child.is_null()) {
                     check(child, known, &join(path, key), out);
                 }
             }

@@ -18,6 +18,11 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
+    /// The same as one text, when there is something to complain of.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        let lines = self.lines();
+        (!lines.is_empty()).then(|| format!("strict decoding error: {}", lines.join(", ")))
+    }
     fn lines(&self) -> Vec<String> {
         let twice = self.twice.iter().map(|f| format!("duplicate field \"{f}\""));
         twice.chain(self.unknown.iter().map(|f| format!("unknown field \"{f}\""))).collect()
@@ -48,7 +53,7 @@ pub(crate) fn body(call: &Call<'_>) -> Result<(Value, Vec<String>), Status> {
     let media = call.request.header("content-type").split(';').next().unwrap_or_default().trim().to_owned();
     if !matches!(media.as_str(), "" | "application/json" | "application/yaml") {
         let mut accepted = "application/json, application/yaml".to_owned();
-        if call.resource.custom.is_none() {
+        if !matches!(call.request.method, http::Method::PATCH) {
             accepted.push_str(", application/vnd.kubernetes.protobuf");
         }
         return Err(Status::unsupported_media(&accepted));
@@ -82,7 +87,12 @@ pub(crate) fn body(call: &Call<'_>) -> Result<(Value, Vec<String>), Status> {
 fn excerpt(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     if !text.trim_start().starts_with('{') {
-        return bytes.iter().take(30).map(|b| format!("{b:02x}")).collect();
+        return bytes
+            .iter()
+            .take(30)
+            .flat_map(|b| [b >> 4, b & 15])
+            .filter_map(|d| char::from_digit(d.into(), 16))
+            .collect();
     }
     if bytes.len() <= 30 {
         return text.into_owned();
@@ -179,6 +189,7 @@ pub(crate) fn check_place(call: &Call<'_>, value: &mut Value) -> Result<(), Stat
 
 /// Reads the object by its schema: unknown fields fall away, defaults come in. The error is the decoder's.
 pub(crate) fn shape(resource: &Resource, value: Value, findings: &mut Findings) -> Result<Value, String> {
+    let wiped = value.pointer("/metadata/managedFields").is_some_and(resets);
     let mut value = if resource.custom.is_some() {
         shape_custom(resource, value, findings)?
     } else {
@@ -190,8 +201,17 @@ pub(crate) fn shape(resource: &Resource, value: Value, findings: &mut Findings) 
     };
     if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         meta::tidy(meta);
+        if wiped {
+            // Saying that nobody manages anything is not the same as saying nothing.
+            meta.insert("managedFields".into(), Value::Array(Vec::new()));
+        }
     }
     Ok(value)
+}
+
+/// An explicitly empty list of managers wipes them.
+fn resets(managed: &Value) -> bool {
+    managed.as_array().is_some_and(|list| list.iter().all(|e| e.as_object().is_some_and(Map::is_empty)))
 }
 
 fn shape_custom(resource: &Resource, mut value: Value, findings: &mut Findings) -> Result<Value, String> {
@@ -230,9 +250,18 @@ pub(crate) fn shape_body(call: &Call<'_>, value: Value, findings: &mut Findings)
         .map_err(|why| undecodable(&call.resource, &call.resource.version, &why))
 }
 
+/// Complaints after which rules are not tried.
+const BLOCKING: [&str; 4] =
+    ["FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"];
+
 /// All complaints about an object; `old` is what it replaces.
 pub(crate) fn validate_object(resource: &Resource, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut out = meta::validate(resource, value.get("metadata").unwrap_or(&Value::Null));
+    if old.is_some() {
+        // A change is checked as a change and as an object, and both complain.
+        let once = out.clone();
+        (1..echoes(resource)).for_each(|_| out.extend(once.clone()));
+    }
     if resource.custom.is_none() {
         out.extend(builtin::validation::validate(resource, value, old));
         return out;
@@ -242,9 +271,11 @@ pub(crate) fn validate_object(resource: &Resource, value: &Value, old: Option<&V
         out.push(Cause::invalid("kind", &found_kind.into(), &format!("must be {}", resource.kind)));
     }
     let schema = resource.schema();
-    let causes = validate::validate(value, &schema);
-    let clean = causes.is_empty();
+    let (causes, twins) = validate::validate(value, &schema);
+    // Rules are not tried on what cannot be read as its type, or is too much.
+    let clean = !causes.iter().any(|c| BLOCKING.contains(&c.reason));
     out.extend(causes);
+    out.extend(twins);
     if cel::has_rules(&schema) {
         if clean {
             cel::check(value, old, &schema, "", &mut out);
@@ -255,6 +286,38 @@ pub(crate) fn validate_object(resource: &Resource, value: &Value, old: Option<&V
         }
     }
     out
+}
+
+/// How many of the server's layers check the metadata of a change of this kind.
+fn echoes(resource: &Resource) -> usize {
+    const FOUR: [&str; 19] = [
+        "configmaps",
+        "secrets",
+        "pods",
+        "serviceaccounts",
+        "endpoints",
+        "persistentvolumeclaims",
+        "nodes",
+        "namespaces",
+        "persistentvolumes",
+        "controllerrevisions",
+        "jobs",
+        "ingresses",
+        "ingressclasses",
+        "roles",
+        "rolebindings",
+        "clusterroles",
+        "clusterrolebindings",
+        "storageclasses",
+        "runtimeclasses",
+    ];
+    match resource.plural.as_str() {
+        _ if resource.custom.is_some() => 2,
+        "poddisruptionbudgets" => 2,
+        "events" if resource.group.is_empty() => 2,
+        plural if FOUR.contains(&plural) => 4,
+        _ => 3,
+    }
 }
 
 /// Refuses an object with complaints.

@@ -31,11 +31,7 @@ fn options(call: &Call<'_>) -> Result<Options, Status> {
     } else {
         serde_json::from_slice(bytes).map_err(|e| {
             let why = crate::request::json_complaint(bytes, &e);
-            let shown = String::from_utf8_lossy(bytes);
-            Status::bad_request(format!(
-                "the object provided is unrecognized (must be of type DeleteOptions): couldn't get version/kind; json parse \
-                 error: {why} ({shown})"
-            ))
+            Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
         })?
     };
     let given = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -52,8 +48,8 @@ fn options(call: &Call<'_>) -> Result<Options, Status> {
     }
     let orphan = body.get("orphanDependents").and_then(Value::as_bool);
     if let Some(policy) = &propagation {
-        let known = ["Background", "Foreground", "Orphan"].map(str::to_owned);
-        if !known.contains(policy) {
+        let known = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);
+        if !known.iter().take(3).any(|k| k == policy) {
             causes.push(Cause::unsupported("propagationPolicy", &policy.as_str().into(), &known));
         }
         if orphan.is_some() {
@@ -85,11 +81,22 @@ pub(crate) async fn one(call: &Call<'_>) -> Result<Response, Status> {
     call.request.shape()?;
     let options = options(call)?;
     let name = call.name.as_deref().unwrap_or_default();
-    let fate = delete(call, name, &options).await?;
-    match fate {
-        Fate::Gone(last) if !returns_object(call) => Ok(Response::json(200, &success(call, &last))),
-        Fate::Gone(last) | Fate::Waiting(last) => response::value(200, call.request, &call.resource, &last),
-    }
+    let warnings = warnings(call, &options);
+    let answer = match delete(call, name, &options).await {
+        Ok(Fate::Gone(last)) if !returns_object(call) => Response::json(200, &success(call, &last)),
+        Ok(Fate::Gone(last) | Fate::Waiting(last)) => {
+            response::value(200, call.request, &call.resource, &last)?
+        }
+        Err(status) => status.into(),
+    };
+    Ok(answer.warn(&warnings))
+}
+
+fn warnings(call: &Call<'_>, options: &Options) -> Vec<String> {
+    let surprising = call.resource.is("batch", "jobs") && options.propagation.is_none();
+    let text = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set \
+                propagationPolicy=Orphan to suppress this warning";
+    if surprising { vec![text.to_owned()] } else { Vec::new() }
 }
 
 /// Kinds whose deletion answers with the object itself.
@@ -138,24 +145,31 @@ async fn delete(call: &Call<'_>, name: &str, options: &Options) -> Result<Fate, 
 }
 
 fn preconditions(call: &Call<'_>, old: &Stored, options: &Options) -> Result<(), Status> {
-    if let Some(uid) = options.uid.as_ref().filter(|u| ***u != *old.uid) {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.uid);
-        return Err(Status::conflict(&call.resource, &old.name, &why));
-    }
-    if let Some(version) = options.version.as_ref().filter(|v| **v != old.version.to_string()) {
-        let why = format!(
-            "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {}",
+    let why = if let Some(uid) = options.uid.as_ref().filter(|u| ***u != *old.uid) {
+        format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and \
+             then recreated",
+            old.uid
+        )
+    } else if let Some(version) = options.version.as_ref().filter(|v| **v != old.version.to_string()) {
+        format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object \
+             might have been modified",
             old.version
-        );
-        return Err(Status::conflict(&call.resource, &old.name, &why));
-    }
-    Ok(())
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Status::conflict_of_kind(&call.resource, &old.name, &why))
 }
 
 /// One try; refused when somebody else changed the object in between.
 fn attempt(call: &Call<'_>, old: &Arc<Stored>, mut value: Value, options: &Options) -> Result<Fate, Refused> {
     let deleting = value.pointer("/metadata/deletionTimestamp").is_some();
-    let changed = set_propagation(&mut value, options);
+    let changed = set_propagation(&mut value, options, orphans_by_default(call));
+    if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") && !deleting {
+        hold_definition(&mut value);
+    }
     let finalizers =
         value.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
     let is_namespace = call.resource.is("", "namespaces");
@@ -175,7 +189,12 @@ fn attempt(call: &Call<'_>, old: &Arc<Stored>, mut value: Value, options: &Optio
         return Ok(Fate::Waiting(value));
     }
     if !deleting {
-        mark(call, &mut value, grace, call.resource.counts_generations());
+        mark(
+            call,
+            &mut value,
+            grace,
+            call.resource.counts_generations() && call.resource.group != "apiextensions.k8s.io",
+        );
         if is_namespace {
             value["status"]["phase"] = "Terminating".into();
         }
@@ -186,6 +205,23 @@ fn attempt(call: &Call<'_>, old: &Arc<Stored>, mut value: Value, options: &Optio
     let stored = call.cluster.replace(&call.resource, old, value)?;
     follow_up(call, &stored);
     Ok(Fate::Waiting(response::view_value(&stored, &call.resource)))
+}
+
+/// The oldest of the controllers' kinds let their pods go unless told otherwise.
+fn orphans_by_default(call: &Call<'_>) -> bool {
+    call.resource.is("", "replicationcontrollers") || call.resource.is("batch", "jobs")
+}
+
+/// A definition goes after its objects.
+fn hold_definition(value: &mut Value) {
+    let mut finalizers = crate::schema::strings(value.pointer("/metadata/finalizers"));
+    finalizers.push(crate::crd::CLEANUP.to_owned());
+    value["metadata"]["finalizers"] = finalizers.into();
+    let condition = json!({"type": "Terminating", "status": "True", "lastTransitionTime": formats::now(),
+        "reason": "InstanceDeletionPending", "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"});
+    if let Some(conditions) = value.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
+        conditions.push(condition);
+    }
 }
 
 /// What must be done behind the request for an object that waits.
@@ -210,7 +246,7 @@ fn mark(call: &Call<'_>, value: &mut Value, grace: i64, count: bool) {
         .saturating_add(jiff::SignedDuration::from_secs(grace))
         .unwrap_or(jiff::Timestamp::MAX);
     meta.insert("deletionTimestamp".into(), formats::stamp(due, false).into());
-    if !call.resource.is("", "namespaces") {
+    if !call.resource.is("", "namespaces") && call.resource.group != "apiextensions.k8s.io" {
         meta.insert("deletionGracePeriodSeconds".into(), grace.into());
     }
     if count && let Some(generation) = meta.get("generation").and_then(Value::as_i64) {
@@ -231,7 +267,7 @@ fn grace_of(call: &Call<'_>, value: &Value, options: &Options) -> i64 {
 }
 
 /// The finalizers by which dependents are waited for or let go.
-fn set_propagation(value: &mut Value, options: &Options) -> bool {
+fn set_propagation(value: &mut Value, options: &Options, orphans: bool) -> bool {
     let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return false };
     let before = crate::schema::strings(meta.get("finalizers"));
     let mut after = before.clone();
@@ -239,6 +275,8 @@ fn set_propagation(value: &mut Value, options: &Options) -> bool {
         Some("Orphan") => Some("orphan"),
         Some("Foreground") => Some("foregroundDeletion"),
         Some(_) => None,
+        // The oldest of the controllers' kinds still lets its pods go by default.
+        None if orphans => Some("orphan"),
         None => return false,
     };
     after.retain(|f| !matches!(f.as_str(), "orphan" | "foregroundDeletion") || Some(f.as_str()) == wanted);
@@ -273,7 +311,7 @@ pub(crate) async fn many(call: &Call<'_>) -> Result<Response, Status> {
             // Listed as they were found, or as they wait now.
             Ok(Fate::Gone(_)) => deleted.push(object.clone()),
             Ok(Fate::Waiting(_)) => {
-                deleted.extend(call.cluster.get(&call.resource, &object.namespace, &object.name))
+                deleted.extend(call.cluster.get(&call.resource, &object.namespace, &object.name));
             }
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),

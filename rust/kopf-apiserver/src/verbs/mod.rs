@@ -1,9 +1,13 @@
 //! From a routed request to its answer: which resource, which verb, and who may.
 
+mod apply;
+mod change;
 pub(crate) mod conform;
 pub(crate) mod delete;
+mod patching;
 pub(crate) mod read;
 pub(crate) mod reviews;
+mod scale;
 pub(crate) mod write;
 
 use std::sync::Arc;
@@ -81,7 +85,7 @@ fn plain(cluster: &Arc<Cluster>, path: &str) -> Response {
 async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> Result<Response, Status> {
     let registry = cluster.registry();
     let Some(resources) = registry.version(&target.group, &target.version) else {
-        return Ok(Response::page_not_found());
+        return Ok(discovery::unknown_version(&registry, &target.group));
     };
     let Some(resource) = resources.get(&target.plural).cloned() else {
         let declared = resources.values().any(|r| r.custom.is_some());
@@ -106,7 +110,12 @@ async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> 
     };
     let verb = verb_of(&call, target.watch);
     access::check(cluster, request, &call, verb)?;
-    run(&call, verb).await
+    let mut response = run(&call, verb).await.unwrap_or_else(Response::from);
+    if call.resource.is("", "endpoints") {
+        let text = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
+        response = response.warn(&[text.to_owned()]);
+    }
+    Ok(response)
 }
 
 /// The verb that a method stands for, as access rules name it.
@@ -137,11 +146,7 @@ async fn run(call: &Call<'_>, verb: &str) -> Result<Response, Status> {
     }
     if call.resource.namespaced && call.namespace.is_empty() && matches!(verb, "create" | "deletecollection")
     {
-        return Err(if verb == "create" {
-            Status::method_not_allowed()
-        } else {
-            Status::method_not_allowed()
-        });
+        return Err(Status::method_not_allowed());
     }
     match verb {
         "get" => read::get(call),
@@ -149,7 +154,7 @@ async fn run(call: &Call<'_>, verb: &str) -> Result<Response, Status> {
         "watch" => read::watch(call),
         "create" => write::create(call).await,
         "update" => write::update(call).await,
-        "patch" => write::patch(call).await,
+        "patch" => patching::patch(call).await,
         "delete" => delete::one(call).await,
         _ => delete::many(call).await,
     }
@@ -166,12 +171,12 @@ async fn subresource(call: &Call<'_>, verb: &str, name: &str) -> Result<Response
         return Err(Status::method_not_allowed());
     }
     match (name, verb) {
-        ("scale", "get") => write::get_scale(call),
-        ("scale", _) => write::put_scale(call, verb == "patch").await,
+        ("scale", "get") => scale::get(call),
+        ("scale", _) => scale::put(call, verb == "patch").await,
         (_, "get") if name != "log" => read::get(call),
         ("status" | "approval" | "ephemeralcontainers" | "resize", "update") => write::update(call).await,
-        ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => write::patch(call).await,
-        ("finalize", _) => write::finalize(call).await,
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => patching::patch(call).await,
+        ("finalize", _) => write::finalize(call),
         ("eviction", _) => delete::evict(call).await,
         ("binding", _) => write::bind(call),
         ("token", _) => reviews::token(call),

@@ -98,7 +98,17 @@ fn options(call: &Call<'_>) -> Result<Options, Status> {
             return Err(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
         }
     }
-    let version = parse_version(version_text)?;
+    for number in ["limit", "timeoutSeconds"] {
+        let text = query.get(number);
+        if !text.is_empty() && text.parse::<i64>().is_err() {
+            return Err(Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax")));
+        }
+    }
+    let version = parse_version(version_text).map_err(|status| {
+        // A watch meets the same mistake deeper inside, and says so with another code.
+        let bare = status.message.trim_start_matches("invalid resource version: ").to_owned();
+        if watching { Status::internal(bare) } else { status }
+    })?;
     let labels = Labels::parse(query.get("labelSelector"))?;
     let fields = Fields::parse(query.get("fieldSelector"), &call.resource)?;
     let shards = query.get("shardSelector");

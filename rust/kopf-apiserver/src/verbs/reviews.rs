@@ -34,7 +34,7 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Response, Status> {
         }
         "TokenReview" => {
             let token = text(&value, "/spec/token").to_owned();
-            value["status"] = match call.cluster.options.user_of(&token) {
+            value["status"] = match call.cluster.user_of(&token) {
                 Some(user) => json!({"authenticated": true, "user": user_info(&user)}),
                 None => json!({"user": {}, "error": "[invalid bearer token]"}),
             };
@@ -89,8 +89,7 @@ pub(crate) fn token(call: &Call<'_>) -> Result<Response, Status> {
         .unwrap_or(jiff::Timestamp::MAX);
     value["kind"] = "TokenRequest".into();
     value["apiVersion"] = "authentication.k8s.io/v1".into();
-    let user = format!("system:serviceaccount:{}:{name}", call.namespace);
-    let token = call.cluster.options.issue_token(&user, &call.namespace);
+    let token = call.cluster.issue_token(&call.namespace, name);
     value["status"] = json!({"token": token, "expirationTimestamp": formats::stamp(hour, false)});
     Ok(Response::json(201, &value))
 }

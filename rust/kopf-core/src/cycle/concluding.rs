@@ -1,10 +1,11 @@
 //! The end: what is to be remembered, as one patch, and when to look again.
 
-use super::state::State;
 use super::{Conclusion, Cycle, Next, Phase};
 use crate::finalizer::Edit;
 use crate::notes::Note;
 use crate::patch::Patch;
+use crate::state::State;
+use std::sync::Arc;
 
 /// Seconds until a user's lifecycle is asked again that has chosen nobody although there was somebody to choose.
 const UNDECIDED_PAUSE: f64 = 1.0;
@@ -27,6 +28,7 @@ impl Cycle {
         if let Some(state) = self.state.take() {
             self.remember(&state, &mut conclusion);
         }
+        conclusion.delay = earliest(conclusion.delay, self.background.delay);
         self.release(&mut conclusion);
         self.finish(conclusion)
     }
@@ -39,7 +41,7 @@ impl Cycle {
         let conclusion = Conclusion {
             patch: std::mem::take(&mut self.patch),
             fns: self.fns,
-            delay: is_written.then_some(window.max(POSTPONED_PAUSE)),
+            delay: earliest(is_written.then_some(window.max(POSTPONED_PAUSE)), self.background.delay),
             fully_handled_once: self.memory.fully_handled_once,
             ..Conclusion::default()
         };
@@ -79,33 +81,31 @@ impl Cycle {
     }
 
     /// Only what has changed is written. Records of superseded causes go.
-    fn keep_progress(&self, state: &State, patch: &mut Patch) {
-        let storage = &self.rules.settings.persistence.progress_storage;
+    fn keep_progress(&mut self, state: &State, patch: &mut Patch) {
         self.purge_obsolete(state, patch);
         for entry in state.entries.iter().filter(|entry| !entry.obsolete && entry.is_changed()) {
-            storage.store(&self.object, patch, &entry.id, &entry.record);
+            self.store_record(patch, &entry.id, &entry.record);
         }
     }
 
     /// Removes the records of superseded causes.
-    pub(super) fn purge_obsolete(&self, state: &State, patch: &mut Patch) {
-        let storage = &self.rules.settings.persistence.progress_storage;
+    pub(super) fn purge_obsolete(&mut self, state: &State, patch: &mut Patch) {
         for entry in state.entries.iter().filter(|entry| entry.obsolete) {
-            storage.purge(&self.object, patch, &entry.id);
+            self.purge_record(patch, &entry.id);
             for id in &entry.record.subrefs {
-                storage.purge(&self.object, patch, id);
+                self.purge_record(patch, &Arc::from(id.as_str()));
             }
         }
     }
 
     /// A completed handling leaves no progress behind: neither its own, nor of those who have left it, nor of what it
     /// superseded. With nothing on the object and nobody called, there is nothing to look for.
-    fn forget_progress(&self, state: &State, patch: &mut Patch) {
+    fn forget_progress(&mut self, state: &State, patch: &mut Patch) {
         if state.entries.is_empty() && !state.damaged {
             return;
         }
         for id in self.remembered(state) {
-            self.rules.settings.persistence.progress_storage.purge(&self.object, patch, &id);
+            self.purge_record(patch, &id);
         }
     }
 
@@ -114,12 +114,7 @@ impl Cycle {
         if !self.facts().differs() {
             return;
         }
-        let Some(change) = self.change() else {
-            return;
-        };
-        if let Some(new) = &change.new {
-            self.rules.settings.persistence.diffbase_storage.store(&self.object, patch, new);
-        }
+        self.store_essence(patch);
     }
 
     /// A user's lifecycle that chooses nobody would be asked again and again at once.
@@ -149,14 +144,10 @@ impl Cycle {
             conclusion.fns = false;
             return Next::Done(Box::new(conclusion));
         }
-        let is_written = !conclusion.patch.is_empty() || conclusion.finalizer.is_some() || conclusion.fns;
-        // Earlier operators woke themselves up with a dummy; it goes with the next write.
-        if is_written {
-            self.rules.settings.persistence.progress_storage.touch(&self.object, &mut conclusion.patch, None);
-        }
-        if conclusion.matched && !is_written && conclusion.delay.is_none() {
-            self.notes.push(Note::Finished);
-        }
-        Next::Done(Box::new(conclusion))
+        self.finish_keeping(conclusion)
     }
+}
+
+fn earliest(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.into_iter().chain(other).min_by(f64::total_cmp)
 }

@@ -12,7 +12,7 @@ use crate::path::{FieldPath, resolve};
 use crate::progress::ProgressStorage;
 use crate::registry::Plan;
 use crate::settings::Persistence;
-use crate::value::Value;
+use crate::value::{Value, equal};
 use std::borrow::Cow;
 
 /// The essence against the last handled one.
@@ -42,6 +42,20 @@ impl Facts {
             Err(malformed) => {
                 notes.push(Note::Malformed(malformed));
                 Self::unknown()
+            }
+        }
+    }
+
+    /// Takes them as Python has read them.
+    pub(super) fn told(old: Option<Value>, new: Value) -> Self {
+        match old {
+            None => Self { new: Some(new), ..Self::unknown() },
+            Some(old) if equal(&old, &new) => {
+                Self { known: true, differs: false, diff: Vec::new(), old: None, new: Some(new) }
+            }
+            Some(old) => {
+                let diff = diff(Some(&old), Some(&new));
+                Self { known: true, differs: true, diff, old: Some(old), new: Some(new) }
             }
         }
     }
@@ -127,6 +141,7 @@ fn keeps_diffbase_off(storage: &DiffBaseStorage, is_elsewhere: &dyn Fn(&FieldPat
         DiffBaseStorage::Status { field, ignored_fields } => {
             is_elsewhere(field) && ignored_fields.iter().all(is_elsewhere)
         }
+        DiffBaseStorage::Foreign => false,
         DiffBaseStorage::Multi { storages } => {
             storages.iter().all(|one| keeps_diffbase_off(one, is_elsewhere))
         }
@@ -137,6 +152,7 @@ fn keeps_progress_off(storage: &ProgressStorage, is_elsewhere: &dyn Fn(&FieldPat
     match storage {
         ProgressStorage::Annotations { .. } => true,
         ProgressStorage::Status { field, .. } => is_elsewhere(field),
+        ProgressStorage::Foreign => false,
         ProgressStorage::Multi { storages } => {
             storages.iter().all(|one| keeps_progress_off(one, is_elsewhere))
         }

@@ -1,6 +1,5 @@
 //! The second half: who is called now, and what comes of it.
 
-use super::state::State;
 use super::{Cycle, Next, Phase};
 use crate::cause::Reason;
 use crate::filters::Verdict;
@@ -8,6 +7,7 @@ use crate::lifecycle::Lifecycle;
 use crate::notes::Note;
 use crate::patch::Patch;
 use crate::script::{Script, Step, StepReply};
+use crate::state::State;
 use std::sync::Arc;
 
 impl Cycle {
@@ -28,9 +28,12 @@ impl Cycle {
             running: counts.running,
         }));
         state.supersede(reason, &others);
-        let mut obsolete = Patch::default();
-        self.purge_obsolete(&state, &mut obsolete);
-        self.preset = Some(obsolete.0).filter(|patch| !patch.is_empty());
+        // The user's storages are told of everything at the end, and only then.
+        if self.foreign.is_none() {
+            let mut obsolete = Patch::default();
+            self.purge_obsolete(&state, &mut obsolete);
+            self.preset = Some(obsolete.0).filter(|patch| !patch.is_empty());
+        }
         self.notes.push(Note::InProgress(reason));
         // The essence is built only if somebody will see it: handlers, or the storage.
         if (!selected.is_empty() || differs)
@@ -60,7 +63,7 @@ impl Cycle {
     fn load(&mut self, selected: &[usize], reason: Reason) -> State {
         let mut state = State::default();
         for id in &self.plan.owned {
-            match self.rules.settings.persistence.progress_storage.fetch(&self.object, id) {
+            match self.fetch_record(id) {
                 Ok(Some(record)) => state.found(id, record),
                 Ok(None) => {}
                 Err(malformed) => {

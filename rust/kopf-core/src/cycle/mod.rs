@@ -4,21 +4,26 @@
 //! ends with a conclusion: one patch, and when to look again. In the order of things:
 //!
 //! 1. `opening`: event handlers; why we act; who might be interested; questions to callable filters.
-//! 2. `opening`: what the finalizer needs; whether our own last write has arrived.
-//! 3. `handling`: the progress so far; who is to be called now; calls.
-//! 4. `concluding`: everything that is to be remembered, as one patch.
+//! 2. `spawning`: which daemons and timers are to be running.
+//! 3. `opening`: what the finalizer needs; whether our own last write has arrived.
+//! 4. `handling`: the progress so far; who is to be called now; calls.
+//! 5. `concluding`: everything that is to be remembered, as one patch.
+//!
+//! `keeping` stands between them and what is kept: on the object, or in storages that only Python knows.
 //!
 //! Whatever calls nobody and changes nothing goes through without a crossing into Python.
 
 mod concluding;
 mod facts;
 mod handling;
+mod keeping;
 mod opening;
-mod state;
+mod spawning;
 #[cfg(test)]
 mod tests;
 
 use crate::cause::{Change, EventType, Reason};
+use crate::daemon::Wanted;
 use crate::filters::Verdict;
 use crate::finalizer::Edit;
 use crate::lifecycle::Lifecycle;
@@ -84,6 +89,8 @@ pub enum Next {
     Run(Script),
     /// Wait until our own write arrives or is given up, and answer whether either came true; false if something new came.
     AwaitConsistency,
+    /// Start and stop the daemons and timers of the object accordingly, and answer what came of it.
+    Spawn(Wanted),
     /// Nothing more: this is the result.
     Done(Box<Conclusion>),
 }
@@ -95,6 +102,13 @@ pub enum Answer {
     Reply(Reply),
     /// Whether the wait was waited out.
     Consistent(bool),
+    /// What came of starting and stopping daemons and timers.
+    Spawned {
+        /// Look again after so many seconds: some are still stopping.
+        delay: Option<f64>,
+        /// The deletion of the object is to be held because of them.
+        holds: bool,
+    },
 }
 
 /// The result of a cycle.
@@ -138,9 +152,12 @@ pub struct Cycle {
     candidates: Vec<Candidate>,
     facts: Option<facts::Facts>,
     change: Option<Arc<Change>>,
-    state: Option<state::State>,
+    state: Option<crate::state::State>,
+    background: spawning::Background,
     /// The user's lifecycle has chosen nobody, although there was somebody to choose.
     undecided: bool,
+    /// The exchange with the user's storages, if there are any.
+    foreign: Option<Box<keeping::Foreign>>,
     phase: Phase,
 }
 
@@ -155,14 +172,20 @@ struct Candidate {
 /// What was asked last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
+    /// What the user's storages keep.
+    Recalling,
     /// Event handlers, and callable filters of these candidates.
     Opening { steps: usize, asked: Vec<usize> },
+    /// Daemons and timers are started and stopped.
+    Spawning,
     /// Waiting for our own write.
     Waiting,
     /// The user's lifecycle.
     Picking,
     /// Change handlers.
     Handling { steps: usize },
+    /// The user's storages to keep something.
+    Keeping,
     /// Nothing.
     Over,
 }
@@ -194,10 +217,12 @@ impl Cycle {
             facts: None,
             change: None,
             state: None,
+            background: spawning::Background::default(),
             undecided: false,
+            foreign: None,
             phase: Phase::Over,
         };
-        let next = cycle.begin();
+        let next = if cycle.needs_recall() { cycle.recall() } else { cycle.begin() };
         (cycle, next)
     }
 
@@ -207,8 +232,9 @@ impl Cycle {
         match (std::mem::replace(&mut self.phase, Phase::Over), answer) {
             (Phase::Waiting, Answer::Consistent(true)) => self.handle(),
             (Phase::Waiting, Answer::Consistent(false)) => self.postpone(),
+            (Phase::Spawning, Answer::Spawned { delay, holds }) => self.spawned(delay, holds),
             (phase, Answer::Reply(reply)) => self.hear(&phase, reply),
-            (_, Answer::Consistent(_)) => self.fail("A wait was answered that was not asked for.".to_owned()),
+            _ => self.fail("Something was answered that was not asked for.".to_owned()),
         }
     }
 
@@ -217,7 +243,7 @@ impl Cycle {
         std::mem::take(&mut self.notes)
     }
 
-    fn hear(&mut self, phase: &Phase, reply: Reply) -> Next {
+    fn hear(&mut self, phase: &Phase, mut reply: Reply) -> Next {
         // Filters and lifecycles have nobody to handle their errors: the object is throttled.
         if let Some(error) = reply.error {
             return self.fail(error);
@@ -232,6 +258,8 @@ impl Cycle {
             }
             Phase::Handling { steps } if *steps == reply.steps.len() => Some(self.handled(&reply.steps)),
             Phase::Picking => self.picked(&reply.steps),
+            Phase::Recalling => self.recalled(&mut reply.steps),
+            Phase::Keeping => self.kept(),
             _ => None,
         };
         heard.unwrap_or_else(|| {
@@ -258,15 +286,6 @@ impl Cycle {
 
     fn attempt(&self, index: usize, started: Timestamp, retry: u64) -> Option<Attempt> {
         let handler = self.rules.registry.handlers.get(index)?;
-        Some(Attempt {
-            handler: index,
-            label: crate::ids::label(handler),
-            errors: handler.errors_mode(),
-            timeout: handler.timeout,
-            retries: handler.retries,
-            backoff: handler.backoff.unwrap_or(self.rules.settings.execution.default_backoff),
-            started,
-            retry,
-        })
+        Some(Attempt::of(index, handler, self.rules.settings.execution.default_backoff, started, retry))
     }
 }

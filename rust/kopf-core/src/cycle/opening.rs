@@ -17,6 +17,7 @@ impl Cycle {
         if !self.plan.changing.is_empty() {
             self.find_cause();
         }
+        steps.extend(self.spawn_step(steps.len()));
         let asked = self.undecided();
         if !asked.is_empty() {
             let handlers = asked.iter().map(|position| self.candidates[*position].handler).collect();
@@ -91,7 +92,7 @@ impl Cycle {
         }
     }
 
-    fn is_labelled_for_anybody(&self) -> bool {
+    pub(super) fn is_labelled_for_anybody(&self) -> bool {
         let handlers = &self.rules.registry.handlers;
         let mut changing = self.plan.changing.iter().filter_map(|index| handlers.get(*index));
         changing.any(|handler| filters::metadata(handler, &self.object) != Verdict::No)
@@ -115,6 +116,9 @@ impl Cycle {
 
     /// Takes the answers of the callable filters; false if they do not fit the questions.
     pub(super) fn opened(&mut self, asked: &[usize], replies: &[StepReply]) -> bool {
+        if !self.spawn_answered(replies) {
+            return false;
+        }
         if asked.is_empty() {
             return true;
         }
@@ -134,6 +138,10 @@ impl Cycle {
 
     /// What the finalizer needs, and whether handling may begin.
     pub(super) fn decide(&mut self) -> Next {
+        if let Some(wanted) = self.wanted() {
+            self.phase = Phase::Spawning;
+            return Next::Spawn(wanted);
+        }
         // What is no more needs no finalizer, and nothing will be written to it.
         if self.is_gone() {
             return self.tell();
@@ -219,7 +227,11 @@ impl Cycle {
     }
 
     fn is_held(&self) -> bool {
-        self.candidates.iter().any(|one| one.prematch == Verdict::Yes && self.holds_deletion(one.handler))
+        self.background.holds
+            || self
+                .candidates
+                .iter()
+                .any(|one| one.prematch == Verdict::Yes && self.holds_deletion(one.handler))
     }
 
     fn holds_deletion(&self, index: usize) -> bool {
@@ -286,7 +298,7 @@ impl Cycle {
     }
 }
 
-fn answered(verdict: Verdict, answer: bool) -> Verdict {
+pub(super) fn answered(verdict: Verdict, answer: bool) -> Verdict {
     match verdict {
         Verdict::Ask if answer => Verdict::Yes,
         Verdict::Ask => Verdict::No,

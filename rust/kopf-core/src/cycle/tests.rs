@@ -1,20 +1,25 @@
 //! What stories cannot tell: answers that do not fit, and what is asked in which crossing.
 
 use super::*;
-use crate::script::{Matched, Step, StepReply};
+use crate::path::FieldPath;
+use crate::script::{Keep, Matched, Recalled, Step, StepReply};
 use crate::testing::object;
 use serde_json::{Value, json};
 
 const NOW: i64 = 1_767_225_600_000_000;
 
 fn open(handlers: Value, lifecycle: Lifecycle) -> (Cycle, Next) {
+    open_with(handlers, lifecycle, Settings::default())
+}
+
+fn open_with(handlers: Value, lifecycle: Lifecycle, settings: Settings) -> (Cycle, Next) {
     let registry = Arc::new(Registry { handlers: serde_json::from_value(handlers).unwrap() });
     let resource = json!({
         "group": "kopf.dev", "version": "v1", "plural": "ks", "kind": "K", "singular": "k", "shortcuts": [],
         "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
     });
     let plan = Arc::new(registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true));
-    let rules = Arc::new(Rules { registry, settings: Arc::new(Settings::default()), lifecycle });
+    let rules = Arc::new(Rules { registry, settings: Arc::new(settings), lifecycle });
     let observation = Observation {
         event: EventType::Added,
         object: object("x").spec(json!({"a": 1})).build(),
@@ -110,4 +115,30 @@ fn limits_and_modes_come_with_the_attempt() {
         (Timestamp::from_micros(NOW), "60".to_owned())
     );
     assert_eq!(&*attempt.label, "Handler 'c'");
+}
+
+#[test]
+fn storages_of_users_are_asked_first_and_told_last() {
+    let mut settings = Settings::default();
+    settings.persistence.diffbase_storage = crate::diffbase::DiffBaseStorage::Foreign;
+    let declared =
+        json!([{"id": "c", "kind": "changing", "field": ["status", "x"], "field_needs_change": false}]);
+    let (mut cycle, next) = open_with(declared.clone(), Lifecycle::Asap, settings.clone());
+    let extra_fields = vec![FieldPath::parse("status.x")];
+    assert_eq!(steps(next), [Step::Recall { ids: vec!["c".into()], extra_fields }]);
+    let recalled = |new: Value| StepReply::Recalled(Box::new(Recalled { old: None, new, records: vec![] }));
+    let called = steps(answer(&mut cycle, vec![recalled(json!({"status": {"x": 1}}))]));
+    let [Step::Handle { attempt }] = &called[..] else { panic!("{called:?}") };
+    let outcome = attempt.settle(&crate::outcome::Raised::Nothing, Timestamp::from_micros(NOW)).outcome;
+    let kept = steps(answer(&mut cycle, vec![StepReply::Attempted(outcome)]));
+    let records = vec![("c".into(), None)];
+    assert_eq!(kept, [Step::Keep(Keep { records, essence: true, written: false })]);
+    let Next::Done(conclusion) = answer(&mut cycle, vec![StepReply::Skipped]) else { panic!() };
+    assert!(conclusion.error.is_none() && conclusion.patch.is_empty() && conclusion.fully_handled_once);
+
+    // Nobody is interested in what they have: they are not asked. What does not fit, is an error.
+    let labelled = json!([{"id": "c", "kind": "changing", "labels": [["absent", {"present": true}]]}]);
+    assert!(matches!(open_with(labelled, Lifecycle::Asap, settings.clone()).1, Next::Done(_)));
+    let (mut cycle, _) = open_with(declared, Lifecycle::Asap, settings);
+    assert!(error(answer(&mut cycle, vec![StepReply::Skipped])).is_some());
 }

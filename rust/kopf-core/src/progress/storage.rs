@@ -41,6 +41,8 @@ pub enum ProgressStorage {
         /// The places.
         storages: Vec<ProgressStorage>,
     },
+    /// A place that only Python knows: it is asked, and told. For the methods here, there is nothing in it.
+    Foreign,
 }
 
 impl Default for ProgressStorage {
@@ -84,6 +86,7 @@ impl ProgressStorage {
                 let malformed = |problem| Malformed { place: format!("field {path}"), problem };
                 Record::from_value(&value).map(Some).map_err(malformed)
             }
+            Self::Foreign => Ok(None),
             Self::Multi { storages } => {
                 for storage in storages {
                     if let Some(record) = storage.fetch(object, id)? {
@@ -105,7 +108,7 @@ impl ProgressStorage {
                 }
                 store_marker(prefix, object, patch);
             }
-            Self::Status { read_only: true, .. } => {}
+            Self::Status { read_only: true, .. } | Self::Foreign => {}
             Self::Status { field, .. } => patch.set(field.child(id).keys(), Value::Object(record.to_map())),
             Self::Multi { storages } => storages.iter().for_each(|it| it.store(object, patch, id, record)),
         }
@@ -124,6 +127,7 @@ impl ProgressStorage {
                 let record = field.child(id);
                 purge_field(patch, record.keys(), object.field(&record).is_some());
             }
+            Self::Foreign => {}
             Self::Multi { storages } => storages.iter().for_each(|it| it.purge(object, patch, id)),
         }
     }
@@ -139,7 +143,7 @@ impl ProgressStorage {
                     }
                 }
             }
-            Self::Status { read_only: true, .. } => {}
+            Self::Status { read_only: true, .. } | Self::Foreign => {}
             Self::Status { touch_field, .. } => {
                 let new = json!(value);
                 if object.field(touch_field).unwrap_or_default() != new {
@@ -158,6 +162,7 @@ impl ProgressStorage {
                 path::remove(essence, field.keys());
                 drop_empty_stanzas(essence);
             }
+            Self::Foreign => {}
             Self::Multi { storages } => storages.iter().for_each(|it| it.clear(essence)),
         }
     }
@@ -166,7 +171,7 @@ impl ProgressStorage {
     pub(crate) fn clears_annotation(&self, key: &str) -> bool {
         match self {
             Self::Annotations { prefix, .. } => is_under(prefix, key),
-            Self::Status { .. } => false,
+            Self::Status { .. } | Self::Foreign => false,
             Self::Multi { storages } => storages.iter().any(|it| it.clears_annotation(key)),
         }
     }
@@ -176,6 +181,7 @@ impl ProgressStorage {
         match self {
             Self::Annotations { .. } => true,
             Self::Status { field, .. } => field.keys().first().is_some_and(|key| &**key == "status"),
+            Self::Foreign => false,
             Self::Multi { storages } => storages.iter().all(Self::is_plain),
         }
     }

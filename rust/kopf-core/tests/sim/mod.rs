@@ -6,16 +6,20 @@
 
 use kopf_core::cause::EventType;
 use kopf_core::cycle::{Answer, Conclusion, Cycle, Memory, Moment, Next, Observation, Rules};
+use kopf_core::daemon::{self, Reasons, Wanted};
+use kopf_core::essence::essence;
 use kopf_core::finalizer::{self, Edit};
 use kopf_core::handler::Handler;
 use kopf_core::lifecycle::Lifecycle;
 use kopf_core::notes::Note;
 use kopf_core::object::Object;
 use kopf_core::outcome::{Attempt, Outcome, Raised};
+use kopf_core::patch::Patch;
+use kopf_core::path::FieldPath;
 use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
-use kopf_core::script::{Matched, Reply, Script, Step, StepReply};
-use kopf_core::settings::Settings;
+use kopf_core::script::{Keep, Matched, Recalled, Reply, Script, Step, StepReply};
+use kopf_core::settings::{Persistence, Settings};
 use kopf_core::time::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -44,6 +48,12 @@ pub struct World {
     pub script_error: Option<String>,
     /// The next cycle begins with an own write under way, and this is how waiting ends.
     pub inconsistent: Option<bool>,
+    /// The daemons and timers that run, by their handlers.
+    pub running: Vec<usize>,
+    /// The ids of those that have ended for good.
+    pub ended: Vec<Arc<str>>,
+    /// Those that are asked to stop take so many seconds for it.
+    pub lingering: Option<f64>,
     /// The handlers' patch will have transformation functions.
     pub fns: bool,
 }
@@ -79,6 +89,9 @@ impl World {
             picks: VecDeque::new(),
             script_error: None,
             inconsistent: None,
+            running: Vec::new(),
+            ended: Vec::new(),
+            lingering: None,
             fns: false,
         }
     }
@@ -102,6 +115,8 @@ impl World {
     /// The operator starts anew: it remembers nothing, and lists the object.
     pub fn restart(&mut self) {
         self.memory = Memory { noticed_by_listing: true, ..Memory::default() };
+        self.running.clear();
+        self.ended.clear();
     }
 
     fn put(&mut self, body: Value) -> bool {
@@ -151,6 +166,7 @@ impl World {
                     run.transcript.push(format!("await consistency: {arrived}"));
                     cycle.resume(Answer::Consistent(arrived), self.now)
                 }
+                Next::Spawn(wanted) => cycle.resume(self.staff(&wanted, &mut run), self.now),
                 Next::Done(conclusion) => {
                     run.conclusion = *conclusion;
                     break;
@@ -159,6 +175,30 @@ impl World {
         }
         self.apply(&mut run);
         run
+    }
+
+    /// Daemons and timers start at once, and stop at once if they do not linger.
+    fn staff(&mut self, wanted: &Wanted, run: &mut Run) -> Answer {
+        let registry = Registry { handlers: self.handlers.clone() };
+        let assessed = daemon::assess(wanted, &self.running, &self.ended, &registry, None);
+        for handler in assessed.start {
+            run.transcript.push(format!("start {}", self.id(handler)));
+            self.running.push(handler);
+        }
+        let mut delay = None;
+        for (position, reason) in assessed.stop.into_iter().rev() {
+            let id = self.id(self.running[position]);
+            let why = if reason == Reasons::RESOURCE_DELETED { "deletion" } else { "mismatch" };
+            run.transcript.push(format!("stop {id} for {why}"));
+            delay = self.lingering;
+            if delay.is_none() {
+                self.running.remove(position);
+            }
+        }
+        if wanted.reset {
+            run.transcript.push("idling begins anew".to_owned());
+        }
+        Answer::Spawned { delay, holds: assessed.holds }
     }
 
     fn apply(&mut self, run: &mut Run) {
@@ -211,6 +251,7 @@ impl World {
         let mut steps = Vec::new();
         for step in &script.steps {
             steps.push(match step {
+                Step::Index(_) => panic!("the indices are not the cycle's"),
                 Step::Watch { handler, guarded, attempt } => {
                     let id = self.id(*handler);
                     if *guarded && self.says.get(&id).is_some_and(|says| !says.0) {
@@ -220,6 +261,13 @@ impl World {
                         run.transcript.push(format!("call {id}"));
                         StepReply::Attempted(self.attempt(attempt, patch, run))
                     }
+                }
+                Step::Spawn { handlers } => {
+                    let ids: Vec<String> = handlers.iter().map(|handler| self.id(*handler)).collect();
+                    run.transcript.push(format!("ask {} for spawning", ids.join(", ")));
+                    let says = |id: &String| self.says.get(id).copied().unwrap_or((true, true));
+                    let answers = ids.iter().map(says).map(|(prematch, full)| Matched { prematch, full });
+                    StepReply::Matched(answers.collect())
                 }
                 Step::Match { handlers } => {
                     let ids: Vec<String> = handlers.iter().map(|handler| self.id(*handler)).collect();
@@ -239,6 +287,11 @@ impl World {
                         |id: &String| self.handlers.iter().position(|handler| *handler.id == **id).unwrap();
                     StepReply::Picked(picked.iter().map(index).collect())
                 }
+                Step::Recall { ids, extra_fields } => self.recall(ids, extra_fields),
+                Step::Keep(keep) => {
+                    self.keep(keep, patch);
+                    StepReply::Skipped
+                }
                 Step::Handle { attempt } => {
                     let id = self.id(attempt.handler);
                     let forbidden = attempt.precheck(self.now).is_some();
@@ -253,6 +306,42 @@ impl World {
             });
         }
         Reply { steps, patch: (!patch.is_empty()).then(|| patch.clone()), fns: self.fns, error: None }
+    }
+
+    /// The user's storages do the same as ours, so that the two can be compared.
+    fn recall(&self, ids: &[Arc<str>], extra_fields: &[FieldPath]) -> StepReply {
+        let (object, ours) = (self.object(), Persistence::default());
+        let mut old = ours.diffbase_storage.fetch(&object).unwrap();
+        if let Some(old) = &mut old {
+            ours.progress_storage.clear(old);
+        }
+        let records = ids.iter().filter_map(|id| {
+            let record = ours.progress_storage.fetch(&object, id).unwrap()?;
+            Some((id.to_string(), Value::Object(record.to_map())))
+        });
+        let new = essence(&object, &ours, extra_fields);
+        StepReply::Recalled(Box::new(Recalled { old, new, records: records.collect() }))
+    }
+
+    fn keep(&mut self, keep: &Keep, patch: &mut Map<String, Value>) {
+        let (object, ours) = (self.object(), Persistence::default());
+        let mut whole = Patch(std::mem::take(patch));
+        for (id, record) in &keep.records {
+            match record {
+                Some(record) => ours.progress_storage.store(&object, &mut whole, id, record),
+                None => ours.progress_storage.purge(&object, &mut whole, id),
+            }
+        }
+        if keep.essence {
+            let plan = Registry { handlers: self.handlers.clone() };
+            let plan = Arc::new(plan).plan(&resource(), &|_| true);
+            let new = essence(&object, &ours, &plan.extra_fields);
+            ours.diffbase_storage.store(&object, &mut whole, &new);
+        }
+        if !whole.is_empty() || keep.written {
+            ours.progress_storage.touch(&object, &mut whole, None);
+        }
+        *patch = whole.0;
     }
 
     fn attempt(&mut self, attempt: &Attempt, patch: &mut Map<String, Value>, run: &mut Run) -> Outcome {

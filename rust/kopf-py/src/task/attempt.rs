@@ -39,12 +39,7 @@ impl AttemptView {
         retries: Option<u64>,
         handler: usize,
     ) -> PyResult<Self> {
-        let errors = match errors {
-            "ignored" => ErrorsMode::Ignored,
-            "temporary" => ErrorsMode::Temporary,
-            "permanent" => ErrorsMode::Permanent,
-            other => return Err(PyValueError::new_err(format!("Unknown errors mode: {other}"))),
-        };
+        let errors = errors_mode(errors)?;
         let started = Timestamp::from_micros(started);
         Ok(Self(Attempt { handler, label: label.into(), errors, timeout, retries, backoff, started, retry }))
     }
@@ -112,6 +107,16 @@ impl AttemptView {
     }
 }
 
+/// What arbitrary exceptions mean, by its name.
+pub(crate) fn errors_mode(name: &str) -> PyResult<ErrorsMode> {
+    match name {
+        "ignored" => Ok(ErrorsMode::Ignored),
+        "temporary" => Ok(ErrorsMode::Temporary),
+        "permanent" => Ok(ErrorsMode::Permanent),
+        other => Err(PyValueError::new_err(format!("Unknown errors mode: {other}"))),
+    }
+}
+
 /// The kinds of what a handler raised; `_kopf.pyi` has the same numbers.
 pub(crate) const NOTHING: u8 = 0;
 pub(crate) const TEMPORARY: u8 = 1;
@@ -131,6 +136,19 @@ impl SettledView {
 
 #[pymethods]
 impl SettledView {
+    /// The same of a handler with these sub-handlers, at any depth.
+    fn with_subrefs(&self, subrefs: Vec<String>) -> Self {
+        let mut settled = self.0.clone();
+        settled.outcome.subrefs = subrefs;
+        Self(settled)
+    }
+
+    /// The ids of its sub-handlers, at any depth.
+    #[getter]
+    fn subrefs(&self) -> Vec<String> {
+        self.0.outcome.subrefs.clone()
+    }
+
     /// The level of the log line; 0 if there is nothing to log.
     #[getter]
     fn level(&self) -> u8 {

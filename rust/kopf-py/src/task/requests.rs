@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kopf_core::value::Value;
 use kopf_engine::credentials::{Credentials, Login as Provided};
-use kopf_engine::invoke::{LoginJob, SelectJob, TransformJob};
+use kopf_engine::invoke::{LocateJob, LoginJob, ProbeJob, SelectJob, TransformJob};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tokio::sync::oneshot;
@@ -80,14 +80,7 @@ impl Login {
             self.reply.send(Ok(Provided::Fallback));
             return Ok(());
         };
-        let read = |(id, fields): (String, Bound<'_, PyDict>)| {
-            // The error's own text may quote a secret.
-            let credentials = pythonize::depythonize::<Credentials>(&fields);
-            let credentials =
-                credentials.map_err(|_| declaration("credentials", "a field is of a wrong type"))?;
-            Ok((id, credentials))
-        };
-        let credentials = credentials.into_iter().map(read).collect::<PyResult<_>>()?;
+        let credentials = credentials.into_iter().map(read_credentials).collect::<PyResult<_>>()?;
         self.reply.send(Ok(Provided::Provided(credentials)));
         Ok(())
     }
@@ -95,6 +88,39 @@ impl Login {
     /// Says why there are none.
     fn fail(&self, error: String) {
         self.reply.send(Err(error));
+    }
+}
+
+/// Reads the credentials of one login handler.
+pub(crate) fn read_credentials((id, fields): (String, Bound<'_, PyDict>)) -> PyResult<(String, Credentials)> {
+    // The error's own text may quote a secret.
+    let credentials = pythonize::depythonize::<Credentials>(&fields);
+    let credentials = credentials.map_err(|_| declaration("credentials", "a field is of a wrong type"))?;
+    Ok((id, credentials))
+}
+
+/// Ask the probes how the operator is.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Probe {
+    reply: Outlet<Option<String>>,
+}
+
+impl Probe {
+    pub(crate) fn new(job: ProbeJob) -> Self {
+        Self { reply: Outlet::new(job.reply) }
+    }
+}
+
+#[pymethods]
+impl Probe {
+    /// Gives the results of all probes, as JSON.
+    fn complete(&self, results: String) {
+        self.reply.send(Some(results));
+    }
+
+    /// Says that a probe has failed.
+    fn fail(&self) {
+        self.reply.send(None);
     }
 }
 
@@ -127,6 +153,28 @@ impl Select {
     }
 }
 
+/// Ask the patterns of namespaces that are no globs.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Locate {
+    #[pyo3(get)]
+    names: Vec<String>,
+    reply: Outlet<Vec<bool>>,
+}
+
+impl Locate {
+    pub(crate) fn new(job: LocateJob) -> Self {
+        Self { names: job.names, reply: Outlet::new(job.reply) }
+    }
+}
+
+#[pymethods]
+impl Locate {
+    /// Gives an answer for each name.
+    fn complete(&self, served: Vec<bool>) {
+        self.reply.send(served);
+    }
+}
+
 /// The cycle is over; if the functions of its patch are carried, they go to the object's next cycle.
 #[pyclass(frozen, get_all, module = "kopf._kopf")]
 pub(crate) struct Close {
@@ -144,4 +192,10 @@ pub(crate) struct Cancel {
 #[pyclass(frozen, get_all, module = "kopf._kopf")]
 pub(crate) struct Forget {
     pub(crate) uid: String,
+}
+
+/// The engine has ended: as it was asked to, or by a failure of this kind and with this message.
+#[pyclass(frozen, get_all, module = "kopf._kopf")]
+pub(crate) struct Finished {
+    pub(crate) failure: Option<(&'static str, String)>,
 }

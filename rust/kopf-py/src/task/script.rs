@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kopf_core::cause::EventType;
+use kopf_core::indexing::Call;
 use kopf_core::script::{Matched, Reply, Step, StepReply};
 use kopf_core::value::Value;
 use kopf_engine::invoke::ScriptJob;
@@ -14,7 +15,28 @@ use crate::convert::{python_to_map, value_to_python};
 use crate::errors::misuse;
 use crate::task::attempt::{AttemptView, SettledView};
 use crate::task::change::ChangeView;
+use crate::task::keeping::{Keep, Recall, recalled};
 use crate::views::ObjectView;
+
+/// Index functions; and the handlers whose indices the object leaves, unless another one of the same id is called.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Index {
+    #[pyo3(get)]
+    calls: Py<PyTuple>,
+    #[pyo3(get)]
+    excluded: Vec<usize>,
+}
+
+/// One index function. If guarded, its filters are asked first.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct IndexCall {
+    #[pyo3(get)]
+    handler: usize,
+    #[pyo3(get)]
+    guarded: bool,
+    #[pyo3(get)]
+    attempt: Py<AttemptView>,
+}
 
 /// An `on.event` handler. If guarded, its filters are asked first.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -30,6 +52,13 @@ pub(crate) struct Watch {
 /// The filters of change handlers are asked.
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct Match {
+    #[pyo3(get)]
+    handlers: Vec<usize>,
+}
+
+/// The filters of daemons and timers are asked.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Spawn {
     #[pyo3(get)]
     handlers: Vec<usize>,
 }
@@ -118,7 +147,8 @@ impl Script {
     /// Prepares the reply, which `Engine.complete()` sends.
     ///
     /// A step's reply is `None` if it was skipped, `Settled` for an attempt, a list of pairs (prematch, full match) for
-    /// `Match`, a list of handlers for `Pick`. The patch is `None` if it is untouched.
+    /// `Match`, a list of handlers for `Pick`, a dict of the calls' numbers and `Settled` or `None` for `Index`, a tuple (old,
+    /// new, records) for `Recall`, `None` for `Keep`. The patch is `None` if it is untouched.
     ///
     /// # Errors
     /// If the patch is not JSON; nothing is prepared then.
@@ -153,12 +183,20 @@ pub(crate) fn event_type(event: EventType) -> Option<&'static str> {
 
 fn step_to_python(py: Python<'_>, step: Step) -> PyResult<Py<PyAny>> {
     Ok(match step {
+        Step::Index(round) => {
+            let calls = round.calls.into_iter().map(|call| index_call(py, call));
+            let calls = PyTuple::new(py, calls.collect::<PyResult<Vec<_>>>()?)?.unbind();
+            Py::new(py, Index { calls, excluded: round.excluded })?.into_any()
+        }
         Step::Watch { handler, guarded, attempt } => {
             let attempt = Py::new(py, AttemptView(attempt))?;
             Py::new(py, Watch { handler, guarded, attempt })?.into_any()
         }
+        Step::Spawn { handlers } => Py::new(py, Spawn { handlers })?.into_any(),
         Step::Match { handlers } => Py::new(py, Match { handlers })?.into_any(),
         Step::Pick { handlers } => Py::new(py, Pick { handlers })?.into_any(),
+        Step::Recall { ids, extra_fields } => Py::new(py, Recall::new(py, &ids, &extra_fields)?)?.into_any(),
+        Step::Keep(keep) => Py::new(py, Keep::new(py, keep)?)?.into_any(),
         Step::Handle { attempt } => {
             let handler = attempt.handler;
             let attempt = Py::new(py, AttemptView(attempt))?;
@@ -167,12 +205,27 @@ fn step_to_python(py: Python<'_>, step: Step) -> PyResult<Py<PyAny>> {
     })
 }
 
+fn index_call(py: Python<'_>, call: Call) -> PyResult<Py<IndexCall>> {
+    let handler = call.attempt.handler;
+    let attempt = Py::new(py, AttemptView(call.attempt))?;
+    Py::new(py, IndexCall { handler, guarded: call.guarded, attempt })
+}
+
 fn step_from_python(reply: &Bound<'_, PyAny>) -> PyResult<StepReply> {
     if reply.is_none() {
         return Ok(StepReply::Skipped);
     }
     if let Ok(settled) = reply.cast::<SettledView>() {
         return Ok(StepReply::Attempted(settled.get().outcome()));
+    }
+    if let Ok(indexed) = reply.cast::<PyDict>() {
+        let settled = |one: Bound<'_, PyAny>| -> PyResult<_> {
+            Ok(if one.is_none() { None } else { Some(one.cast::<SettledView>()?.get().outcome()) })
+        };
+        return Ok(StepReply::Indexed(indexed.values().iter().map(settled).collect::<PyResult<_>>()?));
+    }
+    if let Ok(answer) = reply.cast::<PyTuple>() {
+        return Ok(StepReply::Recalled(Box::new(recalled(answer)?)));
     }
     if let Ok(picked) = reply.extract::<Vec<usize>>() {
         // An empty list answers both questions alike.

@@ -1,4 +1,4 @@
-//! The progress of the change handlers in this cycle.
+//! The progress of those who handle one change: of the change handlers in a cycle, or of the sub-handlers in their parent.
 
 use crate::cause::Reason;
 use crate::outcome::Outcome;
@@ -8,44 +8,44 @@ use std::sync::Arc;
 
 /// All records that matter.
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) entries: Vec<Entry>,
+pub(crate) struct State {
+    pub(crate) entries: Vec<Entry>,
     /// The handlers of this cause, each with its record; two functions may share one.
-    pub(super) selected: Vec<Selected>,
+    pub(crate) selected: Vec<Selected>,
     /// Something on the object could not be read.
-    pub(super) damaged: bool,
+    pub(crate) damaged: bool,
 }
 
 /// One record.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) id: Arc<str>,
-    pub(super) record: Record,
+pub(crate) struct Entry {
+    pub(crate) id: Arc<str>,
+    pub(crate) record: Record,
     /// As it is on the object.
     origin: Option<Record>,
     /// Whether a handler of this cause has it.
     active: bool,
     /// Whether it belongs to another, superseded cause.
-    pub(super) obsolete: bool,
+    pub(crate) obsolete: bool,
 }
 
 /// A handler of this cause.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Selected {
-    pub(super) handler: usize,
-    pub(super) entry: usize,
+pub(crate) struct Selected {
+    pub(crate) handler: usize,
+    pub(crate) entry: usize,
 }
 
 /// How far the handlers are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) succeeded: usize,
-    pub(super) failed: usize,
-    pub(super) running: usize,
+pub(crate) struct Counts {
+    pub(crate) succeeded: usize,
+    pub(crate) failed: usize,
+    pub(crate) running: usize,
 }
 
 impl Entry {
-    pub(super) fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.record.success || self.record.failure
     }
 
@@ -53,20 +53,20 @@ impl Entry {
         self.record.purpose.as_deref() == Some(reason.as_str())
     }
 
-    pub(super) fn is_changed(&self) -> bool {
+    pub(crate) fn is_changed(&self) -> bool {
         self.origin.as_ref() != Some(&self.record)
     }
 }
 
 impl State {
     /// Adds a record that is on the object.
-    pub(super) fn found(&mut self, id: &Arc<str>, record: Record) {
+    pub(crate) fn found(&mut self, id: &Arc<str>, record: Record) {
         let (record, origin) = (record.clone(), Some(record));
         self.entries.push(Entry { id: Arc::clone(id), record, origin, active: false, obsolete: false });
     }
 
     /// Adds a handler of this cause: it goes on with its record, or begins with a fresh one.
-    pub(super) fn select(&mut self, handler: usize, id: &Arc<str>, reason: Reason, now: Timestamp) {
+    pub(crate) fn select(&mut self, handler: usize, id: &Arc<str>, reason: Reason, now: Timestamp) {
         let entry = self.entries.iter().position(|entry| entry.id == *id).unwrap_or_else(|| {
             let record = Record { purpose: Some(reason.as_str().to_owned()), ..Record::default() };
             self.entries.push(Entry {
@@ -85,7 +85,7 @@ impl State {
     }
 
     /// The other reasons of which there are records, with how far they are.
-    pub(super) fn others(&self, reason: Reason) -> Vec<(Reason, Counts)> {
+    pub(crate) fn others(&self, reason: Reason) -> Vec<(Reason, Counts)> {
         let others = Reason::HANDLED.into_iter().filter(|other| *other != reason);
         others
             .filter(|other| self.entries.iter().any(|entry| entry.is_for(*other)))
@@ -94,7 +94,7 @@ impl State {
     }
 
     /// Leaves the other reasons: the handlers of this one take their records along, all other such records are obsolete.
-    pub(super) fn supersede(&mut self, reason: Reason, others: &[(Reason, Counts)]) {
+    pub(crate) fn supersede(&mut self, reason: Reason, others: &[(Reason, Counts)]) {
         if others.is_empty() {
             return;
         }
@@ -108,7 +108,7 @@ impl State {
     }
 
     /// Those who may be called now, with the numbers of their attempts.
-    pub(super) fn awakened(&self, now: Timestamp) -> Vec<(usize, u64)> {
+    pub(crate) fn awakened(&self, now: Timestamp) -> Vec<(usize, u64)> {
         let entries =
             self.selected.iter().filter_map(|one| Some((one.handler, self.entries.get(one.entry)?)));
         entries
@@ -119,13 +119,13 @@ impl State {
     }
 
     /// The record of a handler of this cause.
-    pub(super) fn record(&self, handler: usize) -> Option<&Record> {
+    pub(crate) fn record(&self, handler: usize) -> Option<&Record> {
         let one = self.selected.iter().find(|one| one.handler == handler)?;
         self.entries.get(one.entry).map(|entry| &entry.record)
     }
 
     /// Takes what came of an attempt. Outcomes of others than the handlers of this cause are nobody's.
-    pub(super) fn learn(&mut self, outcome: &Outcome) {
+    pub(crate) fn learn(&mut self, outcome: &Outcome) {
         let Some(one) = self.selected.iter().find(|one| one.handler == outcome.handler) else {
             return;
         };
@@ -144,12 +144,12 @@ impl State {
     }
 
     /// Whether all handlers of this cause are finished.
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.entries.iter().filter(|entry| entry.active).all(Entry::is_finished)
     }
 
     /// Seconds until the next handler of this cause may be called.
-    pub(super) fn delay(&self, now: Timestamp) -> Option<f64> {
+    pub(crate) fn delay(&self, now: Timestamp) -> Option<f64> {
         let unfinished = self.entries.iter().filter(|entry| entry.active && !entry.is_finished());
         unfinished
             .map(|entry| entry.record.delayed.map_or(0.0, |delayed| delayed.seconds_since(now).max(0.0)))
@@ -157,7 +157,7 @@ impl State {
     }
 
     /// How far this cause is, with those who have left it.
-    pub(super) fn counts(&self, reason: Reason) -> Counts {
+    pub(crate) fn counts(&self, reason: Reason) -> Counts {
         let ours = |entry: &&Entry| entry.record.purpose.is_none() || entry.is_for(reason);
         Counts::of(self.entries.iter().filter(ours))
     }

@@ -1,0 +1,289 @@
+"""Daemons and timers while they are called. It owns their live bodies, patches and flags; it must not
+know when they are called or are to stop. What sleeps costs nothing but its place in a dict here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kopf._intents.causes import DaemonCause
+from kopf._intents.handlers import ResourceHandler, SpawningHandler
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.bodies import Body
+from kopf._objects.patches import Patch
+from kopf._objects.resources import Resource
+from kopf._objects.stoppers import DaemonStopper, DaemonStoppingReason
+from kopf._runtime import bridge
+from kopf._runtime.context import cause_var
+from kopf._runtime.cycles import Memories, deliver
+from kopf._runtime.driving import Relay, drive
+from kopf._runtime.invocation import Attempted, Callee, Invoker
+from kopf._runtime.logs import ObjectLogger
+
+ABANDONED = DaemonStoppingReason.DAEMON_ABANDONED.value
+
+
+class Subject:
+    """An object with daemons or timers: its live body, and what all of them share."""
+
+    __slots__ = ("body", "common", "count", "logger", "uid")
+
+    def __init__(self, uid: str, object: bridge.Object, resource: Resource, memo: Any, settings: Any) -> None:
+        self.uid = uid
+        self.body = body = Body(object)
+        self.logger = ObjectLogger(body=body, settings=settings)
+        self.count = 0
+        meta = body.metadata
+        self.common: dict[str, Any] = {
+            "logger": self.logger,
+            "memo": memo,
+            "resource": resource,
+            "body": body,
+            "spec": body.spec,
+            "meta": meta,
+            "status": body.status,
+            "uid": object.uid,
+            "name": object.name,
+            "namespace": object.namespace,
+            "labels": meta.labels,
+            "annotations": meta.annotations,
+        }
+
+
+class Run:
+    """One daemon or timer of one object, from its first call to its end."""
+
+    __slots__ = (
+        "callee",
+        "cancelled",
+        "cause",
+        "context",
+        "error",
+        "job",
+        "kwargs",
+        "patch",
+        "returned",
+        "stopper",
+        "subject",
+        "task",
+    )
+
+    def __init__(self, subject: Subject, callee: Callee, indices: Mapping[str, Any]) -> None:
+        self.subject = subject
+        self.callee = callee
+        self.stopper = DaemonStopper()
+        self.patch = Patch(None, body=subject.body)
+        self.cause = DaemonCause(
+            logger=subject.logger,
+            indices=indices,
+            memo=subject.common["memo"],
+            resource=subject.common["resource"],
+            patch=self.patch,
+            body=subject.body,
+            stopper=self.stopper,
+        )
+        stopped = self.stopper.async_waiter if callee.is_async else self.stopper.sync_waiter
+        self.kwargs: dict[str, Any] = {**subject.common, "patch": self.patch, "stopped": stopped, **indices}
+        # One context for all calls, as if it were one task: what a call has set, the next one sees.
+        self.context = contextvars.copy_context()
+        self.context.run(cause_var.set, self.cause)
+        self.job: bridge.Run | None = None  # the call that is going on
+        self.task: asyncio.Task[Any] | None = None  # where the call is waiting
+        self.returned: asyncio.Future[None] | None = None  # for those who wait for the end of the call
+        self.cancelled = False
+        self.error: BaseException | None = None
+
+    def renew_patch(self, carry: bool) -> None:
+        """Take an empty patch for the next call; carry the functions that could not be applied."""
+        patch = self.patch
+        if len(patch) == 0 and not patch.fns:
+            return
+        self.patch = self.cause.patch = Patch(None, body=self.subject.body, fns=patch.fns if carry else ())
+        if self.kwargs["patch"] is patch:  # otherwise, an index has this name
+            self.kwargs["patch"] = self.patch
+
+    def waits(self, task: asyncio.Task[Any] | None) -> None:
+        """The call has to wait, in this task of its own."""
+        self.task = task
+        if self.cancelled and task is not None:
+            task.cancel()
+
+    def cancel(self) -> None:
+        """Cancel the call. What runs in a thread cannot be cancelled: its outcome will be ignored."""
+        self.cancelled = True
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Daemons:
+    """The daemons and timers of one operator."""
+
+    def __init__(
+        self,
+        *,
+        handlers: Sequence[ResourceHandler],
+        callees: Sequence[Callee],
+        settings: OperatorSettings,
+        memories: Memories,
+        indices: Mapping[str, Any],
+        invoker: Invoker,
+        answered: Callable[[bridge.Run | bridge.Signal], None],
+    ) -> None:
+        super().__init__()
+        self._handlers = handlers
+        self._callees = callees
+        self._settings = settings
+        self._memories = memories
+        self._indices = indices
+        self._invoker = invoker
+        self._answered = answered
+        self._subjects: dict[str, Subject] = {}
+        self._runs: dict[int, Run] = {}
+        self._loop = asyncio.get_running_loop()
+        self._relay = Relay(self._loop)
+        self._lingering: set[asyncio.Task[None]] = set()
+
+    def receivers(self) -> dict[type[Any], Callable[[Any], None]]:
+        """Who takes which requests of the engine."""
+        return {
+            bridge.Run: self._receive_run,
+            bridge.Delay: self._receive_delay,
+            bridge.Signal: self._receive_signal,
+            bridge.Refresh: self._receive_refresh,
+            bridge.Dismiss: self._receive_dismiss,
+        }
+
+    def body(self, uid: str) -> Body | None:
+        """The live body of the object, if it has any: it is shared by all handlers of the object."""
+        subject = self._subjects.get(uid)
+        return subject.body if subject is not None else None
+
+    def find(self, run: int) -> Run | None:
+        """A daemon or a timer by its number."""
+        return self._runs.get(run)
+
+    def _recall(self, job: bridge.Run | bridge.Delay) -> Run:
+        run = self._runs.get(job.run)
+        if run is None:
+            uid = job.uid
+            subject = self._subjects.get(uid)
+            if subject is None:
+                memo = self._memories.recall(uid)
+                subject = Subject(uid, job.object, job.resource, memo, self._settings)
+                self._subjects[uid] = subject
+            subject.count += 1
+            run = self._runs[job.run] = Run(subject, self._callees[job.handler], self._indices)
+        return run
+
+    def _receive_run(self, job: bridge.Run) -> None:
+        run = self._recall(job)
+        run.renew_patch(job.carry)
+        run.job = job
+        if run.callee.is_async:
+            self._relay.add(self._call(run, job), run.context, run.waits)
+        else:
+            drive(self._call(run, job), run.context)
+
+    async def _call(self, run: Run, job: bridge.Run) -> None:
+        attempted: Attempted | None = None
+        try:
+            attempted = await self._invoker.attempt(
+                run.callee, job.attempt, run.kwargs, run.subject.logger, stored=True
+            )
+            if run.cancelled and not run.callee.is_async:
+                run.subject.logger.warning(f"{job.attempt.label} is cancelled. Will escalate.")
+                attempted = None
+        except asyncio.CancelledError:
+            pass  # it is logged already, and this is the only thing that happens in this task
+        finally:
+            self._answer(run, job, attempted)
+
+    def _answer(self, run: Run, job: bridge.Run, attempted: Attempted | None) -> None:
+        run.job = run.task = None
+        if run.returned is not None and not run.returned.done():
+            run.returned.set_result(None)
+        if attempted is None:
+            job.answer()
+        else:
+            patch = run.patch
+            if attempted.result is not None:
+                deliver(patch, [(run.callee.handler.id, attempted.result)])
+            try:
+                job.answer(attempted.settled, patch if len(patch) else None, bool(patch.fns))
+            except (TypeError, ValueError) as e:
+                label = job.attempt.label
+                run.subject.logger.exception(f"{label} has left a patch that cannot be sent, and ends: {e}")
+                job.answer()
+        self._answered(job)
+
+    def _receive_delay(self, job: bridge.Delay) -> None:
+        run = self._recall(job)
+        handler = self._handlers[job.handler]
+        try:
+            delay = handler.initial_delay if isinstance(handler, SpawningHandler) else None
+            job.complete(float(delay(**run.cause.kwargs)) if callable(delay) else delay)
+        except Exception as e:
+            run.subject.logger.exception(f"{handler} has failed to tell its initial delay, and ends: {e}")
+            job.complete(None)
+
+    def _receive_signal(self, job: bridge.Signal) -> None:
+        awaited: list[Run] = []
+        for number, reasons, cancel in job.signals:
+            run = self._runs.get(number)
+            if run is None:
+                continue
+            run.stopper.set(DaemonStoppingReason(reasons))
+            if cancel:
+                run.cancel()
+            if reasons & ABANDONED:
+                text = f"{run.callee.handler} did not exit in time."
+                warnings.warn(text, ResourceWarning, stacklevel=1)
+            elif run.job is not None:
+                awaited.append(run)
+        if awaited:
+            task = self._loop.create_task(self._linger(job, awaited), name="daemon stopper")
+            self._lingering.add(task)
+            task.add_done_callback(self._lingering.discard)
+        else:
+            self._answered(job)
+
+    async def _linger(self, job: bridge.Signal, runs: Sequence[Run]) -> None:
+        """Give them a moment to exit: some time, or, if none is set, some turns of the loop."""
+        try:
+            timeout = self._settings.background.instant_exit_timeout
+            if timeout is not None:
+                futures = [self._return_of(run) for run in runs if run.job is not None]
+                if futures:
+                    await asyncio.wait(futures, timeout=timeout)
+            else:
+                for _ in range(self._settings.background.instant_exit_zero_time_cycles or 0):
+                    if all(run.job is None for run in runs):
+                        break
+                    await asyncio.sleep(0)
+        finally:
+            self._answered(job)
+
+    def _return_of(self, run: Run) -> asyncio.Future[None]:
+        if run.returned is None or run.returned.done():
+            run.returned = self._loop.create_future()
+        return run.returned
+
+    def _receive_refresh(self, job: bridge.Refresh) -> None:
+        subject = self._subjects.get(job.uid)
+        if subject is not None:
+            subject.body._replace_with(job.object)
+
+    def _receive_dismiss(self, job: bridge.Dismiss) -> None:
+        run = self._runs.pop(job.run, None)
+        if run is None:
+            return
+        run.patch._release()
+        run.stopper.set(DaemonStoppingReason(job.reasons))
+        subject = run.subject
+        subject.count -= 1
+        if subject.count == 0 and self._subjects.get(subject.uid) is subject:
+            del self._subjects[subject.uid]
+            subject.body._release()

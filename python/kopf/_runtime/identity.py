@@ -1,0 +1,47 @@
+"""Who an operator is among others. It owns the making of identities; not what they are used for."""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import ipaddress
+import os
+import random
+import socket
+import string
+
+
+def detect_own_id(*, manual: bool) -> str:
+    """Make an identity: of a person if something is done manually, else of a pod or of a process."""
+    pod = os.environ.get("POD_ID")
+    if pod and not manual:
+        return pod
+    person = f"{_user()}@{_host()}"
+    if manual:
+        return person
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d%H%M%S")
+    rnd = "".join(random.choices(string.ascii_lowercase + string.digits, k=3))
+    return f"{person}/{now}/{rnd}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())  # in containers, users often have no names
+
+
+def _host() -> str:
+    short = socket.gethostname()
+    for name in (socket.getfqdn(), short):
+        if "." in name and not name.endswith(".arpa") and not _is_address(name):
+            return name.removesuffix(".localdomain").removesuffix(".local")
+    return short
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,341 @@
+//! Claims about the server as its users see it: watches lose nothing, deletion follows owners, faults strike, and the
+//! administrator's handle works.
+
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and says what it measured")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use kopf_apiserver::{Controllers, Fault, Injection, Server, ServerOptions, start};
+use serde_json::{Value, json};
+use support::client::{Answer, Client};
+
+async fn plain() -> Server {
+    start(ServerOptions { tls: false, ..ServerOptions::default() }).await.expect("a server")
+}
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+async fn send(server: &Server, method: &str, path: &str, media: &str, body: &Value) -> Answer {
+    let client = Client::plain(server.port(), server.token());
+    let mut headers: BTreeMap<String, String> = BTreeMap::new();
+    headers.insert("authorization".into(), format!("Bearer {}", server.token()));
+    headers.insert("content-type".into(), media.into());
+    let text = if body.is_null() { String::new() } else { body.to_string() };
+    client.send(method, path, &headers, &text).await
+}
+
+/// Asks until the answer is as wanted; what is done behind requests has no other sign.
+async fn until(
+    server: &Server,
+    path: &str,
+    wanted: impl Fn(&Result<Value, kopf_apiserver::ServerError>) -> bool,
+) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let found = server.get(path).await;
+        if wanted(&found) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{path} stays {found:?}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+fn lines(answer: &Answer) -> Vec<Value> {
+    answer.body.lines().map(|l| serde_json::from_str(l).expect("a line of a watch")).collect()
+}
+
+#[tokio::test]
+async fn a_server_starts_within_milliseconds() {
+    let before = Instant::now();
+    let server = start(ServerOptions::default()).await.expect("a server");
+    let took = before.elapsed();
+    println!("started in {took:?}");
+    assert!(took < Duration::from_millis(500), "{took:?}");
+    assert!(server.kubeconfig_text().contains("certificate-authority-data"));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_watch_tells_every_change_from_its_version_on() {
+    let server = plain().await;
+    let from = server.resource_version();
+    for i in 0..200 {
+        server.create(MAPS, &map(&format!("m{i}"))).await.expect("created");
+    }
+    let path = format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={from}");
+    let answer = send(&server, "GET", &path, "", &Value::Null).await;
+    let names: Vec<String> = lines(&answer)
+        .iter()
+        .map(|l| l["object"]["metadata"]["name"].as_str().unwrap_or_default().into())
+        .collect();
+    assert_eq!(names, (0..200).map(|i| format!("m{i}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_watch_from_compacted_history_is_told_so() {
+    let server = plain().await;
+    server.create(MAPS, &map("a")).await.expect("created");
+    let from = server.resource_version();
+    server.compact();
+    let answer = send(
+        &server,
+        "GET",
+        &format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={from}"),
+        "",
+        &Value::Null,
+    )
+    .await;
+    assert_eq!(lines(&answer)[0]["object"]["code"], 410);
+}
+
+#[tokio::test]
+async fn a_label_that_leaves_the_selection_is_a_deletion() {
+    let server = plain().await;
+    let mut labelled = map("a");
+    labelled["metadata"]["labels"] = json!({"x": "1"});
+    server.create(MAPS, &labelled).await.expect("created");
+    let from = server.resource_version();
+    server
+        .call("PATCH", &format!("{MAPS}/a"), Some(&json!({"metadata": {"labels": {"x": "2"}}})))
+        .await
+        .expect("patched");
+    let path = format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={from}&labelSelector=x%3D1");
+    let answer = send(&server, "GET", &path, "", &Value::Null).await;
+    assert_eq!(lines(&answer)[0]["type"], "DELETED");
+}
+
+#[tokio::test]
+async fn pages_are_consistent_although_objects_change_between_them() {
+    let server = plain().await;
+    for name in ["a", "b", "c"] {
+        server.create(MAPS, &map(name)).await.expect("created");
+    }
+    let first = server.get(&format!("{MAPS}?limit=2")).await.expect("a page");
+    server.call("DELETE", &format!("{MAPS}/c"), None).await.expect("deleted");
+    server.create(MAPS, &map("d")).await.expect("created");
+    let token = first["metadata"]["continue"].as_str().expect("more pages");
+    let second = server.get(&format!("{MAPS}?limit=2&continue={token}")).await.expect("a page");
+    assert_eq!(second["items"].as_array().map(Vec::len), Some(1));
+    assert_eq!(second["items"][0]["metadata"]["name"], "c");
+}
+
+#[tokio::test]
+async fn dependents_follow_their_owner() {
+    let server = plain().await;
+    let owner = server.create(MAPS, &map("owner")).await.expect("created");
+    let mut child = map("child");
+    child["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true}]);
+    server.create(MAPS, &child).await.expect("created");
+    server
+        .call("DELETE", &format!("{MAPS}/owner?propagationPolicy=Foreground"), None)
+        .await
+        .expect("deleted");
+    until(&server, &format!("{MAPS}/child"), Result::is_err).await;
+    until(&server, &format!("{MAPS}/owner"), Result::is_err).await;
+}
+
+#[tokio::test]
+async fn orphans_stay_and_forget_their_owner() {
+    let server = plain().await;
+    let owner = server.create(MAPS, &map("owner")).await.expect("created");
+    let mut child = map("child");
+    child["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
+    server.create(MAPS, &child).await.expect("created");
+    server.call("DELETE", &format!("{MAPS}/owner?propagationPolicy=Orphan"), None).await.expect("deleted");
+    until(&server, &format!("{MAPS}/owner"), Result::is_err).await;
+    let child = server.get(&format!("{MAPS}/child")).await.expect("still there");
+    assert_eq!(child["metadata"].get("ownerReferences"), None);
+}
+
+#[tokio::test]
+async fn a_deleted_namespace_takes_everything_along() {
+    let server = plain().await;
+    server.create("/api/v1/namespaces", &json!({"metadata": {"name": "gone"}})).await.expect("created");
+    server.create("/api/v1/namespaces/gone/configmaps", &map("a")).await.expect("created");
+    server.call("DELETE", "/api/v1/namespaces/gone", None).await.expect("deleted");
+    until(&server, "/api/v1/namespaces/gone", Result::is_err).await;
+}
+
+fn definition() -> Value {
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.test.dev"},
+        "spec": {"group": "test.dev", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [
+                {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
+                {"name": "v1beta1", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}})
+}
+
+#[tokio::test]
+async fn a_declared_kind_is_served_in_its_versions_and_vanishes() {
+    let server = plain().await;
+    server
+        .create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition())
+        .await
+        .expect("declared");
+    let thing = json!({"apiVersion": "test.dev/v1beta1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"x": 1}});
+    server.create("/apis/test.dev/v1beta1/namespaces/default/things", &thing).await.expect("created");
+    let seen = server.get("/apis/test.dev/v1/namespaces/default/things/t").await.expect("served");
+    assert_eq!(seen["apiVersion"], "test.dev/v1");
+    server
+        .call("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.test.dev", None)
+        .await
+        .expect("deleted");
+    until(&server, "/apis/test.dev/v1/namespaces/default/things", Result::is_err).await;
+}
+
+#[tokio::test]
+async fn faults_strike_as_often_as_told() {
+    let server = plain().await;
+    server.faults().inject(Injection::always(Fault::TooManyRequests(3)).times(1).on_verb("list"));
+    assert_eq!(send(&server, "GET", MAPS, "", &Value::Null).await.code, 429);
+    assert_eq!(send(&server, "GET", MAPS, "", &Value::Null).await.code, 200);
+    server.faults().inject(Injection::always(Fault::Reset).times(1).on_resource("configmaps"));
+    assert_eq!(send(&server, "GET", MAPS, "", &Value::Null).await.code, 0);
+    let codes: Vec<u16> = server.journal().entries().iter().map(|e| e.code).collect();
+    assert_eq!(codes, [429, 200, 0]);
+}
+
+#[tokio::test]
+async fn a_cut_watch_ends_and_a_silenced_one_does_not_speak() {
+    let server = std::sync::Arc::new(plain().await);
+    let watching = {
+        let server = server.clone();
+        tokio::spawn(async move {
+            send(&server, "GET", &format!("{MAPS}?watch=1&timeoutSeconds=9"), "", &Value::Null).await
+        })
+    };
+    while server.journal().entries().is_empty() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    server.faults().inject(Injection::always(Fault::Silence));
+    server.create(MAPS, &map("unheard")).await.expect("created");
+    server.faults().cut_watches("configmaps");
+    let answer = watching.await.expect("an answer");
+    assert_eq!((answer.code, answer.body.as_str()), (200, ""));
+}
+
+#[tokio::test]
+async fn a_deployment_becomes_available() {
+    let options = ServerOptions { tls: false, controllers: Controllers::all(), ..ServerOptions::default() };
+    let server = start(options).await.expect("a server");
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    server.create(path, &deployment).await.expect("created");
+    until(&server, &format!("{path}/d"), |d| d.as_ref().is_ok_and(|d| d["status"]["readyReplicas"] == 2))
+        .await;
+    server.call("DELETE", &format!("{path}/d"), None).await.expect("deleted");
+    until(&server, "/api/v1/namespaces/default/pods", |l| l.as_ref().is_ok_and(|l| l["items"] == json!([])))
+        .await;
+}
+
+#[tokio::test]
+async fn a_job_completes() {
+    let controllers = Controllers { jobs: true, pods: true, ..Controllers::default() };
+    let server =
+        start(ServerOptions { tls: false, controllers, ..ServerOptions::default() }).await.expect("a server");
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+    let path = "/apis/batch/v1/namespaces/default/jobs";
+    server.create(path, &job).await.expect("created");
+    until(&server, &format!("{path}/j"), |j| j.as_ref().is_ok_and(|j| j["status"]["succeeded"] == 1)).await;
+}
+
+#[tokio::test]
+async fn rbac_decides_when_it_is_asked() {
+    let user = kopf_apiserver::User { name: "jane".into(), groups: vec!["system:authenticated".into()] };
+    let options = ServerOptions {
+        tls: false,
+        authorization: true,
+        users: vec![("jane-token".into(), user)],
+        ..ServerOptions::default()
+    };
+    let server = start(options).await.expect("a server");
+    let client = Client::plain(server.port(), "jane-token");
+    let headers: BTreeMap<String, String> =
+        [("authorization".to_owned(), "Bearer jane-token".to_owned())].into();
+    assert_eq!(client.send("GET", MAPS, &headers, "").await.code, 403);
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let role = json!({"metadata": {"name": "reader"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]});
+    server.create(&format!("{rbac}/roles"), &role).await.expect("created");
+    let binding = json!({"metadata": {"name": "jane"}, "subjects": [{"kind": "User", "name": "jane"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}});
+    server.create(&format!("{rbac}/rolebindings"), &binding).await.expect("created");
+    assert_eq!(client.send("GET", MAPS, &headers, "").await.code, 200);
+    assert_eq!(client.send("DELETE", &format!("{MAPS}/x"), &headers, "").await.code, 403);
+}
+
+#[tokio::test]
+async fn malformed_requests_get_a_status() {
+    let server = plain().await;
+    for body in ["{", "[", "null", "{\"metadata\": 5}", "{\"metadata\":{\"name\":[]}}"] {
+        let client = Client::plain(server.port(), server.token());
+        let headers: BTreeMap<String, String> = [
+            ("authorization".to_owned(), format!("Bearer {}", server.token())),
+            ("content-type".into(), "application/json".into()),
+        ]
+        .into();
+        let answer = client.send("POST", MAPS, &headers, body).await;
+        assert_eq!(answer.code, 400, "{body}: {answer:?}");
+    }
+}
+
+/// A webhook that marks what it is asked about, and refuses names that begin with `bad`.
+async fn webhook() -> u16 {
+    use base64::Engine;
+    use http_body_util::{BodyExt, Full};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = hyper::service::service_fn(
+                |request: http::Request<hyper::body::Incoming>| async move {
+                    let bytes = request.into_body().collect().await.expect("a body").to_bytes();
+                    let review: Value = serde_json::from_slice(&bytes).expect("a review");
+                    let patch = r#"[{"op":"add","path":"/data","value":{"marked":"yes"}}]"#;
+                    let mut response = json!({"uid": review["request"]["uid"], "allowed": true, "patchType": "JSONPatch",
+                    "patch": base64::engine::general_purpose::STANDARD.encode(patch)});
+                    if review["request"]["name"].as_str().is_some_and(|n| n.starts_with("bad")) {
+                        response = json!({"uid": review["request"]["uid"], "allowed": false, "status": {"message": "no bad names", "code": 418}});
+                    }
+                    let text = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}).to_string();
+                    Ok::<_, std::convert::Infallible>(http::Response::new(Full::new(bytes::Bytes::from(
+                        text,
+                    ))))
+                },
+            );
+            tokio::spawn(
+                hyper::server::conn::http1::Builder::new()
+                    .serve_connection(hyper_util::rt::TokioIo::new(stream), service),
+            );
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn webhooks_change_and_refuse() {
+    let server = plain().await;
+    let port = webhook().await;
+    let hook = json!({"metadata": {"name": "hook"}, "webhooks": [{"name": "hook.test.dev", "sideEffects": "None",
+        "admissionReviewVersions": ["v1"], "clientConfig": {"url": format!("http://127.0.0.1:{port}/")},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}]}]});
+    server
+        .create("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", &hook)
+        .await
+        .expect("created");
+    let made = server.create(MAPS, &map("good")).await.expect("created");
+    assert_eq!(made["data"]["marked"], "yes");
+    let refused = server.create(MAPS, &map("bad")).await.expect_err("refused").to_string();
+    assert!(refused.contains("(418)") && refused.contains("denied the request: no bad names"), "{refused}");
+}

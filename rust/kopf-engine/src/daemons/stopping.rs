@@ -1,0 +1,124 @@
+//! How daemons and timers are stopped: by the cycles of their object, step by step; or at once and for good.
+
+use std::sync::Arc;
+
+use kopf_core::daemon::{Patience, Pressure, Reasons, Rung};
+use kopf_core::ids;
+use kopf_core::notes::Level;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::subject::{Outbox, Place, Subject};
+use super::wheel::Message;
+use crate::api::seconds;
+use crate::dispatch::Shared;
+use crate::invoke::{Entry, Job, Reporter, RunId, Signal, SignalJob};
+
+/// Seconds, at most, for which the last patches are waited for when nobody waits for the daemons themselves.
+const WRITING: f64 = 5.0;
+
+impl Subject {
+    /// Goes on with those that are asked to stop: tells them, and gives them a moment. Returns the seconds until the next
+    /// look; none if nobody is waited for. With `limited`, nobody is waited for without end.
+    pub(crate) async fn press(self: &Arc<Self>, shared: &Arc<Shared>, limited: bool) -> Option<f64> {
+        self.state().pressing = !limited;
+        self.signal(shared).await;
+        let delays = self.climb(shared, limited);
+        self.signal(shared).await;
+        let mut state = self.state();
+        state.pressing = false;
+        let waited = delays.into_iter().filter(|(run, _)| state.find(*run).is_some());
+        waited.filter_map(|(_, delay)| delay).min_by(f64::total_cmp)
+    }
+
+    /// Tells those what they were not told yet.
+    async fn signal(self: &Arc<Self>, shared: &Arc<Shared>) {
+        let signals: Vec<Signal> = {
+            let mut state = self.state();
+            let untold = state.runs.iter_mut().filter(|run| run.told != run.stopping.reasons());
+            let signals = untold.map(|run| {
+                let reasons = run.stopping.reasons();
+                let cancel = reasons.contains(Reasons::CANCELLED) && !run.told.contains(Reasons::CANCELLED);
+                run.told = reasons;
+                Signal { run: run.id, reasons, cancel }
+            });
+            signals.collect()
+        };
+        if signals.is_empty() {
+            return;
+        }
+        let (sender, told) = oneshot::channel();
+        let this = Arc::clone(shared);
+        // The way is that of the reports: what has ended in this moment is known when the answer comes.
+        let reply = Reporter::new(move |()| this.background.tell(Message::Pass(sender)));
+        shared.invoker.submit(Job::Signal(SignalJob { signals, reply }));
+        // It is lost only with the wheel, at the very end.
+        let _ = told.await;
+    }
+
+    /// Decides how hard to press those that are still there.
+    fn climb(&self, shared: &Arc<Shared>, limited: bool) -> Vec<(RunId, Option<f64>)> {
+        let now = shared.clock.now();
+        let mut state = self.state();
+        let object = Arc::clone(&state.object);
+        let mut delays = Vec::new();
+        for run in state.runs.iter_mut().filter(|run| run.stopping.is_asked()) {
+            let Some(handler) = shared.rules.registry.handlers.get(run.routine.handler()) else { continue };
+            let patience = Patience::of(handler, &shared.current.get().settings.background);
+            // It has stopped already; only its patch is on the way.
+            if run.place == Place::Writing {
+                delays.push((run.id, if limited { Some(WRITING) } else { patience.polling }));
+                continue;
+            }
+            let patience = if limited { patience.limited() } else { patience };
+            let pressure = run.stopping.press(patience, now);
+            delays.push((run.id, pressure.delay));
+            if let Some(text) = pressure.text(&ids::label(handler)) {
+                shared.invoker.log(Entry::posted(level(pressure), &object, text));
+            }
+        }
+        delays
+    }
+}
+
+fn level(pressure: Pressure) -> Level {
+    if pressure.rung == Rung::Abandoned { Level::Warning } else { Level::Debug }
+}
+
+impl Shared {
+    /// Stops all daemons and timers of these objects, whose cycles will not do that.
+    pub(crate) fn see_off(self: &Arc<Self>, subjects: Vec<Arc<Subject>>, reason: Reasons) {
+        for subject in subjects {
+            let mut out = Outbox::default();
+            let is_anybody_left = {
+                let mut state = subject.state();
+                let all: Vec<_> = (0..state.runs.len()).map(|position| (position, reason)).collect();
+                state.ask_to_stop(self, &subject, &all, self.clock.now(), &mut out);
+                !state.runs.is_empty()
+            };
+            out.flush(self);
+            if is_anybody_left {
+                let shared = Arc::clone(self);
+                self.background.farewells.spawn(async move { shared.wait_for(&subject).await });
+            }
+        }
+    }
+
+    async fn wait_for(self: &Arc<Self>, subject: &Arc<Subject>) {
+        let mut looks = 0;
+        loop {
+            let exited = subject.exited.notified();
+            let Some(delay) = subject.press(self, true).await else { return };
+            // A patch that takes too long is not waited for any longer.
+            let is_only_writing = subject.state().runs.iter().all(|run| run.place == Place::Writing);
+            if is_only_writing && looks > 0 && self.background.halted().is_some() {
+                return;
+            }
+            looks += u32::from(is_only_writing);
+            tokio::select! {
+                () = sleep(seconds(delay)) => {}
+                () = exited => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The wheel: one task and one heap for all daemons and timers that sleep, and for all reports of those that ran.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use kopf_core::daemon::Move;
+use kopf_core::ids;
+use kopf_core::notes::Level;
+use kopf_core::outcome::Outcome;
+use kopf_core::patch::Patch;
+use kopf_core::time::Timestamp;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use super::subject::{Outbox, Place, Subject};
+use crate::api::seconds;
+use crate::dispatch::Shared;
+use crate::invoke::{Entry, RunId, RunReply};
+use crate::patching::{Applied, Change, Patching, PatchingError};
+
+/// How many reports are taken at once.
+const BATCH: usize = 1_000;
+/// With so many sleepers, waking up for each of them alone costs more than the calls.
+const CROWD: usize = 100;
+/// How long the first of a crowd waits for the others.
+const GATHERING: Duration = Duration::from_millis(8);
+
+/// An entry of the wheel.
+pub(super) struct Due {
+    pub(super) at: Timestamp,
+    pub(super) subject: Weak<Subject>,
+    pub(super) run: RunId,
+    pub(super) turn: u32,
+}
+
+/// What the wheel's task is told.
+pub(super) enum Message {
+    /// Somebody sleeps.
+    Sleep(Due),
+    /// An initial delay was asked for; none if the function raised.
+    Delayed { subject: Arc<Subject>, run: RunId, delay: Option<f64> },
+    /// A call is over.
+    Returned { subject: Arc<Subject>, run: RunId, reply: RunReply },
+    /// What a call left behind is written.
+    Written { subject: Arc<Subject>, run: RunId, outcome: Outcome, result: Result<Applied, PatchingError> },
+    /// All that was told before this is done: answer.
+    Pass(oneshot::Sender<()>),
+    /// The cycles of these objects are to look again.
+    Wake(Vec<Arc<Subject>>),
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+/// Turns the wheel until the operator is over.
+pub async fn turn(shared: Arc<Shared>) {
+    let receiver =
+        shared.background.receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+    let Some(mut receiver) = receiver else { return };
+    let mut wheel = Wheel { shared, heap: BinaryHeap::new(), gathered: None };
+    let mut messages = Vec::new();
+    loop {
+        let next = wheel.next();
+        tokio::select! {
+            biased;
+            count = receiver.recv_many(&mut messages, BATCH) => {
+                if count == 0 {
+                    return;
+                }
+            }
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+        }
+        let mut out = Outbox::default();
+        for message in messages.drain(..) {
+            wheel.hear(message, &mut out);
+        }
+        wheel.fire(&mut out);
+        for due in out.take_sleeps() {
+            wheel.heap.push(Reverse(due));
+        }
+        out.flush(&wheel.shared);
+    }
+}
+
+struct Wheel {
+    shared: Arc<Shared>,
+    heap: BinaryHeap<Reverse<Due>>,
+    /// When the last crowd was woken up.
+    gathered: Option<Instant>,
+}
+
+impl Wheel {
+    /// When to wake up for somebody.
+    fn next(&self) -> Option<Instant> {
+        let Reverse(first) = self.heap.peek()?;
+        let left = seconds(first.at.seconds_since(self.shared.clock.now()).max(0.0));
+        let due = Instant::now() + left;
+        let is_crowd = self.heap.len() > CROWD;
+        Some(self.gathered.filter(|_| is_crowd).map_or(due, |last| due.max(last + GATHERING)))
+    }
+
+    /// Wakes up all whose time has come.
+    fn fire(&mut self, out: &mut Outbox) {
+        let now = self.shared.clock.now();
+        if self.next().is_none_or(|next| next > Instant::now()) {
+            return;
+        }
+        while self.heap.peek().is_some_and(|Reverse(first)| first.at <= now) {
+            let Some(Reverse(due)) = self.heap.pop() else { break };
+            let Some(subject) = due.subject.upgrade() else { continue };
+            let mut state = subject.state();
+            let Some(position) = state.find(due.run) else { continue };
+            let run = &state.runs[position];
+            // It was parked, or has another sleep since then.
+            if run.place != Place::Asleep || run.turn != due.turn {
+                continue;
+            }
+            state.proceed(&self.shared, &subject, position, Move::Sleep(due.at), now, out);
+        }
+        self.gathered = Some(Instant::now());
+    }
+
+    fn hear(&mut self, message: Message, out: &mut Outbox) {
+        match message {
+            Message::Sleep(due) => self.heap.push(Reverse(due)),
+            Message::Delayed { subject, run, delay } => self.delayed(&subject, run, delay, out),
+            Message::Returned { subject, run, reply } => self.returned(subject, run, reply, out),
+            Message::Written { subject, run, outcome, result } => {
+                self.written(&subject, run, &outcome, result, out);
+            }
+            Message::Pass(reply) => {
+                // Whoever waits for it may be gone.
+                let _ = reply.send(());
+            }
+            Message::Wake(subjects) => Message::wake_all(&subjects),
+        }
+    }
+
+    fn delayed(&self, subject: &Arc<Subject>, run: RunId, delay: Option<f64>, out: &mut Outbox) {
+        let mut state = subject.state();
+        let Some(position) = state.find(run) else { return };
+        let now = self.shared.clock.now();
+        let run = &state.runs[position];
+        match delay {
+            Some(delay) if !run.stopping.is_asked() => {
+                let next = run.routine.delayed(delay, now);
+                state.proceed(&self.shared, subject, position, next, now, out);
+            }
+            _ => state.exit(&self.shared, subject, position, out),
+        }
+    }
+
+    fn returned(&self, subject: Arc<Subject>, run: RunId, reply: RunReply, out: &mut Outbox) {
+        let mut state = subject.state();
+        let Some(position) = state.find(run) else { return };
+        let Some(outcome) = reply.outcome else {
+            return state.exit(&self.shared, &subject, position, out);
+        };
+        let patch = Patch(reply.patch.unwrap_or_default());
+        if patch.is_empty() && !reply.fns {
+            return state.advance(&self.shared, &subject, position, &outcome, out);
+        }
+        state.runs[position].place = Place::Writing;
+        let object = Arc::clone(state.patched.as_ref().unwrap_or(&state.object));
+        drop(state);
+        let shared = Arc::clone(&self.shared);
+        self.shared.background.writers.spawn(async move {
+            let change = Change { cycle: run, patch, finalizer: None, functions: reply.fns };
+            let patching = Patching {
+                api: &shared.api,
+                invoker: &shared.invoker,
+                resource: &subject.resource,
+                finalizer: &shared.current.get().settings.persistence.finalizer,
+            };
+            let result = patching.apply(&object, change).await;
+            shared.background.tell(Message::Written { subject, run, outcome, result });
+        });
+    }
+
+    fn written(
+        &self,
+        subject: &Arc<Subject>,
+        run: RunId,
+        outcome: &Outcome,
+        result: Result<Applied, PatchingError>,
+        out: &mut Outbox,
+    ) {
+        let mut state = subject.state();
+        let Some(position) = state.find(run) else { return };
+        match result {
+            Ok(applied) => {
+                state.runs[position].carry = applied.carry;
+                if let Some(latest) = applied.latest {
+                    state.note_patched(latest);
+                }
+                state.advance(&self.shared, subject, position, outcome, out);
+            }
+            Err(error) => {
+                let handler = state.runs[position].routine.handler();
+                if let Some(handler) = self.shared.rules.registry.handlers.get(handler) {
+                    let label = ids::label(handler);
+                    let text = format!("{label} has failed to patch the object and ends: {error}");
+                    let entry = Entry::posted(Level::Error, &state.object, text);
+                    let has_traceback = matches!(error, PatchingError::Function(_));
+                    self.shared.invoker.log(if has_traceback { entry.with_exception_of(run) } else { entry });
+                }
+                state.exit(&self.shared, subject, position, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Errands: what an operator can do instead of working, as it is asked to from the command line.
+//!
+//! There is one so far: to write or to remove a record in all the peering objects that the operator would obey.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kopf_core::notes::Level;
+use kopf_core::object::decode_page;
+use kopf_core::peering::Peer;
+use kopf_core::resource::{Resource, is_exact_namespace, match_namespace};
+
+use crate::discovery::{Scope, scan};
+use crate::dispatch::Shared;
+use crate::error::{Failure, FailureKind, RequestError};
+use crate::invoke::Entry;
+use crate::peering::{GROUPS, is_peering, plural, write_records};
+use crate::territory::Territory;
+
+const LOGGER: &str = "kopf._core.engines.peering";
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Errand {
+    /// Pause the others: a record with the identity, priority and lifetime of the settings.
+    Freeze,
+    /// Let the others go on: no such record.
+    Resume,
+}
+
+/// Does it, and comes back.
+///
+/// # Errors
+/// There is no peering; or nobody could be paused, since none of the objects exists.
+pub async fn run(shared: &Shared, territory: &Territory, errand: Errand) -> Result<(), Failure> {
+    let settings = &shared.rules.settings.peering;
+    let groups: BTreeSet<String> = GROUPS.iter().map(|&group| group.to_owned()).collect();
+    let scanned = scan(&shared.api, &Scope::Groups(groups)).await?;
+    let resources: Vec<_> =
+        scanned.iter().filter(|resource| is_peering(resource, settings.clusterwide)).collect();
+    if resources.is_empty() {
+        let names = GROUPS.map(|group| format!("{}.v1.{group}", plural(settings.clusterwide)));
+        return Err(failure(format!("Cannot find the peering resource for [{}].", names.join(", "))));
+    }
+    let places: Vec<Option<String>> = match territory {
+        Territory::Cluster => vec![None],
+        Territory::Namespaces { patterns, .. } => {
+            namespaces(shared, patterns).await?.into_iter().map(Some).collect()
+        }
+    };
+    let mut written = 0;
+    for resource in resources {
+        for place in &places {
+            written += usize::from(write(shared, resource, place.as_deref(), errand).await?);
+        }
+    }
+    if written == 0 && errand == Errand::Freeze {
+        let name = &settings.name;
+        return Err(failure(format!(
+            "There is no peering object {name:?}: no operator can be paused by it."
+        )));
+    }
+    Ok(())
+}
+
+async fn write(
+    shared: &Shared,
+    resource: &Arc<Resource>,
+    place: Option<&str>,
+    errand: Errand,
+) -> Result<bool, RequestError> {
+    let settings = &shared.rules.settings.peering;
+    let lifetime = if errand == Errand::Freeze { settings.lifetime } else { 0 };
+    let (priority, lastseen) = (settings.priority, shared.clock.now());
+    let me = Peer { id: shared.identity.clone(), priority, lifetime, lastseen };
+    let record = (me.id.clone(), me.record());
+    let found = write_records(shared, resource, place, &settings.name, [record]).await?.is_some();
+    if !found {
+        let place = place.map_or_else(|| "cluster-wide".to_owned(), |place| format!("in '{place}'"));
+        let text = format!("There is no {resource} named {:?} {place}.", settings.name);
+        shared.invoker.log(Entry::general(Level::Warning, LOGGER, text));
+    }
+    Ok(found)
+}
+
+/// The namespaces that fit the patterns; only a look into the cluster tells, unless all patterns are names.
+async fn namespaces(shared: &Shared, patterns: &[String]) -> Result<BTreeSet<String>, RequestError> {
+    let exact = || patterns.iter().filter(|pattern| is_exact_namespace(pattern)).cloned().collect();
+    if patterns.iter().all(|pattern| is_exact_namespace(pattern)) {
+        return Ok(exact());
+    }
+    let body = match shared.api.get("/api/v1/namespaces").await {
+        Ok(body) => body,
+        Err(error) if error.status() == Some(403) => return Ok(exact()),
+        Err(error) => return Err(error),
+    };
+    let page = decode_page(&body).map_err(|error| RequestError::Malformed(error.to_string()))?;
+    let names = page.items.iter().filter_map(|object| object.name());
+    Ok(names
+        .filter(|name| patterns.iter().any(|pattern| match_namespace(name, pattern)))
+        .map(str::to_owned)
+        .collect())
+}
+
+fn failure(message: String) -> Failure {
+    Failure { kind: FailureKind::Other, message }
+}

@@ -1,0 +1,314 @@
+//! Peering: this operator's sign of life among its peers, and its pauses in favour of others.
+//!
+//! For each peering object: a keep-alive that renews our record, a stream that is never paused itself, and a watchman that
+//! asks the core (`kopf_core::peering`) what follows from the records and sets the toggle. The API's failures here are told
+//! and outlived. Rules: contract/api 8, contract/engine 1.7.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Method;
+use kopf_core::cause::EventType;
+use kopf_core::notes::Level;
+use kopf_core::object::Object;
+use kopf_core::path::FieldPath;
+use kopf_core::peering::{self, Observer, Peer};
+use kopf_core::resource::Resource;
+use kopf_core::settings::Peering as Settings;
+use kopf_core::time::Timestamp;
+use kopf_core::value::Value;
+use tokio::sync::{Notify, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use crate::api::{Payload, seconds};
+use crate::dispatch::Shared;
+use crate::error::{ApiError, RequestError};
+use crate::invoke::Entry;
+use crate::watch::{Sink, Stream};
+
+const LOGGER: &str = "kopf._core.engines.peering";
+/// The groups of the peering resources: ours and the one of the early days.
+pub const GROUPS: [&str; 2] = ["kopf.dev", "zalando.org"];
+const VERSION: &str = "v1";
+/// The reason of a pause when peering is a must but there is none.
+pub const MISSING: &str = "peering CRD is missing";
+/// Seconds for taking our record away at the exit. If it stays, it expires.
+const FAREWELL: f64 = 5.0;
+/// Seconds until we try again to look after the rivals' deadline, if that has failed.
+const LOOK_AGAIN: f64 = 5.0;
+
+/// The tasks of the orchestration; the first error of them is the operator's.
+pub type Tasks = JoinSet<Result<(), RequestError>>;
+
+/// The name of the peering resource of an operator.
+pub fn plural(clusterwide: bool) -> &'static str {
+    if clusterwide { "clusterkopfpeerings" } else { "kopfpeerings" }
+}
+
+/// Whether it is a resource of peering, for such an operator.
+pub fn is_peering(resource: &Resource, clusterwide: bool) -> bool {
+    GROUPS.contains(&resource.group.as_str())
+        && resource.version == VERSION
+        && resource.plural == plural(clusterwide)
+}
+
+/// One peering object, as this operator takes part in it.
+#[derive(Clone)]
+pub struct Peering {
+    shared: Arc<Shared>,
+    resource: Arc<Resource>,
+    namespace: Option<String>,
+    toggle: Arc<str>,
+    /// Asks for a sign of life before its time.
+    renew: Arc<Notify>,
+}
+
+/// What is known of the peering object: nothing yet, that there is none, or its status.
+#[derive(Debug, Clone, PartialEq)]
+enum Seen {
+    Nothing,
+    Absent,
+    Status(Arc<Value>),
+}
+
+impl Peering {
+    /// Takes part from now on. If peering is a must, the operator is paused until the object is seen.
+    pub fn new(shared: Arc<Shared>, resource: Arc<Resource>, namespace: Option<String>) -> Self {
+        let settings = &shared.rules.settings.peering;
+        let mut toggle = format!("{}@{}", settings.name, namespace.as_deref().unwrap_or("None"));
+        // With both groups in the cluster, each of them decides for itself.
+        if resource.group != GROUPS[0] {
+            toggle = format!("{toggle} ({})", resource.group);
+        }
+        shared.pause.turn(&toggle, settings.mandatory);
+        Self { toggle: Arc::from(toggle), renew: Arc::default(), shared, resource, namespace }
+    }
+
+    /// Starts our signs of life.
+    pub fn live(&self, tasks: &mut Tasks) -> AbortHandle {
+        let peering = self.clone();
+        tasks.spawn(async move { peering.keep_alive().await })
+    }
+
+    /// Starts to obey others, as the stream of the peering objects tells of them.
+    pub fn obey(&self, tasks: &mut Tasks, stream: Stream) -> [AbortHandle; 2] {
+        let (sender, receiver) = watch::channel(Seen::Nothing);
+        let peering = self.clone();
+        let name = self.settings().name.clone();
+        let mut sink = PeeringSink { name, seen: sender, present: false, renew: Arc::clone(&self.renew) };
+        [
+            tasks.spawn(async move { peering.watch(receiver).await }),
+            tasks.spawn(async move { stream.follow(&mut sink).await.map(|never| match never {}) }),
+        ]
+    }
+
+    /// This peering does not hold the operator any longer.
+    pub fn forget(&self) {
+        self.shared.pause.turn(&self.toggle, false);
+    }
+
+    /// Takes our record away. If that fails, it is said, and the record expires by itself.
+    pub async fn leave(&self) {
+        let removal = self.write(self.record(0));
+        let why = match timeout(seconds(FAREWELL), removal).await {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => RequestError::Timeout.to_string(),
+        };
+        let text = format!("Couldn't remove self from the peering. Ignoring. {why}");
+        self.say(Level::Error, text);
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.shared.rules.settings.peering
+    }
+
+    fn record(&self, lifetime: i64) -> (String, Value) {
+        let now = self.shared.clock.now();
+        let priority = self.settings().priority;
+        let me = Peer { id: self.shared.identity.clone(), priority, lifetime, lastseen: now };
+        (me.id.clone(), me.record())
+    }
+
+    /// Renews our record for ever.
+    async fn keep_alive(&self) -> Result<(), RequestError> {
+        loop {
+            match self.touch().await {
+                Err(error @ RequestError::Login(_)) => return Err(error),
+                Err(error) => {
+                    let text = format!("Cannot keep alive in the peering {}: {error}", self.toggle);
+                    self.say(Level::Error, text);
+                }
+                Ok(_) => {}
+            }
+            let chance = RandomState::new().build_hasher().finish();
+            let interval = peering::keep_alive_interval(self.settings().lifetime, chance);
+            let interval = seconds(f64::from(i32::try_from(interval).unwrap_or(i32::MAX)));
+            // The object may be made while we work: nobody there knows of us then.
+            let _ = timeout(interval, self.renew.notified()).await;
+        }
+    }
+
+    /// Renews our record; gets the object as it is then, if there is one.
+    async fn touch(&self) -> Result<Seen, RequestError> {
+        let seen = self.write(self.record(self.settings().lifetime)).await?;
+        let found = seen != Seen::Absent;
+        if !found || !self.settings().stealth {
+            self.debug(|| peering::keep_alive_text(&self.settings().name, self.namespace.as_deref(), found));
+        }
+        Ok(seen)
+    }
+
+    async fn write(&self, record: (String, Value)) -> Result<Seen, RequestError> {
+        let name = &self.settings().name;
+        let body =
+            write_records(&self.shared, &self.resource, self.namespace.as_deref(), name, [record]).await?;
+        let object = body.and_then(|body| Object::decode(std::str::from_utf8(&body).ok()?).ok());
+        Ok(object.map_or(Seen::Absent, |object| status_of(&object)))
+    }
+
+    /// Judges what is seen, whenever that changes, and when a rival's time is over.
+    async fn watch(&self, mut seen: watch::Receiver<Seen>) -> Result<(), RequestError> {
+        let mut until: Option<Timestamp> = None;
+        let mut for_peers = false;
+        loop {
+            let now = self.shared.clock.now();
+            let overdue = until.map(|moment| seconds(moment.seconds_since(now)));
+            let latest = tokio::select! {
+                changed = seen.changed() => match changed {
+                    Ok(()) => seen.borrow_and_update().clone(),
+                    Err(_) => return Ok(()), // the stream has ended, and so do we
+                },
+                // The fresh state comes with the answer: what we know may be old, if the stream is interrupted.
+                () = sleep(overdue.unwrap_or_default()), if overdue.is_some() => match self.touch().await {
+                    Ok(latest) => latest,
+                    Err(error @ RequestError::Login(_)) => return Err(error),
+                    Err(_) => {
+                        until = Some(self.shared.clock.now().plus(LOOK_AGAIN));
+                        continue;
+                    }
+                },
+            };
+            until = self.judge(&latest, &mut for_peers).await;
+        }
+    }
+
+    /// Pauses or resumes the operator, and buries the dead. Tells when to look again.
+    async fn judge(&self, seen: &Seen, for_peers: &mut bool) -> Option<Timestamp> {
+        let pause = &self.shared.pause;
+        let status = match seen {
+            Seen::Nothing => return None,
+            Seen::Absent => {
+                *for_peers = false;
+                pause.turn(&self.toggle, self.settings().mandatory);
+                return None;
+            }
+            Seen::Status(status) => status,
+        };
+        let observer = Observer {
+            id: self.shared.identity.clone(),
+            priority: self.settings().priority,
+            sharded: !self.shared.rules.settings.watching.shard_selectors.is_empty(),
+        };
+        let judgement = peering::judge(status, &observer, self.shared.clock.now());
+        for (level, text) in judgement.texts(pause.has(&self.toggle), *for_peers) {
+            self.say(level, text);
+        }
+        *for_peers = judgement.pauses();
+        pause.turn(&self.toggle, judgement.pauses());
+        if !judgement.dead.is_empty() {
+            let nulls = judgement.dead.iter().map(|id| (id.clone(), Value::Null));
+            let name = &self.settings().name;
+            let namespace = self.namespace.as_deref();
+            if let Err(error) = write_records(&self.shared, &self.resource, namespace, name, nulls).await {
+                let text = format!("Cannot clean up the dead peers in {}: {error}", self.toggle);
+                self.say(Level::Warning, text);
+            }
+        }
+        judgement.until
+    }
+
+    fn debug(&self, text: impl FnOnce() -> String) {
+        if self.shared.invoker.enabled(Level::Debug) {
+            self.say(Level::Debug, text());
+        }
+    }
+
+    fn say(&self, level: Level, text: String) {
+        self.shared.invoker.log(Entry::general(level, LOGGER, text));
+    }
+}
+
+/// Sets records of a peering object; none if there is no such object.
+pub async fn write_records(
+    shared: &Shared,
+    resource: &Resource,
+    namespace: Option<&str>,
+    name: &str,
+    records: impl IntoIterator<Item = (String, Value)>,
+) -> Result<Option<Bytes>, RequestError> {
+    let subresource = resource.has_subresource("status").then_some("status");
+    let url = resource.url(namespace, Some(name), subresource);
+    let patch = peering::patch(records).to_string();
+    match shared.api.request(&Method::PATCH, &url, Payload::MergePatch(patch.as_bytes())).await {
+        Ok(body) => Ok(Some(body)),
+        Err(error) if error.status() == Some(404) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn status_of(object: &Object) -> Seen {
+    Seen::Status(Arc::new(object.field(&FieldPath::parse("status")).unwrap_or_default()))
+}
+
+/// Takes the states of the peering object out of the stream of all of them.
+struct PeeringSink {
+    name: String,
+    seen: watch::Sender<Seen>,
+    present: bool,
+    renew: Arc<Notify>,
+}
+
+impl Sink for PeeringSink {
+    fn event(&mut self, kind: EventType, object: Object) {
+        if object.name() != Some(self.name.as_str()) {
+            return;
+        }
+        if kind == EventType::Deleted {
+            self.seen.send_replace(Seen::Absent);
+            return;
+        }
+        self.present = true;
+        self.seen.send_replace(status_of(&object));
+        if kind == EventType::Added {
+            self.renew.notify_one();
+        }
+    }
+
+    fn listing(&mut self) {
+        self.present = false;
+    }
+
+    fn listed(&mut self) {
+        if !self.present {
+            self.seen.send_if_modified(|seen| {
+                let vanished = matches!(seen, Seen::Status(_));
+                if vanished {
+                    *seen = Seen::Absent;
+                }
+                vanished
+            });
+        }
+    }
+
+    async fn room(&self) {}
+
+    fn insists(&self, _: &ApiError) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! Posting of Kubernetes events: in order for each object, at the same time for different ones, never in anybody's way.
+//!
+//! Whoever posts only puts the event into a queue. A lane of an object is a task as long as there is something in it. What
+//! cannot be posted is told in the log and given up; what is not posted when the operator exits is lost.
+//! The documents are the core's (`kopf_core::posting`). Rules: contract/engine 13.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::Method;
+use kopf_core::notes::Level;
+use kopf_core::posting::Post;
+use kopf_core::resource::Resource;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api::{Payload, seconds};
+use crate::dispatch::Shared;
+use crate::error::RequestError;
+use crate::invoke::Entry;
+
+const LOGGER: &str = "kopf._core.engines.posting";
+/// Seconds at the exit for what the last handlers have posted.
+const GRACE: f64 = 1.0;
+
+/// Where events are put to be posted. It is there before the operator has started, and after it has ended.
+#[derive(Debug, Clone)]
+pub struct Mailbox(UnboundedSender<Vec<Post>>);
+
+/// What comes out of the mailbox.
+pub type Mail = UnboundedReceiver<Vec<Post>>;
+
+/// A mailbox and its other end.
+pub fn mailbox() -> (Mailbox, Mail) {
+    let (sender, receiver) = unbounded_channel();
+    (Mailbox(sender), receiver)
+}
+
+impl Mailbox {
+    /// Puts events in, in their order. Nobody waits; if the operator has ended, they are lost.
+    pub fn post(&self, posts: Vec<Post>) {
+        let _ended = self.0.send(posts);
+    }
+}
+
+/// Posts what comes into the mailbox.
+#[derive(Clone)]
+pub struct Poster {
+    shared: Arc<Shared>,
+    resource: Arc<Resource>,
+    lanes: Arc<Mutex<HashMap<String, VecDeque<Post>>>>,
+    limit: Option<Arc<Semaphore>>,
+    running: TaskTracker,
+    giving_up: CancellationToken,
+}
+
+impl Poster {
+    /// A poster to the given resource, which is that of events.
+    pub fn new(shared: Arc<Shared>, resource: Arc<Resource>) -> Self {
+        let limit = shared.rules.settings.posting.worker_limit;
+        Self {
+            shared,
+            resource,
+            lanes: Arc::default(),
+            limit: limit.map(|limit| Arc::new(Semaphore::new(limit.max(1)))),
+            running: TaskTracker::new(),
+            giving_up: CancellationToken::new(),
+        }
+    }
+
+    /// Takes what comes until the given moment, then finishes what can be finished soon.
+    pub async fn run(self, mut mail: Mail, ending: CancellationToken) {
+        loop {
+            let posts = tokio::select! {
+                posts = mail.recv() => posts,
+                () = ending.cancelled() => None,
+            };
+            let Some(posts) = posts else { break };
+            self.sort_all(posts);
+        }
+        while let Ok(posts) = mail.try_recv() {
+            self.sort_all(posts);
+        }
+        self.running.close();
+        let _late = timeout(seconds(GRACE), self.running.wait()).await;
+        self.giving_up.cancel();
+    }
+
+    fn sort_all(&self, posts: Vec<Post>) {
+        for post in posts {
+            self.sort(post);
+        }
+    }
+
+    fn sort(&self, post: Post) {
+        if !post.counts() {
+            return;
+        }
+        let key = post.key();
+        let mut lanes = self.lanes();
+        if let Some(lane) = lanes.get_mut(&key) {
+            lane.push_back(post);
+            return;
+        }
+        lanes.insert(key.clone(), VecDeque::from([post]));
+        drop(lanes);
+        let poster = self.clone();
+        self.running.spawn(async move {
+            tokio::select! {
+                () = poster.drain(&key) => {}
+                () = poster.giving_up.cancelled() => {}
+            }
+        });
+    }
+
+    async fn drain(&self, key: &str) {
+        let _permit = match &self.limit {
+            Some(limit) => limit.acquire().await.ok(),
+            None => None,
+        };
+        while let Some(post) = self.next(key) {
+            if let Err(error) = self.post(&post).await {
+                let text = post.failure(&why(&error));
+                self.shared.invoker.log(Entry::general(Level::Warning, LOGGER, text));
+            }
+        }
+    }
+
+    /// The next event of the lane; without any, there is no such lane any longer.
+    fn next(&self, key: &str) -> Option<Post> {
+        let mut lanes = self.lanes();
+        let post = lanes.get_mut(key).and_then(VecDeque::pop_front);
+        if post.is_none() {
+            lanes.remove(key);
+        }
+        post
+    }
+
+    async fn post(&self, post: &Post) -> Result<(), RequestError> {
+        let default = self.shared.api.default_namespace().await?;
+        let namespace = post.namespace(default.as_deref());
+        let document = post.document(namespace, &self.shared.rules.settings.posting).to_string();
+        let url = self.resource.url(Some(namespace), None, None);
+        let payload = Payload::Json(document.as_bytes());
+        self.shared.api.request_with(&Method::POST, &url, payload, &post.backoffs).await?;
+        Ok(())
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, HashMap<String, VecDeque<Post>>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The reasons of a failure, as sentences.
+fn why(error: &RequestError) -> String {
+    match error {
+        RequestError::Api(refusal) => {
+            let details = refusal.payload.as_ref().and_then(|payload| payload.get("details"));
+            let details = details.map_or_else(|| "None".to_owned(), kopf_core::value::python_repr);
+            format!("Code: {}. Message: {}. Details: {details}.", refusal.status, refusal.message)
+        }
+        other => format!("Message: {other}."),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! The health of the operator, served by HTTP to whoever asks: the results of the probes, collected by the other side.
+//!
+//! One collection at a time, whoever asks; it is kept for a while. A probe that fails is an answer 500, and is not kept.
+//! Rules: contract/api 10.2.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kopf_core::notes::Level;
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::error::{Failure, FailureKind};
+use crate::invoke::{Entry, Invoker, Job, ProbeJob};
+
+const LOGGER: &str = "kopf._core.engines.probing";
+/// For how long the results are kept.
+const KEPT: Duration = Duration::from_secs(10);
+/// How long a client may take to tell what it wants.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The pause after a connection could not be accepted, such as for the lack of descriptors.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// Where the health is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The name or address to listen at.
+    pub host: String,
+    /// The port to listen at.
+    pub port: u16,
+    /// The only path that is served.
+    pub path: String,
+}
+
+/// The server, ready to serve.
+pub struct Probes {
+    endpoint: Endpoint,
+    listeners: Vec<TcpListener>,
+    invoker: Arc<dyn Invoker>,
+}
+
+/// Somebody who wants the results; none if a probe has failed.
+type Asker = oneshot::Sender<Option<Bytes>>;
+
+impl Probes {
+    /// Begins to listen, at all the addresses of the host.
+    ///
+    /// # Errors
+    /// There is no such host, or the port is taken.
+    pub async fn listen(endpoint: Endpoint, invoker: Arc<dyn Invoker>) -> Result<Self, Failure> {
+        let place = format!("{}:{}", endpoint.host, endpoint.port);
+        let failed = |error: std::io::Error| Failure {
+            kind: FailureKind::Other,
+            message: format!("Cannot serve the health status at {place}: {error}"),
+        };
+        let mut listeners = vec![];
+        let mut failure = None;
+        let addresses = lookup_host((endpoint.host.as_str(), endpoint.port)).await.map_err(failed)?;
+        for address in addresses {
+            match TcpListener::bind(address).await {
+                Ok(listener) => listeners.push(listener),
+                Err(error) => failure = Some(error),
+            }
+        }
+        // Some hosts have a name for IPv6 without having IPv6; being there at one of the addresses is enough.
+        if let (true, Some(error)) = (listeners.is_empty(), failure) {
+            return Err(failed(error));
+        }
+        Ok(Self { endpoint, listeners, invoker })
+    }
+
+    /// The addresses that it listens at.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// Serves until it is cancelled.
+    pub async fn serve(self) {
+        let Endpoint { host, port, path } = &self.endpoint;
+        if self.invoker.enabled(Level::Debug) {
+            let text = format!("Serving health status at http://{host}:{port}{path}");
+            self.invoker.log(Entry::general(Level::Debug, LOGGER, text));
+        }
+        let (sender, receiver) = unbounded_channel();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(collect(Arc::clone(&self.invoker), receiver));
+        let path: Arc<str> = Arc::from(path.as_str());
+        for listener in self.listeners {
+            tasks.spawn(accept(listener, Arc::clone(&path), sender.clone()));
+        }
+        // Nothing of it ends by itself; when this is dropped, all of it is.
+        tasks.join_all().await;
+    }
+}
+
+async fn accept(listener: TcpListener, path: Arc<str>, askers: UnboundedSender<Asker>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(converse(stream, Arc::clone(&path), askers.clone()));
+                }
+                Err(_) => sleep(BREATH).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, path: Arc<str>, askers: UnboundedSender<Asker>) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (path, askers) = (Arc::clone(&path), askers.clone());
+        async move { Ok::<_, Infallible>(answer(&request, &path, &askers).await) }
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    // A broken connection is the client's affair.
+    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn answer<B>(
+    request: &Request<B>,
+    path: &str,
+    askers: &UnboundedSender<Asker>,
+) -> Response<Full<Bytes>> {
+    if request.uri().path() != path {
+        return text(StatusCode::NOT_FOUND, "404: Not Found");
+    }
+    if ![Method::GET, Method::HEAD].contains(request.method()) {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
+        response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("GET,HEAD"));
+        return response;
+    }
+    let (asker, results) = oneshot::channel();
+    let _ = askers.send(asker);
+    if let Ok(Some(results)) = results.await {
+        return respond(StatusCode::OK, "application/json; charset=utf-8", results);
+    }
+    let problem = "500 Internal Server Error\n\nServer got itself in trouble";
+    text(StatusCode::INTERNAL_SERVER_ERROR, problem)
+}
+
+fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
+    respond(status, "text/plain; charset=utf-8", Bytes::from_static(body.as_bytes()))
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}
+
+/// Answers those who ask, one after another. Whoever has gone away meanwhile makes no work.
+async fn collect(invoker: Arc<dyn Invoker>, mut askers: UnboundedReceiver<Asker>) {
+    let mut kept: Option<(Instant, Bytes)> = None;
+    while let Some(asker) = askers.recv().await {
+        if asker.is_closed() {
+            continue;
+        }
+        if kept.as_ref().is_none_or(|(since, _)| since.elapsed() >= KEPT) {
+            let (reply, results) = oneshot::channel();
+            invoker.submit(Job::Probe(ProbeJob { reply }));
+            kept = results.await.ok().flatten().map(|results| (Instant::now(), Bytes::from(results)));
+        }
+        let _gone = asker.send(kept.as_ref().map(|(_, results)| results.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

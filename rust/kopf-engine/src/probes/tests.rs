@@ -1,0 +1,93 @@
+//! What is answered to whom, over real connections; and for how long, in the test's own time.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+use crate::testing::{OtherSide, lock};
+
+async fn ask(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let text = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    response.to_lowercase()
+}
+
+async fn reply(other_side: &OtherSide, results: Option<&str>) {
+    loop {
+        if let Some(Job::Probe(job)) = lock(&other_side.jobs).pop() {
+            let _gone = job.reply.send(results.map(str::to_owned));
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn only_the_path_is_served_and_only_for_reading() {
+    let other_side = Arc::new(OtherSide::default());
+    let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
+    let probes = Probes::listen(endpoint, Arc::<OtherSide>::clone(&other_side)).await.unwrap();
+    let address = probes.addresses()[0];
+    let server = tokio::spawn(probes.serve());
+    let (failed, ()) = tokio::join!(ask(address, "GET /healthz"), reply(&other_side, None));
+    assert!(failed.starts_with("http/1.1 500 "), "{failed}");
+    assert!(
+        failed.ends_with("\r\n\r\n500 internal server error\n\nserver got itself in trouble"),
+        "{failed}"
+    );
+    let (healthy, ()) =
+        tokio::join!(ask(address, "GET /healthz?x=1"), reply(&other_side, Some("{\"a\": 1}")));
+    assert!(healthy.starts_with("http/1.1 200 ok\r\n"), "{healthy}");
+    assert!(healthy.contains("content-type: application/json; charset=utf-8\r\n"), "{healthy}");
+    assert!(healthy.ends_with("\r\n\r\n{\"a\": 1}"), "{healthy}");
+    // From here on, the results are kept.
+    let table = [
+        ("HEAD /healthz", "200 ok", true),
+        ("GET /healthz/", "404 not found", false),
+        ("GET /", "404 not found", false),
+        ("POST /healthz", "405 method not allowed", false),
+        ("POST /other", "404 not found", false),
+    ];
+    for (request, status, empty) in table {
+        let response = ask(address, request).await;
+        assert!(response.starts_with(&format!("http/1.1 {status}\r\n")), "{request}: {response}");
+        assert_eq!(response.ends_with("\r\n\r\n"), empty, "{request}: {response}");
+    }
+    assert!(lock(&other_side.jobs).is_empty());
+    server.abort();
+}
+
+#[tokio::test]
+async fn a_taken_port_is_a_failure_that_names_the_place() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port, path: "/".to_owned() };
+    let failure = Probes::listen(endpoint, Arc::new(OtherSide::default())).await.err().unwrap();
+    assert!(failure.message.starts_with(&format!("Cannot serve the health status at 127.0.0.1:{port}: ")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_are_kept_for_a_while_failures_are_not_and_those_who_have_gone_make_no_work() {
+    let other_side = Arc::new(OtherSide::default());
+    let (askers, receiver) = unbounded_channel();
+    let collector = tokio::spawn(collect(Arc::<OtherSide>::clone(&other_side), receiver));
+    let ask = || {
+        let (asker, results) = oneshot::channel();
+        askers.send(asker).unwrap();
+        async move { results.await.unwrap().map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()) }
+    };
+    let (got, ()) = tokio::join!(ask(), reply(&other_side, None));
+    assert_eq!(got, None);
+    let (one, two, ()) = tokio::join!(ask(), ask(), reply(&other_side, Some("1")));
+    assert_eq!((one.as_deref(), two.as_deref()), (Some("1"), Some("1")));
+    sleep(Duration::from_millis(9_999)).await;
+    assert_eq!(ask().await.as_deref(), Some("1"));
+    sleep(Duration::from_millis(1)).await;
+    drop(ask());
+    let (got, ()) = tokio::join!(ask(), reply(&other_side, Some("2")));
+    assert_eq!(got.as_deref(), Some("2"));
+    assert!(lock(&other_side.jobs).is_empty());
+    collector.abort();
+}

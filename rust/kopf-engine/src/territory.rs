@@ -1,0 +1,98 @@
+//! Where an operator works: in the whole cluster, or in the namespaces whose names match its patterns.
+//!
+//! Globs are the core's to match. Other patterns are understood by the other side of the border only; as names do not change,
+//! each name is asked about once.
+
+use std::collections::{BTreeSet, HashMap};
+
+use kopf_core::resource::{is_exact_namespace, match_namespace};
+use tokio::sync::oneshot;
+
+use crate::invoke::{Invoker, Job, LocateJob};
+
+/// Where the operator works.
+#[derive(Debug, Clone)]
+pub enum Territory {
+    /// The whole cluster.
+    Cluster,
+    /// The namespaces whose names fit any of the patterns.
+    Namespaces {
+        /// Globs.
+        patterns: Vec<String>,
+        /// Whether there are other patterns, to be asked about.
+        foreign: bool,
+    },
+}
+
+impl Territory {
+    /// Whether the name fits, or may fit if asked about.
+    pub fn may_have(&self, name: &str) -> bool {
+        match self {
+            Self::Cluster => true,
+            Self::Namespaces { foreign, .. } => *foreign || self.has(name),
+        }
+    }
+
+    /// Whether the name fits a glob.
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Self::Cluster => true,
+            Self::Namespaces { patterns, .. } => patterns.iter().any(|glob| match_namespace(name, glob)),
+        }
+    }
+
+    /// The names that are known without a look at the cluster.
+    pub fn exact(&self) -> BTreeSet<String> {
+        match self {
+            Self::Cluster => BTreeSet::new(),
+            Self::Namespaces { patterns, .. } => {
+                patterns.iter().filter(|pattern| is_exact_namespace(pattern)).cloned().collect()
+            }
+        }
+    }
+}
+
+/// The answers so far to the questions about names.
+#[derive(Debug, Default)]
+pub struct Answers(HashMap<String, bool>);
+
+impl Answers {
+    /// Those of the names that fit; the unknown ones are asked about.
+    pub async fn served(
+        &mut self,
+        territory: &Territory,
+        present: BTreeSet<String>,
+        invoker: &dyn Invoker,
+    ) -> BTreeSet<String> {
+        let is_unknown = |name: &&String| !territory.has(name) && !self.0.contains_key(*name);
+        let names: Vec<String> = present.iter().filter(is_unknown).cloned().collect();
+        if !names.is_empty() {
+            let (reply, answer) = oneshot::channel();
+            invoker.submit(Job::Locate(LocateJob { names: names.clone(), reply }));
+            // Without an answer, the operator is exiting.
+            self.0.extend(names.into_iter().zip(answer.await.unwrap_or_default()));
+        }
+        let fits = |name: &String| territory.has(name) || self.0.get(name).copied().unwrap_or_default();
+        present.into_iter().filter(fits).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespaces(patterns: &[&str], foreign: bool) -> Territory {
+        Territory::Namespaces { patterns: patterns.iter().map(ToString::to_string).collect(), foreign }
+    }
+
+    #[test]
+    fn names_fit_any_of_the_patterns() {
+        let territory = namespaces(&["prod", "test-*, !test-old"], false);
+        for (name, fits) in [("prod", true), ("test-1", true), ("test-old", false), ("other", false)] {
+            assert_eq!(territory.may_have(name), fits, "{name}");
+        }
+        assert!(Territory::Cluster.may_have("other"));
+        assert!(namespaces(&[], true).may_have("other"));
+        assert_eq!(territory.exact(), BTreeSet::from(["prod".to_owned()]));
+    }
+}

@@ -1,0 +1,182 @@
+//! A server and another side of the border that do what a test says, in the test's time.
+//!
+//! Nothing here waits or talks: requests are answered by a function, jobs are kept, and log lines are collected.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use kopf_core::cycle::Rules;
+use kopf_core::lifecycle::Lifecycle;
+use kopf_core::notes::Level;
+use kopf_core::registry::Registry;
+use kopf_core::resource::Resource;
+use kopf_core::settings::Settings;
+use kopf_core::value::Value;
+use kube::Client;
+use kube::client::Body;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api::Api;
+use crate::client::Connection;
+use crate::clock::Clock;
+use crate::dispatch::Shared;
+use crate::invoke::{Entry, Invoker, Job};
+use crate::rules::CurrentRules;
+use crate::toggles::Pause;
+use crate::vault::Vault;
+
+/// A request as the server has got it.
+#[derive(Debug, Clone)]
+pub(crate) struct Got {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) body: Value,
+    /// Seconds since the start of the test.
+    pub(crate) at: u64,
+}
+
+/// The status and the body; a stream that never ends, if there is no body.
+pub(crate) type Answer = (u16, Option<Value>);
+
+/// Everything around a part of the engine.
+pub(crate) struct Stage {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) requests: Arc<Mutex<Vec<Got>>>,
+    pub(crate) other_side: Arc<OtherSide>,
+    pub(crate) vault: Arc<Vault>,
+}
+
+/// The other side of the border.
+#[derive(Default)]
+pub(crate) struct OtherSide {
+    pub(crate) jobs: Mutex<Vec<Job>>,
+    lines: Mutex<Vec<String>>,
+}
+
+impl OtherSide {
+    /// The log lines with this in them.
+    pub(crate) fn lines(&self, part: &str) -> Vec<String> {
+        lock(&self.lines).iter().filter(|line| line.contains(part)).cloned().collect()
+    }
+}
+
+impl Invoker for OtherSide {
+    fn submit(&self, job: Job) {
+        lock(&self.jobs).push(job);
+    }
+
+    fn log(&self, entry: Entry) {
+        lock(&self.lines).push(format!("{} {}", entry.level.as_str(), entry.text));
+    }
+
+    fn enabled(&self, _: Level) -> bool {
+        true
+    }
+}
+
+impl Stage {
+    /// Sets the settings as Python would, and the server.
+    pub(crate) fn new(
+        settings: &Value,
+        answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static,
+    ) -> Self {
+        let settings: Settings = serde_json::from_value(settings.clone()).unwrap();
+        let settings = Arc::new(settings);
+        let other_side = Arc::new(OtherSide::default());
+        let invoker: Arc<dyn Invoker> = Arc::<OtherSide>::clone(&other_side);
+        let vault = Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[]).unwrap());
+        let requests: Arc<Mutex<Vec<Got>>> = Arc::default();
+        vault.admit(Connection::fake("first", client(&requests, answer)));
+        let registry = Arc::new(Registry { handlers: vec![] });
+        let rules = Rules { registry, settings: Arc::clone(&settings), lifecycle: Lifecycle::Asap };
+        let current = CurrentRules::new(Arc::new(rules));
+        let shared = Shared {
+            rules: current.get(),
+            current,
+            api: Api::new(Arc::clone(&vault), settings, Arc::clone(&invoker)),
+            invoker,
+            clock: Clock::start(),
+            stopping: CancellationToken::new(),
+            killing: CancellationToken::new(),
+            workers: TaskTracker::new(),
+            freed: Notify::new(),
+            cycles: AtomicU64::new(1),
+            pause: Arc::new(Pause::default()),
+            identity: "me".to_owned(),
+        };
+        Self { shared: Arc::new(shared), requests, other_side, vault }
+    }
+
+    /// The requests so far.
+    pub(crate) fn requests(&self) -> Vec<Got> {
+        lock(&self.requests).clone()
+    }
+
+    /// The log lines with this in them.
+    pub(crate) fn lines(&self, part: &str) -> Vec<String> {
+        self.other_side.lines(part)
+    }
+}
+
+/// A client whose server is a function.
+pub(crate) fn client(
+    requests: &Arc<Mutex<Vec<Got>>>,
+    answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static,
+) -> Client {
+    let requests = Arc::clone(requests);
+    let start = Instant::now();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (requests, answer) = (Arc::clone(&requests), answer.clone());
+        async move {
+            let (parts, body) = request.into_parts();
+            let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            let got = Got {
+                method: parts.method.to_string(),
+                path: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+                body: serde_json::from_slice(&bytes).unwrap_or_default(),
+                at: start.elapsed().as_secs(),
+            };
+            let (status, body) = answer(&got);
+            lock(&requests).push(got);
+            Ok::<_, Infallible>(Response::builder().status(status).body(body_of(body)).unwrap())
+        }
+    });
+    Client::new(service, "default")
+}
+
+fn body_of(body: Option<Value>) -> BoxBody<Bytes, Infallible> {
+    match body {
+        Some(value) => Full::new(Bytes::from(value.to_string())).boxed(),
+        None => BodyExt::boxed(StreamBody::new(futures::stream::pending())),
+    }
+}
+
+/// A resource by its group, plural name and subresources.
+pub(crate) fn resource(group: &str, plural: &str, namespaced: bool) -> Arc<Resource> {
+    Arc::new(Resource {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        plural: plural.to_owned(),
+        kind: None,
+        singular: None,
+        shortcuts: BTreeSet::new(),
+        categories: BTreeSet::new(),
+        subresources: BTreeSet::new(),
+        verbs: BTreeSet::new(),
+        namespaced,
+        preferred: true,
+    })
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

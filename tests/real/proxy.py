@@ -1,0 +1,154 @@
+"""A proxy in front of the real API server: it remembers what was asked, and misbehaves on request.
+
+It speaks plain HTTP with the operator, and is the administrator for the server. It knows nothing of
+Kubernetes but that streams of events come line by line.
+"""
+
+import contextlib
+import dataclasses
+import http.client
+import http.server
+import json
+import pathlib
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
+
+import cluster as kube
+import yaml
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What was asked."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+
+
+# A status and a text instead of the server's answer; nothing to let the request through.
+Fault = Callable[[Request], tuple[int, str] | None]
+
+
+class Proxy:
+    """One proxy; its faults are asked for each request, in order."""
+
+    def __init__(self, cluster: kube.Cluster) -> None:
+        self.cluster = cluster
+        self.requests: list[Request] = []
+        self.faults: list[Fault] = []
+        self._streams: set[http.client.HTTPConnection] = set()
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def kubeconfig(self, folder: pathlib.Path) -> pathlib.Path:
+        """A kubeconfig of the proxy."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "proxy",
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}],
+            "clusters": [{"name": "proxy", "cluster": {"server": self.url}}],
+            "users": [{"name": "proxy", "user": {"token": "not-checked"}}],
+        }
+        path = folder / "proxy.kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def asked(self, path: str, **query: str) -> list[Request]:
+        """The requests of that path (its end) with these parameters, so far."""
+        return [
+            request
+            for request in self.requests
+            if request.path.endswith(path) and query.items() <= request.query.items()
+        ]
+
+    def cut(self) -> None:
+        """Break all streams."""
+        for connection in list(self._streams):
+            with contextlib.suppress(OSError):
+                sock = connection.sock
+                if sock is not None:
+                    sock.shutdown(2)
+
+    def close(self) -> None:
+        self.cut()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(proxy) -> type[http.server.BaseHTTPRequestHandler]:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def serve(self) -> None:
+                url = urllib.parse.urlsplit(self.path)
+                request = Request(self.command, url.path, dict(urllib.parse.parse_qsl(url.query)))
+                proxy.requests.append(request)
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                for fault in list(proxy.faults):
+                    answer = fault(request)
+                    if answer is not None:
+                        self.answer(*answer)
+                        return
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    self.forward(body, is_stream="watch" in request.query)
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve
+
+            def answer(self, code: int, text: str) -> None:
+                self.send_response(code)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(text.encode())))
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def forward(self, body: bytes, *, is_stream: bool) -> None:
+                connection = proxy.cluster._connect(timeout=300)
+                headers = dict(proxy.cluster._headers)
+                if "Content-Type" in self.headers:
+                    headers["Content-Type"] = self.headers["Content-Type"]
+                try:
+                    connection.request(self.command, self.path, body or None, headers)
+                    proxy._streams.add(connection)
+                    response = connection.getresponse()
+                    if not is_stream or response.status >= 400:
+                        self.answer(response.status, response.read().decode())
+                        return
+                    self.send_response(response.status)
+                    self.send_header("Content-Type", "application/json")
+                    self.send_header("Transfer-Encoding", "chunked")
+                    self.end_headers()
+                    for line in response:
+                        self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
+                        self.wfile.flush()
+                    self.wfile.write(b"0\r\n\r\n")
+                finally:
+                    proxy._streams.discard(connection)
+                    connection.close()
+
+        return Handler
+
+
+def refusal(code: int, reason: str) -> tuple[int, str]:
+    """An answer as the API server refuses."""
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
+    return code, json.dumps({**status, "message": reason})
+
+
+@contextlib.contextmanager
+def running(cluster: kube.Cluster) -> Iterator[Proxy]:
+    proxy = Proxy(cluster)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

@@ -1,0 +1,234 @@
+"""Which kinds and namespaces are served, as they come and go; and how the streams begin."""
+
+import proxy as proxies
+import pytest
+
+PREAMBLE = """
+from calls import called
+import kopf
+"""
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "lambda resource: resource.group == GROUP and resource.kind == 'Latecomer'",
+        "kopf.EVERYTHING, group=GROUP",
+        "category='late', group=GROUP",
+        "GROUP, 'latecomers'",
+        "GROUP, 'v1', 'lc'",
+        "kind='Latecomer'",
+        "singular='latecomer'",
+        "shortcut='lc'",
+        "'latecomers.v1.' + GROUP",
+    ],
+)
+def test_kinds_are_selected_in_all_forms(operator, later_kind, namespace, selector):
+    later_kind.install(categories=["late"], shortNames=["lc"])
+    run = operator(
+        PREAMBLE
+        + f"""
+GROUP = {later_kind.group!r}
+
+@kopf.on.event({selector})
+def event(resource, name, **_):
+    called('event', name=name, plural=resource.plural)
+"""
+    )
+    later_kind.create(namespace, "a")
+    assert run.wait_for_call("event").details == {"name": "a", "plural": "latecomers"}
+
+
+def test_kinds_come_and_go_and_come_again(operator, later_kind, namespace):
+    run = operator(
+        PREAMBLE
+        + f"""
+@kopf.on.event(category='late', group={later_kind.group!r})
+def event(name, type, **_):
+    if type != 'DELETED':
+        called('event', name=name)
+"""
+    )
+    run.wait_for_log("Unresolved resources cannot be served")
+    later_kind.install(categories=["late"])
+    later_kind.create(namespace, "first")
+    assert run.wait_for_call("event", timeout=60).details["name"] == "first"
+    later_kind.remove()
+    run.wait_for_log("Stopping the watch-stream for latecomers", timeout=60)
+    later_kind.install(categories=["late"])
+    later_kind.create(namespace, "second")
+    assert run.wait_for_call("event", count=2, timeout=60).details["name"] == "second"
+    run.check_alive()
+
+
+def test_kind_that_gets_another_preferred_version_is_served_in_that_one(operator, later_kind, namespace):
+    later_kind.install()
+    later_kind.create(namespace, "a")
+    run = operator(
+        PREAMBLE
+        + f"""
+@kopf.on.event({later_kind.group!r}, 'latecomers')
+def event(resource, name, memo, **_):
+    memo.times = memo.get('times', 0) + 1
+    called('event', name=name, version=resource.version, times=memo.times)
+
+@kopf.on.resume({later_kind.group!r}, 'latecomers')
+def resume(**_):
+    called('resume')
+"""
+    )
+    assert run.wait_for_call("event").details["version"] == "v1"
+    run.wait_for_log("Handling cycle is finished")
+    seen = len(run.called("event"))
+    [old] = later_kind.crd["spec"]["versions"]
+    later_kind.change(
+        {"spec": {"versions": [{**old, "storage": False}, {**old, "name": "v2", "storage": True}]}}
+    )
+    # The server ends the stream of the old version, which may be listed once more before it goes.
+    while (later := run.wait_for_call("event", count=seen + 1, timeout=60).details)["version"] == "v1":
+        seen += 1
+    # It is the same object, and what is remembered of it stays.
+    assert later == {"name": "a", "version": "v2", "times": seen + 1}
+    run.wait_for_log(r"Stopping the watch-stream for latecomers\.v1\.")
+    run.wait_for_log("Handling cycle is finished", count=2)
+    assert not run.called("resume")
+
+
+def test_namespaces_come_and_go_by_globs_and_negations(operator, cluster, parcels, new_namespace):
+    def parcel(namespace, name):
+        body = {"apiVersion": "testing.kopf.dev/v1", "kind": "Parcel", "metadata": {"name": name}}
+        cluster.create(parcels, namespace, body)
+
+    first, other, hidden = (new_namespace(prefix) for prefix in ("glob", "other", "glob-hidden"))
+    for namespace in (first, other, hidden):
+        parcel(namespace, "early")
+    run = operator(
+        PREAMBLE
+        + """
+@kopf.on.event('parcels')
+def event(namespace, name, **_):
+    called('event', where=namespace, name=name)
+""",
+        scope=("-n", "glob-*,!glob-hidden-*"),
+    )
+    assert run.wait_for_call("event").details == {"where": first, "name": "early"}
+    second, also_hidden = new_namespace("glob"), new_namespace("glob-hidden")
+    parcel(also_hidden, "late")
+    parcel(second, "late")
+    assert run.wait_for_call("event", count=2).details == {"where": second, "name": "late"}
+    parcel(first, "late")
+    assert run.wait_for_call("event", count=3).details == {"where": first, "name": "late"}
+
+
+def test_namespaces_are_chosen_by_regular_expressions(operator, cluster, parcels, new_namespace):
+    def parcel(namespace):
+        body = {"apiVersion": "testing.kopf.dev/v1", "kind": "Parcel", "metadata": {"name": "x"}}
+        cluster.create(parcels, namespace, body)
+
+    first, other = new_namespace("re"), new_namespace("more")
+    parcel(other)
+    parcel(first)
+    operator.write(
+        PREAMBLE
+        + """
+import re
+
+@kopf.on.event('parcels')
+def event(namespace, **_):
+    called('event', where=namespace)
+
+kopf.configure(verbose=True)
+kopf.run(namespaces=[re.compile('re-[0-9a-f]+')], standalone=True)
+""",
+        "main.py",
+    )
+    run = operator(script="main.py")
+    assert run.wait_for_call("event").details == {"where": first}
+    second = new_namespace("re")
+    parcel(second)
+    assert run.wait_for_call("event", count=2).details == {"where": second}
+
+
+STREAMED = (
+    PREAMBLE
+    + """
+@kopf.on.startup()
+def stream(settings, **_):
+    settings.watching.initial_streaming = True
+
+@kopf.on.event('parcels')
+def event(type, name, **_):
+    called('event', type=type, name=name)
+"""
+)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_initial_objects_are_streamed_if_the_server_can(operator, shelf, cluster, tmp_path, is_refused):
+    def refuse(request):
+        return proxies.refusal(422, "Invalid") if "sendInitialEvents" in request.query else None
+
+    shelf.create("old")
+    with proxies.running(cluster) as proxy:
+        proxy.faults += [refuse] if is_refused else []
+        run = operator(STREAMED, kubeconfig=proxy.kubeconfig(tmp_path))
+        assert run.wait_for_call("event").details == {"type": None, "name": "old"}
+        # The stream goes on after the initial objects.
+        assert run.process.poll() is None
+        if is_refused:
+            run.wait_for_log("cannot be streamed, listing")
+        shelf.create("new")
+        assert run.wait_for_call("event", count=2).details["name"] == "new"
+        lists = [one for one in proxy.asked("/parcels") if "watch" not in one.query]
+        assert bool(lists) == is_refused
+        assert len(proxy.asked("/parcels", sendInitialEvents="true")) == 1
+
+
+def test_lists_come_in_chunks(operator, shelf, cluster, tmp_path):
+    names = [f"p{number}" for number in range(5)]
+    for name in names:
+        shelf.create(name)
+    with proxies.running(cluster) as proxy:
+        run = operator(
+            PREAMBLE
+            + """
+@kopf.on.startup()
+def chunks(settings, **_):
+    settings.watching.chunk_size = 2
+
+@kopf.on.event('parcels')
+def event(name, **_):
+    called('event', name=name)
+""",
+            kubeconfig=proxy.kubeconfig(tmp_path),
+        )
+        run.wait_for_call("event", count=5)
+        assert sorted(call.details["name"] for call in run.called("event")) == names
+        lists = [one.query for one in proxy.asked("/parcels") if "watch" not in one.query]
+        assert [one["limit"] for one in lists] == ["2"] * 3
+        assert ["continue" in one for one in lists] == [False, True, True]
+
+
+def test_selectors_of_the_settings_narrow_the_streams(operator, shelf, cluster, tmp_path):
+    shelf.create("plain")
+    shelf.create("chosen", labels={"tier": "gold"})
+    with proxies.running(cluster) as proxy:
+        run = operator(
+            PREAMBLE
+            + """
+@kopf.on.startup()
+def narrow(settings, **_):
+    settings.watching.label_selectors['parcels'] = 'tier=gold'
+    settings.watching.field_selectors['testing.kopf.dev', 'parcels'] = 'metadata.name!=other'
+
+@kopf.on.event('parcels')
+def event(name, **_):
+    called('event', name=name)
+""",
+            kubeconfig=proxy.kubeconfig(tmp_path),
+        )
+        run.wait_for_call("event")
+        shelf.create("other", labels={"tier": "gold"})
+        shelf.create("last", labels={"tier": "gold"})
+        run.wait_for_call("event", count=2)
+        assert [call.details["name"] for call in run.called("event")] == ["chosen", "last"]

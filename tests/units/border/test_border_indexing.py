@@ -1,0 +1,103 @@
+"""Index functions, as the scripts have them called: what gets into the indices, and what leaves them."""
+
+import asyncio
+
+import pytest
+from kopf._intents.handlers import IndexingHandler
+from kopf._runtime.context import cause_var
+
+NAMES = ["param", "errors", "timeout", "retries", "backoff", "selector", "labels", "annotations", "when"]
+COMMON = dict.fromkeys([*NAMES, "field", "value"])
+
+
+def indexing(fn, **kwargs):
+    return IndexingHandler(**{**COMMON, "id": fn.__name__, "fn": fn, **kwargs})
+
+
+def play(rig, handlers, *scripts):
+    """Play the scripts, one cycle each; get the replies and the indices."""
+
+    async def main():
+        played = rig(*handlers)
+        indexers = played.server._indexers
+        indexers.ensure([handler.id for handler in handlers])
+        replies = [
+            await played.play(*script, ("close", []), cycle=number) for number, script in enumerate(scripts)
+        ]
+        return [reply for one in replies for reply in one], indexers
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_functions_get_what_handlers_get_and_their_patch_goes_nowhere(rig, is_async):
+    seen = {}
+
+    def fn(**kwargs):
+        seen.update(kwargs, cause=cause_var.get())
+        kwargs["patch"].status["x"] = 1
+        return {kwargs["name"]: kwargs["spec"]["field"]}
+
+    async def async_fn(**kwargs):
+        await asyncio.sleep(0)
+        return fn(**kwargs)
+
+    replies, indexers = play(rig, [indexing(async_fn if is_async else fn, id="i")], [("index", [0])])
+    assert "Indexed([Some(" in replies[0] and "patch: None" in replies[0]
+    assert repr(indexers["i"]) == "{'obj1': ['value']}"
+    assert seen["i"] is indexers["i"] and "type" not in seen and "reason" not in seen
+    assert type(seen["logger"]).__name__ == "TerseObjectLogger"
+    assert type(seen["cause"]).__name__ == "IndexingCause"
+
+
+def test_objects_leave_the_indices_of_those_who_are_not_called_or_fail(rig):
+    results = [1, None, ValueError("boo")]
+
+    def fn(**_):
+        result = results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    for script, left in [
+        ([("exclude", [0])], []),
+        ([("forget", []), ("watch", [])], []),
+        ([("index", [0])], [1]),
+    ]:
+        results[:] = [1, None]
+        _, indexers = play(rig, [indexing(fn, id="i")], [("index", [0])], script)
+        assert [*indexers["i"].get(None, [])] == left, script
+
+
+def test_filters_decide_and_their_errors_change_nothing(rig):
+    answers = [True, ValueError("no idea"), False]
+
+    def when(i, **_):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def fn(**_):
+        return 1
+
+    handlers = [indexing(fn, id="i", when=when)]
+    replies, indexers = play(rig, handlers, [("index", [0])], [("index", [0])])
+    assert "ValueError('no idea')" in replies[1] and "steps: []" in replies[1]
+    assert repr(indexers["i"]) == "{None: [1]}"
+    answers[:] = [True, False]
+    replies, indexers = play(rig, handlers, [("index", [0])], [("index", [0])])
+    assert "Indexed([None])" in replies[1]
+    assert not indexers["i"]
+
+
+def test_functions_of_one_id_fill_one_index_and_the_last_one_wins(rig):
+    def first(**_):
+        return {"k": 1, "only-first": 1}
+
+    def second(**_):
+        return {"k": 2}
+
+    handlers = [indexing(first, id="i"), indexing(second, id="i")]
+    _, indexers = play(rig, handlers, [("index", [0, 1])])
+    assert repr(indexers["i"]) == "{'k': [2]}"

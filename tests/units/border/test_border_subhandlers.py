@@ -1,0 +1,244 @@
+"""Sub-handlers in their parent's call: contexts, forms of execution, lifecycles, outcomes."""
+
+import asyncio
+import dataclasses
+import json
+
+import kopf
+import pytest
+from kopf._intents.registries import ChangingRegistry
+from kopf._runtime import context as vars
+
+
+async def _play(rig, handler, **kwargs):
+    one = rig(handler, **kwargs)
+    [reply] = await one.play(("handle", [0]), reason="create", new={"spec": {"a": {"b": 1}}})
+    return reply
+
+
+def play(rig, handler, **kwargs):
+    return asyncio.run(_play(rig, handler, **kwargs))
+
+
+def test_parents_without_subhandlers_have_no_subrefs(rig, make_changing):
+    async def parent(**_):
+        pass
+
+    reply = play(rig, make_changing(parent))
+    assert "final_: true" in reply and "subrefs: []" in reply
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_declared_ones_are_executed_after_the_parent(rig, make_changing, asynchronous):
+    order = []
+
+    def declare():
+        order.append("parent")
+
+        @kopf.subhandler(id="sub", param=7)
+        async def sub(param, retry, **_):
+            # Whatever the parent is, these functions need a task: time-outs rely on it.
+            async with asyncio.timeout(5):
+                await asyncio.sleep(0)
+            order.append(("sub", param, retry))
+            return {"x": 1}
+
+    async def parent(**_):
+        declare()
+
+    def sync_parent(**_):
+        declare()
+
+    reply = play(rig, make_changing(parent if asynchronous else sync_parent, id="parent"))
+    assert order == ["parent", ("sub", 7, 0)]
+    assert '"parent/sub": Object {"x": Number(1)}' in reply
+    assert 'subrefs: ["parent/sub"]' in reply and "final_: true" in reply
+    assert '\\"success\\":true' in reply and "kopf.zalando.org/parent.sub" in reply
+
+
+def test_a_parent_that_raises_executes_nothing(rig, make_changing):
+    def parent(**_):
+        kopf.register(lambda **_: pytest.fail("it is called"), id="sub")
+        raise kopf.TemporaryError("oops", delay=1)
+
+    reply = play(rig, make_changing(parent))
+    assert "final_: false" in reply and "subrefs: []" in reply
+
+
+def test_unfinished_ones_bring_the_parent_back(rig, make_changing):
+    async def parent(**_):
+        @kopf.subhandler(id="a")
+        def a(**_):
+            raise kopf.TemporaryError("wait", delay=30)
+
+    reply = play(rig, make_changing(parent, retries=1))
+    assert "final_: false" in reply and 'message: Some("None")' in reply and "delay: Some(" in reply
+    assert '\\"message\\":\\"wait\\"' in reply
+
+
+def test_the_lifecycle_chooses_who_is_called(rig, make_changing):
+    calls = []
+
+    async def parent(**_):
+        for id in ("a", "b", "c"):
+            kopf.register(lambda id=id, **_: calls.append(id), id=id)
+
+    def last(handlers, *, state, **kwargs):
+        calls.append([(handler.id, state[handler.id].retries) for handler in handlers])
+        assert kwargs["reason"] == "create"
+        return handlers[-1:]
+
+    reply = play(rig, make_changing(parent), lifecycle=last)
+    # It is told of nobody too, in those who have no sub-handlers themselves.
+    assert calls == [[("parent/a", 0), ("parent/b", 0), ("parent/c", 0)], "c", []]
+    assert "delay: Some(0.0)" in reply
+
+
+def test_a_lifecycle_that_chooses_nobody_is_not_asked_at_once(rig, make_changing):
+    async def parent(**_):
+        kopf.register(lambda **_: None, id="a")
+
+    reply = play(rig, make_changing(parent), lifecycle=lambda handlers, **_: [])
+    assert "delay: Some(1.0)" in reply
+
+
+def test_explicit_execution_in_all_forms(rig, make_changing):
+    calls = []
+    handlers = [make_changing(lambda **_: calls.append("handler"), id="free")]
+    registry = ChangingRegistry()
+    registry.append(make_changing(lambda **_: calls.append("registered"), id="registered"))
+
+    def named(**_):
+        calls.append("named")
+
+    async def parent(**_):
+        await kopf.execute(fns={"x": lambda **_: calls.append("mapped")})
+        await kopf.execute(fns=[named])
+        await kopf.execute(handlers=handlers)
+        await kopf.execute(registry=registry)
+        kopf.register(lambda **_: calls.append("declared"), id="d")
+        await kopf.execute()
+        await kopf.execute()
+
+    reply = play(rig, make_changing(parent))
+    assert calls == ["mapped", "named", "handler", "registered", "declared"]
+    subrefs = ["free", "parent/d", f"parent/{named.__qualname__}", "parent/x", "registered"]
+    assert f"subrefs: {json.dumps(subrefs)}" in reply
+
+
+def test_own_cause_and_own_lifecycle(rig, make_changing):
+    seen = []
+
+    def sub(new, spec, **_):
+        seen.append((new, dict(spec), vars.sublifecycle_var.get()))
+
+    async def parent(**_):
+        cause = dataclasses.replace(vars.cause_var.get(), new="mine")
+        lifecycle = kopf.lifecycles.all_at_once
+        await kopf.execute(fns={"a": sub, "b": sub}, cause=cause, lifecycle=lifecycle)
+        assert vars.sublifecycle_var.get() is kopf.lifecycles.asap
+
+    assert "final_: true" in play(rig, make_changing(parent))
+    assert [(new, lifecycle) for new, _, lifecycle in seen] == [("mine", kopf.lifecycles.all_at_once)] * 2
+
+
+def test_fields_are_looked_for_in_what_the_parent_sees(rig, make_changing):
+    seen = []
+
+    async def parent(new, diff, **_):
+        seen.append((new, diff))
+
+        @kopf.subhandler(id="s", field="b")
+        def sub(old, new, diff, **_):
+            seen.append((old, new, diff))
+
+        @kopf.subhandler(id="no", field="spec.a.b")
+        def no(**_):
+            seen.append("no")
+
+    play(rig, make_changing(parent, id="parent/spec.a", field=("spec", "a")))
+    assert seen == [({"b": 1}, (("add", (), None, {"b": 1}),)), (None, 1, (("add", (), None, 1),))]
+
+
+def test_the_context_of_the_parent_comes_back(rig, make_changing):
+    seen = {}
+
+    def state():
+        families = [vars.subregistry_var, vars.subexecuted_var, vars.subrefs_var, vars.sublifecycle_var]
+        return [var.get() for var in (vars.cause_var, vars.handler_var, *families)]
+
+    async def parent(**_):
+        async def sub(**_):
+            seen["sub"] = state()
+
+            @kopf.subhandler(id="deep")
+            async def deep(**_):
+                seen["deep"] = vars.handler_var.get().id, len(tuple(vars.subrefs_var.get()))
+
+        before = state()
+        await kopf.execute(fns={"s": sub})
+        assert state() == before
+        seen["parent"] = before
+
+    reply = play(rig, make_changing(parent))
+    assert seen["deep"] == ("parent/s/deep", 3)
+    assert seen["sub"][1].id == "parent/s" and seen["sub"][2] is not seen["parent"][2]
+    assert 'subrefs: ["parent/s", "parent/s/deep"]' in reply
+
+
+def test_records_on_the_object_are_obeyed_and_malformed_ones_are_not(rig, make_changing, raw, caplog):
+    record = {"started": "2026-01-01T00:00:00+00:00", "retries": 3, "success": True}
+    raw["metadata"]["annotations"] = {
+        "kopf.zalando.org/parent.done": json.dumps(record),
+        "kopf.zalando.org/parent.torn": "{",
+        "kopf.zalando.org/parent.odd": '{"retries": -1}',
+    }
+    calls = []
+
+    async def parent(**_):
+        for id in ("done", "torn", "odd"):
+            kopf.register(lambda id=id, **_: calls.append(id), id=id)
+        await kopf.execute(lifecycle=kopf.lifecycles.all_at_once)
+
+    async def main():
+        handlers = [make_changing(parent)]
+        return await rig(*handlers).play(("handle", [0]), reason="create", new={}, text=json.dumps(raw))
+
+    asyncio.run(main())
+    assert calls == ["torn", "odd"]
+    assert caplog.text.count("Ignoring the state kept on the object, as it cannot be read") == 2
+
+
+def test_outside_of_handlers_it_is_a_lookup_error():
+    with pytest.raises(LookupError):
+        asyncio.run(kopf.execute())
+    with pytest.raises(LookupError):
+        kopf.register(lambda **_: None, id="x")
+
+
+def test_cancelled_operators_cancel_what_runs_aside(rig, make_changing):
+    cancelled = []
+
+    def parent(**_):
+        @kopf.subhandler(id="slow")
+        async def slow(**_):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(True)
+                raise
+
+    async def main():
+        from kopf._kopf import rehearse
+
+        one = rig(make_changing(parent))
+        text = '{"metadata": {"name": "x", "uid": "u"}}'
+        rehearse(one.engine, text, [("handle", [0])], reason="create", new={})
+        with one.open():
+            while not one.server._invoker.tasks:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.01)
+            await one.server.cancel()
+
+    asyncio.run(main())
+    assert cancelled == [True]

@@ -1,0 +1,51 @@
+"""Who an operator is: the pod, or the user at the host, with time and chance."""
+
+import getpass
+import re
+import socket
+
+import pytest
+from kopf._runtime.identity import detect_own_id
+
+
+@pytest.fixture(autouse=True)
+def place(monkeypatch):
+    monkeypatch.delenv("POD_ID", raising=False)
+    monkeypatch.setattr(getpass, "getuser", lambda: "me")
+    monkeypatch.setattr(socket, "gethostname", lambda: "short")
+    monkeypatch.setattr(socket, "getfqdn", lambda: "here.example.com")
+
+
+def test_pods_have_their_names_and_people_have_theirs(monkeypatch):
+    monkeypatch.setenv("POD_ID", "pod-1")
+    assert detect_own_id(manual=False) == "pod-1"
+    assert detect_own_id(manual=True) == "me@here.example.com"
+
+
+def test_processes_are_told_apart():
+    ids = {detect_own_id(manual=False) for _ in range(20)}
+    assert len(ids) > 1
+    assert all(re.fullmatch(r"me@here\.example\.com/\d{14}/[a-z0-9]{3}", id) for id in ids)
+
+
+@pytest.mark.parametrize(
+    ("fqdn", "host"),
+    [
+        ("1.0.0.127.in-addr.arpa", "short"),
+        ("127.0.0.1", "short"),
+        ("localhost", "short"),
+        ("laptop.local", "laptop"),
+        ("laptop.localdomain", "laptop"),
+    ],
+)
+def test_names_that_say_nothing_are_not_used(monkeypatch, fqdn, host):
+    monkeypatch.setattr(socket, "getfqdn", lambda: fqdn)
+    assert detect_own_id(manual=True) == f"me@{host}"
+
+
+def test_users_without_names_have_numbers(monkeypatch):
+    def fail():
+        raise KeyError("no such user")
+
+    monkeypatch.setattr(getpass, "getuser", fail)
+    assert re.fullmatch(r"\d+@here\.example\.com", detect_own_id(manual=True))
