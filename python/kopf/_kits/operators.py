@@ -31,6 +31,10 @@ Handlers = str | os.PathLike[str] | Callable[[], Any]
 # Nothing of a test may stop here for as long as an operator in production may take.
 STOPPING_TIMEOUT = 10.0
 
+# How long nothing must happen until it is quiet: locally, and where answers take their time.
+EMBEDDED_PAUSE = 0.05
+REMOTE_PAUSE = 0.5
+
 # The default registry belongs to the process: only one operator is loaded at a time.
 _loading = threading.Lock()
 
@@ -124,12 +128,14 @@ class Operator:
         """Whether it has not ended yet, by itself or not."""
         return self._thread is not None and self._thread.is_alive()
 
-    def wait_until_quiet(self, *, pause: float = 0.05, timeout: float = 10) -> None:
+    def wait_until_quiet(self, *, pause: float | None = None, timeout: float = 10) -> None:
         """Wait until no handler runs, nothing is being written, and nothing new begins for the pause.
 
-        Handlers that wait for their next attempt are quiet. On the embedded server, its objects do not change,
-        and nothing is asked of it in the pause either.
+        Handlers that wait for their next attempt are quiet, and so are daemons. Of the embedded server, it is
+        known that nothing changes there and nothing is asked of it either; with others, the pause is longer.
         """
+        embedded = self.cluster.kind == "embedded"
+        pause = pause if pause is not None else EMBEDDED_PAUSE if embedded else REMOTE_PAUSE
         until = time.monotonic() + timeout
         self._pulse.wait_until_connected(timeout)
         while True:

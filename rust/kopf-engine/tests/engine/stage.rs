@@ -142,6 +142,7 @@ impl Stage {
                 Step::Pick { handlers } => {
                     StepReply::Picked(handlers.iter().map(|(handler, _)| *handler).collect())
                 }
+                other => panic!("no handler of these tests needs {other:?}"),
             });
         }
         // The cycle may have been given up in between.
@@ -191,6 +192,7 @@ impl Invoker for Stage {
                 state.cancelled += 1;
                 state.held.retain(|job| job.cycle != cycle);
             }
+            other => panic!("no handler of these tests needs {other:?}"),
         }
     }
 

@@ -15,6 +15,7 @@ use kopf_core::registry::Registry;
 use kopf_core::settings::Settings;
 use kopf_engine::credentials::Credentials;
 use kopf_engine::operator::{Config, Operator};
+use kopf_engine::territory::Territory;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;
@@ -82,6 +83,7 @@ impl World {
     pub(crate) async fn start(&mut self, handlers: Vec<Value>, tune: impl FnOnce(&mut Settings)) {
         let mut settings = Settings::default();
         settings.networking.request_timeout = None;
+        settings.peering.standalone = true;
         tune(&mut settings);
         let handlers: Vec<Handler> =
             handlers.into_iter().map(|one| serde_json::from_value(one).unwrap()).collect();
@@ -89,8 +91,12 @@ impl World {
             registry: Arc::new(Registry { handlers }),
             settings,
             lifecycle: Lifecycle::AllAtOnce,
-            namespaces: vec![],
+            territory: Territory::Cluster,
             agent: "engine-tests".to_owned(),
+            identity: "engine-tests".to_owned(),
+            liveness: None,
+            credentials: vec![],
+            errand: None,
         };
         let runtime = tokio::runtime::Handle::current();
         self.operator = Some(Operator::start(&runtime, config, Arc::clone(&self.stage) as _));
