@@ -106,7 +106,7 @@ def test_configurations_are_written_when_something_changes_and_cleaned_up(operat
         PREAMBLE
         + HANDLERS
         + """
-@kopf.on.event('latecomers')
+@kopf.on.event('stragglers')
 def late(**_):
     called('late')
 """
@@ -130,8 +130,8 @@ def late(**_):
     assert base64.b64decode(weigh["clientConfig"]["caBundle"]).startswith(b"-----BEGIN CERTIFICATE-----")
 
     # The world changes, but nothing that our webhooks are about.
-    latecomers = cluster.create_crd(crd("latecomers", "Latecomer"))
-    Shelf(cluster, latecomers, post_office.namespace).create("one")
+    stragglers = cluster.create_crd(crd("stragglers", "Straggler"))
+    Shelf(cluster, stragglers, post_office.namespace).create("one")
     run.wait_for_call("late")
     assert run.log.count("Reconfiguring the validating webhook postcards.example.dev.") == 1
     assert run.log.count("Reconfiguring the mutating webhook postcards.example.dev.") == 1

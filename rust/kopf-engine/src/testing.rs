@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::Desk;
 use crate::api::Api;
 use crate::client::Connection;
 use crate::clock::Clock;
@@ -100,8 +101,10 @@ impl Stage {
         let registry = Arc::new(Registry { handlers: vec![] });
         let rules = Rules { registry, settings: Arc::clone(&settings), lifecycle: Lifecycle::Asap };
         let current = CurrentRules::new(Arc::new(rules));
+        let rules = current.get();
         let shared = Shared {
-            rules: current.get(),
+            admission: Arc::new(Desk::new(Arc::clone(&rules.registry), Arc::clone(&invoker))),
+            rules,
             current,
             api: Api::new(Arc::clone(&vault), settings, Arc::clone(&invoker)),
             invoker,

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::*;
+use crate::admission::Desk;
 use crate::api::Api;
 use crate::clock::Clock;
 use crate::dispatch::DispatchSink;
@@ -126,8 +127,10 @@ fn stage(handlers: Value) -> Stage {
     let rules = Rules { registry, settings: Arc::clone(&settings), lifecycle: Lifecycle::default() };
     let vault = Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[]).unwrap());
     let current = CurrentRules::new(Arc::new(rules));
+    let rules = current.get();
     let shared = Arc::new(Shared {
-        rules: current.get(),
+        admission: Arc::new(Desk::new(Arc::clone(&rules.registry), Arc::clone(&invoker))),
+        rules,
         current,
         api: Api::new(vault, settings, Arc::clone(&invoker)),
         invoker,
