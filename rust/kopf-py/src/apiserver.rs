@@ -141,14 +141,7 @@ impl ApiServer {
 
     /// Makes the server misbehave: in what, with which number, for which verb and resource, how many times.
     #[pyo3(signature = (fault, number = 0.0, *, verb = "", plural = "", times = None))]
-    fn inject(
-        &self,
-        fault: &str,
-        number: f64,
-        verb: &str,
-        plural: &str,
-        times: Option<u32>,
-    ) -> PyResult<()> {
+    fn inject(&self, fault: &str, number: f64, verb: &str, plural: &str, times: Option<u32>) -> PyResult<()> {
         let fault = read_fault(fault, number)?;
         let injection = Injection { times, ..Injection::always(fault) };
         self.running()?.faults().inject(injection.on_verb(verb).on_resource(plural));
@@ -206,7 +199,11 @@ impl Drop for ApiServer {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast saturates, which is meant")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast saturates, which is meant"
+)]
 fn read_fault(name: &str, number: f64) -> PyResult<Fault> {
     Ok(match name {
         "latency" => Fault::Latency(

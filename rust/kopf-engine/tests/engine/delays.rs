@@ -54,7 +54,9 @@ async fn exceptions_are_retried_after_the_back_off_up_to_the_limit() {
 async fn a_sleeping_object_costs_no_requests() {
     let mut world = World::new().await;
     world.stage.let_raise(0, [temporary(60.0)]);
-    world.serve(vec![handler("make", "create")], |settings| settings.watching.inactivity_timeout = None).await;
+    world
+        .serve(vec![handler("make", "create")], |settings| settings.watching.inactivity_timeout = None)
+        .await;
     world.create("sleeper", json!({})).await;
     world.until("the attempt", |world| world.stage.called(0) == 1).await;
     world.pass(1.0).await;

@@ -67,12 +67,8 @@ impl World {
             token: Some(server.token().to_owned().into()),
             ..Credentials::default()
         };
-        let world = Self {
-            server,
-            stage: Arc::new(Stage::new(credentials)),
-            operator: None,
-            _stillness: stillness,
-        };
+        let world =
+            Self { server, stage: Arc::new(Stage::new(credentials)), operator: None, _stillness: stillness };
         while world.server.get(COLLECTION).await.is_err() {
             world.settle().await;
         }
