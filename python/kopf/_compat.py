@@ -134,7 +134,12 @@ TABLE: dict[str, dict[str, str]] = {
     "kopf._core.engines.indexing": {
         "kopf._objects.indices": "LiveIndex=Index LiveStore=Store Indexers=OperatorIndexers"
     },
-    "kopf._core.engines.admission": {"kopf._intents.errors": "AdmissionError"},
+    "kopf._core.engines.admission": {
+        "kopf._intents.errors": "AdmissionError",
+        "kopf._runtime.admission": (
+            "AmbiguousResourceError MissingDataError UnknownResourceError WebhookError"
+        ),
+    },
     "kopf._core.engines.activities": {"kopf._runtime.activities": "ActivityError"},
     "kopf._core.intents.registries": {
         "kopf._intents.registries": _REGISTRIES,

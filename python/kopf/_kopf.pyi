@@ -308,6 +308,95 @@ class Select:
     def fail(self, error: str) -> None: ...
 
 @final
+class Review:
+    """Call the handlers of an admission review."""
+
+    @property
+    def handlers(self) -> list[tuple[int, bool]]: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def object(self) -> Object: ...
+    @property
+    def old(self) -> Object | None: ...
+    @property
+    def new(self) -> Object | None: ...
+    @property
+    def userinfo(self) -> Any: ...
+    @property
+    def headers(self) -> Any: ...
+    @property
+    def sslpeer(self) -> Any: ...
+    @property
+    def operation(self) -> Any: ...
+    @property
+    def subresource(self) -> str | None: ...
+    @property
+    def dryrun(self) -> bool: ...
+    def answer(
+        self,
+        refusals: list[tuple[int, str, int | None]],
+        warnings: list[str],
+        patch: dict[str, Any] | None = None,
+        changes: list[dict[str, Any]] | None = None,
+    ) -> Any:
+        """Answer it. Errors: 0 for admission, 1 permanent, 2 temporary, 3 other."""
+
+    def fail(self, reason: str) -> None: ...
+
+@final
+class Call:
+    """A request to a webhook server."""
+
+    webhook: str
+    headers: dict[str, str]
+    sslpeer: dict[str, Any] | None
+    body: bytes
+    def answer(self, response: Any) -> None: ...
+    def reject(self, status: int, reason: str) -> None: ...
+
+@final
+class WebhookServer:
+    """A server of webhooks; it listens as soon as it is made."""
+
+    def __new__(
+        cls,
+        *,
+        engine: Engine | None = None,
+        addr: str | None = None,
+        port: int = 0,
+        path: str = "",
+        listening: bool = True,
+        insecure: bool = False,
+        certfile: str | None = None,
+        pkeyfile: str | None = None,
+        password: str | None = None,
+        cafile: str | None = None,
+        cadata: bytes | None = None,
+        hostnames: list[str] = ...,
+        demand: str = "none",
+        verify_cafile: str | None = None,
+        verify_capath: str | None = None,
+        verify_cadata: bytes | None = None,
+    ) -> WebhookServer: ...
+    @property
+    def port(self) -> int: ...
+    def authority(self) -> bytes | None: ...
+    def reload(self) -> bool: ...
+    def adopt(self, fd: int, sslpeer: Any = None) -> None: ...
+    def fileno(self) -> int: ...
+    def poll(self) -> list[Call]: ...
+    def stop(self) -> None: ...
+
+def build_certificate(hostnames: list[str], password: str | None = None) -> tuple[bytes, bytes]:
+    """Make a self-signed certificate and its private key, both in PEM."""
+
+def describe_certificate(der: bytes) -> dict[str, Any] | None:
+    """Describe a certificate as `getpeercert()` of `ssl` does; None if it is not one."""
+
+@final
 class Probe:
     """Ask the probes how the operator is."""
 
@@ -357,6 +446,26 @@ class Log:
     posted: bool
     exception_of: int | None
 
+Item = (
+    Run
+    | Delay
+    | Signal
+    | Refresh
+    | Dismiss
+    | Script
+    | Transform
+    | Login
+    | Review
+    | Select
+    | Probe
+    | Locate
+    | Log
+    | Close
+    | Cancel
+    | Forget
+    | Finished
+)
+
 @final
 class Engine:
     """The engine of one operator."""
@@ -381,26 +490,14 @@ class Engine:
     def stop(self) -> None: ...
     def fileno(self) -> int: ...
     def set_log_level(self, level: int) -> None: ...
-    def poll(
-        self,
-    ) -> list[
-        Run
-        | Delay
-        | Signal
-        | Refresh
-        | Dismiss
-        | Script
-        | Transform
-        | Login
-        | Select
-        | Probe
-        | Locate
-        | Log
-        | Close
-        | Cancel
-        | Forget
-        | Finished
-    ]: ...
+    def review(
+        self, request: Any, *, webhook: str | None, reason: str | None, headers: Any, sslpeer: Any
+    ) -> Review | tuple[str, str]: ...
+    def advertise(self, client: dict[str, Any]) -> None: ...
+    def locate(self) -> tuple[str, str]:
+        """The address and the version of the API server; it blocks the thread."""
+
+    def poll(self) -> list[Item]: ...
     def complete(self, answered: list[Script | Run | Signal]) -> None: ...
     def post(self, events: list[tuple[dict[str, Any], str, str, str, list[float]]]) -> None: ...
 
@@ -462,3 +559,6 @@ def rehearse(
     retry: int = 0,
 ) -> Rehearsal:
     """Put scripts on the border in the engine's place; only in builds for tests."""
+
+def admit(engine: Engine, resource: dict[str, Any]) -> None:
+    """Review requests about a resource as if it were found in a cluster; only in builds for tests."""

@@ -186,6 +186,8 @@ def test_probes(operator, stage):
     run.wait_for_log("Serving health status")
     with urllib.request.urlopen(url, timeout=10) as response:
         assert set(json.loads(response.read())) == {"heated", "since"}
+
+
 @example("13-indexing")
 def test_indexing(operator, stage):
     operator(files=(stage.file,))
@@ -243,3 +245,28 @@ def test_timers(operator, stage):
     # Nobody touches it for 10 seconds.
     stage.shelf.wait(stage.name, lambda body: body["spec"]["target"] == 0)
     run.wait_for_log(r"The target is 0 degrees now, not 200\.")
+@example("14-admission")
+def test_admission(operator, stage, cluster):
+    run = operator(files=(stage.file,))
+    configurations = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]
+    for plural in configurations:
+        resource = kube.Resource("admissionregistration.k8s.io", "v1", plural, namespaced=False)
+        cluster.wait(
+            resource, None, "cakes.bakery.examples.kopf.dev", lambda config: config and config.get("webhooks")
+        )
+    body = stage.body
+    for attempt in range(100):  # the server begins to ask a moment after it is told to
+        stage.body = {**body, "metadata": {"name": f"probe-{attempt}"}}
+        stage.apply()
+        if stage.shelf.get(f"probe-{attempt}")["spec"].get("sugar"):
+            break
+    stage.body = body
+    stage.apply()
+    assert stage.shelf.get("birthday")["spec"] == {"minutes": 55, "sugar": "100g"}
+    with pytest.raises(kube.Refused, match="It would burn"):
+        stage.shelf.patch("birthday", {"spec": {"minutes": 61}})
+    stage.shelf.patch("birthday", {"metadata": {"labels": {"wedding": ""}}})
+    with pytest.raises(kube.Refused, match="may throw away a wedding cake"):
+        stage.shelf.delete("birthday")
+    assert run.stop() == 0
+    stage.shelf.delete("birthday")

@@ -1,20 +1,64 @@
-"""Servers and tunnels for admission webhooks. It owns their options; serving itself is not supported yet."""
+"""Servers and tunnels for admission webhooks. It owns their options and what they tell Kubernetes of
+themselves; HTTP and TLS are the engine's, and it must not know what is served.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import contextlib
+import functools
+import json
+import logging
 import os
+import pathlib
 import ssl
-from collections.abc import AsyncIterator, Iterable
-from typing import ClassVar
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from typing import Any, ClassVar, Self
 
+from kopf._kits import clusters, encryption
 from kopf._objects.reviews import WebhookClientConfig, WebhookFn
+from kopf._runtime import bridge
+from kopf._runtime.admission import Admission, AmbiguousResourceError, UnknownResourceError, WebhookError
 
 PathT = str | os.PathLike[str]
 
-_NOT_YET = "Admission webhooks are not supported yet."
+logger = logging.getLogger("kopf._kits.webhooks")
+
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses to listen at that are no addresses to connect to, with those that are."""
 
 
-class WebhookServer:
+class MissingDependencyError(ImportError):
+    """A library is not installed without which this server or tunnel cannot work."""
+
+
+class _Serving:
+    """What servers and tunnels have in common: they can be called, and left as context managers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._generators: list[AsyncGenerator[WebhookClientConfig, None]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        generators, self._generators = self._generators, []
+        for generator in generators:
+            await generator.aclose()
+
+    def __call__(self, fn: WebhookFn, /) -> AsyncIterator[WebhookClientConfig]:
+        """Serve the requests by the function, for as long as the configs are iterated over."""
+        generator = self._serve(fn)
+        self._generators.append(generator)
+        return generator
+
+    def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
+        raise TypeError(f"{type(self).__name__} does not say how it serves.")
+
+
+class WebhookServer(_Serving):
     """An HTTP(S) server in the operator's process; with no certificate given, a self-signed one.
 
     `addr` and `port` are where to listen (by default, everywhere, on a random port), `host` and `path` are
@@ -65,9 +109,155 @@ class WebhookServer:
         self.verify_cadata = verify_cadata
         self.file_check_interval = file_check_interval
 
-    def __call__(self, fn: WebhookFn, /) -> AsyncIterator[WebhookClientConfig]:
-        """Serve the requests by the function."""
-        raise NotImplementedError(_NOT_YET)
+    async def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
+        if self.insecure and self.context is not None:
+            raise ValueError("Insecure mode cannot have an SSL context specified.")
+        engine = fn.engine if isinstance(fn, Admission) else None
+        async with contextlib.AsyncExitStack() as stack:
+            front: bridge.WebhookServer | encryption.Encryption
+            if self.context is None:
+                server = bridge.WebhookServer(engine=engine, **self._listening(), **self._encryption())
+                stack.callback(server.stop)
+                port, front = server.port, server
+            else:
+                server = bridge.WebhookServer(engine=engine, path=self.path or "", listening=False)
+                stack.callback(server.stop)
+                front = await stack.enter_async_context(
+                    encryption.Encryption(
+                        server,
+                        self.context,
+                        addr=self.addr,
+                        port=self.port or 0,
+                        sources=self._encryption(),
+                    )
+                )
+                port = front.port
+            if engine is None:
+                stack.enter_context(_Calls(server, fn))
+            yield self._config(port, front.authority())
+            while True:
+                await asyncio.sleep(self.file_check_interval)
+                if self._reload(front):
+                    yield self._config(port, front.authority())
+
+    @staticmethod
+    def _reload(front: bridge.WebhookServer | encryption.Encryption) -> bool:
+        try:
+            return front.reload()
+        except (OSError, ValueError) as e:
+            # Files are replaced one by one: what does not fit now may fit the next time.
+            logger.error(f"The changed certificates of the webhook server cannot be used (yet): {e}")
+            return False
+
+    def _listening(self) -> dict[str, Any]:
+        return {
+            "addr": self.addr or None,
+            "port": self.port or 0,
+            "path": self.path or "",
+            "insecure": self.insecure,
+        }
+
+    def _encryption(self) -> dict[str, Any]:
+        verified = self.verify_cafile or self.verify_capath or self.verify_cadata
+        mode = self.verify_mode
+        if mode is None and verified:
+            mode = ssl.CERT_OPTIONAL
+        verify_cadata = self.verify_cadata
+        return {
+            "certfile": _path(self.certfile),
+            "pkeyfile": _path(self.pkeyfile),
+            "password": self.password,
+            "cafile": _path(self.cafile),
+            "cadata": self.cadata,
+            "hostnames": self._hostnames(),
+            "demand": _DEMANDS.get(mode, "none"),
+            "verify_cafile": _path(self.verify_cafile),
+            "verify_capath": _path(self.verify_capath),
+            "verify_cadata": verify_cadata.encode() if isinstance(verify_cadata, str) else verify_cadata,
+        }
+
+    def _host(self) -> str:
+        addr = self.addr or "localhost"
+        return self.host or self.DEFAULT_HOST or EVERYWHERE.get(addr, addr)
+
+    def _hostnames(self) -> list[str]:
+        names = [self._host(), self.addr, *self.extra_sans]
+        return list(dict.fromkeys(name for name in names if name and name not in EVERYWHERE))
+
+    def _config(self, port: int, authority: bytes | None) -> WebhookClientConfig:
+        scheme, usual = ("http", 80) if self.insecure else ("https", 443)
+        host = self._host()
+        host = f"[{host}]" if ":" in host else host
+        where = host if port == usual else f"{host}:{port}"
+        config = WebhookClientConfig(url=f"{scheme}://{where}{self.path or ''}")
+        logger.debug(f"Listening for webhooks at {config['url']}")
+        if authority is not None:
+            config["caBundle"] = base64.b64encode(authority).decode("ascii")
+            if self.cadump is not None:
+                pathlib.Path(self.cadump).write_bytes(authority)
+        return config
+
+    @staticmethod
+    def build_certificate(hostnames: Iterable[str], password: str | None = None) -> tuple[bytes, bytes]:
+        """Make a self-signed certificate and its private key, both in PEM."""
+        return bridge.build_certificate(list(hostnames), password)
+
+
+_DEMANDS: dict[ssl.VerifyMode | None, str] = {
+    ssl.CERT_NONE: "none",
+    ssl.CERT_OPTIONAL: "optional",
+    ssl.CERT_REQUIRED: "required",
+}
+
+
+def _path(path: PathT | None) -> str | None:
+    return os.fspath(path) if path is not None else None
+
+
+class _Calls:
+    """The requests to a server whose function is not the operator's own, but somebody's around it."""
+
+    def __init__(self, server: bridge.WebhookServer, fn: WebhookFn) -> None:
+        super().__init__()
+        self._server = server
+        self._fn = fn
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __enter__(self) -> None:
+        self._loop.add_reader(self._server.fileno(), self._receive)
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.remove_reader(self._server.fileno())
+        for task in self._tasks:
+            task.cancel()
+
+    def _receive(self) -> None:
+        for call in self._server.poll():
+            task = self._loop.create_task(self._respond(call))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _respond(self, call: bridge.Call) -> None:
+        try:
+            request = json.loads(call.body)
+        except ValueError as e:
+            call.reject(400, str(e))
+            return
+        try:
+            response = await self._fn(
+                request, webhook=call.webhook, headers=call.headers, sslpeer=call.sslpeer
+            )
+            call.answer(response)
+        except AmbiguousResourceError as e:
+            call.reject(409, str(e) or repr(e))
+        except UnknownResourceError as e:
+            call.reject(404, str(e) or repr(e))
+        except WebhookError as e:
+            call.reject(400, str(e) or repr(e))
+        except Exception as e:
+            logger.exception(f"The admission request cannot be served: {e}")
+            call.reject(500, "Internal Server Error")
 
 
 class WebhookK3dServer(WebhookServer):
@@ -88,11 +278,40 @@ class WebhookDockerDesktopServer(WebhookServer):
     DEFAULT_HOST = "host.docker.internal"
 
 
+_HOSTS = {
+    clusters.Flavour.K3S: WebhookK3dServer.DEFAULT_HOST,
+    clusters.Flavour.MINIKUBE: WebhookMinikubeServer.DEFAULT_HOST,
+    clusters.Flavour.DOCKER_DESKTOP: WebhookDockerDesktopServer.DEFAULT_HOST,
+}
+
+
+async def _guess_host(fn: WebhookFn) -> str | None:
+    if not isinstance(fn, Admission):
+        logger.debug("Cluster detection is skipped: it is possible only in an operator.")
+        return None
+    flavour = await clusters.detect(fn.engine)
+    if flavour is None:
+        logger.debug("Cluster detection found nothing.")
+        return None
+    host = _HOSTS[flavour]
+    logger.debug(f"Cluster detection found the hostname: {host}")
+    return host
+
+
 class WebhookAutoServer(WebhookServer):
     """A server for whatever cluster is recognised on the same machine."""
 
+    async def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
+        host = await _guess_host(fn)
+        if host is not None:
+            # A host that is given by the user is stronger than any guess.
+            self.DEFAULT_HOST = host  # type: ignore[misc]
+        async with contextlib.aclosing(super()._serve(fn)) as configs:
+            async for config in configs:
+                yield config
 
-class WebhookNgrokTunnel:
+
+class WebhookNgrokTunnel(_Serving):
     """A tunnel from the internet by ngrok, with a server behind it."""
 
     def __init__(
@@ -113,12 +332,34 @@ class WebhookNgrokTunnel:
         self.region = region
         self.binary = binary
 
-    def __call__(self, fn: WebhookFn, /) -> AsyncIterator[WebhookClientConfig]:
-        """Serve the requests by the function."""
-        raise NotImplementedError(_NOT_YET)
+    async def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
+        try:
+            from pyngrok import conf, ngrok  # type: ignore[import-not-found, unused-ignore]
+        except ImportError as e:
+            raise MissingDependencyError(
+                "Using ngrok webhook tunnel requires an extra dependency: "
+                "run `pip install pyngrok` or add it to the operator's dependencies."
+            ) from e
+        options = {"auth_token": self.token, "region": self.region, "ngrok_path": _path(self.binary)}
+        config = conf.PyngrokConfig(**{key: value for key, value in options.items() if value is not None})
+        loop = asyncio.get_running_loop()
+        # Nobody but the tunnel is to come to a server without encryption, unless it is said so.
+        server = WebhookServer(addr=self.addr, port=self.port, path=self.path, insecure=True)
+        async with server:
+            async for local in server(fn):
+                url = local["url"] or ""
+                origin = url.removesuffix(self.path or "")
+                connect = functools.partial(ngrok.connect, origin, pyngrok_config=config)
+                tunnel = await loop.run_in_executor(None, connect)
+                try:
+                    yield WebhookClientConfig(url=f"{tunnel.public_url}{self.path or ''}")
+                    await asyncio.Event().wait()
+                finally:
+                    leave = functools.partial(ngrok.disconnect, tunnel.public_url, pyngrok_config=config)
+                    await loop.run_in_executor(None, leave)
 
 
-class WebhookAutoTunnel:
+class WebhookAutoTunnel(_Serving):
     """A server for a cluster on the same machine, if it is recognised; else a tunnel."""
 
     def __init__(
@@ -133,6 +374,13 @@ class WebhookAutoTunnel:
         self.port = port
         self.path = path
 
-    def __call__(self, fn: WebhookFn, /) -> AsyncIterator[WebhookClientConfig]:
-        """Serve the requests by the function."""
-        raise NotImplementedError(_NOT_YET)
+    async def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
+        host = await _guess_host(fn)
+        server: WebhookServer | WebhookNgrokTunnel
+        if host is None:
+            server = WebhookNgrokTunnel(addr=self.addr, port=self.port, path=self.path)
+        else:
+            server = WebhookServer(addr=self.addr, port=self.port, path=self.path, host=host)
+        async with server:
+            async for config in server(fn):
+                yield config

@@ -12,6 +12,7 @@ from kopf._kopf import (
     ApiServer,
     Attempt,
     Batch,
+    Call,
     Cancel,
     Change,
     Close,
@@ -33,6 +34,7 @@ from kopf._kopf import (
     Probe,
     Recall,
     Refresh,
+    Review,
     Run,
     Script,
     Select,
@@ -41,7 +43,10 @@ from kopf._kopf import (
     Spawn,
     Transform,
     Watch,
+    WebhookServer,
     __version__,
+    build_certificate,
+    describe_certificate,
     plain,
 )
 
@@ -51,6 +56,7 @@ __all__ = [
     "Attempt",
     "Batch",
     "Bridge",
+    "Call",
     "Cancel",
     "Change",
     "Close",
@@ -74,6 +80,7 @@ __all__ = [
     "Raised",
     "Recall",
     "Refresh",
+    "Review",
     "Run",
     "Script",
     "Select",
@@ -82,7 +89,10 @@ __all__ = [
     "Spawn",
     "Transform",
     "Watch",
+    "WebhookServer",
     "__version__",
+    "build_certificate",
+    "describe_certificate",
     "plain",
 ]
 
@@ -95,6 +105,7 @@ Item = (
     | Script
     | Transform
     | Login
+    | Review
     | Select
     | Probe
     | Locate

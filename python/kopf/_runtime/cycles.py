@@ -30,6 +30,8 @@ from kopf._runtime.logs import LocalObjectLogger, ObjectLogger, TerseObjectLogge
 
 OPERATIONS = {operation.value: operation for operation in DiffOperation}
 
+MAX_REVIEWED = 10_000
+
 
 class LazyEvent(dict[str, Any]):
     """A raw event whose object becomes a dict only when it is looked at."""
@@ -326,6 +328,7 @@ class Memories:
         super().__init__()
         self._memo = memo
         self._memos: dict[str, AnyMemo] = {}
+        self._reviewed: dict[str, AnyMemo] = {}
         self._carried: dict[str, list[PatchFn]] = {}
 
     def recall(self, uid: str) -> AnyMemo:
@@ -333,11 +336,29 @@ class Memories:
         try:
             return self._memos[uid]
         except KeyError:
-            memo = self._memos[uid] = copy.copy(self._memo)
+            reviewed = self._reviewed.pop(uid, None)
+            memo = self._memos[uid] = copy.copy(self._memo) if reviewed is None else reviewed
             return memo
+
+    def review(self, uid: str, *, ephemeral: bool) -> AnyMemo:
+        """The memo of a reviewed object; a throw-away one for an object that might never exist.
+
+        Objects that were only seen in reviews may vanish unnoticed: of them, only so many are remembered.
+        """
+        if uid in self._memos:
+            return self._memos[uid]
+        memo = self._reviewed.pop(uid, None)
+        if memo is None:
+            memo = copy.copy(self._memo)
+        if not ephemeral:
+            self._reviewed[uid] = memo
+            if len(self._reviewed) > MAX_REVIEWED:
+                del self._reviewed[next(iter(self._reviewed))]
+        return memo
 
     def forget(self, uid: str) -> None:
         """The object is gone."""
+        self._reviewed.pop(uid, None)
         self._memos.pop(uid, None)
         self._carried.pop(uid, None)
 

@@ -12,17 +12,12 @@ import signal
 import threading
 import urllib.parse
 import warnings
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from kopf._intents import lifecycles, wire
 from kopf._intents.handlers import (
-    ChangingHandler,
-    Handler,
-    IndexingHandler,
     ResourceHandler,
-    SpawningHandler,
-    WatchingHandler,
 )
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
@@ -35,6 +30,7 @@ from kopf._objects.reasons import Activity
 from kopf._objects.resources import Resource
 from kopf._runtime import posting
 from kopf._runtime.activities import Activities, credentials_to_wire
+from kopf._runtime.admission import Admission
 from kopf._runtime.bridge import Bridge, Engine, __version__
 from kopf._runtime.context import settings_var
 from kopf._runtime.cycles import Memories
@@ -420,11 +416,12 @@ class _Life:
             credentials=[(str(key), credentials_to_wire(info)) for key, info in self._credentials.items()],
             errand=self._errand,
         )
+        memories = Memories(self._memo)
         server = Server(
             handlers=handlers,
             settings=self._settings,
             lifecycle=self._lifecycle,
-            memories=Memories(self._memo),
+            memories=memories,
             indices=self._indexers,
             invoker=self._invoker,
             login=self._activities.authenticate,
@@ -434,15 +431,26 @@ class _Life:
         bridge = Bridge(engine, server.receive, self._loop)
         bridge.refresh = Refresher(engine, self._settings).refresh
         server.answered = bridge.answered
+        admission = Admission(
+            engine,
+            handlers=handlers,
+            settings=self._settings,
+            memories=memories,
+            indices=self._indexers.indices,
+            invoker=self._invoker,
+        )
+        server.review = admission.receive
         events = posting.EventQueue(engine.post)
         server.set_context(events)
         bridge.open()
         try:
             engine.start()
-            failure = await self._until_finished(engine, server.finished)
-            bridge.drain()
-            await server.cancel()
+            async with _Webhooks(admission if self._errand is None else None, on_end=engine.stop):
+                failure = await self._until_finished(engine, server.finished)
+                bridge.drain()
         finally:
+            await server.cancel()
+            await admission.cancel()
             bridge.close()
         if failure is not None and failure[0] == "login" and server.login_error is not None:
             raise server.login_error
@@ -466,6 +474,38 @@ class _Life:
         if failure is None and self._errand is None:
             logger.warning("The engine has finished unexpectedly.")
         return failure
+
+
+class _Webhooks:
+    """The server of webhooks beside the engine: it outlives the engine, so that the cluster is told first.
+
+    If it ends by itself, so does the engine. Its failure is the operator's failure.
+    """
+
+    def __init__(self, admission: Admission | None, *, on_end: Callable[[], None]) -> None:
+        super().__init__()
+        self._admission = admission
+        self._on_end = on_end
+        self._task: Task | None = None
+
+    async def __aenter__(self) -> None:
+        if self._admission is not None and self._admission.needed:
+            name = "admission webhook server"
+            coroutine = _guard(name, self._admission.serve(), finishable=False)
+            self._task = asyncio.get_running_loop().create_task(coroutine, name=name)
+            self._task.add_done_callback(lambda _: self._on_end())
+
+    async def __aexit__(self, *_: object) -> None:
+        task = self._task
+        if task is None:
+            return
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                raise error
 
 
 async def _guard(name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool) -> None:
@@ -524,11 +564,7 @@ def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
         registry._changing.get_all_handlers(),
         registry._webhooks.get_all_handlers(),
     ]
-    handlers = [handler for group in groups for handler in group]
-    for handler in handlers:
-        if not isinstance(handler, (IndexingHandler, WatchingHandler, ChangingHandler, SpawningHandler)):
-            raise NotImplementedError(f"{handler} ({_name(handler)}) is of a kind that is not supported yet.")
-    return handlers
+    return [handler for group in groups for handler in group]
 
 
 def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
@@ -537,11 +573,6 @@ def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
     if parts.scheme != "http":
         raise Exception(f"Unsupported scheme: {endpoint}")
     return parts.hostname or "localhost", parts.port or 80, parts.path or "/"
-
-
-def _name(handler: Handler) -> str:
-    fn = handler.fn
-    return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', repr(fn))}"
 
 
 def _handler_to_wire(handler: ResourceHandler) -> dict[str, Any]:

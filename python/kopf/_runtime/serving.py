@@ -100,6 +100,7 @@ class Server:
             bridge.Forget: self._receive_forget,
             bridge.Transform: self._receive_transform,
             bridge.Login: self._receive_login,
+            bridge.Review: lambda review: self.review(review),
             bridge.Select: self._receive_select,
             bridge.Probe: self._receive_probe,
             bridge.Finished: self._receive_finished,
@@ -107,6 +108,8 @@ class Server:
         }
         self.answered: Callable[[bridge.Answered], None] = lambda _: None
         """Where the prepared replies go."""
+        self.review: Callable[[bridge.Review], None] = lambda _: None
+        """Who serves the admission reviews."""
 
     def set_context(self, events: Any = None) -> None:
         """Set the variables that are the same for all handlers, in the current context; with a queue for

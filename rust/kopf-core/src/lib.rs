@@ -8,6 +8,7 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail loudly")
 )]
 
+pub mod admission;
 pub mod backoff;
 pub mod cause;
 pub mod consistency;

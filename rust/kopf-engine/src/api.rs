@@ -72,6 +72,11 @@ impl Api {
         Self { vault, settings, invoker, lanes: Arc::new(Semaphore::new(LANES)) }
     }
 
+    /// Where the server is that the requests go to now.
+    pub async fn server(&self) -> Result<String, RequestError> {
+        Ok(self.vault.connection().await?.server.clone())
+    }
+
     /// The namespace for whatever has none of its own, if the credentials have one.
     pub async fn default_namespace(&self) -> Result<Option<String>, RequestError> {
         Ok(self.vault.connection().await?.default_namespace.clone())

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::Desk;
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
 use crate::daemons::{Background, Staffed};
@@ -42,6 +43,8 @@ pub struct Shared {
     pub api: Api,
     /// The other side of the border.
     pub invoker: Arc<dyn Invoker>,
+    /// Where admission reviews are taken in.
+    pub admission: Arc<Desk>,
     /// What time it is.
     pub clock: Clock,
     /// Set when the operator begins to stop: nobody waits for delays any longer.

@@ -17,6 +17,7 @@ use kopf_core::script::{Reply, Script};
 use kopf_core::value::{Map, Value};
 use tokio::sync::oneshot;
 
+use crate::admission::ReviewJob;
 use crate::credentials::Login;
 
 /// The number of one processing cycle of one object, unique in the process.
@@ -81,6 +82,8 @@ pub enum Job {
     },
     /// Get credentials from the login handlers.
     Login(LoginJob),
+    /// Call the handlers of an admission review.
+    Review(Box<ReviewJob>),
     /// Ask the selectors that are functions which of the resources they want.
     Select(SelectJob),
     /// Ask the probes how the operator is.

@@ -11,7 +11,9 @@
 //!                                                                                 └─ a worker per object, while it is busy
 //!          ├─ the wheel of daemons and timers: one task for all of them, whether they sleep or run
 //!          ├─ posting ── a lane per object, while there are events about it
-//!          └─ probes
+//!          ├─ probes
+//!          ├─ managed webhook configurations
+//!          └─ the server of webhooks ── a task per connection
 //! ```
 //!
 //! The way of one event: [`watch`] decodes it, [`dispatch`] finds the object's slot ([`slots`]) and opens a cycle of the core;
@@ -23,6 +25,7 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail loudly")
 )]
 
+pub mod admission;
 pub mod api;
 pub mod client;
 pub mod clock;

@@ -19,6 +19,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::Desk;
+use crate::admission::managed::Managed;
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
 use crate::credentials::Credentials;
@@ -46,6 +48,8 @@ pub struct Config {
     pub lifecycle: Lifecycle,
     /// Where it works.
     pub territory: Territory,
+    /// Where admission reviews are taken in.
+    pub admission: Arc<Desk>,
     /// What the server is told of who asks.
     pub agent: String,
     /// Who we are among the operators.
@@ -136,6 +140,7 @@ async fn live(
         rules,
         current: operator.rules.clone(),
         invoker: Arc::clone(&invoker),
+        admission: config.admission,
         clock: Clock::start(),
         stopping: stopping.clone(),
         killing: CancellationToken::new(),
@@ -163,12 +168,19 @@ async fn live(
     let mut attendants = JoinSet::new();
     attendants.spawn(daemons::turn(Arc::clone(&shared)));
     attendants.spawn(pause_daemons(Arc::clone(&shared)));
+    shared.admission.connect(shared.api.clone());
+    let mut managed = managed(&shared);
     let mut orchestrator = Orchestrator::new(Arc::clone(&shared), territory, mail);
     let outcome = tokio::select! {
         outcome = orchestrator.run() => outcome,
+        failure = keep(&mut managed) => Err(failure),
         () = stopping.cancelled() => Ok(()),
     };
     stopping.cancel();
+    // First of all: from now on, the cluster must not wait for answers of ours.
+    if let Some(managed) = &mut managed {
+        managed.clean_up().await;
+    }
     wind_down(&mut orchestrator, &shared).await;
     outcome
 }
@@ -181,6 +193,21 @@ async fn pause_daemons(shared: Arc<Shared>) {
         shared.pause_daemons();
         shared.pause.over().await;
         shared.resume_daemons();
+    }
+}
+
+/// The keeper of webhook configurations, if the settings want one.
+fn managed(shared: &Shared) -> Option<Managed> {
+    let name = shared.rules.settings.admission.managed.clone()?;
+    let (api, invoker) = (shared.api.clone(), Arc::clone(&shared.invoker));
+    let registry = Arc::clone(&shared.rules.registry);
+    Some(Managed::new(api, invoker, registry, shared.admission.subscribe(), name))
+}
+
+async fn keep(managed: &mut Option<Managed>) -> Failure {
+    match managed {
+        Some(managed) => managed.keep().await,
+        None => std::future::pending().await,
     }
 }
 

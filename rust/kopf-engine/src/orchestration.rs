@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kopf_core::admission::Served;
 use kopf_core::handler::Handler;
 use kopf_core::notes::Level;
 use kopf_core::resource::Resource;
@@ -327,6 +328,7 @@ impl Orchestrator {
             |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
         let chosen = selection::select(self.handlers(), &self.scanned, &wanted);
         self.complain(&chosen);
+        self.shared.admission.serve(Served::select(self.handlers(), &self.scanned, &wanted));
         self.start_posting();
         self.adjust_peerings();
         let keys: Vec<_> = chosen.served.iter().flat_map(|resource| self.places(resource)).collect();

@@ -116,14 +116,14 @@ impl Invoker for Border {
 }
 
 /// A descriptor that is readable after `ring()` and until `silence()`.
-struct Bell {
+pub(crate) struct Bell {
     near: File,
     far: Option<File>,
 }
 
 impl Bell {
     #[cfg(target_os = "linux")]
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         use std::os::fd::{FromRawFd as _, OwnedFd};
         #[expect(
             unsafe_code,
@@ -139,7 +139,7 @@ impl Bell {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         use std::os::fd::OwnedFd;
         let (near, far) = std::os::unix::net::UnixStream::pair()?;
         near.set_nonblocking(true)?;
@@ -147,17 +147,17 @@ impl Bell {
         Ok(Self { near: File::from(OwnedFd::from(near)), far: Some(File::from(OwnedFd::from(far))) })
     }
 
-    fn fileno(&self) -> RawFd {
+    pub(crate) fn fileno(&self) -> RawFd {
         self.near.as_raw_fd()
     }
 
-    fn ring(&self) {
+    pub(crate) fn ring(&self) {
         // It fails only when it would block, and then it is ringing already.
         let mut end = self.far.as_ref().unwrap_or(&self.near);
         let _ringing = end.write(&1_u64.to_ne_bytes());
     }
 
-    fn silence(&self) {
+    pub(crate) fn silence(&self) {
         // It fails only when it would block, and then it is silent already.
         let mut buffer = [0_u8; 64];
         let _silent = (&self.near).read(&mut buffer);

@@ -12,9 +12,10 @@ use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
 use kopf_core::script::Reply;
 use kopf_core::settings::Settings;
+use kopf_engine::admission::Desk;
 use kopf_engine::errands::Errand;
 use kopf_engine::error::FailureKind;
-use kopf_engine::invoke::{Job, Reporter, RunReply};
+use kopf_engine::invoke::{Invoker, Job, Reporter, RunReply};
 use kopf_engine::operator::{Config, Operator};
 use kopf_engine::probes::Endpoint;
 use kopf_engine::territory::Territory;
@@ -23,8 +24,9 @@ use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
 use tokio::sync::oneshot;
 
+use crate::admission::review::{self, Review};
 use crate::border::{Border, Item};
-use crate::convert::python_to_map;
+use crate::convert::{python_to_map, python_to_value};
 use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
@@ -40,6 +42,7 @@ use crate::views::ObjectView;
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct Engine {
     border: Arc<Border>,
+    desk: Arc<Desk>,
     config: Mutex<Option<Config>>,
     operator: OnceLock<Operator>,
     make_resource: Py<PyAny>,
@@ -98,20 +101,25 @@ impl Engine {
         } else {
             Territory::Namespaces { patterns: namespaces, foreign }
         };
+        let border = Border::new().map_err(|error| system("The border's queue cannot be made", error))?;
+        let border = Arc::new(border);
+        let invoker = Arc::clone(&border) as Arc<dyn Invoker>;
+        let desk = Arc::new(Desk::new(Arc::clone(&registry), invoker));
         let config = Config {
             registry,
             settings,
             lifecycle,
             territory,
+            admission: Arc::clone(&desk),
             agent,
             identity,
             liveness,
             credentials,
             errand,
         };
-        let border = Border::new().map_err(|error| system("The border's queue cannot be made", error))?;
         Ok(Self {
-            border: Arc::new(border),
+            border,
+            desk,
             config: Mutex::new(Some(config)),
             operator: OnceLock::new(),
             make_resource,
@@ -167,6 +175,37 @@ impl Engine {
             list.append(self.item_to_python(py, item)?)?;
         }
         Ok(list)
+    }
+
+    /// Reads an admission review that a server of the user has received: a `Review`, or the kind and the text of what is
+    /// wrong with it.
+    #[pyo3(signature = (request, *, webhook, reason, headers, sslpeer))]
+    #[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
+    fn review<'py>(
+        &self,
+        request: &Bound<'py, PyAny>,
+        webhook: Option<String>,
+        reason: Option<String>,
+        headers: Bound<'py, PyAny>,
+        sslpeer: Bound<'py, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        let hint = (webhook.as_deref(), reason.as_deref());
+        let py = request.py();
+        review::open(&self.desk, request, hint, (headers, sslpeer), |resource| self.resource(py, resource))
+    }
+
+    /// Says how the cluster reaches the server of webhooks.
+    fn advertise(&self, client: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.desk.advertise(python_to_value(client)?);
+        Ok(())
+    }
+
+    /// The address and the version of the API server. It blocks the thread, but not the interpreter: to be called from an
+    /// executor.
+    fn locate(&self, py: Python<'_>) -> PyResult<(String, String)> {
+        let handle = runtime()?.handle();
+        py.detach(|| handle.block_on(self.desk.locate()))
+            .map_err(|error| system("The cluster cannot be recognised", error))
     }
 
     /// Sends the replies of what has been answered, in order.
@@ -233,6 +272,11 @@ impl Answered {
 }
 
 impl Engine {
+    /// Where reviews are taken in.
+    pub(crate) fn desk(&self) -> Arc<Desk> {
+        Arc::clone(&self.desk)
+    }
+
     #[cfg(feature = "testing")]
     pub(crate) fn border(&self) -> &Arc<Border> {
         &self.border
@@ -269,6 +313,10 @@ impl Engine {
             Item::Job(Job::Close { cycle, carry }) => Py::new(py, Close { cycle, carry })?.into_any(),
             Item::Job(Job::Forget(uid)) => Py::new(py, Forget { uid: uid.to_string() })?.into_any(),
             Item::Job(Job::Login(job)) => Py::new(py, Login::new(job))?.into_any(),
+            Item::Job(Job::Review(job)) => {
+                let resource = self.resource(py, &job.review.resource)?;
+                Py::new(py, Review::arrived(py, *job, resource)?)?.into_any()
+            }
             Item::Job(Job::Select(job)) => {
                 let resources = job.resources.iter().map(|resource| self.resource(py, resource));
                 let resources = resources.collect::<PyResult<_>>()?;

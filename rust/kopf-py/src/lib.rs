@@ -3,6 +3,7 @@
 //! No rule is here. Only this crate knows pyo3. The engine's threads never attach to the interpreter: they talk through
 //! the queue of `border`, up to the news of the operator's end. So they cannot disturb an interpreter that is exiting.
 
+mod admission;
 mod apiserver;
 mod border;
 mod convert;
@@ -19,6 +20,12 @@ mod views;
 #[pyo3::pymodule]
 mod _kopf {
     #[pymodule_export]
+    use crate::admission::certificates::{build_certificate, describe_certificate};
+    #[pymodule_export]
+    use crate::admission::review::Review;
+    #[pymodule_export]
+    use crate::admission::server::{Call, WebhookServer};
+    #[pymodule_export]
     use crate::apiserver::ApiServer;
     #[pymodule_export]
     use crate::convert::plain;
@@ -28,7 +35,7 @@ mod _kopf {
     use crate::logging::Log;
     #[cfg(feature = "testing")]
     #[pymodule_export]
-    use crate::rehearsal::{Rehearsal, rehearse};
+    use crate::rehearsal::{Rehearsal, admit, rehearse};
     #[pymodule_export]
     use crate::task::attempt::{AttemptView, SettledView};
     #[pymodule_export]

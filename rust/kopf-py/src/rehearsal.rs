@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kopf_core::admission::Served;
 use kopf_core::cause::{Change, EventType, Reason};
 use kopf_core::diff::diff;
 use kopf_core::handler::ErrorsMode;
@@ -18,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::convert::python_to_value;
 use crate::engine::Engine;
-use crate::errors::decoding;
+use crate::errors::{declaration, decoding};
 use crate::task::attempt::now;
 
 /// What came back for the scripts that were put on the border.
@@ -135,6 +136,16 @@ pub(crate) fn rehearse(
         }));
     }
     Ok(Rehearsal { scripts: Mutex::new(receivers), transform: Mutex::new(transform) })
+}
+
+/// Makes an engine review admission requests about this one resource, as if it were found in a cluster.
+#[pyfunction]
+pub(crate) fn admit(engine: &Engine, resource: &Bound<'_, PyAny>) -> PyResult<()> {
+    let resource: Resource =
+        pythonize::depythonize(resource).map_err(|error| declaration("resource", error))?;
+    let desk = engine.desk();
+    desk.serve(Served::select(desk.handlers(), &[Arc::new(resource)], &|_, _| true));
+    Ok(())
 }
 
 fn index_call(handler: usize, retries: Option<u64>, retry: u64) -> Call {

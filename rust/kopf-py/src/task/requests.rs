@@ -14,14 +14,14 @@ use crate::errors::declaration;
 use crate::views::ObjectView;
 
 /// A reply that is sent at most once. Whoever waits for it may be gone: that is fine.
-struct Outlet<T>(Mutex<Option<oneshot::Sender<T>>>);
+pub(crate) struct Outlet<T>(Mutex<Option<oneshot::Sender<T>>>);
 
 impl<T> Outlet<T> {
-    fn new(sender: oneshot::Sender<T>) -> Self {
+    pub(crate) fn new(sender: oneshot::Sender<T>) -> Self {
         Self(Mutex::new(Some(sender)))
     }
 
-    fn send(&self, reply: T) {
+    pub(crate) fn send(&self, reply: T) {
         let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(sender) = sender {
             let _gone = sender.send(reply);

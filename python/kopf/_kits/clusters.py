@@ -1,0 +1,61 @@
+"""Recognising the clusters that developers run on their own machines. It owns the marks by which they are
+known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import ssl
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+from kopf._runtime import bridge
+
+
+class Flavour(enum.Enum):
+    """A kind of clusters for local development."""
+
+    K3S = enum.auto()
+    MINIKUBE = enum.auto()
+    DOCKER_DESKTOP = enum.auto()
+
+
+async def detect(engine: bridge.Engine) -> Flavour | None:
+    """Recognise the cluster of the engine by the certificate of its API server, or by its version."""
+    loop = asyncio.get_running_loop()
+    server, version = await loop.run_in_executor(None, engine.locate)
+    certificate = await loop.run_in_executor(None, _certificate, server)
+    return recognise(certificate, version)
+
+
+def recognise(certificate: Mapping[str, Any] | None, version: str) -> Flavour | None:
+    """Recognise a cluster by a certificate, as `getpeercert()` gives it, and by a version of Kubernetes."""
+    told = certificate or {}
+    subject, issuer = _names(told.get("subject", ())), _names(told.get("issuer", ()))
+    alternatives = {name for kind, name in told.get("subjectAltName", ()) if kind == "DNS"}
+    common, organisation = subject.get("commonName", ""), subject.get("organizationName", "")
+    if "k3s" in (common, organisation) or issuer.get("commonName", "").startswith("k3s-"):
+        return Flavour.K3S
+    if common == "minikube" or issuer.get("commonName") == "minikubeCA":
+        return Flavour.MINIKUBE
+    if "docker-for-desktop" in alternatives:
+        return Flavour.DOCKER_DESKTOP
+    return Flavour.K3S if "+k3s" in version else None
+
+
+def _names(parts: Any) -> dict[str, str]:
+    return {name: value for part in parts for name, value in part}
+
+
+# It is not verified here: what it is good for is decided when the engine connects.
+def _certificate(server: str) -> Mapping[str, Any] | None:
+    url = urllib.parse.urlsplit(server)
+    if url.scheme != "https" or not url.hostname:
+        return None
+    try:
+        pem = ssl.get_server_certificate((url.hostname, url.port or 443), timeout=10)
+    except OSError:
+        return None
+    return bridge.describe_certificate(ssl.PEM_cert_to_DER_cert(pem))

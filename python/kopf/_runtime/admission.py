@@ -1,0 +1,238 @@
+"""Reviews of objects on their way to the cluster. It owns the calls of admission handlers and the function
+that is given to webhook servers; it must not know how the servers work, nor what the answers look like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kopf._intents import matching
+from kopf._intents.causes import WebhookCause
+from kopf._intents.errors import AdmissionError, PermanentError, TemporaryError
+from kopf._intents.handlers import ResourceHandler, WebhookHandler
+from kopf._intents.settings import OperatorSettings
+from kopf._objects import diffs
+from kopf._objects.bodies import Body
+from kopf._objects.patches import Patch
+from kopf._objects.reviews import Request, Response, WebhookServerProtocol
+from kopf._runtime.bridge import Attempt, Engine, Object, Review
+from kopf._runtime.context import cause_var
+from kopf._runtime.cycles import Memories
+from kopf._runtime.driving import drive
+from kopf._runtime.invocation import Callee, Invoker
+from kopf._runtime.logs import LocalObjectLogger
+from kopf._runtime.serving import EAGER
+
+logger = logging.getLogger("kopf._core.engines.admission")
+
+NO_SERVER = (
+    "Admission handlers exist, but no admission server/tunnel is configured in `settings.admission.server`. "
+    "More: https://docs.kopf.dev/en/stable/admission/"
+)
+
+
+class WebhookError(Exception):
+    """The request for a review makes no sense to the operator; no handlers are called."""
+
+
+class MissingDataError(WebhookError):
+    """The request has no data that it must have."""
+
+
+class UnknownResourceError(WebhookError):
+    """The request is about a resource that has no handlers."""
+
+
+class AmbiguousResourceError(WebhookError):
+    """The request is about a resource that could be any of several ones."""
+
+
+_PROBLEMS: Mapping[str, type[Exception]] = {
+    "malformed": KeyError,
+    "missing": MissingDataError,
+    "unknown": UnknownResourceError,
+    "ambiguous": AmbiguousResourceError,
+}
+
+
+class ReviewDiff(diffs.Diff):
+    """The differences of two whole objects, found when somebody looks at them."""
+
+    def __init__(self, old: Object | None, new: Object | None, /) -> None:
+        super().__init__(())
+        self._sides: tuple[Object | None, Object | None] | None = (old, new)
+
+    @property
+    def _items(self) -> tuple[diffs.DiffItem, ...]:
+        if self._sides is not None:
+            old, new = (side.to_dict() if side is not None else None for side in self._sides)
+            self._found, self._sides = tuple(diffs.diff(old, new)), None
+        return self._found
+
+    @_items.setter
+    def _items(self, items: tuple[diffs.DiffItem, ...]) -> None:
+        self._found = items
+
+
+class Admission:
+    """The function that webhook servers call for each request; its result is what they send back."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        handlers: Sequence[ResourceHandler],
+        settings: OperatorSettings,
+        memories: Memories,
+        indices: Mapping[str, Any],
+        invoker: Invoker,
+    ) -> None:
+        super().__init__()
+        self.engine = engine
+        self._handlers = handlers
+        self._callees = [Callee(handler) for handler in handlers]
+        self._settings = settings
+        self._memories = memories
+        self._indices = indices
+        self._invoker = invoker
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is anything to serve, or anybody who wants to."""
+        has_handlers = any(isinstance(handler, WebhookHandler) for handler in self._handlers)
+        return has_handlers or self._settings.admission.server is not None
+
+    async def serve(self) -> None:
+        """Run the server of the settings for as long as it goes on."""
+        server = self._settings.admission.server
+        if server is None:
+            raise Exception(NO_SERVER)
+        async with contextlib.AsyncExitStack() as stack:
+            serving: WebhookServerProtocol = server
+            if isinstance(server, contextlib.AbstractAsyncContextManager):
+                entered = await stack.enter_async_context(server)
+                serving = entered if callable(entered) else server
+            async for config in serving(self):
+                self.engine.advertise(dict(config))
+
+    async def __call__(
+        self,
+        request: Request,
+        *,
+        webhook: str | None = None,
+        reason: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        sslpeer: Mapping[str, Any] | None = None,
+    ) -> Response:
+        """Review a request, with the handlers that it is for.
+
+        Raises `WebhookError` if it makes no sense.
+        """
+        opened = self.engine.review(
+            request,
+            webhook=webhook,
+            reason=str(reason) if reason is not None else None,
+            headers=headers,
+            sslpeer=sslpeer,
+        )
+        if isinstance(opened, tuple):
+            problem, text = opened
+            raise _PROBLEMS[problem](text)
+        response: Response | None = await asyncio.get_running_loop().create_task(self._review(opened))
+        if response is None:
+            raise RuntimeError("The review has been answered elsewhere.")
+        return response
+
+    def receive(self, review: Review) -> None:
+        """Review a request that has come to our own server, which gets the answer."""
+        coroutine = self._review_or_fail(review)
+        if not any(self._callees[index].is_async for index, _ in review.handlers):
+            drive(coroutine)
+            return
+        loop = asyncio.get_running_loop()
+        options: dict[str, Any] = {"eager_start": True} if EAGER else {}
+        task: asyncio.Task[None] = asyncio.Task(coroutine, loop=loop, **options)
+        if not task.done():
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def cancel(self) -> None:
+        """Cancel what is still running, and wait for it."""
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _review_or_fail(self, review: Review) -> None:
+        try:
+            await self._review(review)
+        except Exception as e:
+            logger.exception(f"The admission request cannot be served: {e}")
+            review.fail("Internal Server Error")
+
+    async def _review(self, review: Review) -> Any:
+        cause = self._cause(review)
+        kwargs = cause.kwargs
+        refusals: list[tuple[int, str, int | None]] = []
+        for callee in self._choose(review, cause):
+            cause_var.set(cause)
+            attempt = Attempt(
+                label=str(callee.handler),
+                errors="permanent",
+                backoff=self._settings.execution.default_backoff,
+                started=Attempt.now(),
+            )
+            attempted = await self._invoker.attempt(callee, attempt, kwargs, cause.logger, stored=False)
+            if attempted.error is not None:
+                refusals.append(_refusal(attempted.error))
+        warnings = [str(warning) for warning in cause.warnings]
+        patch = cause.patch
+        if patch.fns:
+            return review.answer(refusals, warnings, None, patch.as_json_patch())
+        return review.answer(refusals, warnings, patch or None, None)
+
+    # The engine has asked all filters but callbacks; those are asked before any handler is called.
+    def _choose(self, review: Review, cause: WebhookCause) -> list[Callee]:
+        chosen: dict[tuple[int, str], Callee] = {}
+        for index, guarded in review.handlers:
+            handler = self._handlers[index]
+            if not guarded or matching.match(handler, cause):
+                chosen.setdefault((id(handler.fn), handler.id), self._callees[index])
+        return list(chosen.values())
+
+    def _cause(self, review: Review) -> WebhookCause:
+        body = Body(review.object)
+        return WebhookCause(
+            logger=LocalObjectLogger(body=body, settings=self._settings),
+            indices=self._indices,
+            memo=self._memories.review(review.uid, ephemeral=review.operation == "CREATE"),
+            resource=review.resource,
+            patch=Patch(None, body=body),
+            body=body,
+            dryrun=review.dryrun,
+            reason=None,
+            webhook=None,
+            headers=review.headers if review.headers is not None else {},
+            sslpeer=review.sslpeer if review.sslpeer is not None else {},
+            userinfo=review.userinfo,
+            warnings=[],
+            operation=review.operation,
+            subresource=review.subresource,
+            old=Body(review.old) if review.old is not None else None,
+            new=Body(review.new) if review.new is not None else None,
+            diff=ReviewDiff(review.old, review.new),
+        )
+
+
+def _refusal(error: BaseException) -> tuple[int, str, int | None]:
+    message = str(error) or repr(error)
+    if isinstance(error, AdmissionError):
+        return 0, message, int(error.code) if error.code else None
+    rank = 1 if isinstance(error, PermanentError) else 2 if isinstance(error, TemporaryError) else 3
+    return rank, message, None

@@ -1,0 +1,207 @@
+//! Tables of the rules of admission.
+
+use serde_json::json;
+
+use super::*;
+use crate::value::Value;
+
+fn handlers(declared: Value) -> Vec<Handler> {
+    serde_json::from_value(declared).unwrap()
+}
+
+fn review(changes: Value) -> Value {
+    let mut request = json!({
+        "uid": "u1", "operation": "UPDATE", "dryRun": true, "userInfo": {"username": "me"},
+        "resource": {"group": "kopf.dev", "version": "v1", "resource": "ks"},
+        "object": {"metadata": {"name": "x", "labels": {"a": "1"}}, "spec": {"n": 1}},
+        "oldObject": {"metadata": {"name": "x"}},
+    });
+    for (key, value) in changes.as_object().unwrap() {
+        request[key] = value.clone();
+    }
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+}
+
+fn request(changes: Value) -> Request {
+    Request::open(review(changes).to_string().as_bytes()).unwrap().read().unwrap()
+}
+
+fn refused(text: &str) -> Problem {
+    match Request::open(text.as_bytes()) {
+        Err(problem) => problem,
+        Ok(opened) => opened.read().unwrap_err(),
+    }
+}
+
+fn resource(version: &str) -> Arc<Resource> {
+    Arc::new(
+        serde_json::from_value(json!({
+            "group": "kopf.dev", "version": version, "plural": "ks", "kind": "K", "singular": "k", "shortcuts": [],
+            "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
+        }))
+        .unwrap(),
+    )
+}
+
+#[test]
+fn a_review_is_read() {
+    let request = request(json!({"subResource": "status"}));
+    assert_eq!(request.body.raw(), request.new.as_ref().unwrap().raw());
+    assert_eq!(request.old.as_ref().unwrap().name(), Some("x"));
+    assert_eq!(
+        (request.operation.as_deref(), request.subresource.as_deref()),
+        (Some("UPDATE"), Some("status"))
+    );
+    assert!(request.dry_run);
+    assert_eq!(request.user_info, json!({"username": "me"}));
+}
+
+#[test]
+fn a_deletion_is_about_the_old_object() {
+    let request = request(json!({"object": null, "operation": "DELETE"}));
+    assert_eq!((request.new, request.body.label("a").is_none()), (None, true));
+}
+
+#[test]
+fn reviews_that_make_no_sense_are_told_apart() {
+    let without = |key: &str| {
+        let mut review = review(json!({}));
+        review["request"].as_object_mut().unwrap().remove(key);
+        refused(&review.to_string())
+    };
+    assert!(matches!(refused("{not json"), Problem::NotJson(_)));
+    assert!(matches!(refused("[]"), Problem::Malformed(_)));
+    assert_eq!(refused("{}"), Problem::Malformed("'request'".to_owned()));
+    assert_eq!(without("resource"), Problem::Malformed("'resource'".to_owned()));
+    assert_eq!(without("userInfo").to_string(), "User info is missing from the admission request.");
+    assert_eq!(
+        refused(&review(json!({"object": null, "oldObject": null})).to_string()).to_string(),
+        "Either old or new object is missing from the admission request."
+    );
+}
+
+#[test]
+fn a_resource_is_found_by_its_exact_name() {
+    let find = |served: &Served, version: &str| {
+        let changed = json!({"resource": {"group": "kopf.dev", "version": version, "resource": "ks"}});
+        let text = review(changed).to_string();
+        let wanted = Request::open(text.as_bytes()).unwrap().wanted;
+        served.find(&wanted).map(|(resource, handlers)| (resource.version.clone(), handlers.to_vec()))
+    };
+    let served = Served(vec![(resource("v1"), vec![3]), (resource("v2"), vec![4])]);
+    assert_eq!(find(&served, "v2"), Ok(("v2".to_owned(), vec![4])));
+    assert_eq!(
+        find(&served, "v3").unwrap_err().to_string(),
+        "The specified resource has no handlers: {'group': 'kopf.dev', 'version': 'v3', 'resource': 'ks'}"
+    );
+    let twice = Served(vec![(resource("v1"), vec![3]), (resource("v1"), vec![4])]);
+    assert!(matches!(find(&twice, "v1"), Err(Problem::AmbiguousResource(_))));
+}
+
+#[test]
+fn handlers_are_chosen_by_hints_subresources_operations_and_filters() {
+    let all = handlers(json!([
+        {"id": "v", "kind": "webhook", "reason": "validating"},
+        {"id": "m", "kind": "webhook", "reason": "mutating"},
+        {"id": "s", "kind": "webhook", "reason": "validating", "subresource": "status"},
+        {"id": "any", "kind": "webhook", "reason": "validating", "subresource": "*", "operations": ["CREATE"]},
+        {"id": "del", "kind": "webhook", "reason": "mutating", "operations": ["DELETE"]},
+        {"id": "both", "kind": "webhook", "reason": "mutating", "operations": ["DELETE", "UPDATE"]},
+        {"id": "labelled", "kind": "webhook", "reason": "validating", "labels": [["a", {"equal": "2"}]]},
+        {"id": "asked", "kind": "webhook", "reason": "validating", "when": true},
+        {"id": "event", "kind": "watching"},
+    ]));
+    let every: Vec<usize> = (0..all.len()).collect();
+    let chosen = |changes: Value, hint: Hint<'_>| {
+        let found = candidates(&all, &every, &request(changes), hint);
+        found
+            .iter()
+            .map(|one| format!("{}{}", all[one.handler].id, if one.guarded { "?" } else { "" }))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let to = |id| Hint { webhook: Some(id), reason: None };
+    assert_eq!(chosen(json!({}), Hint::default()), "v m any del both asked?");
+    assert_eq!(chosen(json!({"subResource": "status"}), Hint::default()), "s any");
+    assert_eq!(chosen(json!({"operation": "DELETE"}), Hint::default()), "v any del asked?");
+    assert_eq!(chosen(json!({}), to("m")), "m");
+    assert_eq!(chosen(json!({}), to("unknown")), "");
+    assert_eq!(chosen(json!({}), to("")), "");
+    assert_eq!(chosen(json!({}), to("labelled")), "");
+    assert_eq!(chosen(json!({}), Hint { webhook: None, reason: Some("mutating") }), "m del both");
+}
+
+#[test]
+fn an_answer_without_errors_allows() {
+    assert_eq!(
+        answer(&request(json!({})), &[], vec![], &[]),
+        json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "response": {"uid": "u1", "allowed": true},
+        })
+    );
+}
+
+#[test]
+fn the_most_telling_of_the_errors_is_told_and_the_first_of_equals() {
+    let refusal = |rank, message: &str, code| Refusal { rank, message: message.to_owned(), code };
+    let told = |refusals: &[Refusal]| {
+        let answer = answer(
+            &request(json!({})),
+            refusals,
+            vec!["w".to_owned()],
+            &[json!({"op": "remove", "path": "/x"})],
+        );
+        assert_eq!(answer["response"]["allowed"], json!(false));
+        assert_eq!(answer["response"]["warnings"], json!(["w"]));
+        assert_eq!(answer["response"]["patchType"], json!("JSONPatch"));
+        assert_eq!(answer["response"]["patch"], json!("W3sib3AiOiJyZW1vdmUiLCJwYXRoIjoiL3gifV0="));
+        answer["response"]["status"].clone()
+    };
+    let all = [
+        refusal(Rank::Arbitrary, "any", None),
+        refusal(Rank::Temporary, "temporary", None),
+        refusal(Rank::Permanent, "permanent", None),
+        refusal(Rank::Admission, "nope", Some(400)),
+        refusal(Rank::Admission, "later", Some(401)),
+    ];
+    assert_eq!(told(&all), json!({"message": "nope", "code": 400}));
+    assert_eq!(told(&all[..3]), json!({"message": "permanent", "code": 500}));
+    assert_eq!(told(&all[..2]), json!({"message": "temporary", "code": 500}));
+    assert_eq!(told(&all[..1]), json!({"message": "any", "code": 500}));
+    assert_eq!(told(&[refusal(Rank::Admission, "zero", Some(0))]), json!({"message": "zero", "code": 500}));
+}
+
+#[test]
+fn a_merge_patch_becomes_operations_on_the_object() {
+    let Value::Object(patch) = json!({"spec": {"n": 2}, "metadata": {"labels": {"a": null, "b": "x"}}})
+    else {
+        panic!()
+    };
+    assert_eq!(
+        operations(&request(json!({})), &patch),
+        [
+            json!({"op": "remove", "path": "/metadata/labels/a"}),
+            json!({"op": "add", "path": "/metadata/labels/b", "value": "x"}),
+            json!({"op": "replace", "path": "/spec/n", "value": 2}),
+        ]
+    );
+    assert_eq!(operations(&request(json!({})), &Map::new()), Vec::<Value>::new());
+}
+
+#[test]
+fn resources_are_served_to_all_handlers_that_they_fit() {
+    let all = handlers(json!([
+        {"id": "event", "kind": "watching", "selector": {"plural": "ks"}},
+        {"id": "any", "kind": "webhook", "reason": "validating", "selector": {"plural": "ks"}},
+        {"id": "v2", "kind": "webhook", "reason": "validating", "selector": {"plural": "ks", "version": "v2"}},
+        {"id": "asked", "kind": "webhook", "reason": "validating", "selector": {"callable": true}},
+        {"id": "none", "kind": "webhook", "reason": "validating", "selector": {"plural": "others"}},
+    ]));
+    let mut second = Resource::clone(&resource("v2"));
+    second.preferred = false;
+    let scanned = [Arc::new(second), resource("v1")];
+    let served = Served::select(&all, &scanned, &|_, resource| resource.version == "v1");
+    let told: Vec<_> = served.0.iter().map(|(resource, found)| (&*resource.version, &found[..])).collect();
+    assert_eq!(told, [("v1", &[1, 3][..]), ("v2", &[1, 2][..])]);
+}

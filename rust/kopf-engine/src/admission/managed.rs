@@ -1,0 +1,212 @@
+//! Managed webhook configurations: created, kept up to date, and left in order at the exit.
+//!
+//! They are written only when what they are to say has changed. Their content is a rule of the core. See contract/api 9.3.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use kopf_core::admission::Served;
+use kopf_core::admission::configuration::{self, Flavour};
+use kopf_core::notes::Level;
+use kopf_core::registry::Registry;
+use kopf_core::resource::Resource;
+use kopf_core::value::Value;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::admission::Site;
+use crate::api::{Api, Payload};
+use crate::error::{Failure, RequestError};
+use crate::invoke::{Entry, Invoker};
+
+const LOGGER: &str = "kopf._core.engines.admission";
+const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1";
+/// When to try again what the server could not do by its own fault.
+const RETRY: Duration = Duration::from_secs(10);
+/// How long the exit waits for the last write.
+const CLEANUP: Duration = Duration::from_secs(10);
+
+/// Keeps the configurations of one operator.
+pub struct Managed {
+    api: Api,
+    invoker: Arc<dyn Invoker>,
+    registry: Arc<Registry>,
+    site: watch::Receiver<Site>,
+    name: String,
+    written: Vec<(Flavour, Vec<Value>)>,
+}
+
+impl Managed {
+    /// Nothing is written yet.
+    pub fn new(
+        api: Api,
+        invoker: Arc<dyn Invoker>,
+        registry: Arc<Registry>,
+        site: watch::Receiver<Site>,
+        name: String,
+    ) -> Self {
+        Self { api, invoker, registry, site, name, written: vec![] }
+    }
+
+    /// Writes whatever changes, until it is refused.
+    pub async fn keep(&mut self) -> Failure {
+        loop {
+            match self.keep_until_error().await {
+                Never::Refused(error) => return error.into(),
+                Never::Failed(error) => {
+                    let seconds = RETRY.as_secs();
+                    let text = format!(
+                        "Cannot write the admission webhook {}: {error}. Will try again in {seconds} seconds.",
+                        self.name
+                    );
+                    self.say(Level::Error, text);
+                    sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn keep_until_error(&mut self) -> Never {
+        if let Err(error) = self.create_all().await {
+            return error.into();
+        }
+        loop {
+            let site = self.site.borrow_and_update().clone();
+            if let (Some(served), Some(client)) = (&site.served, &site.client) {
+                for flavour in Flavour::ALL {
+                    if let Err(error) = self.configure(flavour, served, client).await {
+                        return error.into();
+                    }
+                }
+            }
+            if self.site.changed().await.is_err() {
+                // The desk lives as long as the operator does.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Leaves only the webhooks that stay without us. What was never written is not cleaned up.
+    pub async fn clean_up(&mut self) {
+        let site = self.site.borrow().clone();
+        let (Some(served), Some(client)) = (site.served, site.client) else { return };
+        for flavour in Flavour::ALL {
+            if !self.written.iter().any(|(known, _)| *known == flavour) {
+                continue;
+            }
+            self.say(Level::Info, format!("Cleaning up the admission webhook {}.", self.name));
+            let webhooks = self.webhooks(flavour, &served, &client, true);
+            let problem = match timeout(CLEANUP, self.write(flavour, &webhooks)).await {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("no answer in {} seconds", CLEANUP.as_secs()),
+            };
+            let text = format!("Cannot clean up the admission webhook {}: {problem}", self.name);
+            self.say(Level::Error, text);
+        }
+    }
+
+    /// The configurations are there from the start on, so that they can be patched.
+    async fn create_all(&mut self) -> Result<(), RequestError> {
+        // Not before the cluster is known to be there and to let us in.
+        while self.site.borrow_and_update().served.is_none() && self.site.changed().await.is_ok() {}
+        for flavour in Flavour::ALL {
+            self.create(flavour).await?;
+        }
+        Ok(())
+    }
+
+    async fn create(&self, flavour: Flavour) -> Result<(), RequestError> {
+        let body = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": flavour.kind(),
+            "metadata": {"name": self.name},
+        });
+        let url = format!("{COLLECTION}/{}", flavour.plural());
+        let created = self.api.request(&Method::POST, &url, Payload::Json(body.to_string().as_bytes())).await;
+        match created {
+            Err(error) if error.status() == Some(409) => Ok(()),
+            Err(error) => {
+                if error.status() == Some(403) {
+                    let resource = format!("{}.v1.admissionregistration.k8s.io", flavour.plural());
+                    self.say(Level::Error, format!("Not enough RBAC permissions to create a {resource}."));
+                }
+                Err(error)
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
+    async fn configure(
+        &mut self,
+        flavour: Flavour,
+        served: &Served,
+        client: &Value,
+    ) -> Result<(), RequestError> {
+        let webhooks = self.webhooks(flavour, served, client, false);
+        if self.written.iter().any(|(known, written)| *known == flavour && *written == webhooks) {
+            return Ok(());
+        }
+        self.say(Level::Info, format!("Reconfiguring the {} webhook {}.", flavour.as_str(), self.name));
+        match self.write(flavour, &webhooks).await {
+            Err(error) if error.status() == Some(404) => {
+                // Somebody has deleted it.
+                self.create(flavour).await?;
+                self.write(flavour, &webhooks).await?;
+            }
+            done => done?,
+        }
+        self.written.retain(|(known, _)| *known != flavour);
+        self.written.push((flavour, webhooks));
+        Ok(())
+    }
+
+    async fn write(&self, flavour: Flavour, webhooks: &[Value]) -> Result<(), RequestError> {
+        let patch = Value::Object(configuration::patch(webhooks.to_vec())).to_string();
+        let url = format!("{COLLECTION}/{}/{}", flavour.plural(), self.name);
+        self.api.request(&Method::PATCH, &url, Payload::MergePatch(patch.as_bytes())).await.map(drop)
+    }
+
+    fn webhooks(
+        &self,
+        flavour: Flavour,
+        served: &Served,
+        client: &Value,
+        persistent_only: bool,
+    ) -> Vec<Value> {
+        let of_handler = |index: usize| -> Vec<Arc<Resource>> {
+            let served = served.0.iter().filter(|(_, handlers)| handlers.contains(&index));
+            served.map(|(resource, _)| Arc::clone(resource)).collect()
+        };
+        let site = configuration::Site { name: &self.name, client, persistent_only };
+        configuration::webhooks(&self.registry.handlers, &of_handler, flavour, site)
+    }
+
+    fn say(&self, level: Level, text: String) {
+        self.invoker.log(Entry::general(level, LOGGER, text));
+    }
+}
+
+/// Why the keeping of configurations has stopped, which it never should.
+enum Never {
+    /// The server does not want it: nothing will change by trying again.
+    Refused(RequestError),
+    /// The server could not do it now.
+    Failed(RequestError),
+}
+
+impl From<RequestError> for Never {
+    fn from(error: RequestError) -> Self {
+        match &error {
+            RequestError::Transport(_) | RequestError::Timeout => Self::Failed(error),
+            RequestError::Api(refusal) if refusal.status == 429 || refusal.status >= 500 => {
+                Self::Failed(error)
+            }
+            RequestError::Api(_) | RequestError::Malformed(_) | RequestError::Login(_) => {
+                Self::Refused(error)
+            }
+        }
+    }
+}

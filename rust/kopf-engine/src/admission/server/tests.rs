@@ -1,0 +1,104 @@
+//! The server of webhooks as its clients see it.
+
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Mutex;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+
+/// Answers with the id of the webhook and the length of the body; keeps what it was asked.
+#[derive(Default)]
+struct Echo {
+    seen: Mutex<Vec<(String, Vec<(String, String)>, Option<Arc<Value>>)>>,
+}
+
+impl Backend for Echo {
+    fn call(&self, call: Call) {
+        self.seen.lock().unwrap().push((call.webhook.clone(), call.headers, call.peer));
+        let _gone = match call.webhook.as_str() {
+            "dropped" => Ok(()),
+            "refused" => {
+                call.reply.send(Err(Rejection { status: 409, reason: "it is ambiguous".to_owned() }))
+            }
+            id => call.reply.send(Ok(format!("{{\"{id}\":{}}}", call.body.len()).into_bytes())),
+        };
+    }
+}
+
+async fn ask(backend: &Arc<Echo>, path: &str, request: Vec<u8>) -> String {
+    let server =
+        Server::without_listener(&Handle::current(), Arc::clone(backend) as Arc<dyn Backend>, path, 0);
+    let (near, far) = StdStream::pair().unwrap();
+    server.adopt(far, Some(Arc::new(Value::from("peer")))).unwrap();
+    near.set_nonblocking(true).unwrap();
+    let mut near = UnixStream::from_std(near).unwrap();
+    near.write_all(&request).await.unwrap();
+    let mut answer = vec![];
+    near.read_to_end(&mut answer).await.unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+fn post(path: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-own-header: 1\r\ncontent-length: {length}\r\n\r\n{body}")
+        .into_bytes()
+}
+
+#[tokio::test]
+async fn a_request_is_answered_by_its_webhook() {
+    let echo = Arc::new(Echo::default());
+    let answer = ask(&echo, "/some/", post("/some/a%20b/c", "12345")).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\ncontent-type: application/json; charset=utf-8\r\n"),
+        "{answer}"
+    );
+    assert!(answer.ends_with("\r\n\r\n{\"a b/c\":5}"), "{answer}");
+    let seen = echo.seen.lock().unwrap();
+    assert_eq!(seen[0].2.as_deref(), Some(&Value::from("peer")));
+    assert!(seen[0].1.contains(&("X-Own-Header".to_owned(), "1".to_owned())));
+}
+
+#[tokio::test]
+async fn what_is_not_a_review_is_refused_with_a_reason() {
+    let table = [
+        ("/", post("/refused", ""), "409 it is ambiguous"),
+        ("/", post("/dropped", ""), "503 Service Unavailable"),
+        ("/some", post("/some", ""), "404 Not Found"),
+        ("/some", post("/other/x", ""), "404 Not Found"),
+        ("/", b"GET /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_vec(), "405 Method Not Allowed"),
+    ];
+    for (path, request, expected) in table {
+        let answer = ask(&Arc::default(), path, request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expected}\r\n")), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn the_root_asks_the_webhook_without_a_name() {
+    let answer = ask(&Arc::default(), "", post("/", "")).await;
+    assert!(answer.ends_with("{\"\":0}"), "{answer}");
+}
+
+#[tokio::test]
+async fn too_long_bodies_are_refused() {
+    let head = format!(
+        "POST /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        BODY_LIMIT + 1
+    );
+    let answer = ask(&Arc::default(), "/", head.into_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_do_not_finish_are_let_go() {
+    let begun = b"POST /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 9\r\n\r\nabc".to_vec();
+    let answer = ask(&Arc::default(), "/", begun).await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+}
+
+#[test]
+fn names_of_headers_are_written_as_usual() {
+    assert_eq!(capitalized("user-agent"), "User-Agent");
+    assert_eq!(capitalized("x--y"), "X--Y");
+}

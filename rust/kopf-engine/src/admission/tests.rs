@@ -1,0 +1,97 @@
+//! Reviews from the desk to the answer, with a scripted other side.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use kopf_core::notes::Level;
+use serde_json::json;
+
+use super::*;
+use crate::invoke::Entry;
+
+/// The other side, which answers nothing by itself.
+#[derive(Default)]
+struct Python {
+    jobs: Mutex<Vec<Job>>,
+}
+
+impl Invoker for Python {
+    fn submit(&self, job: Job) {
+        self.jobs.lock().unwrap().push(job);
+    }
+
+    fn log(&self, _: Entry) {}
+
+    fn enabled(&self, _: Level) -> bool {
+        false
+    }
+}
+
+fn desk(python: &Arc<Python>) -> Desk {
+    let handlers = serde_json::from_value(json!([
+        {"id": "fn", "kind": "webhook", "reason": "validating"},
+        {"id": "labelled", "kind": "webhook", "reason": "validating", "labels": [["a", {"present": true}]]},
+    ]));
+    let registry = Registry { handlers: handlers.unwrap() };
+    let desk = Desk::new(Arc::new(registry), Arc::clone(python) as Arc<dyn Invoker>);
+    let resource: Resource = serde_json::from_value(json!({
+        "group": "kopf.dev", "version": "v1", "plural": "ks", "kind": "K", "singular": "k", "shortcuts": [],
+        "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
+    }))
+    .unwrap();
+    desk.serve(Served(vec![(Arc::new(resource), vec![0, 1])]));
+    desk
+}
+
+fn review(plural: &str) -> Value {
+    json!({"request": {
+        "uid": "u1", "resource": {"group": "kopf.dev", "version": "v1", "resource": plural},
+        "userInfo": {}, "object": {"metadata": {"name": "x"}},
+    }})
+}
+
+fn call(desk: &Desk, webhook: &str, body: &str) -> oneshot::Receiver<Result<Vec<u8>, Rejection>> {
+    let (reply, answer) = oneshot::channel();
+    let body = Bytes::from(body.to_owned());
+    desk.call(Call { webhook: webhook.to_owned(), headers: vec![], peer: None, body, reply });
+    answer
+}
+
+#[test]
+fn a_review_becomes_a_job_with_its_handlers() {
+    let python = Arc::new(Python::default());
+    let answer = call(&desk(&python), "fn", &review("ks").to_string());
+    let Some(Job::Review(job)) = python.jobs.lock().unwrap().pop() else { panic!("no job") };
+    assert_eq!(job.review.candidates, [Candidate { handler: 0, guarded: false }]);
+    job.reply.send(Ok(b"yes".to_vec())).unwrap();
+    assert_eq!(answer.blocking_recv().unwrap(), Ok(b"yes".to_vec()));
+}
+
+#[test]
+fn what_is_for_nobody_is_allowed_without_asking_the_other_side() {
+    let python = Arc::new(Python::default());
+    for webhook in ["labelled", "unknown", ""] {
+        let answer =
+            call(&desk(&python), webhook, &review("ks").to_string()).blocking_recv().unwrap().unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer["response"], json!({"uid": "u1", "allowed": true}));
+    }
+    assert!(python.jobs.lock().unwrap().is_empty());
+}
+
+#[test]
+fn senseless_reviews_have_statuses() {
+    let desk = desk(&Arc::default());
+    let status = |body: &str| call(&desk, "fn", body).blocking_recv().unwrap().unwrap_err().status;
+    assert_eq!(status("{"), 400);
+    assert_eq!(status("{}"), 500);
+    assert_eq!(status(&review("others").to_string()), 404);
+    let mut nobody = review("ks");
+    nobody["request"]["userInfo"] = Value::Null;
+    assert_eq!(status(&nobody.to_string()), 400);
+}
+
+#[tokio::test]
+async fn the_cluster_is_not_located_before_it_is_known() {
+    assert!(desk(&Arc::default()).locate().await.is_err());
+}

@@ -1,0 +1,28 @@
+//! Certificates for those who want to make or to look at them on their own.
+
+use kopf_engine::admission::certificates::{described, self_signed};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::peer_to_python;
+
+/// Makes a certificate that signs itself, and its private key, both in PEM; the key is encrypted if there is a password.
+#[pyfunction]
+#[pyo3(signature = (hostnames, password=None))]
+#[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
+pub(crate) fn build_certificate<'py>(
+    py: Python<'py>,
+    hostnames: Vec<String>,
+    password: Option<String>,
+) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+    let made = py.detach(|| self_signed(&hostnames, password.as_deref()));
+    let (certificate, key) = made.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok((PyBytes::new(py, certificate.as_bytes()), PyBytes::new(py, key.as_bytes())))
+}
+
+/// Describes a certificate (DER) as `getpeercert()` does; `None` if it is not one.
+#[pyfunction]
+pub(crate) fn describe_certificate<'py>(py: Python<'py>, der: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
+    described(der).map(|told| peer_to_python(py, &told)).transpose()
+}

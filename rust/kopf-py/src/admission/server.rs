@@ -1,0 +1,201 @@
+//! `WebhookServer`: the server of webhooks, and the requests to it for those who are not the operator itself.
+
+use std::collections::VecDeque;
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kopf_engine::admission::clients::{Clients, Demand};
+use kopf_engine::admission::server::{Backend, Call as Arrived, Rejection, Server};
+use kopf_engine::admission::tls::{Sources, Tls};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use super::{headers_to_python, peer_to_python};
+use crate::border::Bell;
+use crate::convert::python_to_value;
+use crate::engine::Engine;
+use crate::errors::system;
+use crate::runtime::runtime;
+use crate::task::requests::Outlet;
+
+/// The requests that wait for Python.
+struct Inbox {
+    calls: Mutex<VecDeque<Arrived>>,
+    bell: Bell,
+}
+
+impl Backend for Inbox {
+    fn call(&self, call: Arrived) {
+        let was_empty = {
+            let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            calls.push_back(call);
+            calls.len() == 1
+        };
+        if was_empty {
+            self.bell.ring();
+        }
+    }
+}
+
+/// A server of webhooks. It listens as soon as it is made.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct WebhookServer {
+    inbox: Option<Arc<Inbox>>,
+    server: Server,
+    tls: Option<Arc<Tls>>,
+}
+
+/// One request.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Call {
+    /// The id of the handler, from the path.
+    #[pyo3(get)]
+    webhook: String,
+    /// The headers.
+    #[pyo3(get)]
+    headers: Py<PyDict>,
+    /// The client's certificate, if there is one.
+    #[pyo3(get)]
+    sslpeer: Option<Py<PyAny>>,
+    /// The body.
+    #[pyo3(get)]
+    body: Py<PyBytes>,
+    reply: Outlet<Result<Vec<u8>, Rejection>>,
+}
+
+#[pymethods]
+impl WebhookServer {
+    /// Reviews go right to the engine if there is one, else they are polled. Without an address to listen at
+    /// (`listening` is false), connections are to be given to it.
+    #[new]
+    #[pyo3(signature = (
+        *, engine=None, addr=None, port=0, path="", listening=true, insecure=false, certfile=None, pkeyfile=None,
+        password=None, cafile=None, cadata=None, hostnames=vec![], demand="none", verify_cafile=None, verify_capath=None,
+        verify_cadata=None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
+    fn new(
+        py: Python<'_>,
+        engine: Option<&Engine>,
+        addr: Option<&str>,
+        port: u16,
+        path: &str,
+        listening: bool,
+        insecure: bool,
+        certfile: Option<PathBuf>,
+        pkeyfile: Option<PathBuf>,
+        password: Option<String>,
+        cafile: Option<PathBuf>,
+        cadata: Option<Vec<u8>>,
+        hostnames: Vec<String>,
+        demand: &str,
+        verify_cafile: Option<PathBuf>,
+        verify_capath: Option<PathBuf>,
+        verify_cadata: Option<Vec<u8>>,
+    ) -> PyResult<Self> {
+        let demand = match demand {
+            "required" => Demand::Required,
+            "optional" => Demand::Optional,
+            _ => Demand::None,
+        };
+        let clients = Clients { demand, cafile: verify_cafile, capath: verify_capath, cadata: verify_cadata };
+        let sources = Sources { certfile, pkeyfile, password, cafile, cadata, hostnames, clients };
+        let encrypted = listening && !insecure;
+        let tls = py
+            .detach(|| encrypted.then(|| Tls::load(sources)).transpose())
+            .map_err(|error| PyValueError::new_err(error.to_string()))?
+            .map(Arc::new);
+        let (backend, inbox): (Arc<dyn Backend>, _) = match engine {
+            Some(engine) => (engine.desk(), None),
+            None => {
+                let bell = Bell::new().map_err(|error| system("The server's queue cannot be made", error))?;
+                let inbox = Arc::new(Inbox { calls: Mutex::default(), bell });
+                (Arc::clone(&inbox) as Arc<dyn Backend>, Some(inbox))
+            }
+        };
+        let handle = runtime()?.handle();
+        let server = if listening {
+            Server::start(handle, backend, (addr, port), path, tls.clone())
+                .map_err(|error| PyOSError::new_err(format!("The webhook server cannot listen: {error}")))?
+        } else {
+            Server::without_listener(handle, backend, path, port)
+        };
+        Ok(Self { inbox, server, tls })
+    }
+
+    /// Where it listens.
+    #[getter]
+    fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    /// The certificates in PEM that clients are to trust; `None` if nothing is encrypted.
+    fn authority<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.tls.as_ref().map(|tls| PyBytes::new(py, &tls.authority()))
+    }
+
+    /// Reads the files of certificates again; whether they have changed and are used now.
+    fn reload(&self, py: Python<'_>) -> PyResult<bool> {
+        let Some(tls) = &self.tls else { return Ok(false) };
+        py.detach(|| tls.reload()).map_err(|error| PyOSError::new_err(error.to_string()))
+    }
+
+    /// Takes over a connected socket, by its descriptor, which is closed in the end.
+    #[pyo3(signature = (fd, sslpeer=None))]
+    fn adopt(&self, fd: RawFd, sslpeer: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let peer = sslpeer.map(python_to_value).transpose()?.map(Arc::new);
+        #[expect(
+            unsafe_code,
+            reason = "the caller has detached the descriptor from its socket and gives it away"
+        )]
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        self.server.adopt(socket.into(), peer).map_err(|error| PyOSError::new_err(error.to_string()))
+    }
+
+    /// A descriptor that is readable when there is something to poll; -1 if there never is.
+    fn fileno(&self) -> RawFd {
+        self.inbox.as_ref().map_or(-1, |inbox| inbox.bell.fileno())
+    }
+
+    /// Takes all requests that have come.
+    fn poll(&self, py: Python<'_>) -> PyResult<Vec<Call>> {
+        let Some(inbox) = &self.inbox else { return Ok(vec![]) };
+        inbox.bell.silence();
+        let arrived = std::mem::take(&mut *inbox.calls.lock().unwrap_or_else(PoisonError::into_inner));
+        arrived.into_iter().map(|call| Call::new(py, call)).collect()
+    }
+
+    /// Stops it: what is asked already is still answered.
+    fn stop(&self) {
+        self.server.stop();
+    }
+}
+
+impl Call {
+    fn new(py: Python<'_>, call: Arrived) -> PyResult<Self> {
+        let sslpeer = call.peer.as_ref().map(|peer| peer_to_python(py, peer)).transpose()?;
+        Ok(Self {
+            webhook: call.webhook,
+            headers: headers_to_python(py, &call.headers)?.unbind(),
+            sslpeer: sslpeer.map(Bound::unbind),
+            body: PyBytes::new(py, &call.body).unbind(),
+            reply: Outlet::new(call.reply),
+        })
+    }
+}
+
+#[pymethods]
+impl Call {
+    /// Answers it with JSON.
+    fn answer(&self, response: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.reply.send(Ok(python_to_value(response)?.to_string().into_bytes()));
+        Ok(())
+    }
+
+    /// Refuses it with an HTTP status.
+    fn reject(&self, status: u16, reason: String) {
+        self.reply.send(Err(Rejection { status, reason }));
+    }
+}

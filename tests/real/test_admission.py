@@ -1,0 +1,214 @@
+"""Admission: what the API server is told of our webhooks, what it asks, and what it makes of the answers."""
+
+import base64
+import json
+
+import cluster as kube
+import pytest
+from fixtures import GROUP, Shelf, crd
+
+VALIDATING = kube.Resource(
+    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
+)
+MUTATING = kube.Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
+)
+
+PREAMBLE = """
+import asyncio
+
+from calls import called
+import kopf
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.admission.server = kopf.WebhookServer(addr='127.0.0.1', host='127.0.0.1')
+    settings.admission.managed = 'postcards.example.dev'
+"""
+
+HANDLERS = """
+@kopf.on.mutate('postcards', operations=['CREATE'])
+def stamp(patch, dryrun, userinfo, **_):
+    patch.spec['stamp'] = userinfo['username']
+    called('stamp', dryrun=dryrun)
+
+@kopf.on.validate('postcards', operations=['CREATE', 'UPDATE'])
+async def weigh(spec, old, warnings, **_):
+    called('weigh', stamp=spec.get('stamp'), old=old is not None)
+    if spec.get('weight', 0) > 20:
+        raise kopf.AdmissionError("It is too heavy.", code=422)
+    if spec.get('weight', 0) > 10:
+        warnings.append("It is heavy.")
+
+@kopf.on.validate('postcards', operations=['DELETE'], labels={'registered': kopf.PRESENT}, persistent=True)
+def keep(**_):
+    raise kopf.PermanentError("It is registered.")
+"""
+
+
+@pytest.fixture(scope="module")
+def postcards(cluster):
+    """A resource of our own: if a test fails, its webhooks stay, and must not be asked by other tests."""
+    return cluster.create_crd(crd("postcards", "Postcard"))
+
+
+@pytest.fixture
+def post_office(cluster, postcards, namespace):
+    yield Shelf(cluster, postcards, namespace)
+    for resource in (VALIDATING, MUTATING):
+        cluster.delete(resource, None, "postcards.example.dev")
+
+
+def wait_for_webhooks(cluster, resource, names):
+    def configured(config):
+        return [one["name"] for one in (config or {}).get("webhooks", [])] == names
+
+    return cluster.wait(resource, None, "postcards.example.dev", configured)
+
+
+def wait_until_asked(run, post_office):
+    """The API server begins to ask a moment after it is told to."""
+    for attempt in range(100):
+        post_office.create(f"probe-{attempt}")
+        if run.called("weigh"):
+            return
+    raise AssertionError("the webhooks are not asked")
+
+
+def test_objects_are_changed_and_refused(operator, cluster, post_office):
+    run = operator(PREAMBLE + HANDLERS)
+    wait_for_webhooks(cluster, MUTATING, ["stamp.postcards.example.dev"])
+    wait_for_webhooks(cluster, VALIDATING, ["weigh.postcards.example.dev", "keep.postcards.example.dev"])
+    wait_until_asked(run, post_office)
+
+    made = post_office.create("light", {"weight": 1}, labels={"registered": ""})
+    assert made["spec"] == {"weight": 1, "stamp": "admin"}
+    assert run.called("weigh")[-1].details == {"stamp": "admin", "old": False}
+
+    with pytest.raises(kube.Refused) as refused:
+        post_office.create("brick", {"weight": 21})
+    assert refused.value.code == 422
+    assert "denied the request: It is too heavy." in str(refused.value)
+
+    post_office.patch("light", {"spec": {"weight": 2}})
+    assert run.called("weigh")[-1].details == {"stamp": "admin", "old": True}
+    assert len(run.called("stamp")) < len(run.called("weigh"))  # not for updates
+
+    with pytest.raises(kube.Refused, match="It is registered"):
+        cluster.request("DELETE", post_office.resource.path(post_office.namespace, "light"))
+    post_office.patch("light", {"metadata": {"labels": None}})
+    post_office.delete("light")
+    assert run.stop() == 0
+
+
+def test_configurations_are_written_when_something_changes_and_cleaned_up(operator, cluster, post_office):
+    run = operator(
+        PREAMBLE
+        + HANDLERS
+        + """
+@kopf.on.event('latecomers')
+def late(**_):
+    called('late')
+"""
+    )
+    config = wait_for_webhooks(
+        cluster, VALIDATING, ["weigh.postcards.example.dev", "keep.postcards.example.dev"]
+    )
+    weigh, keep = config["webhooks"]
+    assert weigh["rules"] == [
+        {
+            "apiGroups": [GROUP],
+            "apiVersions": ["v1"],
+            "resources": ["postcards"],
+            "operations": ["CREATE", "UPDATE"],
+            "scope": "*",
+        }
+    ]
+    assert (weigh["failurePolicy"], weigh["sideEffects"], weigh["timeoutSeconds"]) == ("Fail", "None", 30)
+    assert keep["objectSelector"] == {"matchExpressions": [{"key": "registered", "operator": "Exists"}]}
+    assert weigh["clientConfig"]["url"].endswith("/weigh")
+    assert base64.b64decode(weigh["clientConfig"]["caBundle"]).startswith(b"-----BEGIN CERTIFICATE-----")
+
+    # The world changes, but nothing that our webhooks are about.
+    latecomers = cluster.create_crd(crd("latecomers", "Latecomer"))
+    Shelf(cluster, latecomers, post_office.namespace).create("one")
+    run.wait_for_call("late")
+    assert run.log.count("Reconfiguring the validating webhook postcards.example.dev.") == 1
+    assert run.log.count("Reconfiguring the mutating webhook postcards.example.dev.") == 1
+
+    assert run.stop() == 0
+    assert run.log.count("Cleaning up the admission webhook postcards.example.dev.") == 2
+    left = cluster.get(VALIDATING, None, "postcards.example.dev")["webhooks"]
+    assert [one["name"] for one in left] == ["keep.postcards.example.dev"]
+    assert not cluster.get(MUTATING, None, "postcards.example.dev").get("webhooks")
+
+
+def test_without_a_server_the_operator_refuses_to_start(operator, postcards):
+    run = operator(
+        """
+import kopf
+
+@kopf.on.validate('postcards')
+def weigh(**_):
+    pass
+"""
+    )
+    assert run.wait_for_exit() == 1
+    assert "Admission handlers exist, but no admission server/tunnel is configured" in run.log
+
+
+def test_a_server_of_the_user_calls_the_handlers_and_ends_the_operator(operator, postcards):
+    request = {
+        "resource": {"group": GROUP, "version": "v1", "resource": "postcards"},
+        "userInfo": {"username": "me"},
+        "operation": "CREATE",
+        "uid": "u1",
+        "object": {"metadata": {"name": "x"}, "spec": {"weight": 21}},
+    }
+    run = operator(
+        f"""
+import asyncio
+import json
+from calls import called
+import kopf
+
+async def server(fn):
+    yield {{'url': 'https://localhost'}}
+    for attempt in range(200):
+        try:
+            response = await fn({{'request': json.loads({json.dumps(json.dumps(request))})}}, webhook='weigh')
+            break
+        except Exception as e:  # the cluster is not scanned yet
+            assert 'has no handlers' in str(e), e
+            await asyncio.sleep(0.05)
+    called('server', response=response)
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.admission.server = server
+
+@kopf.on.validate('postcards')
+def weigh(spec, headers, sslpeer, memo, **_):
+    raise kopf.AdmissionError(f"No {{spec['weight']}}, {{headers}}, {{sslpeer}}.", code=409)
+
+@kopf.on.cleanup()
+def cleanup(**_):
+    called('cleanup')
+"""
+    )
+    told = run.wait_for_call("server").details["response"]
+    assert told == {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": "u1", "allowed": False, "status": {"message": "No 21, {}, {}.", "code": 409}},
+    }
+    run.wait_for_call("cleanup")
+    assert run.wait_for_exit() == 0
+    run.wait_for_log("Admission webhook server has finished unexpectedly.")
+
+
+def test_a_name_that_the_cluster_refuses_is_told(operator, postcards):
+    handlers = "@kopf.on.validate('postcards')\ndef weigh(**_): ..."
+    run = operator(PREAMBLE.replace("postcards.example.dev", "nodots") + handlers)
+    assert run.wait_for_exit() == 1
+    run.wait_for_log("APIUnprocessableEntityError")

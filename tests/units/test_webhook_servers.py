@@ -1,0 +1,291 @@
+"""Webhook servers by themselves, with a function of ours in the operator's place."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import http.client
+import json
+import ssl
+import sys
+import types
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import kopf
+import pytest
+from kopf._kits import clusters, webhooks
+from kopf._runtime.admission import AmbiguousResourceError, UnknownResourceError, WebhookError
+
+pytest.importorskip("kopf._kopf", reason="the native module is not built")
+
+
+async def echo(request: Any, *, webhook: Any = None, headers: Any = None, sslpeer: Any = None) -> Any:
+    errors = {
+        "ambiguous": AmbiguousResourceError("which one?"),
+        "unknown": UnknownResourceError("who?"),
+        "bad": WebhookError("what?"),
+        "broken": ZeroDivisionError("oops"),
+    }
+    if webhook in errors:
+        raise errors[webhook]
+    return {"request": request, "webhook": webhook, "headers": headers, "sslpeer": sslpeer}
+
+
+def serve(server: Any, client: Callable[[dict[str, Any]], Awaitable[Any]], fn: Any = echo) -> Any:
+    async def main() -> Any:
+        async with server as entered:
+            async for config in entered(fn):
+                return await client(config)
+
+    return asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def post(path: str = "", body: bytes = b"{}", *, cert: Any = None, method: str = "POST") -> Any:
+    """A client: the status, the reason, the text."""
+
+    def talk(config: dict[str, Any]) -> tuple[int, str, str]:
+        scheme, _, rest = config["url"].partition("://")
+        where, slash, prefix = rest.partition("/")
+        connection: http.client.HTTPConnection
+        if scheme == "https":
+            context = ssl.create_default_context(cadata=base64.b64decode(config["caBundle"]).decode())
+            if cert is not None:
+                context.load_cert_chain(*cert)
+            connection = http.client.HTTPSConnection(where, timeout=10, context=context)
+        else:
+            connection = http.client.HTTPConnection(where, timeout=10)
+        with contextlib.closing(connection):
+            connection.request(method, f"{slash}{prefix}{path}", body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.reason, response.read().decode()
+
+    async def client(config: dict[str, Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(None, talk, config)
+
+    return client
+
+
+def test_a_server_makes_its_own_certificate_and_is_trusted_by_its_bundle():
+    server = kopf.WebhookServer(addr="127.0.0.1", path="/some")
+    status, reason, text = serve(server, post("/a%20b/c", b'{"x":1}'))
+    assert (status, reason) == (200, "OK")
+    told = json.loads(text)
+    assert told["request"] == {"x": 1} and told["webhook"] == "a b/c" and told["sslpeer"] is None
+    assert told["headers"]["Content-Type"] == "application/json"
+
+
+def test_without_encryption_there_is_no_bundle():
+    async def client(config: dict[str, Any]) -> Any:
+        return config
+
+    config = serve(kopf.WebhookServer(addr="127.0.0.1", insecure=True), client)
+    assert config["url"].startswith("http://127.0.0.1:") and "caBundle" not in config
+
+
+@pytest.mark.parametrize(
+    "path, body, status, reason",
+    [
+        ("/ambiguous", b"{}", 409, "which one?"),
+        ("/unknown", b"{}", 404, "who?"),
+        ("/bad", b"{}", 400, "what?"),
+        ("/broken", b"{}", 500, "Internal Server Error"),
+        ("/any", b"{", 400, "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+    ],
+)
+def test_errors_become_statuses(path, body, status, reason):
+    server = kopf.WebhookServer(addr="127.0.0.1", insecure=True)
+    told = serve(server, post(path, body))
+    assert told[:2] == (status, reason)
+    assert told[2] == f"{status}: {reason}"
+
+
+def test_only_posts_are_served():
+    server = kopf.WebhookServer(addr="127.0.0.1", insecure=True)
+    assert serve(server, post("/x", method="GET"))[0] == 405
+
+
+@pytest.mark.parametrize(
+    "kwargs, host",
+    [
+        ({}, "localhost"),
+        ({"addr": "0.0.0.0"}, "127.0.0.1"),
+        ({"addr": "::"}, "[::1]"),
+        ({"addr": "127.0.0.1", "host": "some.host"}, "some.host"),
+        ({"addr": "127.0.0.1", "host": "fe80::1"}, "[fe80::1]"),
+    ],
+)
+def test_the_advertised_host(kwargs, host):
+    server = kopf.WebhookServer(**kwargs)
+    assert server._config(8080, None)["url"] == f"https://{host}:8080"
+    assert server._config(443, None)["url"] == f"https://{host}"
+
+
+@pytest.mark.parametrize(
+    "cls, host",
+    [
+        (kopf.WebhookK3dServer, "host.k3d.internal"),
+        (kopf.WebhookMinikubeServer, "host.minikube.internal"),
+        (kopf.WebhookDockerDesktopServer, "host.docker.internal"),
+    ],
+)
+def test_local_clusters_have_hosts_of_their_own(cls, host):
+    assert cls(path="/p")._config(9443, None)["url"] == f"https://{host}:9443/p"
+    assert cls(extra_sans=["x", "::"])._hostnames() == [host, "x"]
+    assert cls(host="mine")._config(9443, None)["url"] == "https://mine:9443"
+
+
+@pytest.fixture
+def files(tmp_path):
+    certificate, key = kopf.WebhookServer.build_certificate(["127.0.0.1", "localhost"], "secret")
+    (tmp_path / "cert.pem").write_bytes(certificate)
+    (tmp_path / "key.pem").write_bytes(key)
+    return tmp_path
+
+
+def test_files_with_a_password_are_served_and_dumped(files):
+    server = kopf.WebhookServer(
+        addr="127.0.0.1",
+        certfile=files / "cert.pem",
+        pkeyfile=files / "key.pem",
+        password="secret",
+        cadump=files / "dump.pem",
+    )
+    assert serve(server, post("/x"))[0] == 200
+    assert (files / "dump.pem").read_bytes() == (files / "cert.pem").read_bytes()
+
+
+def test_a_wrong_password_is_told(files):
+    server = kopf.WebhookServer(certfile=files / "cert.pem", pkeyfile=files / "key.pem", password="wrong")
+    with pytest.raises(ValueError, match="is the password right"):
+        serve(server, post("/x"))
+
+
+def test_a_given_bundle_wins_over_files_but_not_over_self_signed_certificates(files):
+    async def client(config: dict[str, Any]) -> Any:
+        return base64.b64decode(config["caBundle"])
+
+    pair = {"certfile": files / "cert.pem", "pkeyfile": files / "key.pem", "password": "secret"}
+    (files / "ca.pem").write_bytes(b"from file")
+    assert serve(kopf.WebhookServer(**pair, cafile=files / "ca.pem"), client) == b"from file"
+    assert serve(kopf.WebhookServer(**pair, cafile=files / "ca.pem", cadata=b"data"), client) == b"data"
+    assert serve(kopf.WebhookServer(cadata=b"data"), client).startswith(b"-----BEGIN CERTIFICATE-----")
+
+
+@pytest.mark.parametrize("own_context", [False, True])
+def test_changed_files_are_taken_up_without_closing_the_port(files, own_context):
+    certfile, pkeyfile = files / "cert.pem", files / "key.pem"
+    server = kopf.WebhookServer(
+        addr="127.0.0.1",
+        certfile=certfile,
+        pkeyfile=pkeyfile,
+        password="secret",
+        file_check_interval=0,
+        context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if own_context else None,
+    )
+
+    async def main() -> Any:
+        configs = []
+        async with server:
+            async for config in server(echo):
+                configs.append(config)
+                assert (await post("/x")(config))[0] == 200
+                if len(configs) == 2:
+                    return configs
+                fresh, key = kopf.WebhookServer.build_certificate(["127.0.0.1"], "secret")
+                pkeyfile.write_bytes(key)
+                certfile.write_bytes(fresh)
+
+    first, second = asyncio.run(asyncio.wait_for(main(), 30))
+    assert first["url"] == second["url"] and first["caBundle"] != second["caBundle"]
+    assert base64.b64decode(second["caBundle"]) == certfile.read_bytes()
+
+
+@pytest.mark.parametrize("own_context", [False, True])
+def test_client_certificates_are_verified_and_told(files, own_context):
+    def server(**kwargs: Any) -> kopf.WebhookServer:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if own_context else None
+        return kopf.WebhookServer(
+            addr="127.0.0.1", verify_cafile=files / "cert.pem", context=context, **kwargs
+        )
+
+    cert = (files / "cert.pem", files / "key.pem", "secret")
+    told = json.loads(serve(server(), post("/x", cert=cert))[2])
+    assert told["sslpeer"]["subject"] == [[["commonName", "localhost"]]]
+    assert ["IP Address", "127.0.0.1"] in told["sslpeer"]["subjectAltName"]
+    assert json.loads(serve(server(), post("/x"))[2])["sslpeer"] is None
+    if not own_context:
+        with pytest.raises(OSError):
+            serve(server(verify_mode=ssl.CERT_REQUIRED), post("/x"))
+
+
+def test_a_context_of_the_user_is_used_and_excludes_insecurity():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    told = serve(kopf.WebhookServer(addr="127.0.0.1", context=context, path="/p"), post("/x", b"[1]"))
+    assert json.loads(told[2])["request"] == [1]
+    with pytest.raises(ValueError, match="Insecure mode cannot have an SSL context specified"):
+        serve(kopf.WebhookServer(context=context, insecure=True), post("/x"))
+
+
+def test_servers_can_be_extended():
+    class Extended(kopf.WebhookServer):
+        async def __call__(self, fn):
+            async for config in super().__call__(fn):
+                yield {**config, "url": config["url"] + "/extended"}
+
+    async def client(config: dict[str, Any]) -> Any:
+        return config["url"]
+
+    assert serve(Extended(addr="127.0.0.1", insecure=True), client).endswith("/extended")
+
+
+def test_a_tunnel_needs_its_library(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyngrok", None)
+    with pytest.raises(ImportError, match="pip install pyngrok"):
+        serve(kopf.WebhookNgrokTunnel(), post("/x"))
+    with pytest.raises(webhooks.MissingDependencyError):
+        serve(kopf.WebhookAutoTunnel(), post("/x"))
+
+
+def test_a_tunnel_leads_to_a_server_without_encryption(monkeypatch):
+    opened: list[str] = []
+    closed: list[str] = []
+    options: dict[str, Any] = {}
+
+    def connect(addr: str, pyngrok_config: Any) -> Any:
+        opened.append(addr)
+        return types.SimpleNamespace(public_url="https://public")
+
+    fake = types.SimpleNamespace(
+        conf=types.SimpleNamespace(PyngrokConfig=lambda **kwargs: options.update(kwargs)),
+        ngrok=types.SimpleNamespace(
+            connect=connect, disconnect=lambda url, pyngrok_config: closed.append(url)
+        ),
+    )
+    monkeypatch.setitem(sys.modules, "pyngrok", fake)
+
+    async def client(config: dict[str, Any]) -> Any:
+        assert config == {"url": "https://public/p"}
+        return await post("/x")({"url": f"{opened[0]}/p"})
+
+    tunnel = kopf.WebhookNgrokTunnel(addr="127.0.0.1", path="/p", token="t", region="eu")
+    assert serve(tunnel, client)[0] == 200
+    assert closed == ["https://public"] and options == {"auth_token": "t", "region": "eu"}
+
+
+@pytest.mark.parametrize(
+    "certificate, version, expected",
+    [
+        ({"subject": ((("commonName", "k3s"),),)}, "", clusters.Flavour.K3S),
+        ({"subject": ((("organizationName", "k3s"),),)}, "", clusters.Flavour.K3S),
+        ({"issuer": ((("commonName", "k3s-server-ca"),),)}, "", clusters.Flavour.K3S),
+        ({"subject": ((("commonName", "minikube"),),)}, "", clusters.Flavour.MINIKUBE),
+        ({"issuer": ((("commonName", "minikubeCA"),),)}, "", clusters.Flavour.MINIKUBE),
+        ({"subjectAltName": (("DNS", "docker-for-desktop"),)}, "", clusters.Flavour.DOCKER_DESKTOP),
+        (None, "v1.30.1+k3s1", clusters.Flavour.K3S),
+        ({"subject": ((("commonName", "kube-apiserver"),),)}, "v1.30.1", None),
+    ],
+)
+def test_local_clusters_are_recognised(certificate, version, expected):
+    assert clusters.recognise(certificate, version) == expected
