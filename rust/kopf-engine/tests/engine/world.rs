@@ -13,6 +13,7 @@ use kopf_core::handler::Handler;
 use kopf_core::lifecycle::Lifecycle;
 use kopf_core::registry::Registry;
 use kopf_core::settings::Settings;
+use kopf_engine::admission::Desk;
 use kopf_engine::credentials::Credentials;
 use kopf_engine::operator::{Config, Operator};
 use kopf_engine::territory::Territory;
@@ -83,8 +84,10 @@ impl World {
         tune(&mut settings);
         let handlers: Vec<Handler> =
             handlers.into_iter().map(|one| serde_json::from_value(one).unwrap()).collect();
+        let registry = Arc::new(Registry { handlers });
+        let admission = Arc::new(Desk::new(Arc::clone(&registry), Arc::clone(&self.stage) as _));
         let config = Config {
-            registry: Arc::new(Registry { handlers }),
+            registry,
             settings,
             lifecycle: Lifecycle::AllAtOnce,
             territory: Territory::Cluster,
@@ -93,6 +96,7 @@ impl World {
             liveness: None,
             credentials: vec![],
             errand: None,
+            admission,
         };
         let runtime = tokio::runtime::Handle::current();
         self.operator = Some(Operator::start(&runtime, config, Arc::clone(&self.stage) as _));
