@@ -84,7 +84,7 @@ def cluster(kopf_cluster):
 @pytest.fixture
 def run(cluster, kopf_operator, request) -> Callable[..., Running]:
     """Starts the operator of the folder; its handlers note their calls in the memo, which they all share."""
-    file = pathlib.Path(request.path).with_name("operator.py")
+    file = pathlib.Path(request.path).with_name("handlers.py")
 
     def start(**options: Any) -> Running:
         calls = Calls()

@@ -111,7 +111,7 @@ class _Supervisor:
                     operator = self._start()
         finally:
             code = _stop(operator)
-        return 0 if stop.is_set() and code in (0, -signal.SIGINT, -signal.SIGTERM) else code
+        return 0 if stop.is_set() and code in (0, -signal.SIGTERM) else code
 
     def _start(self) -> subprocess.Popen[str]:
         coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
@@ -208,13 +208,16 @@ def _withdraw(path: pathlib.Path, kubeconfig: pathlib.Path | None) -> None:
 
 @contextlib.contextmanager
 def _stopper() -> Iterator[threading.Event]:
-    """An event that is set by Ctrl+C and by SIGTERM, for as long as the block lasts."""
+    """An event that is set by Ctrl+C, by SIGTERM, and by the end of the terminal, for as long as the block
+    lasts.
+    """
     stop = threading.Event()
 
     def receive(signum: int, frame: types.FrameType | None) -> None:
         stop.set()
 
-    previous = {signum: signal.signal(signum, receive) for signum in (signal.SIGINT, signal.SIGTERM)}
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    previous = {signum: signal.signal(signum, receive) for signum in signals}
     try:
         yield stop
     finally:

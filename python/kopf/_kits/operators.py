@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -69,6 +70,7 @@ class Operator:
         self._memo = memo
         self._timeout = timeout
         self._handlers = handlers
+        self._added_paths: list[str] = []
         self._pulse = Pulse()
         self._ready = threading.Event()
         self._settled = threading.Event()  # either ready, or ended before that
@@ -97,7 +99,11 @@ class Operator:
         """Load the handlers, and start; returns when the startup handlers have succeeded."""
         with _loading, _default_registry(self.registry):
             paths = [os.fspath(it) for it in self._handlers if not callable(it)]
-            loading.preload(paths=paths, modules=[])
+            before = len(sys.path)
+            try:
+                loading.preload(paths=paths, modules=[])
+            finally:
+                self._added_paths = sys.path[: len(sys.path) - before]
             for declare in self._handlers:
                 if callable(declare):
                     declare()
@@ -119,6 +125,10 @@ class Operator:
         if self._thread.is_alive():
             raise TimeoutError(f"The operator has not stopped in {self._timeout} seconds.")
         self._thread = None
+        # The folders of the files are importable for as long as the operator runs: others have theirs.
+        for path in self._added_paths:
+            with contextlib.suppress(ValueError):
+                sys.path.remove(path)
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -37,13 +37,9 @@ impl ApiServer {
         access: bool,
     ) -> PyResult<Self> {
         let runtime = runtime()?;
-        let mut options = ServerOptions::default();
-        options.port = port;
-        options.tls = tls;
-        options.token = token;
-        options.authorization = access;
-        options.controllers = if controllers { Controllers::all() } else { Controllers::default() };
-        let server = py.detach(|| runtime.block_on(kopf_apiserver::start(options))).map_err(failed)?;
+        let options = options_of(port, tls, token, controllers, access);
+        let server =
+            py.detach(|| runtime.block_on(kopf_apiserver::start(options))).map_err(|error| failed(&error))?;
         Ok(Self { server: Mutex::new(Some(Arc::new(server))), home: process::id() })
     }
 
@@ -103,7 +99,7 @@ impl ApiServer {
                 status.set_item("message", message)?;
                 Ok((code, status.into_any()))
             }
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(failed(&error)),
         }
     }
 
@@ -199,6 +195,17 @@ impl Drop for ApiServer {
     }
 }
 
+#[expect(clippy::field_reassign_with_default, reason = "a private field forbids to spell the options out")]
+fn options_of(port: u16, tls: bool, token: Option<String>, controllers: bool, access: bool) -> ServerOptions {
+    let mut options = ServerOptions::default();
+    options.port = port;
+    options.tls = tls;
+    options.token = token;
+    options.authorization = access;
+    options.controllers = if controllers { Controllers::all() } else { Controllers::default() };
+    options
+}
+
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -220,7 +227,7 @@ fn read_fault(name: &str, number: f64) -> PyResult<Fault> {
     })
 }
 
-fn failed(error: ServerError) -> PyErr {
+fn failed(error: &ServerError) -> PyErr {
     use std::error::Error as _;
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
     let text = format!("The API server: {error}{cause}");

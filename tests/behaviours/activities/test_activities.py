@@ -6,7 +6,7 @@ import kopf
 import pytest
 from kopf.testing import Operator
 
-FILE = pathlib.Path(__file__).with_name("operator.py")
+FILE = pathlib.Path(__file__).with_name("handlers.py")
 
 
 def test_startup_is_before_everything_and_cleanup_after(run, make, cluster):

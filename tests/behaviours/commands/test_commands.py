@@ -13,7 +13,7 @@ import pytest
 from kopf.testing import Cluster
 
 pytestmark = pytest.mark.kopf_embedded_only
-FILE = pathlib.Path(__file__).with_name("operator.py")
+FILE = pathlib.Path(__file__).with_name("handlers.py")
 WIDGETS = """
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -1,12 +1,13 @@
 """The testing kit itself: clusters, operators, and the runner of the command line."""
 
 import pathlib
+import sys
 
 import kopf
 import pytest
-from kopf.testing import Cluster, KopfRunner, Refused
+from kopf.testing import Cluster, KopfRunner, Operator, Refused
 
-FILE = pathlib.Path(__file__).with_name("operator.py")
+FILE = pathlib.Path(__file__).with_name("handlers.py")
 POD = """
 apiVersion: v1
 kind: ConfigMap
@@ -40,6 +41,13 @@ def test_handlers_can_be_declared_in_the_test(cluster, make, kopf_operator):
     make(spec={"size": 41})
     cluster.wait_for("widgets", "one", {"status": {"size_up": 42}})
     assert kopf.get_default_registry() is before
+
+
+def test_nothing_stays_in_the_import_path(cluster):
+    before = list(sys.path)
+    with Operator(cluster, FILE):
+        assert sys.path[0] == str(FILE.parent)
+    assert sys.path == before
 
 
 def test_yaml_is_applied_and_applied_again(kopf_cluster):
