@@ -1,4 +1,4 @@
-"""Cakes are checked and completed before they are stored: by a server in the operator, found on this machine."""
+"""Cakes are checked and completed before they are stored, by a server in the operator."""
 
 import kopf
 

@@ -10,6 +10,7 @@ __version__: str
 
 def plain(value: Any, /) -> Any:
     """Make a deep copy of a value as it is after JSON; `TypeError` or `ValueError` if it cannot be JSON."""
+
 @final
 class Object(Mapping[str, Any]):
     """A read-only mapping over an object of the engine; stanzas are converted at their first touch."""

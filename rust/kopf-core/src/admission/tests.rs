@@ -132,7 +132,7 @@ fn handlers_are_chosen_by_hints_subresources_operations_and_filters() {
 #[test]
 fn an_answer_without_errors_allows() {
     assert_eq!(
-        answer(&request(json!({})), &[], vec![], &[]),
+        answer(&request(json!({})), &[], &[], &[]),
         json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "response": {"uid": "u1", "allowed": true},
@@ -147,7 +147,7 @@ fn the_most_telling_of_the_errors_is_told_and_the_first_of_equals() {
         let answer = answer(
             &request(json!({})),
             refusals,
-            vec!["w".to_owned()],
+            &["w".to_owned()],
             &[json!({"op": "remove", "path": "/x"})],
         );
         assert_eq!(answer["response"]["allowed"], json!(false));

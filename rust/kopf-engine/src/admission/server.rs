@@ -36,7 +36,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection is kept for another request: longer than the API server keeps its own end (90 s), as whoever
 /// closes first may cut the other's next request.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
 /// How long to pause when the system gives no more connections.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 128;

@@ -167,7 +167,7 @@ impl Review {
             },
             (None, None) => vec![],
         };
-        let told = answer(&self.request, &refusals, warnings, &changes);
+        let told = answer(&self.request, &refusals, &warnings, &changes);
         let Some(reply) = &self.reply else { return value_to_python(py, &told).map(Some) };
         reply.send(Ok(told.to_string().into_bytes()));
         Ok(None)
