@@ -17,13 +17,7 @@ from typing import Any, Literal
 
 from kopf._intents import lifecycles, wire
 from kopf._intents.handlers import (
-    ChangingHandler,
-    Handler,
-    IndexingHandler,
     ResourceHandler,
-    SpawningHandler,
-    WatchingHandler,
-    WebhookHandler,
 )
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
@@ -562,9 +556,6 @@ def _scope(
     return list(namespaces)
 
 
-SUPPORTED = (IndexingHandler, WatchingHandler, ChangingHandler, SpawningHandler, WebhookHandler)
-
-
 def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
     groups: list[Collection[ResourceHandler]] = [
         registry._indexing.get_all_handlers(),
@@ -573,11 +564,7 @@ def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
         registry._changing.get_all_handlers(),
         registry._webhooks.get_all_handlers(),
     ]
-    handlers = [handler for group in groups for handler in group]
-    for handler in handlers:
-        if not isinstance(handler, SUPPORTED):
-            raise NotImplementedError(f"{handler} ({_name(handler)}) is of a kind that is not supported yet.")
-    return handlers
+    return [handler for group in groups for handler in group]
 
 
 def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
@@ -586,11 +573,6 @@ def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
     if parts.scheme != "http":
         raise Exception(f"Unsupported scheme: {endpoint}")
     return parts.hostname or "localhost", parts.port or 80, parts.path or "/"
-
-
-def _name(handler: Handler) -> str:
-    fn = handler.fn
-    return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', repr(fn))}"
 
 
 def _handler_to_wire(handler: ResourceHandler) -> dict[str, Any]:

@@ -28,6 +28,7 @@ use tokio_util::task::TaskTracker;
 use crate::api::Api;
 use crate::client::Connection;
 use crate::clock::Clock;
+use crate::daemons::Background;
 use crate::dispatch::Shared;
 use crate::invoke::{Entry, Invoker, Job};
 use crate::rules::CurrentRules;
@@ -109,9 +110,11 @@ impl Stage {
             killing: CancellationToken::new(),
             workers: TaskTracker::new(),
             freed: Notify::new(),
+            background: Background::default(),
             cycles: AtomicU64::new(1),
             pause: Arc::new(Pause::default()),
             identity: "me".to_owned(),
+            barrier: None,
         };
         Self { shared: Arc::new(shared), requests, other_side, vault }
     }

@@ -171,17 +171,6 @@ def test_unsupported_flags_are_errors():
         kopf.run(registry=OperatorRegistry(), clusterwide=True, stop_flag=5)
 
 
-@pytest.mark.parametrize("kind", ["validate"])
-def test_unsupported_handlers_are_refused_by_name(kind):
-    registry = OperatorRegistry()
-
-    @getattr(kopf.on, kind)("pods", registry=registry)
-    def some_function(**_):
-        pass
-
-    with pytest.raises(NotImplementedError, match="some_function"):
-        kopf.run(registry=registry, clusterwide=True)
-
 
 def test_scopes_are_checked():
     with pytest.raises(TypeError, match="either cluster-wide or namespaced"):

@@ -1,3 +1,5 @@
+//! Tables of the rules of admission.
+
 use serde_json::json;
 
 use super::*;

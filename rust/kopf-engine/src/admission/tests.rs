@@ -1,3 +1,5 @@
+//! Reviews from the desk to the answer, with a scripted other side.
+
 use std::sync::Mutex;
 
 use bytes::Bytes;

@@ -5,6 +5,7 @@
 //! (`subject`). What is called comes back as a report to the wheel's task, which writes the patch and takes the next
 //! step. How they are stopped, is in `stopping`. The rules are in `kopf_core::daemon`.
 
+mod outbox;
 mod stopping;
 mod subject;
 #[cfg(test)]
@@ -30,7 +31,7 @@ use crate::slots::{Slot, key_of};
 pub use subject::Subject;
 pub use wheel::turn;
 
-use subject::Outbox;
+use outbox::Outbox;
 use wheel::Message;
 
 /// What an operator has of daemons and timers.
@@ -135,6 +136,7 @@ impl Dispatcher {
         let mut out = Outbox::default();
         let (holds, stopping) = {
             let mut state = subject.state();
+            state.move_to(self);
             if wanted.reset {
                 state.reset(shared, &subject, now, &mut out);
             }

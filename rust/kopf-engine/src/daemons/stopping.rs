@@ -8,7 +8,8 @@ use kopf_core::notes::Level;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::subject::{Outbox, Place, Subject};
+use super::outbox::Outbox;
+use super::subject::{Place, Subject};
 use super::wheel::Message;
 use crate::api::seconds;
 use crate::dispatch::Shared;

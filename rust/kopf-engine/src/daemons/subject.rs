@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kopf_core::consistency;
 use kopf_core::daemon::{Move, Reasons, Routine, Stopping};
-use kopf_core::handler::{Handler, Kind};
-use kopf_core::ids;
+use kopf_core::handler::Handler;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::outcome::Outcome;
@@ -13,17 +12,15 @@ use kopf_core::resource::Resource;
 use kopf_core::time::Timestamp;
 use tokio::sync::Notify;
 
+use super::outbox::{Outbox, farewells, report};
 use super::wheel::{Due, Message};
 use crate::dispatch::{Dispatcher, Shared};
-use crate::invoke::{DelayJob, Entry, Job, Reporter, RunId, RunJob};
+use crate::invoke::{DelayJob, Entry, Job, RunId, RunJob};
 
 /// An object with daemons or timers. It outlives the object's slot, if they outlive the object.
 pub struct Subject {
     /// The key of the object.
     pub(super) key: Arc<str>,
-    /// What kind of object it is.
-    pub(super) resource: Arc<Resource>,
-    home: Weak<Dispatcher>,
     state: Mutex<State>,
     /// Told when somebody has ended.
     pub(super) exited: Notify,
@@ -31,6 +28,10 @@ pub struct Subject {
 
 /// What changes of it.
 pub(super) struct State {
+    /// What kind of object it is.
+    pub(super) resource: Arc<Resource>,
+    /// Who handles the object.
+    home: Weak<Dispatcher>,
     /// The last state that was handled.
     pub(super) object: Arc<Object>,
     /// The state that the last own patch has made, if it is not handled yet.
@@ -72,19 +73,12 @@ pub(super) enum Place {
     Writing,
 }
 
-/// What is to be sent when the state is not locked any more.
-#[derive(Default)]
-pub(super) struct Outbox {
-    jobs: Vec<Job>,
-    sleeps: Vec<Due>,
-    entries: Vec<Entry>,
-    wakes: Vec<Arc<Subject>>,
-}
-
 impl Subject {
     pub(super) fn new(home: &Arc<Dispatcher>, key: Arc<str>, object: &Arc<Object>, now: Timestamp) -> Self {
         let object = Arc::clone(object);
         let state = State {
+            resource: Arc::clone(&home.plan.resource),
+            home: Arc::downgrade(home),
             object,
             patched: None,
             idle_since: now,
@@ -92,13 +86,7 @@ impl Subject {
             pressing: false,
             ended: Vec::new(),
         };
-        Self {
-            key,
-            resource: Arc::clone(&home.plan.resource),
-            home: Arc::downgrade(home),
-            state: Mutex::new(state),
-            exited: Notify::new(),
-        }
+        Self { key, state: Mutex::new(state), exited: Notify::new() }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -119,12 +107,12 @@ impl Subject {
     }
 
     /// Lets the object's cycles know that somebody has ended.
-    fn wake(&self) {
-        if let Some(home) = self.home.upgrade() {
-            let object = {
-                let state = self.state();
-                Arc::clone(state.patched.as_ref().unwrap_or(&state.object))
-            };
+    pub(super) fn wake(&self) {
+        let (home, object) = {
+            let state = self.state();
+            (state.home.upgrade(), Arc::clone(state.patched.as_ref().unwrap_or(&state.object)))
+        };
+        if let Some(home) = home {
             home.wake(&self.key, object);
         }
     }
@@ -139,6 +127,14 @@ fn is_covered(patched: &Object, object: &Object) -> bool {
 }
 
 impl State {
+    /// The object is handled by this one now: maybe by another one than before, in another version of its kind.
+    pub(super) fn move_to(&mut self, home: &Arc<Dispatcher>) {
+        if !std::ptr::eq(self.home.as_ptr(), Arc::as_ptr(home)) {
+            self.home = Arc::downgrade(home);
+            self.resource = Arc::clone(&home.plan.resource);
+        }
+    }
+
     /// The handlers of those that run.
     pub(super) fn running(&self) -> Vec<usize> {
         self.runs.iter().map(|run| run.routine.handler()).collect()
@@ -266,7 +262,7 @@ impl State {
                     run: run.id,
                     handler: run.routine.handler(),
                     uid: Arc::clone(&subject.key),
-                    resource: Arc::clone(&subject.resource),
+                    resource: Arc::clone(&self.resource),
                     object: Arc::clone(&self.object),
                     reply: report(shared, subject, run.id, |subject, run, delay| Message::Delayed {
                         subject,
@@ -281,7 +277,7 @@ impl State {
                 out.jobs.push(Job::Run(RunJob {
                     run: run.id,
                     uid: Arc::clone(&subject.key),
-                    resource: Arc::clone(&subject.resource),
+                    resource: Arc::clone(&self.resource),
                     object: Arc::clone(&self.object),
                     attempt,
                     carry: std::mem::take(&mut run.carry),
@@ -355,60 +351,4 @@ impl State {
 
 fn declared<'s>(shared: &'s Shared, run: &Run) -> Option<&'s Handler> {
     shared.rules.registry.handlers.get(run.routine.handler())
-}
-
-/// What is said at the end.
-fn farewells(handler: &Handler, reasons: Reasons) -> impl Iterator<Item = String> {
-    let label = ids::label(handler);
-    let halted = Reasons::OPERATOR_EXITING | Reasons::OPERATOR_PAUSING;
-    let is_halted = (reasons.bits() & halted.bits()) != 0;
-    let is_graceful =
-        is_halted && !reasons.contains(Reasons::CANCELLED) && !reasons.contains(Reasons::ABANDONED);
-    let how = if reasons.is_empty() { "on its own" } else { "on request" };
-    let ended = matches!(handler.kind, Kind::Daemon(_))
-        .then(|| format!("{label} has exited {how} and will not be retried or restarted."));
-    ended.into_iter().chain(is_graceful.then(|| format!("{label} has exited gracefully.")))
-}
-
-/// A way for a reply to the wheel's task.
-fn report<T: Default + Send + 'static>(
-    shared: &Arc<Shared>,
-    subject: &Arc<Subject>,
-    run: RunId,
-    message: impl FnOnce(Arc<Subject>, RunId, T) -> Message + Send + 'static,
-) -> Reporter<T> {
-    let (shared, subject) = (Arc::clone(shared), Arc::clone(subject));
-    Reporter::new(move |reply| shared.background.tell(message(subject, run, reply)))
-}
-
-impl Outbox {
-    /// Sends everything.
-    pub(super) fn flush(self, shared: &Arc<Shared>) {
-        for due in self.sleeps {
-            shared.background.tell(Message::Sleep(due));
-        }
-        for entry in self.entries {
-            shared.invoker.log(entry);
-        }
-        if !self.jobs.is_empty() {
-            shared.invoker.submit_all(self.jobs);
-        }
-        if !self.wakes.is_empty() {
-            shared.background.tell(Message::Wake(self.wakes));
-        }
-    }
-
-    /// Takes the sleeps out: for the wheel itself.
-    pub(super) fn take_sleeps(&mut self) -> Vec<Due> {
-        std::mem::take(&mut self.sleeps)
-    }
-}
-
-impl Message {
-    /// Wakes up the cycles of these objects.
-    pub(super) fn wake_all(subjects: &[Arc<Subject>]) {
-        for subject in subjects {
-            subject.wake();
-        }
-    }
 }

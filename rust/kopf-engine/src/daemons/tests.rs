@@ -23,6 +23,7 @@ use crate::api::Api;
 use crate::clock::Clock;
 use crate::dispatch::DispatchSink;
 use crate::invoke::{Entry, Invoker, RunJob, RunReply};
+use crate::rules::CurrentRules;
 use crate::vault::Vault;
 use crate::watch::Sink as _;
 
@@ -123,9 +124,11 @@ fn stage(handlers: Value) -> Stage {
     });
     let plan = registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true);
     let rules = Rules { registry, settings: Arc::clone(&settings), lifecycle: Lifecycle::default() };
-    let vault = Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned()));
+    let vault = Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[]).unwrap());
+    let current = CurrentRules::new(Arc::new(rules));
     let shared = Arc::new(Shared {
-        rules: Arc::new(rules),
+        rules: current.get(),
+        current,
         api: Api::new(vault, settings, Arc::clone(&invoker)),
         invoker,
         clock: Clock::start(),
@@ -135,19 +138,23 @@ fn stage(handlers: Value) -> Stage {
         freed: Notify::new(),
         background: Background::default(),
         cycles: AtomicU64::new(1),
+        pause: Arc::default(),
+        identity: "me".to_owned(),
+        barrier: None,
     });
     tokio::spawn(turn(Arc::clone(&shared)));
     let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&shared), Arc::new(plan)));
-    Stage { python, shared, sink: DispatchSink { dispatcher } }
+    Stage { python, shared, sink: DispatchSink { dispatcher, filling: None } }
 }
 
 impl Stage {
     /// The object comes, with our finalizer already there.
+    #[expect(clippy::needless_pass_by_value, reason = "what is written at the call")]
     fn comes(&mut self, extra: Value) {
-        self.comes_as("x", extra);
+        self.comes_as("x", &extra);
     }
 
-    fn comes_as(&mut self, name: &str, extra: Value) {
+    fn comes_as(&mut self, name: &str, extra: &Value) {
         let mut metadata = json!({
             "name": name, "namespace": "ns", "uid": name, "resourceVersion": "1",
             "finalizers": ["kopf.zalando.org/KopfFinalizerMarker"],
@@ -241,12 +248,12 @@ async fn whatever_runs_for_vanished_objects_is_stopped() {
     let mut stage = stage(handlers);
     stage.python.stays.store(true, Ordering::Relaxed);
     stage.sink.listing();
-    stage.comes_as("x", json!({}));
-    stage.comes_as("y", json!({}));
+    stage.comes_as("x", &json!({}));
+    stage.comes_as("y", &json!({}));
     stage.sink.listed();
     stage.after(1.0).await;
     stage.sink.listing();
-    stage.comes_as("y", json!({}));
+    stage.comes_as("y", &json!({}));
     stage.sink.listed();
     let seen = stage.after(10.0).await;
     let expected = [(1.0, "refresh"), (1.0, "signal 100"), (1.0, "signal 1000100"), (1.0, "dismiss 1000101")];
@@ -288,7 +295,7 @@ async fn the_exit_waits_for_daemons_as_long_as_they_were_promised() {
     let warnings: Vec<_> = seen.iter().filter(|(_, what)| what.contains("in time")).collect();
     assert_eq!(warnings[0], &(1.0, "Daemon 'b' did not exit in time. Leaving it orphaned.".to_owned()));
     assert_eq!(warnings[1], &(6.0, "Daemon 'a' did not exit in time. Leaving it orphaned.".to_owned()));
-    stage.comes_as("y", json!({}));
+    stage.comes_as("y", &json!({}));
     assert_eq!(stage.after(5000.0).await, []);
 }
 
@@ -304,7 +311,7 @@ async fn an_object_that_is_gone_at_once_starts_nobody() {
 async fn crowds_are_called_together_and_hardly_late() {
     let mut stage = stage(json!([{"id": "t", "kind": "timer", "interval": 1}]));
     for number in 0..500 {
-        stage.comes_as(&format!("x{number}"), json!({}));
+        stage.comes_as(&format!("x{number}"), &json!({}));
         sleep(Duration::from_millis(2)).await;
     }
     stage.python.seen();

@@ -14,7 +14,8 @@ use kopf_core::time::Timestamp;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use super::subject::{Outbox, Place, Subject};
+use super::outbox::Outbox;
+use super::subject::{Place, Subject};
 use crate::api::seconds;
 use crate::dispatch::Shared;
 use crate::invoke::{Entry, RunId, RunReply};
@@ -181,6 +182,7 @@ impl Wheel {
         }
         state.runs[position].place = Place::Writing;
         let object = Arc::clone(state.patched.as_ref().unwrap_or(&state.object));
+        let resource = Arc::clone(&state.resource);
         drop(state);
         let shared = Arc::clone(&self.shared);
         self.shared.background.writers.spawn(async move {
@@ -188,7 +190,7 @@ impl Wheel {
             let patching = Patching {
                 api: &shared.api,
                 invoker: &shared.invoker,
-                resource: &subject.resource,
+                resource: &resource,
                 finalizer: &shared.current.get().settings.persistence.finalizer,
             };
             let result = patching.apply(&object, change).await;

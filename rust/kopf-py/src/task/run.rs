@@ -16,8 +16,8 @@ use crate::views::ObjectView;
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct Run {
     /// Whose call it is.
-    #[pyo3(get)]
-    run: u64,
+    #[pyo3(get, name = "run")]
+    number: u64,
     /// The handler.
     #[pyo3(get)]
     handler: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(py: Python<'_>, job: RunJob, resource: Py<PyAny>) -> PyResult<Self> {
         Ok(Self {
-            run: job.run,
+            number: job.run,
             handler: job.attempt.handler,
             resource,
             attempt: Py::new(py, AttemptView(job.attempt))?,

@@ -1,3 +1,5 @@
+//! The server of webhooks as its clients see it.
+
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Mutex;
 
