@@ -1,6 +1,6 @@
 # One spelling per task. Everything is installed into .venv (and .venvs/reference) by the task that needs it.
 #
-#   make demo           the main job: an operator on a real cluster, from the source to the status of an object
+#   make demo           the main job: an operator and a cluster, from the source to the status of an object
 #   make test           all tests
 #   make lint           all lints, as CI runs them
 #   make wheel          the wheel, in dist/

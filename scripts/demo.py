@@ -1,7 +1,8 @@
 """The main job, shown: an operator of ten lines handles an object on a real cluster.
 
-On the cluster of the kubeconfig if there is one; else on a control plane started for the purpose from
-KUBEBUILDER_ASSETS. All it leaves on a cluster that was there before is removed again.
+On the cluster of the kubeconfig if there is one; else on a control plane started for the purpose, if
+KUBEBUILDER_ASSETS says from what; else on the API server that comes with the package, in the memory of
+this process. All it leaves on a cluster that was there before is removed again.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
+import kopf.testing
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -32,8 +34,8 @@ def main() -> int:
             return show(kube.Cluster(kubeconfig))
     except controlplane.Unavailable as error:
         print(
-            f"There is no cluster for the demo: no kubeconfig ($KUBECONFIG or ~/.kube/config), and {error}.\n"
-            "Either point KUBECONFIG to a spare cluster, or set KUBEBUILDER_ASSETS.",
+            f"There is no cluster for the demo: {error}.\n"
+            "Unset KUBECONFIG and KUBEBUILDER_ASSETS to run it with no cluster at all.",
             file=sys.stderr,
         )
         return 2
@@ -48,8 +50,12 @@ def any_cluster() -> Iterator[pathlib.Path]:
         yield path
     elif given:
         raise controlplane.Unavailable(
-            f"KUBECONFIG={given} does not exist; or unset it and {controlplane.HINT}"
+            f"KUBECONFIG={given} does not exist"
         )
+    elif not os.environ.get("KUBEBUILDER_ASSETS"):
+        print("# There is no cluster: starting the embedded one.")
+        with kopf.testing.Cluster() as embedded:
+            yield embedded.kubeconfig
     else:
         assets = controlplane.find_assets()
         print("# Starting a control plane: etcd, kube-apiserver, kube-controller-manager.")

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import gc
 import os
+import pathlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -225,3 +226,56 @@ def _run_errand(
                 loop.run_until_complete(coroutine)
             else:
                 asyncio.run(coroutine)
+
+
+FileParamType = click.Path(dir_okay=False, path_type=pathlib.Path)
+
+
+@main.command()
+@click.option("--kubeconfig", type=FileParamType, help="Write the kubeconfig here when it is ready.")
+@click.option("--port", type=int, default=0, help="Of loopback; any free one by default.")
+@click.option("--controllers/--no-controllers", default=True, help="Whether deployments get pods, and so on.")
+def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> None:
+    """Run a cluster in memory: an API server for development, with no nodes."""
+    from kopf._kits import dev
+
+    dev.serve(kubeconfig, port, controllers=controllers)
+
+
+@main.command(name="dev")
+@click.option(
+    "--manifests",
+    multiple=True,
+    type=click.Path(exists=True, path_type=pathlib.Path),
+    help="Apply this file, or the files of this folder.",
+)
+@click.option("--reload", is_flag=True, help="Start the operator again when its files change.")
+@click.option("--state", "state_file", type=FileParamType, help="Keep the objects here between runs.")
+@click.option("--kubeconfig", type=FileParamType, help="Write the kubeconfig here when it is ready.")
+@click.option("--port", type=int, default=0, help="Of loopback; any free one by default.")
+@click.option("-v", "--verbose", is_flag=True, help="Log what Kopf itself does, too.")
+@click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
+@click.argument("paths", nargs=-1, required=True)
+def develop(
+    paths: Collection[str],
+    manifests: Collection[pathlib.Path],
+    reload: bool,
+    state_file: pathlib.Path | None,
+    kubeconfig: pathlib.Path | None,
+    port: int,
+    verbose: bool,
+    quiet: bool,
+) -> None:
+    """Run an operator on a cluster in memory: no real one is needed."""
+    from kopf._kits import dev
+
+    code = dev.develop(
+        paths,
+        manifests=manifests,
+        reload=reload,
+        state_file=state_file,
+        kubeconfig=kubeconfig,
+        port=port,
+        options=[*(["--verbose"] if verbose else []), *(["--quiet"] if quiet else [])],
+    )
+    raise SystemExit(code)

@@ -197,6 +197,14 @@ def test_indexing(operator, stage):
     stage.shelf.wait_until_handled("erin", status={"move_in/spec.room": {"shares with": ["dave"]}})
 
 
+@example("20-testing")
+def test_testing(operator, stage):
+    run = operator(files=(stage.file,))
+    stage.apply()
+    stage.shelf.wait_until_handled(stage.name, status={"check": {"confirmed": 6, "attempts": 1}})
+    run.wait_for_log(r"6 bottles are confirmed\.")
+
+
 def test_every_example_is_complete_and_tested():
     assert len(FOLDERS) >= 5
     text = pathlib.Path(__file__).read_text()

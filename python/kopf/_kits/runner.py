@@ -14,17 +14,17 @@ import click.testing
 
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
+from kopf._kits.clusters.cluster import Cluster
 
 
 class KopfRunner:
     """Runs a command in the background for the duration of the `with` block, and then stops it.
 
-    The arguments are those of `click.testing.CliRunner.invoke()`, the first one is a list of arguments of the
-    command.
-    `reraise` is whether errors of the command are raised on exit from the block. `timeout` is how long the
-    command can be stopping (seconds); if it takes longer, it is an error. The properties wait until the
-    command has
-    finished: use them only after the block.
+    The arguments are those of `click.testing.CliRunner.invoke()`, the first one is a list of arguments of
+    the command. `reraise` is whether errors of the command are raised on exit from the block. `timeout` is
+    how long the command can be stopping (seconds); if it takes longer, it is an error. With a `cluster`, the
+    command connects to that one. The properties wait until the command has finished: use them only after the
+    block.
     """
 
     def __init__(
@@ -34,11 +34,13 @@ class KopfRunner:
         timeout: float | None = None,
         registry: OperatorRegistry | None = None,
         settings: OperatorSettings | None = None,
+        cluster: Cluster | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__()
         self.args = args
         self.kwargs = kwargs
+        self.cluster = cluster
         self.reraise = reraise
         self.timeout = timeout
         self.registry = registry
@@ -85,7 +87,11 @@ class KopfRunner:
                 loop=loop,
             )
             runner = click.testing.CliRunner()
-            result = runner.invoke(cli.main, *self.args, **self.kwargs, obj=controls)
+            kwargs = self.kwargs
+            if self.cluster is not None:
+                kubeconfig = {"KUBECONFIG": str(self.cluster.kubeconfig)}
+                kwargs = {**kwargs, "env": {**(kwargs.get("env") or {}), **kubeconfig}}
+            result = runner.invoke(cli.main, *self.args, **kwargs, obj=controls)
         except BaseException as e:
             self._future.set_exception(e)
         else:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kopf._kopf import (
+    ApiServer,
     Attempt,
     Batch,
     Call,
@@ -51,6 +52,7 @@ from kopf._kopf import (
 
 __all__ = [
     "Answered",
+    "ApiServer",
     "Attempt",
     "Batch",
     "Bridge",

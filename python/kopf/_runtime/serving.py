@@ -37,6 +37,7 @@ from kopf._runtime.daemons import Daemons, Run
 from kopf._runtime.driving import drive
 from kopf._runtime.invocation import Callee, Invoker
 from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
+from kopf._runtime.pulse import pulse_var
 
 EAGER = sys.version_info >= (3, 12)
 
@@ -79,6 +80,7 @@ class Server:
         self._namespaces = namespaces
         self._cycles: dict[int, Cycle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pulse = pulse_var.get()
         self._loop = asyncio.get_running_loop()
         self._daemons = Daemons(
             handlers=handlers,
@@ -139,6 +141,8 @@ class Server:
             await asyncio.wait(tasks)
 
     def _receive_script(self, script: bridge.Script) -> None:
+        if self._pulse is not None:
+            self._pulse.began(script.cycle)
         cycle = self._cycles.get(script.cycle)
         if cycle is None:
             cycle = self._cycles[script.cycle] = Cycle(
@@ -295,6 +299,8 @@ class Server:
         return source.error if source is not None else None
 
     def _receive_close(self, job: bridge.Close) -> None:
+        if self._pulse is not None:
+            self._pulse.ended(job.cycle)
         cycle = self._cycles.pop(job.cycle, None)
         if cycle is not None and job.carry:
             self._memories.carry(cycle.uid, cycle.patch.fns)
@@ -336,6 +342,8 @@ class Server:
             job.fail(repr(e))
 
     def _receive_login(self, job: bridge.Login) -> None:
+        if self._pulse is not None:
+            self._pulse.connected()
         self._keep_activity("credentials retriever", self._log_in(job))
 
     def _keep_activity(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:

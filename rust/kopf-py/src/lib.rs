@@ -4,6 +4,7 @@
 //! the queue of `border`, up to the news of the operator's end. So they cannot disturb an interpreter that is exiting.
 
 mod admission;
+mod apiserver;
 mod border;
 mod convert;
 mod engine;
@@ -24,6 +25,8 @@ mod _kopf {
     use crate::admission::review::Review;
     #[pymodule_export]
     use crate::admission::server::{Call, WebhookServer};
+    #[pymodule_export]
+    use crate::apiserver::ApiServer;
     #[pymodule_export]
     use crate::convert::plain;
     #[pymodule_export]

@@ -1,0 +1,57 @@
+"""The tests of the operator: run them by `pytest examples/20-testing`."""
+
+import pathlib
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+
+
+@pytest.fixture
+def cluster(kopf_cluster, kopf_operator):
+    kopf_cluster.apply(HERE / "crd.yaml")
+    kopf_operator(HERE / "example.py")
+    return kopf_cluster
+
+
+def test_orders_are_confirmed(cluster):
+    cluster.apply(HERE / "obj.yaml")
+    cluster.wait_for("orders", "friday", {"status": {"check": {"confirmed": 6}}})
+
+
+def test_orders_wait_for_the_wine(cluster):
+    order = {
+        "apiVersion": "hotel.examples.kopf.dev/v1",
+        "kind": "Order",
+        "metadata": {"name": "sunday"},
+        "spec": {"bottles": 2, "outOfStock": True},
+    }
+    cluster.create(order)
+    cluster.wait_for("orders", "sunday", lambda it: "kopf.zalando.org/check" in str(it["metadata"]))
+    cluster.patch("orders", "sunday", {"spec": {"outOfStock": False}})
+    done = cluster.wait_for("orders", "sunday", {"status": {"check": {"confirmed": 2}}})
+    assert done["status"]["check"]["attempts"] > 1
+
+
+def test_orders_beyond_the_cellar_are_refused(kopf_cluster, kopf_operator, caplog):
+    kopf_cluster.apply(HERE / "crd.yaml")
+    kopf_cluster.apply(HERE / "obj.yaml")
+    kopf_cluster.patch("orders", "friday", {"spec": {"bottles": 100}})
+    kopf_operator(HERE / "example.py").wait_until_quiet()
+    assert "The cellar is not that big." in caplog.text
+    assert "status" not in kopf_cluster.get("orders", "friday")
+
+
+def test_cancelled_orders_are_gone(cluster):
+    cluster.apply(HERE / "obj.yaml")
+    cluster.wait_for("orders", "friday", {"status": {"check": {"confirmed": 6}}})
+    cluster.delete("orders", "friday")
+    cluster.wait_until_gone("orders", "friday")
+
+
+@pytest.mark.kopf_embedded_only
+def test_a_server_in_trouble_delays_but_does_not_prevent(cluster):
+    cluster.inject("code", 503, verb="patch", resource="orders", times=1)
+    cluster.apply(HERE / "obj.yaml")
+    cluster.wait_for("orders", "friday", {"status": {"check": {"confirmed": 6}}})
+    assert [it.code for it in cluster.requests if it.method == "PATCH"].count(503) == 1

@@ -1,0 +1,222 @@
+"""An operator in a thread of a test, against one cluster, with a registry of its own. It owns that thread
+and the waiting for the operator; it must not know what the handlers do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from types import TracebackType
+from typing import Any
+
+from kopf._intents.handlers import ActivityHandler
+from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.registries import OperatorRegistry
+from kopf._intents.settings import OperatorSettings
+from kopf._kits.clusters.cluster import Cluster
+from kopf._objects.raw import HandlerId
+from kopf._objects.reasons import Activity
+from kopf._runtime import loading, operator
+from kopf._runtime.defaults import get_default_registry, set_default_registry
+from kopf._runtime.pulse import Pulse, pulse_var
+
+Handlers = str | os.PathLike[str] | Callable[[], Any]
+
+# Nothing of a test may stop here for as long as an operator in production may take.
+STOPPING_TIMEOUT = 10.0
+
+# How long nothing must happen until it is quiet: locally, and where answers take their time.
+EMBEDDED_PAUSE = 0.05
+REMOTE_PAUSE = 0.5
+
+# The default registry belongs to the process: only one operator is loaded at a time.
+_loading = threading.Lock()
+
+
+class Operator:
+    """Runs an operator for the duration of the `with` block, in a thread of its own.
+
+    The handlers are files, and functions which declare some; those that use the default registry are
+    declared in this operator's registry only. On entry, it waits until the operator is started; the errors
+    of the operator are raised on exit.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *handlers: Handlers,
+        registry: OperatorRegistry | None = None,
+        settings: OperatorSettings | None = None,
+        lifecycle: LifeCycleFn | None = None,
+        namespaces: Collection[str] | None = None,
+        memo: Any = None,
+        timeout: float = STOPPING_TIMEOUT,
+    ) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self.registry = registry if registry is not None else OperatorRegistry()
+        self.settings = settings if settings is not None else OperatorSettings()
+        self._lifecycle = lifecycle
+        # A cluster of one's own is served in whole; in a shared one, others must not be disturbed.
+        own = cluster.kind == "embedded"
+        self._namespaces = list(namespaces) if namespaces is not None else [] if own else [cluster.namespace]
+        self._memo = memo
+        self._timeout = timeout
+        self._handlers = handlers
+        self._pulse = Pulse()
+        self._ready = threading.Event()
+        self._settled = threading.Event()  # either ready, or ended before that
+        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> Operator:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        if exc_val is None:
+            self.stop()
+        else:
+            with contextlib.suppress(Exception):  # the error of the block says more
+                self.stop()
+
+    def start(self) -> None:
+        """Load the handlers, and start; returns when the startup handlers have succeeded."""
+        with _loading, _default_registry(self.registry):
+            paths = [os.fspath(it) for it in self._handlers if not callable(it)]
+            loading.preload(paths=paths, modules=[])
+            for declare in self._handlers:
+                if callable(declare):
+                    declare()
+        self._declare_login()
+        self._thread = threading.Thread(target=self._run, name="kopf-operator", daemon=True)
+        self._thread.start()
+        self._settled.wait()
+        if not self._ready.is_set():
+            self.stop()
+
+    def stop(self) -> None:
+        """Stop gracefully, as by a signal; raises what the operator has ended with, if it is an error."""
+        if self._thread is None:
+            return
+        if self._loop is not None and self._stop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended by itself
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(self._timeout)
+        if self._thread.is_alive():
+            raise TimeoutError(f"The operator has not stopped in {self._timeout} seconds.")
+        self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet, by itself or not."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def wait_until_quiet(self, *, pause: float | None = None, timeout: float = 10) -> None:
+        """Wait until no handler runs, nothing is being written, and nothing new begins for the pause.
+
+        Handlers that wait for their next attempt are quiet, and so are daemons. Of the embedded server, it is
+        known that nothing changes there and nothing is asked of it either; with others, the pause is longer.
+        """
+        embedded = self.cluster.kind == "embedded"
+        pause = pause if pause is not None else EMBEDDED_PAUSE if embedded else REMOTE_PAUSE
+        until = time.monotonic() + timeout
+        self._pulse.wait_until_connected(timeout)
+        while True:
+            before = self._trace()
+            left = until - time.monotonic()
+            if left <= 0 or not self._pulse.wait_until_still(pause, left):
+                raise TimeoutError(f"The operator was not quiet in {timeout} seconds.")
+            if self._trace() == before:
+                return
+
+    def _trace(self) -> object:
+        return self.cluster.trace if self.cluster.kind == "embedded" else None
+
+    def _declare_login(self) -> None:
+        if any(not it._fallback for it in self.registry._activities.get_handlers(Activity.AUTHENTICATION)):
+            return
+        connection = self.cluster.connection
+
+        def login_to_cluster(**_: Any) -> Any:
+            return connection
+
+        self.registry._activities.append(
+            ActivityHandler(
+                id=HandlerId("login_to_cluster"),
+                fn=login_to_cluster,
+                param=None,
+                errors=None,
+                timeout=None,
+                retries=None,
+                backoff=None,
+                activity=Activity.AUTHENTICATION,
+                _fallback=False,
+            )
+        )
+
+    def _run(self) -> None:
+        try:
+            # A clean context: what the test has set in its own is no business of the operator.
+            contextvars.Context().run(self._run_in_context)
+        except BaseException as e:
+            self._error = e
+        finally:
+            self._settled.set()
+
+    def _run_in_context(self) -> None:
+        pulse_var.set(self._pulse)
+        with asyncio.Runner() as runner:
+            runner.run(self._live())
+
+    async def _live(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        ready = asyncio.Event()
+        tell = asyncio.create_task(self._tell(ready))
+        logging.getLogger("kopf").debug("An operator is started for a test.")
+        try:
+            await operator.operator(
+                registry=self.registry,
+                settings=self.settings,
+                lifecycle=self._lifecycle,
+                namespaces=self._namespaces,
+                clusterwide=not self._namespaces,
+                memo=self._memo,
+                standalone=True,
+                stop_flag=self._stop,
+                ready_flag=ready,
+            )
+        finally:
+            tell.cancel()
+
+    async def _tell(self, ready: asyncio.Event) -> None:
+        await ready.wait()
+        self._ready.set()
+        self._settled.set()
+
+
+@contextlib.contextmanager
+def _default_registry(registry: OperatorRegistry) -> Iterator[None]:
+    previous = get_default_registry()
+    set_default_registry(registry)
+    try:
+        yield
+    finally:
+        set_default_registry(previous)

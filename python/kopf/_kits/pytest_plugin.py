@@ -1,0 +1,95 @@
+"""The pytest plugin: clusters and operators as fixtures. It owns their names, scopes and options.
+
+Every test gets a cluster of its own if that is embedded; else a namespace of its own in a cluster that is
+shared by the tests of one process. Nothing is shared between processes, so that tests can be distributed.
+The plugin is loaded by every run of pytest in the environment: it imports nothing before it is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from kopf._kits.clusters.cluster import Cluster
+    from kopf._kits.operators import Operator
+
+KINDS = ("embedded", "assets", "kubeconfig")
+ONLY_EMBEDDED = "kopf_embedded_only"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options of the plugin."""
+    parser.getgroup("kopf").addoption(
+        "--kopf-cluster",
+        choices=KINDS,
+        default="embedded",
+        help="what the fixture kopf_cluster is: a server in memory (the default), a control plane from"
+        " KUBEBUILDER_ASSETS, or the cluster of the kubeconfig",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marks of the plugin."""
+    config.addinivalue_line(
+        "markers", f"{ONLY_EMBEDDED}: the test needs the embedded server (faults, the journal)"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what this kind of clusters cannot do."""
+    kind = config.getoption("--kopf-cluster")
+    if kind == "embedded":
+        return
+    skip = pytest.mark.skip(reason=f"needs the embedded server, and --kopf-cluster={kind}")
+    for item in items:
+        if item.get_closest_marker(ONLY_EMBEDDED) is not None:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def _kopf_shared_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
+    from kopf._kits.clusters.cluster import Cluster
+    from kopf._kits.clusters.controlplane import Unavailable
+
+    cluster = Cluster(request.config.getoption("--kopf-cluster"))
+    try:
+        cluster.start()
+    except Unavailable as error:
+        raise pytest.UsageError(str(error)) from None
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def kopf_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster that this test has for itself, or a namespace of a shared one."""
+    from kopf._kits.clusters.cluster import Cluster, unique_namespace
+
+    if request.config.getoption("--kopf-cluster") == "embedded":
+        with Cluster() as cluster:
+            yield cluster
+        return
+    shared: Cluster = request.getfixturevalue("_kopf_shared_cluster")
+    # Its own view, with its own memory of what was created: so that every test cleans up behind itself.
+    with Cluster("kubeconfig", kubeconfig=shared.kubeconfig) as cluster:
+        unique_namespace(cluster)
+        yield cluster
+        # Definitions go with the last test: they need a while, and the next test may bring the same ones.
+        cluster.leave_definitions_to(shared)
+
+
+@pytest.fixture
+def kopf_operator(kopf_cluster: Cluster) -> Iterator[Callable[..., Operator]]:
+    """Starts operators on files and on functions that declare handlers; they are stopped after the test."""
+    from kopf._kits.operators import Operator
+
+    with contextlib.ExitStack() as stack:
+
+        def start(*handlers: Any, **options: Any) -> Operator:
+            return stack.enter_context(Operator(kopf_cluster, *handlers, **options))
+
+        yield start

@@ -1,0 +1,86 @@
+//! The end of objects, and the end of the operator.
+
+use kopf_core::notes::Level;
+use serde_json::{Value, json};
+
+use crate::world::{World, handler};
+
+fn finalizers(object: &Value) -> Vec<String> {
+    serde_json::from_value(object["metadata"]["finalizers"].clone()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn an_object_that_is_deleted_while_it_is_handled_is_handled_as_deleted_afterwards() {
+    let mut world = World::new().await;
+    world.serve(vec![handler("make", "create"), handler("clean", "delete")], |_| {}).await;
+    world.stage.hold();
+    world.create("brief", json!({})).await;
+    world.until("the creation", |world| world.stage.held() == 1).await;
+    world.delete("brief").await;
+    world.settle().await;
+    assert_eq!(finalizers(&world.find("brief").await.unwrap()), ["kopf.zalando.org/KopfFinalizerMarker"]);
+    assert_eq!(world.stage.called(1), 0, "one cycle at a time");
+    world.stage.release();
+    world.pass_until("the deletion", 0.5, 20.0, |world| world.stage.called(1) == 1).await;
+    world.settle().await;
+    assert!(world.find("brief").await.is_none());
+    assert_eq!(world.stage.called(0), 1);
+}
+
+#[tokio::test]
+async fn an_idle_operator_stops_at_once() {
+    let mut world = World::new().await;
+    world.serve(vec![handler("make", "create")], |_| {}).await;
+    world.create("done", json!({})).await;
+    world.until("the creation", |world| world.stage.called(0) == 1).await;
+    world.settle().await;
+    let start = tokio::time::Instant::now();
+    world.operator().stop();
+    world.operator().finished().await.unwrap();
+    assert!(start.elapsed().is_zero(), "no virtual time is needed");
+}
+
+#[tokio::test]
+async fn a_busy_operator_gives_the_handlers_their_time_and_no_more() {
+    let mut world = World::new().await;
+    world.serve(vec![handler("make", "create")], |settings| settings.queueing.exit_timeout = 30.0).await;
+    world.stage.hold();
+    world.create("endless", json!({})).await;
+    world.until("the creation", |world| world.stage.held() == 1).await;
+    world.operator().stop();
+    world.pass(29.0).await;
+    assert_eq!(world.stage.cancelled(), 0);
+    world.pass(2.0).await;
+    assert_eq!(world.stage.cancelled(), 1);
+    assert!(world.stage.has_logged(Level::Warning, "Unprocessed streams left for"));
+    world.operator().finished().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_ends_in_the_grace_time_is_written() {
+    let mut world = World::new().await;
+    world.serve(vec![handler("make", "create")], |settings| settings.queueing.exit_timeout = 30.0).await;
+    world.stage.hold();
+    world.create("last", json!({})).await;
+    world.until("the creation", |world| world.stage.held() == 1).await;
+    world.operator().stop();
+    world.pass(10.0).await;
+    world.stage.release();
+    world.operator().finished().await.unwrap();
+    assert_eq!(world.stage.cancelled(), 0);
+    assert!(world.is_handled("last").await);
+}
+
+#[tokio::test]
+async fn delays_are_not_waited_for_at_the_end() {
+    let mut world = World::new().await;
+    let message = "later".to_owned();
+    world.stage.let_raise(0, [kopf_core::outcome::Raised::Temporary { message, delay: Some(1e6) }]);
+    world.serve(vec![handler("make", "create")], |_| {}).await;
+    world.create("sleeper", json!({})).await;
+    world.until("the attempt", |world| world.stage.called(0) == 1).await;
+    world.pass(1.0).await;
+    world.operator().stop();
+    world.operator().finished().await.unwrap();
+    assert!(!world.is_handled("sleeper").await, "it is to be continued by the next operator");
+}

@@ -1,0 +1,13 @@
+//! The whole engine against an API server in memory, in virtual time, with handlers that do as they are told.
+//!
+//! A test says what happens, lets time pass, and looks at the calls, at the objects, and at the server's journal.
+//! Nothing sleeps: days pass in milliseconds (`world.rs`).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod delays;
+mod endings;
+mod load;
+mod stage;
+mod streams;
+mod world;

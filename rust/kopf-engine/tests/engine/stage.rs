@@ -1,0 +1,206 @@
+//! The other side of the border: handlers as scripts of what they raise, and a record of what was asked.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+
+use kopf_core::notes::Level;
+use kopf_core::outcome::Raised;
+use kopf_core::script::{Matched, Reply, Step, StepReply};
+use kopf_engine::clock::Clock;
+use kopf_engine::credentials::{Credentials, Login};
+use kopf_engine::invoke::{Entry, Invoker, Job, ScriptJob};
+
+/// One call of a handler.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    /// Which handler, by its index.
+    pub(crate) handler: usize,
+    /// The object's name.
+    pub(crate) name: String,
+    /// The object's spec, as the handler saw it.
+    pub(crate) spec: Option<String>,
+    /// How many attempts there were before.
+    pub(crate) retry: u64,
+    /// When, in virtual seconds.
+    pub(crate) at: f64,
+}
+
+#[derive(Default)]
+struct State {
+    calls: Vec<Call>,
+    scripts: HashMap<usize, VecDeque<Raised>>,
+    holding: bool,
+    held: Vec<ScriptJob>,
+    most_held: usize,
+    cancelled: usize,
+    forgotten: Vec<String>,
+    closed: usize,
+    log: Vec<(Level, String)>,
+}
+
+/// Where the handlers play.
+pub(crate) struct Stage {
+    clock: Clock,
+    start: tokio::time::Instant,
+    credentials: Credentials,
+    state: Mutex<State>,
+}
+
+impl Stage {
+    pub(crate) fn new(credentials: Credentials) -> Self {
+        Self {
+            clock: Clock::start(),
+            start: tokio::time::Instant::now(),
+            credentials,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Lets the handler raise these, one per call; after that, it succeeds.
+    pub(crate) fn let_raise(&self, handler: usize, script: impl IntoIterator<Item = Raised>) {
+        self.state().scripts.insert(handler, script.into_iter().collect());
+    }
+
+    /// From now on, handlers begin, but do not end.
+    pub(crate) fn hold(&self) {
+        self.state().holding = true;
+    }
+
+    /// Lets those end that have begun, and all others from now on.
+    pub(crate) fn release(&self) {
+        let held = {
+            let mut state = self.state();
+            state.holding = false;
+            std::mem::take(&mut state.held)
+        };
+        for job in held {
+            self.perform(job, false);
+        }
+    }
+
+    /// All calls so far.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.state().calls.clone()
+    }
+
+    /// The calls of one handler.
+    pub(crate) fn called(&self, handler: usize) -> usize {
+        self.state().calls.iter().filter(|call| call.handler == handler).count()
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.state().held.len()
+    }
+
+    /// The most handlers that were held at the same time.
+    pub(crate) fn most_held(&self) -> usize {
+        self.state().most_held
+    }
+
+    pub(crate) fn cancelled(&self) -> usize {
+        self.state().cancelled
+    }
+
+    pub(crate) fn forgotten(&self) -> usize {
+        self.state().forgotten.len()
+    }
+
+    pub(crate) fn closed(&self) -> usize {
+        self.state().closed
+    }
+
+    /// Whether a line of that level has that text in it.
+    pub(crate) fn has_logged(&self, level: Level, text: &str) -> bool {
+        self.state().log.iter().any(|(its, line)| *its == level && line.contains(text))
+    }
+
+    /// A number that changes whenever anything happens here.
+    pub(crate) fn beats(&self) -> usize {
+        let state = self.state();
+        state.calls.len() + state.closed + state.forgotten.len() + state.cancelled + state.log.len()
+    }
+
+    fn perform(&self, job: ScriptJob, calling: bool) {
+        let mut reply = Reply::default();
+        for step in &job.script.steps {
+            reply.steps.push(match step {
+                Step::Watch { attempt, .. } | Step::Handle { attempt } => {
+                    if calling {
+                        self.note(&job, attempt.handler, attempt.retry);
+                    }
+                    let script = |state: &mut State| state.scripts.get_mut(&attempt.handler)?.pop_front();
+                    let raised = script(&mut self.state()).unwrap_or(Raised::Nothing);
+                    StepReply::Attempted(attempt.settle(&raised, self.clock.now()).outcome)
+                }
+                Step::Match { handlers } => {
+                    StepReply::Matched(vec![Matched { prematch: true, full: true }; handlers.len()])
+                }
+                Step::Pick { handlers } => {
+                    StepReply::Picked(handlers.iter().map(|(handler, _)| *handler).collect())
+                }
+                other => panic!("no handler of these tests needs {other:?}"),
+            });
+        }
+        // The cycle may have been given up in between.
+        let _ = job.reply.send(reply);
+    }
+
+    fn note(&self, job: &ScriptJob, handler: usize, retry: u64) {
+        self.state().calls.push(Call {
+            handler,
+            name: job.object.name().unwrap_or_default().to_owned(),
+            spec: job.object.stanza("spec").map(str::to_owned),
+            retry,
+            at: self.start.elapsed().as_secs_f64(),
+        });
+    }
+}
+
+impl Invoker for Stage {
+    fn submit(&self, job: Job) {
+        match job {
+            Job::Login(login) => {
+                let credentials = vec![("stage".to_owned(), self.credentials.clone())];
+                let _ = login.reply.send(Ok(Login::Provided(credentials)));
+            }
+            Job::Select(select) => {
+                let all = vec![vec![true; select.resources.len()]; select.handlers.len()];
+                let _ = select.reply.send(Ok(all));
+            }
+            Job::Transform(transform) => {
+                let _ = transform.reply.send(Ok(transform.object.to_value()));
+            }
+            Job::Script(script) if self.state().holding => {
+                for step in &script.script.steps {
+                    if let Step::Handle { attempt } | Step::Watch { attempt, .. } = step {
+                        self.note(&script, attempt.handler, attempt.retry);
+                    }
+                }
+                let mut state = self.state();
+                state.held.push(script);
+                state.most_held = state.most_held.max(state.held.len());
+            }
+            Job::Script(script) => self.perform(script, true),
+            Job::Close { .. } => self.state().closed += 1,
+            Job::Forget(uid) => self.state().forgotten.push(uid.to_string()),
+            Job::Cancel(cycle) => {
+                let mut state = self.state();
+                state.cancelled += 1;
+                state.held.retain(|job| job.cycle != cycle);
+            }
+            other => panic!("no handler of these tests needs {other:?}"),
+        }
+    }
+
+    fn log(&self, entry: Entry) {
+        self.state().log.push((entry.level, entry.text));
+    }
+
+    fn enabled(&self, _: Level) -> bool {
+        true
+    }
+}

@@ -1,0 +1,226 @@
+//! A server, an operator, and their time.
+//!
+//! Sockets do not know of virtual time: left alone, paused time jumps to the next timer while an answer is on its way.
+//! So time stands still here (a blocking task inhibits the jumps), until a test lets it pass; and it passes in steps,
+//! with all that is on its way being delivered in between.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use kopf_apiserver::{Entry, Server, ServerOptions};
+use kopf_core::handler::Handler;
+use kopf_core::lifecycle::Lifecycle;
+use kopf_core::registry::Registry;
+use kopf_core::settings::Settings;
+use kopf_engine::credentials::Credentials;
+use kopf_engine::operator::{Config, Operator};
+use kopf_engine::territory::Territory;
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const COLLECTION: &str = "/apis/example.com/v1/namespaces/default/widgets";
+/// In real time. Only a broken engine needs so many looks.
+const LOOKS: usize = 20_000;
+
+/// One test's world.
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) stage: Arc<Stage>,
+    operator: Option<Operator>,
+    _stillness: mpsc::Sender<()>,
+}
+
+/// A handler of widgets.
+pub(crate) fn handler(id: &str, reason: &str) -> Value {
+    json!({
+        "id": id, "key": id.len(), "kind": "changing", "reason": reason, "requires_finalizer": reason == "delete",
+        "selector": {"group": "example.com", "version": "v1", "plural": "widgets"},
+    })
+}
+
+impl World {
+    /// A server that knows widgets, and time that stands still.
+    pub(crate) async fn new() -> Self {
+        tokio::time::pause();
+        let (stillness, end) = mpsc::channel::<()>();
+        tokio::task::spawn_blocking(move || end.recv());
+        let mut options = ServerOptions::default();
+        options.tls = false;
+        let server = kopf_apiserver::start(options).await.unwrap();
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced",
+                "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                }}}],
+            },
+        });
+        server.create(DEFINITIONS, &definition).await.unwrap();
+        let credentials = Credentials {
+            server: server.url(),
+            token: Some(server.token().to_owned().into()),
+            ..Credentials::default()
+        };
+        let world =
+            Self { server, stage: Arc::new(Stage::new(credentials)), operator: None, _stillness: stillness };
+        while world.server.get(COLLECTION).await.is_err() {
+            world.settle().await;
+        }
+        world
+    }
+
+    /// Starts the operator with these handlers, and waits until it watches widgets.
+    pub(crate) async fn start(&mut self, handlers: Vec<Value>, tune: impl FnOnce(&mut Settings)) {
+        let mut settings = Settings::default();
+        settings.networking.request_timeout = None;
+        settings.peering.standalone = true;
+        tune(&mut settings);
+        let handlers: Vec<Handler> =
+            handlers.into_iter().map(|one| serde_json::from_value(one).unwrap()).collect();
+        let config = Config {
+            registry: Arc::new(Registry { handlers }),
+            settings,
+            lifecycle: Lifecycle::AllAtOnce,
+            territory: Territory::Cluster,
+            agent: "engine-tests".to_owned(),
+            identity: "engine-tests".to_owned(),
+            liveness: None,
+            credentials: vec![],
+            errand: None,
+        };
+        let runtime = tokio::runtime::Handle::current();
+        self.operator = Some(Operator::start(&runtime, config, Arc::clone(&self.stage) as _));
+    }
+
+    /// The same, and the operator watches already.
+    pub(crate) async fn serve(&mut self, handlers: Vec<Value>, tune: impl FnOnce(&mut Settings)) {
+        self.start(handlers, tune).await;
+        self.until("the watch", |world| !world.asked("watch").is_empty()).await;
+    }
+
+    pub(crate) fn operator(&self) -> &Operator {
+        self.operator.as_ref().unwrap()
+    }
+
+    // --- Time.
+
+    /// Lets everything be delivered that is on its way. No virtual time passes.
+    pub(crate) async fn settle(&self) {
+        let mut quiet = 0;
+        let mut before = self.state();
+        while quiet < 2 {
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            breathe().await;
+            let now = self.state();
+            quiet = if now == before { quiet + 1 } else { 0 };
+            before = now;
+        }
+    }
+
+    fn state(&self) -> (u64, usize) {
+        (self.server.resource_version(), self.stage.beats())
+    }
+
+    /// Lets virtual time pass at once, and what comes of it happen.
+    pub(crate) async fn pass(&self, seconds: f64) {
+        self.settle().await;
+        tokio::time::advance(Duration::from_secs_f64(seconds)).await;
+        self.settle().await;
+    }
+
+    /// Waits for what needs no virtual time.
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..LOOKS {
+            if holds(self) {
+                return;
+            }
+            tokio::task::yield_now().await;
+            breathe().await;
+        }
+        panic!("{what} has not come");
+    }
+
+    /// Lets virtual time pass in steps until it holds; how many seconds it took.
+    pub(crate) async fn pass_until(
+        &self,
+        what: &str,
+        step: f64,
+        at_most: f64,
+        holds: impl Fn(&Self) -> bool,
+    ) -> f64 {
+        let start = tokio::time::Instant::now();
+        loop {
+            self.settle().await;
+            let passed = start.elapsed().as_secs_f64();
+            if holds(self) {
+                return passed;
+            }
+            assert!(passed <= at_most, "{what} has not come in {at_most} s of virtual time");
+            tokio::time::advance(Duration::from_secs_f64(step)).await;
+        }
+    }
+
+    // --- Objects.
+
+    pub(crate) async fn create(&self, name: &str, spec: Value) {
+        let body = json!({
+            "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec,
+        });
+        self.server.create(COLLECTION, &body).await.unwrap();
+    }
+
+    pub(crate) async fn patch(&self, name: &str, patch: Value) {
+        self.server.call("PATCH", &format!("{COLLECTION}/{name}"), Some(&patch)).await.unwrap();
+    }
+
+    pub(crate) async fn delete(&self, name: &str) {
+        self.server.call("DELETE", &format!("{COLLECTION}/{name}"), None).await.unwrap();
+    }
+
+    pub(crate) async fn find(&self, name: &str) -> Option<Value> {
+        self.server.get(&format!("{COLLECTION}/{name}")).await.ok()
+    }
+
+    /// Whether the object's current spec is what was handled last, with nothing left to be done.
+    pub(crate) async fn is_handled(&self, name: &str) -> bool {
+        let Some(object) = self.find(name).await else { return false };
+        let annotations = object["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+        let last = annotations
+            .get("kopf.zalando.org/last-handled-configuration")
+            .and_then(Value::as_str)
+            .and_then(|text| serde_json::from_str::<Value>(text).ok());
+        annotations.len() == 1 && last.is_some_and(|last| last["spec"] == object["spec"])
+    }
+
+    // --- The journal.
+
+    /// The operator's requests about widgets: `list`, `watch`, `patch`.
+    pub(crate) fn asked(&self, verb: &str) -> Vec<Entry> {
+        let fits = |entry: &Entry| {
+            let watch = entry.query.contains("watch=true");
+            let its = match entry.method.as_str() {
+                "GET" if watch => "watch",
+                "GET" => "list",
+                "PATCH" => "patch",
+                _ => "other",
+            };
+            entry.path.contains("/widgets") && its == verb && entry.user_agent == "engine-tests"
+        };
+        self.server.journal().entries().into_iter().filter(fits).collect()
+    }
+}
+
+/// A millisecond of real time: the kernel may need it for what is on its way.
+#[expect(clippy::disallowed_methods, reason = "virtual time stands still; sockets live in real time")]
+async fn breathe() {
+    let pause = || std::thread::sleep(Duration::from_millis(1));
+    tokio::task::spawn_blocking(pause).await.unwrap();
+}

@@ -1,0 +1,231 @@
+//! `ApiServer`: the in-memory API server in the verbs of those who test with it: start, call, inject, look, shut down.
+//!
+//! Requests made through the handle touch neither sockets, nor the journal, nor the faults: those are for the operator
+//! under test. Nothing here knows what a cluster is to a test: that is Python's (`kopf._kits.clusters`).
+
+use std::process;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kopf_apiserver::{Controllers, Fault, Injection, Server, ServerError, ServerOptions};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use crate::convert::{python_to_value, value_to_python};
+use crate::errors::misuse;
+use crate::runtime::{check_process, runtime};
+
+/// An API server in the memory of this process.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct ApiServer {
+    server: Mutex<Option<Arc<Server>>>,
+    home: u32,
+}
+
+#[pymethods]
+impl ApiServer {
+    /// Starts it; when this returns, it serves.
+    #[new]
+    #[pyo3(signature = (*, port = 0, tls = true, token = None, controllers = false, access = false))]
+    fn new(
+        py: Python<'_>,
+        port: u16,
+        tls: bool,
+        token: Option<String>,
+        controllers: bool,
+        access: bool,
+    ) -> PyResult<Self> {
+        let runtime = runtime()?;
+        let mut options = ServerOptions::default();
+        options.port = port;
+        options.tls = tls;
+        options.token = token;
+        options.authorization = access;
+        options.controllers = if controllers { Controllers::all() } else { Controllers::default() };
+        let server = py.detach(|| runtime.block_on(kopf_apiserver::start(options))).map_err(failed)?;
+        Ok(Self { server: Mutex::new(Some(Arc::new(server))), home: process::id() })
+    }
+
+    /// The base URL.
+    #[getter]
+    fn url(&self) -> PyResult<String> {
+        Ok(self.running()?.url())
+    }
+
+    /// The port on loopback.
+    #[getter]
+    fn port(&self) -> PyResult<u16> {
+        Ok(self.running()?.port())
+    }
+
+    /// The administrator's token.
+    #[getter]
+    fn token(&self) -> PyResult<String> {
+        Ok(self.running()?.token().to_owned())
+    }
+
+    /// The certificate of the authority (PEM); none without TLS.
+    #[getter]
+    fn ca(&self) -> PyResult<Option<String>> {
+        Ok(self.running()?.ca_pem().map(str::to_owned))
+    }
+
+    /// The text of the administrator's kubeconfig.
+    #[getter]
+    fn kubeconfig(&self) -> PyResult<String> {
+        Ok(self.running()?.kubeconfig_text())
+    }
+
+    /// The newest version of all objects.
+    #[getter]
+    fn resource_version(&self) -> PyResult<u64> {
+        Ok(self.running()?.resource_version())
+    }
+
+    /// One request through memory: the code of the answer, and its body. Patches are merge patches.
+    #[pyo3(signature = (method, path, body = None))]
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        path: &str,
+        body: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<(u16, Bound<'py, PyAny>)> {
+        let server = self.running()?;
+        let runtime = runtime()?;
+        let body = body.map(python_to_value).transpose()?;
+        match py.detach(|| runtime.block_on(server.call(method, path, body.as_ref()))) {
+            Ok(value) => Ok((200, value_to_python(py, &value)?)),
+            Err(ServerError::Refused { code, reason, message }) => {
+                let status = PyDict::new(py);
+                status.set_item("reason", reason)?;
+                status.set_item("message", message)?;
+                Ok((code, status.into_any()))
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// How many requests came over the network so far, up to what the journal keeps.
+    fn journal_length(&self) -> PyResult<usize> {
+        Ok(self.running()?.journal().entries().len())
+    }
+
+    /// The requests that came over the network: time, method, path, query, content type, agent, body, code, user.
+    fn journal<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for entry in self.running()?.journal().entries() {
+            let row = (
+                entry.at.as_secs_f64(),
+                entry.method,
+                entry.path,
+                entry.query,
+                entry.content_type,
+                entry.user_agent,
+                entry.body.as_ref(),
+                entry.code,
+                entry.user,
+            );
+            let row: Bound<'py, PyTuple> = row.into_pyobject(py)?;
+            list.append(row)?;
+        }
+        Ok(list)
+    }
+
+    /// Forgets the requests.
+    fn clear_journal(&self) -> PyResult<()> {
+        self.running()?.journal().clear();
+        Ok(())
+    }
+
+    /// Makes the server misbehave: in what, with which number, for which verb and resource, how many times.
+    #[pyo3(signature = (fault, number = 0.0, *, verb = "", plural = "", times = None))]
+    fn inject(&self, fault: &str, number: f64, verb: &str, plural: &str, times: Option<u32>) -> PyResult<()> {
+        let fault = read_fault(fault, number)?;
+        let injection = Injection { times, ..Injection::always(fault) };
+        self.running()?.faults().inject(injection.on_verb(verb).on_resource(plural));
+        Ok(())
+    }
+
+    /// Withdraws all faults.
+    fn clear_faults(&self) -> PyResult<()> {
+        self.running()?.faults().clear();
+        Ok(())
+    }
+
+    /// Closes the open watches of a resource; of all, if it has no name.
+    #[pyo3(signature = (plural = ""))]
+    fn cut_watches(&self, plural: &str) -> PyResult<()> {
+        self.running()?.faults().cut_watches(plural);
+        Ok(())
+    }
+
+    /// Forgets the history: who goes on from an earlier version, has to list again.
+    fn compact(&self) -> PyResult<()> {
+        self.running()?.compact();
+        Ok(())
+    }
+
+    /// Stops it: connections are closed. Further calls change nothing.
+    fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
+        check_process(self.home)?;
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Calls from other threads may still hold it; then the last of them ends it by its drop.
+        if let Some(server) = server.and_then(Arc::into_inner) {
+            let runtime = runtime()?;
+            py.detach(|| runtime.block_on(server.shutdown()));
+        }
+        Ok(())
+    }
+}
+
+impl ApiServer {
+    fn running(&self) -> PyResult<Arc<Server>> {
+        check_process(self.home)?;
+        let server: MutexGuard<'_, Option<Arc<Server>>> =
+            self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        server.clone().ok_or_else(|| misuse("The API server is shut down."))
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        // The server's own drop aborts its tasks; in a fork, there are none to abort.
+        if process::id() != self.home {
+            let server = self.server.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+            std::mem::forget(server);
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast saturates, which is meant"
+)]
+fn read_fault(name: &str, number: f64) -> PyResult<Fault> {
+    Ok(match name {
+        "latency" => Fault::Latency(
+            Duration::try_from_secs_f64(number).map_err(|error| PyValueError::new_err(error.to_string()))?,
+        ),
+        "too-many-requests" => Fault::TooManyRequests(number as u64),
+        "code" => Fault::Code(number as u16),
+        "reset" => Fault::Reset,
+        "conflict" => Fault::Conflict,
+        "gone" => Fault::Gone,
+        "silence" => Fault::Silence,
+        "stale" => Fault::Stale(number as u64),
+        other => return Err(PyValueError::new_err(format!("There is no fault {other:?}."))),
+    })
+}
+
+fn failed(error: ServerError) -> PyErr {
+    use std::error::Error as _;
+    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    let text = format!("The API server: {error}{cause}");
+    match error {
+        ServerError::Listen { .. } | ServerError::Kubeconfig { .. } => PyOSError::new_err(text),
+        ServerError::Certificates(_) | ServerError::Refused { .. } => PyRuntimeError::new_err(text),
+    }
+}

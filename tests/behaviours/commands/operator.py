@@ -1,0 +1,9 @@
+"""Greets widgets, and says so."""
+
+import kopf
+
+
+@kopf.on.create("widgets")
+def greet(name, logger, **_):
+    logger.info(f"Hello, {name}!")
+    return {"greeting": "hello"}

@@ -1,0 +1,149 @@
+"""`kopf cluster` and `kopf dev`, as a person at a terminal runs them."""
+
+import pathlib
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from kopf.testing import Cluster
+
+pytestmark = pytest.mark.kopf_embedded_only
+FILE = pathlib.Path(__file__).with_name("operator.py")
+WIDGETS = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.behaviours.example.com}
+spec:
+  group: behaviours.example.com
+  scope: Namespaced
+  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+---
+apiVersion: behaviours.example.com/v1
+kind: Widget
+metadata: {name: first}
+spec: {size: 1}
+"""
+
+
+class Command:
+    """A running command, whose output is read as it comes."""
+
+    def __init__(self, folder: pathlib.Path, *args: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "kopf", *args],
+            cwd=folder,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self.lines: queue.Queue[str | None] = queue.Queue()
+        self.seen: list[str] = []
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def until(self, pattern: str) -> str:
+        while True:
+            try:
+                line = self.lines.get(timeout=20)
+            except queue.Empty:
+                line = None
+            assert line is not None, f"{pattern!r} has not come:\n{''.join(self.seen)}"
+            self.seen.append(line)
+            if re.search(pattern, line):
+                return line
+
+    def stop(self, signum: int = signal.SIGTERM) -> int:
+        self.process.send_signal(signum)
+        try:
+            return self.process.wait(30)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()  # the operator is its child, and holds the pipe
+            self.process.wait(30)
+        self.reader.join(10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@pytest.fixture
+def command(tmp_path):
+    started = []
+    shutil.copy(FILE, tmp_path / "handlers.py")
+    (tmp_path / "widgets.yaml").write_text(WIDGETS)
+
+    def start(*args):
+        started.append(Command(tmp_path, *args))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_cluster_is_there_until_it_is_stopped(command, tmp_path, signum):
+    running = command("cluster", "--kubeconfig", "config")
+    running.until("stop it with")
+    with Cluster("kubeconfig", kubeconfig=tmp_path / "config") as cluster:
+        assert cluster.find("namespaces", "default") is not None
+    assert running.stop(signum) == 0
+    assert not (tmp_path / "config").exists()
+
+
+def test_development_needs_one_command_and_keeps_the_objects(command, tmp_path):
+    args = ("dev", "handlers.py", "--state", "state.json", "--kubeconfig", "config")
+    running = command(*args, "--manifests", "widgets.yaml")
+    running.until(r"kubectl --kubeconfig config get widgets")
+    running.until("Hello, first!")
+    with Cluster("kubeconfig", kubeconfig=tmp_path / "config") as cluster:
+        cluster.wait_for("widgets", "first", {"status": {"greet": {"greeting": "hello"}}})
+        cluster.patch("widgets", "first", {"metadata": {"labels": {"mine": "yes"}}})
+    assert running.stop() == 0
+    again = command(*args)
+    again.until("objects are back")
+    again.until("Initial authentication has finished")
+    with Cluster("kubeconfig", kubeconfig=tmp_path / "config") as cluster:
+        body = cluster.get("widgets", "first")
+        assert body["metadata"]["labels"] == {"mine": "yes"}
+        assert body["status"] == {"greet": {"greeting": "hello"}}
+    assert again.stop() == 0
+    assert not any("Hello" in line for line in again.seen), "it is not created anew"
+
+
+def test_changed_handlers_are_loaded_and_the_objects_stay(command, tmp_path):
+    running = command(
+        "dev", "handlers.py", "--manifests", "widgets.yaml", "--reload", "--kubeconfig", "config"
+    )
+    running.until("Hello, first!")
+    running.until("Creation is processed")
+    file = tmp_path / "handlers.py"
+    file.write_text(file.read_text().replace("on.create", "on.resume").replace("Hello", "Welcome back"))
+    running.until("The operator is started again")
+    running.until("Welcome back, first!")
+    assert running.stop() == 0
+
+
+def test_an_operator_that_fails_ends_the_command(command, tmp_path):
+    (tmp_path / "handlers.py").write_text("raise ValueError('There is a mistake here.')")
+    running = command("dev", "handlers.py")
+    running.until("There is a mistake here")
+    assert running.process.wait(30) == 1

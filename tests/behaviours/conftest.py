@@ -1,0 +1,136 @@
+"""What the tests of behaviours share: a kind of objects, and an operator from the test's folder.
+
+They go through the public API only, and run on any cluster: `pytest tests/behaviours --kopf-cluster=assets`.
+"""
+
+import pathlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import kopf
+import pytest
+
+WIDGETS = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.behaviours.example.com}
+spec:
+  group: behaviours.example.com
+  scope: Namespaced
+  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList, shortNames: [wd]}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      subresources: {status: {}}
+      schema:
+        openAPIV3Schema:
+          type: object
+          x-kubernetes-preserve-unknown-fields: true
+          properties:
+            spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
+            status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+"""
+PREFIX = "kopf.zalando.org/"
+LAST = PREFIX + "last-handled-configuration"
+FINALIZER = PREFIX + "KopfFinalizerMarker"
+
+
+class Calls:
+    """What the handlers tell, from whatever threads; others can wait for it."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.changed = threading.Condition()
+
+    def append(self, call: tuple[Any, ...]) -> None:
+        with self.changed:
+            self.told.append(call)
+            self.changed.notify_all()
+
+
+class Running:
+    """An operator of a test, and what its handlers have told of their calls."""
+
+    def __init__(self, operator: Any, calls: Calls) -> None:
+        self.operator, self._calls = operator, calls
+
+    def of(self, handler: str) -> list[Any]:
+        """What the calls of that handler have told, in order."""
+        told = list(self._calls.told)
+        return [call[1] if len(call) == 2 else call[1:] for call in told if call[0] == handler]
+
+    def until(self, handler: str, count: int = 1) -> None:
+        """Wait until the handler has told of so many calls."""
+        with self._calls.changed:
+            assert self._calls.changed.wait_for(lambda: len(self.of(handler)) >= count, timeout=10), (
+                f"{handler} was not called {count} time(s): {self._calls.told}"
+            )
+
+    def settle(self) -> None:
+        self.operator.wait_until_quiet()
+
+    def stop(self) -> None:
+        self.operator.stop()
+
+
+@pytest.fixture
+def cluster(kopf_cluster):
+    kopf_cluster.apply(WIDGETS)
+    return kopf_cluster
+
+
+@pytest.fixture
+def run(cluster, kopf_operator, request) -> Callable[..., Running]:
+    """Starts the operator of the folder; its handlers note their calls in the memo, which they all share."""
+    file = pathlib.Path(request.path).with_name("operator.py")
+
+    def start(**options: Any) -> Running:
+        calls = Calls()
+        return Running(kopf_operator(file, memo=kopf.Memo(calls=calls), **options), calls)
+
+    return start
+
+
+@pytest.fixture
+def make(cluster) -> Callable[..., dict[str, Any]]:
+    """Creates a widget."""
+
+    def create(name: str = "one", spec: Any = None, **meta: Any) -> dict[str, Any]:
+        return cluster.create(
+            {
+                "apiVersion": "behaviours.example.com/v1",
+                "kind": "Widget",
+                "metadata": {"name": name, **meta},
+                "spec": spec if spec is not None else {"size": 1},
+            }
+        )
+
+    return create
+
+
+@pytest.fixture
+def handled(cluster) -> Callable[..., dict[str, Any]]:
+    """Waits until the widget is handled as it is now, with no progress left."""
+
+    def is_handled(body: Any) -> bool:
+        ours = [key for key in body["metadata"].get("annotations", {}) if key.startswith(PREFIX)]
+        return ours == [LAST]
+
+    def wait(name: str = "one", condition: Any = None) -> dict[str, Any]:
+        if condition is not None:
+            cluster.wait_for("widgets", name, condition)
+        return cluster.wait_for("widgets", name, is_handled)
+
+    return wait
+
+
+@pytest.fixture
+def last_key() -> str:
+    return LAST
+
+
+@pytest.fixture
+def finalizer() -> str:
+    return FINALIZER

@@ -1,0 +1,61 @@
+"""The creation of objects is handled once, by every handler, with what was returned in the status."""
+
+import json
+
+
+def test_each_handler_is_called_once_with_the_object(run, make, handled, cluster):
+    running = run()
+    make(spec={"size": 5})
+    handled()
+    running.settle()
+    [call] = running.of("first")
+    assert call == {"spec": {"size": 5}, "name": "one", "namespace": cluster.namespace, "retry": 0}
+    assert len(running.of("second")) == 1
+
+
+def test_results_are_in_the_status_under_the_names_of_the_handlers(run, make, handled):
+    run()
+    make(spec={"size": 5})
+    assert handled()["status"]["first"] == {"seen": 5}
+    assert "second" not in handled()["status"]
+
+
+def test_what_was_handled_is_kept_with_the_object(run, make, handled, last_key):
+    run()
+    make(spec={"size": 5})
+    last = json.loads(handled()["metadata"]["annotations"][last_key])
+    assert last["spec"] == {"size": 5}
+
+
+def test_our_own_writes_are_no_updates(run, make, handled):
+    running = run()
+    make()
+    handled()
+    running.settle()
+    assert running.of("changed") == []
+
+
+def test_nothing_holds_the_deletion_if_nobody_handles_it(run, make, handled, cluster):
+    run()
+    make()
+    assert "finalizers" not in handled()["metadata"]
+    cluster.delete("widgets", "one")
+    cluster.wait_until_gone("widgets", "one")
+
+
+def test_objects_from_before_the_operator_are_created_for_it(run, make, handled):
+    make("early")
+    running = run()
+    handled("early")
+    assert [call["name"] for call in running.of("first")] == ["early"]
+
+
+def test_equal_names_are_told_apart_by_their_uids(run, make, handled, cluster):
+    running = run()
+    make(spec={"size": 1})
+    handled()
+    cluster.delete("widgets", "one")
+    cluster.wait_until_gone("widgets", "one")
+    make(spec={"size": 2})
+    handled()
+    assert [call["spec"]["size"] for call in running.of("first")] == [1, 2]

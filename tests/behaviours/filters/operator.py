@@ -1,0 +1,19 @@
+"""Chooses widgets by all that can be filtered."""
+
+import kopf
+
+
+def declare(id, **filters):
+    @kopf.on.create("widgets", id=id, **filters)
+    def handler(memo, name, **_):
+        memo.calls.append((id, name))
+
+
+declare("labelled", labels={"team": kopf.PRESENT})
+declare("red_team", labels={"team": "red"})
+declare("teamless", labels={"team": kopf.ABSENT})
+declare("called", labels={"team": lambda value, **_: value in ("red", "blue")})
+declare("annotated", annotations={"example.com/note": "yes"})
+declare("big", when=lambda spec, **_: spec.get("size", 0) > 10)
+declare("both", when=kopf.all_([lambda spec, **_: spec.get("size") == 20, lambda name, **_: name == "b"]))
+declare("sized", field="spec.size", value=20)

@@ -1,0 +1,24 @@
+"""Handlers are for those objects which match all their filters."""
+
+
+def test_each_filter_chooses_its_objects(run, make, handled, last_key):
+    running = run()
+    make("a", {"size": 1}, labels={"team": "red"})
+    make("b", {"size": 20}, labels={"team": "green"})
+    make("c", {"size": 11}, annotations={"example.com/note": "yes"})
+    make("d", {"size": 20}, labels={"team": "blue"}, annotations={"example.com/note": "no"})
+    for name in "abcd":
+        handled(name)
+    running.settle()
+    names = ("labelled", "red_team", "teamless", "called", "annotated", "big", "both", "sized")
+    chosen = {name: "".join(sorted(running.of(name))) for name in names}
+    assert chosen == {
+        "labelled": "abd",
+        "red_team": "a",
+        "teamless": "c",
+        "called": "ad",
+        "annotated": "c",
+        "big": "bcd",
+        "both": "b",
+        "sized": "bd",
+    }

@@ -1,0 +1,13 @@
+"""Three handlers; who runs when, is up to the lifecycle."""
+
+import kopf
+
+
+def declare(id):
+    @kopf.on.create("widgets", id=id)
+    def handler(memo, body, **_):
+        memo.calls.append((id, body.metadata["resourceVersion"]))
+
+
+for id in ("a", "b", "c"):
+    declare(id)

@@ -1,0 +1,72 @@
+"""Whatever the server does wrong, handlers get to see the last state; and no more is asked than is needed."""
+
+import pytest
+
+pytestmark = pytest.mark.kopf_embedded_only
+
+
+def ours(cluster, method):
+    return [it for it in cluster.requests if it.method == method and "/widgets" in it.path]
+
+
+def test_one_handling_is_two_requests_with_a_status_and_the_first_has_the_notes(run, make, handled, cluster):
+    running = run()
+    make()
+    handled(condition={"status": {"handle": {"size": 1}}})
+    running.settle()
+    requests = ours(cluster, "PATCH")
+    assert [it.path.rpartition("/")[2] for it in requests] == ["one", "status"]
+    assert [it.code for it in requests] == [200, 200]
+    assert list(requests[1].json["status"]) == ["handle"]
+
+
+@pytest.mark.parametrize("fault, number", [("code", 500), ("too-many-requests", 0), ("reset", 0)])
+def test_refused_writes_are_repeated(run, make, handled, cluster, fault, number):
+    running = run()
+    cluster.inject(fault, number, verb="patch", resource="widgets", times=2)
+    make()
+    handled(condition={"status": {"handle": {"size": 1}}})
+    running.settle()
+    assert running.of("handle") == [1]
+
+
+def test_a_conflict_leads_to_another_look(run, make, handled, cluster):
+    run()
+    cluster.inject("conflict", verb="patch", resource="widgets", times=1)
+    make()
+    handled(condition={"status": {"handle": {"size": 1}}})
+
+
+def test_cut_watches_lose_nothing(run, make, handled, cluster):
+    running = run()
+    make()
+    handled()
+    for size in (2, 3, 4):
+        cluster.cut_watches()
+        cluster.patch("widgets", "one", {"spec": {"size": size}})
+        cluster.wait_for("widgets", "one", {"status": {"handle": {"size": size}}})
+    assert running.of("handle")[-1] == 4
+
+
+def test_a_forgotten_history_leads_to_a_new_listing(run, make, handled, cluster):
+    run()
+    make()
+    handled(condition={"status": {"handle": {"size": 1}}})
+    cluster.inject("silence", resource="widgets")
+    cluster.patch("widgets", "one", {"spec": {"size": 2}})
+    cluster.forget_history()
+    cluster.withdraw_faults()
+    cluster.cut_watches("widgets")
+    cluster.wait_for("widgets", "one", {"status": {"handle": {"size": 2}}})
+
+
+def test_handled_objects_are_not_written_after_a_restart(run, make, handled, cluster):
+    first = run()
+    make()
+    handled()
+    first.settle()
+    first.stop()
+    cluster.forget_requests()
+    run().settle()
+    assert ours(cluster, "PATCH") == []
+    assert ours(cluster, "GET") != []

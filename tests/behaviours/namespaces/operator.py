@@ -1,0 +1,8 @@
+"""Notes where widgets are created."""
+
+import kopf
+
+
+@kopf.on.create("widgets")
+def created(memo, namespace, **_):
+    memo.calls.append(("created", namespace))

@@ -1,0 +1,10 @@
+"""Sees every event of widgets, and remembers nothing."""
+
+import kopf
+
+
+@kopf.on.event("widgets")
+def seen(memo, event, name, **_):
+    memo.calls.append(("seen", event["type"], name))
+    if name == "broken":
+        raise ValueError("This is nobody's problem.")
