@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::Desk;
 use crate::api::Api;
 use crate::client::Connection;
 use crate::clock::Clock;
@@ -99,8 +100,10 @@ impl Stage {
         vault.admit(Connection::fake("first", client(&requests, answer)));
         let registry = Arc::new(Registry { handlers: vec![] });
         let rules = Rules { registry, settings: Arc::clone(&settings), lifecycle: Lifecycle::Asap };
+        let admission = Arc::new(Desk::new(Arc::clone(&rules.registry), Arc::clone(&invoker)));
         let current = CurrentRules::new(Arc::new(rules));
         let shared = Shared {
+            admission,
             rules: current.get(),
             current,
             api: Api::new(Arc::clone(&vault), settings, Arc::clone(&invoker)),

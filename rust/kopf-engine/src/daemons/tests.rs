@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::*;
+use crate::admission::Desk;
 use crate::api::Api;
 use crate::clock::Clock;
 use crate::dispatch::DispatchSink;
@@ -125,8 +126,10 @@ fn stage(handlers: Value) -> Stage {
     let plan = registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true);
     let rules = Rules { registry, settings: Arc::clone(&settings), lifecycle: Lifecycle::default() };
     let vault = Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[]).unwrap());
+    let admission = Arc::new(Desk::new(Arc::clone(&rules.registry), Arc::clone(&invoker)));
     let current = CurrentRules::new(Arc::new(rules));
     let shared = Arc::new(Shared {
+        admission,
         rules: current.get(),
         current,
         api: Api::new(vault, settings, Arc::clone(&invoker)),

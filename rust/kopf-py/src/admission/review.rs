@@ -147,6 +147,7 @@ impl Review {
     /// # Errors
     /// If the changes are not JSON; it is not answered then.
     #[pyo3(signature = (refusals, warnings, patch=None, changes=None))]
+    #[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
     fn answer<'py>(
         &self,
         py: Python<'py>,
