@@ -17,11 +17,14 @@ SCRIPT = Path(__file__).with_name("dump_public_names.py")
 NO_METHOD = "the mark is put by process(), which is called for all messages by all their ways"
 NO_METACLASS = "servers are context managers by inheritance, which needs no class of classes"
 SERVERS = ["Server", "K3dServer", "MinikubeServer", "DockerDesktopServer", "AutoServer", "NgrokTunnel"]
+APART = "local clusters are recognised by a module of its own, not by methods of servers"
 LAZY = "The reference to the object is made when it is needed."
 ALLOWED = {
     ("ObjectLogger", "attributes"): LAZY,
     ("LocalObjectLogger", "attributes"): NO_METHOD,
     ("LocalObjectLogger", "methods"): NO_METHOD,
+    **{(f"WebhookAuto{name}", "attributes"): APART for name in ["Server", "Tunnel"]},
+    **{(f"WebhookAuto{name}", "methods"): APART for name in ["Server", "Tunnel"]},
     **{(f"Webhook{name}", "kind"): NO_METACLASS for name in [*SERVERS, "AutoTunnel"]},
 }
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import kopf
 import pytest
-from kopf._kits import detection, webhooks
+from kopf._kits import flavours, webhooks
 from kopf._runtime.admission import AmbiguousResourceError, UnknownResourceError, WebhookError
 
 pytest.importorskip("kopf._kopf", reason="the native module is not built")
@@ -277,15 +277,15 @@ def test_a_tunnel_leads_to_a_server_without_encryption(monkeypatch):
 @pytest.mark.parametrize(
     "certificate, version, expected",
     [
-        ({"subject": ((("commonName", "k3s"),),)}, "", detection.Flavour.K3S),
-        ({"subject": ((("organizationName", "k3s"),),)}, "", detection.Flavour.K3S),
-        ({"issuer": ((("commonName", "k3s-server-ca"),),)}, "", detection.Flavour.K3S),
-        ({"subject": ((("commonName", "minikube"),),)}, "", detection.Flavour.MINIKUBE),
-        ({"issuer": ((("commonName", "minikubeCA"),),)}, "", detection.Flavour.MINIKUBE),
-        ({"subjectAltName": (("DNS", "docker-for-desktop"),)}, "", detection.Flavour.DOCKER_DESKTOP),
-        (None, "v1.30.1+k3s1", detection.Flavour.K3S),
+        ({"subject": ((("commonName", "k3s"),),)}, "", flavours.Flavour.K3S),
+        ({"subject": ((("organizationName", "k3s"),),)}, "", flavours.Flavour.K3S),
+        ({"issuer": ((("commonName", "k3s-server-ca"),),)}, "", flavours.Flavour.K3S),
+        ({"subject": ((("commonName", "minikube"),),)}, "", flavours.Flavour.MINIKUBE),
+        ({"issuer": ((("commonName", "minikubeCA"),),)}, "", flavours.Flavour.MINIKUBE),
+        ({"subjectAltName": (("DNS", "docker-for-desktop"),)}, "", flavours.Flavour.DOCKER_DESKTOP),
+        (None, "v1.30.1+k3s1", flavours.Flavour.K3S),
         ({"subject": ((("commonName", "kube-apiserver"),),)}, "v1.30.1", None),
     ],
 )
 def test_local_clusters_are_recognised(certificate, version, expected):
-    assert detection.recognise(certificate, version) == expected
+    assert flavours.recognise(certificate, version) == expected

@@ -16,7 +16,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Any, ClassVar, Self
 
-from kopf._kits import detection, encryption
+from kopf._kits import encryption, flavours
 from kopf._objects.reviews import WebhookClientConfig, WebhookFn
 from kopf._runtime import bridge
 from kopf._runtime.admission import Admission, AmbiguousResourceError, UnknownResourceError, WebhookError
@@ -279,9 +279,9 @@ class WebhookDockerDesktopServer(WebhookServer):
 
 
 _HOSTS = {
-    detection.Flavour.K3S: WebhookK3dServer.DEFAULT_HOST,
-    detection.Flavour.MINIKUBE: WebhookMinikubeServer.DEFAULT_HOST,
-    detection.Flavour.DOCKER_DESKTOP: WebhookDockerDesktopServer.DEFAULT_HOST,
+    flavours.Flavour.K3S: WebhookK3dServer.DEFAULT_HOST,
+    flavours.Flavour.MINIKUBE: WebhookMinikubeServer.DEFAULT_HOST,
+    flavours.Flavour.DOCKER_DESKTOP: WebhookDockerDesktopServer.DEFAULT_HOST,
 }
 
 
@@ -289,7 +289,7 @@ async def _guess_host(fn: WebhookFn) -> str | None:
     if not isinstance(fn, Admission):
         logger.debug("Cluster detection is skipped: it is possible only in an operator.")
         return None
-    flavour = await detection.detect(fn.engine)
+    flavour = await flavours.detect(fn.engine)
     if flavour is None:
         logger.debug("Cluster detection found nothing.")
         return None
