@@ -245,6 +245,8 @@ def test_timers(operator, stage):
     # Nobody touches it for 10 seconds.
     stage.shelf.wait(stage.name, lambda body: body["spec"]["target"] == 0)
     run.wait_for_log(r"The target is 0 degrees now, not 200\.")
+
+
 @example("14-admission")
 def test_admission(operator, stage, cluster):
     run = operator(files=(stage.file,))

@@ -92,7 +92,7 @@ impl Operator {
         runtime.spawn(async move {
             // Even if it panics, nobody waits for ever.
             let _finished = this.finished.clone().drop_guard();
-            let outcome = live(&this, config, mail, invoker).await;
+            let outcome = Box::pin(live(&this, config, mail, invoker)).await;
             let _ = this.outcome.set(outcome);
         });
         operator

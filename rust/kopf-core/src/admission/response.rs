@@ -36,7 +36,7 @@ pub struct Refusal {
 }
 
 /// The answer. The patch and the warnings are in it even if the answer is no.
-pub fn answer(request: &Request, refusals: &[Refusal], warnings: Vec<String>, operations: &[Value]) -> Value {
+pub fn answer(request: &Request, refusals: &[Refusal], warnings: &[String], operations: &[Value]) -> Value {
     let mut response = Map::new();
     response.insert("uid".to_owned(), request.uid.clone().unwrap_or_else(|| json!("")));
     response.insert("allowed".to_owned(), json!(refusals.is_empty()));

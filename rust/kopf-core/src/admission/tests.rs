@@ -9,7 +9,7 @@ fn handlers(declared: Value) -> Vec<Handler> {
     serde_json::from_value(declared).unwrap()
 }
 
-fn review(changes: Value) -> Value {
+fn review(changes: &Value) -> Value {
     let mut request = json!({
         "uid": "u1", "operation": "UPDATE", "dryRun": true, "userInfo": {"username": "me"},
         "resource": {"group": "kopf.dev", "version": "v1", "resource": "ks"},
@@ -22,7 +22,7 @@ fn review(changes: Value) -> Value {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 }
 
-fn request(changes: Value) -> Request {
+fn request(changes: &Value) -> Request {
     Request::open(review(changes).to_string().as_bytes()).unwrap().read().unwrap()
 }
 
@@ -45,7 +45,7 @@ fn resource(version: &str) -> Arc<Resource> {
 
 #[test]
 fn a_review_is_read() {
-    let request = request(json!({"subResource": "status"}));
+    let request = request(&json!({"subResource": "status"}));
     assert_eq!(request.body.raw(), request.new.as_ref().unwrap().raw());
     assert_eq!(request.old.as_ref().unwrap().name(), Some("x"));
     assert_eq!(
@@ -58,14 +58,14 @@ fn a_review_is_read() {
 
 #[test]
 fn a_deletion_is_about_the_old_object() {
-    let request = request(json!({"object": null, "operation": "DELETE"}));
+    let request = request(&json!({"object": null, "operation": "DELETE"}));
     assert_eq!((request.new, request.body.label("a").is_none()), (None, true));
 }
 
 #[test]
 fn reviews_that_make_no_sense_are_told_apart() {
     let without = |key: &str| {
-        let mut review = review(json!({}));
+        let mut review = review(&json!({}));
         review["request"].as_object_mut().unwrap().remove(key);
         refused(&review.to_string())
     };
@@ -75,7 +75,7 @@ fn reviews_that_make_no_sense_are_told_apart() {
     assert_eq!(without("resource"), Problem::Malformed("'resource'".to_owned()));
     assert_eq!(without("userInfo").to_string(), "User info is missing from the admission request.");
     assert_eq!(
-        refused(&review(json!({"object": null, "oldObject": null})).to_string()).to_string(),
+        refused(&review(&json!({"object": null, "oldObject": null})).to_string()).to_string(),
         "Either old or new object is missing from the admission request."
     );
 }
@@ -84,7 +84,7 @@ fn reviews_that_make_no_sense_are_told_apart() {
 fn a_resource_is_found_by_its_exact_name() {
     let find = |served: &Served, version: &str| {
         let changed = json!({"resource": {"group": "kopf.dev", "version": version, "resource": "ks"}});
-        let text = review(changed).to_string();
+        let text = review(&changed).to_string();
         let wanted = Request::open(text.as_bytes()).unwrap().wanted;
         served.find(&wanted).map(|(resource, handlers)| (resource.version.clone(), handlers.to_vec()))
     };
@@ -112,7 +112,7 @@ fn handlers_are_chosen_by_hints_subresources_operations_and_filters() {
         {"id": "event", "kind": "watching"},
     ]));
     let every: Vec<usize> = (0..all.len()).collect();
-    let chosen = |changes: Value, hint: Hint<'_>| {
+    let chosen = |changes: &Value, hint: Hint<'_>| {
         let found = candidates(&all, &every, &request(changes), hint);
         found
             .iter()
@@ -121,20 +121,20 @@ fn handlers_are_chosen_by_hints_subresources_operations_and_filters() {
             .join(" ")
     };
     let to = |id| Hint { webhook: Some(id), reason: None };
-    assert_eq!(chosen(json!({}), Hint::default()), "v m any del both asked?");
-    assert_eq!(chosen(json!({"subResource": "status"}), Hint::default()), "s any");
-    assert_eq!(chosen(json!({"operation": "DELETE"}), Hint::default()), "v any del asked?");
-    assert_eq!(chosen(json!({}), to("m")), "m");
-    assert_eq!(chosen(json!({}), to("unknown")), "");
-    assert_eq!(chosen(json!({}), to("")), "");
-    assert_eq!(chosen(json!({}), to("labelled")), "");
-    assert_eq!(chosen(json!({}), Hint { webhook: None, reason: Some("mutating") }), "m del both");
+    assert_eq!(chosen(&json!({}), Hint::default()), "v m any del both asked?");
+    assert_eq!(chosen(&json!({"subResource": "status"}), Hint::default()), "s any");
+    assert_eq!(chosen(&json!({"operation": "DELETE"}), Hint::default()), "v any del asked?");
+    assert_eq!(chosen(&json!({}), to("m")), "m");
+    assert_eq!(chosen(&json!({}), to("unknown")), "");
+    assert_eq!(chosen(&json!({}), to("")), "");
+    assert_eq!(chosen(&json!({}), to("labelled")), "");
+    assert_eq!(chosen(&json!({}), Hint { webhook: None, reason: Some("mutating") }), "m del both");
 }
 
 #[test]
 fn an_answer_without_errors_allows() {
     assert_eq!(
-        answer(&request(json!({})), &[], vec![], &[]),
+        answer(&request(&json!({})), &[], &[], &[]),
         json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "response": {"uid": "u1", "allowed": true},
@@ -147,9 +147,9 @@ fn the_most_telling_of_the_errors_is_told_and_the_first_of_equals() {
     let refusal = |rank, message: &str, code| Refusal { rank, message: message.to_owned(), code };
     let told = |refusals: &[Refusal]| {
         let answer = answer(
-            &request(json!({})),
+            &request(&json!({})),
             refusals,
-            vec!["w".to_owned()],
+            &["w".to_owned()],
             &[json!({"op": "remove", "path": "/x"})],
         );
         assert_eq!(answer["response"]["allowed"], json!(false));
@@ -179,14 +179,14 @@ fn a_merge_patch_becomes_operations_on_the_object() {
         panic!()
     };
     assert_eq!(
-        operations(&request(json!({})), &patch),
+        operations(&request(&json!({})), &patch),
         [
             json!({"op": "remove", "path": "/metadata/labels/a"}),
             json!({"op": "add", "path": "/metadata/labels/b", "value": "x"}),
             json!({"op": "replace", "path": "/spec/n", "value": 2}),
         ]
     );
-    assert_eq!(operations(&request(json!({})), &Map::new()), Vec::<Value>::new());
+    assert_eq!(operations(&request(&json!({})), &Map::new()), Vec::<Value>::new());
 }
 
 #[test]

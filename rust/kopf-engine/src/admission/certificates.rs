@@ -1,5 +1,6 @@
 //! Certificates of our own: made on the spot, and described as Python describes those of TLS peers.
 
+use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -159,8 +160,10 @@ fn long_name(short: &str) -> &str {
 }
 
 fn serial(raw: &[u8]) -> String {
-    let digits: String =
-        raw.iter().skip_while(|byte| **byte == 0).map(|byte| format!("{byte:02X}")).collect();
+    let mut digits = String::new();
+    for byte in raw.iter().skip_while(|byte| **byte == 0) {
+        let _infallible = write!(digits, "{byte:02X}");
+    }
     if digits.is_empty() { "00".to_owned() } else { digits }
 }
 

@@ -85,7 +85,7 @@ fn trusted(clients: &Clients) -> Result<Vec<CertificateDer<'static>>, TlsError> 
     }
     match &clients.cadata {
         Some(data) if data.trim_ascii_start().starts_with(b"-----BEGIN") => {
-            found.extend(certificates(data, WHAT)?)
+            found.extend(certificates(data, WHAT)?);
         }
         Some(data) => found.push(CertificateDer::from(data.clone())),
         None => {}

@@ -210,3 +210,6 @@ impl From<RequestError> for Never {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,7 +125,7 @@ impl Backend for Desk {
         let _gone = match self.open(&body, Hint { webhook: Some(&webhook), reason: None }) {
             Err(problem) => reply.send(Err(problem.into())),
             Ok(review) if review.candidates.is_empty() => {
-                let text = answer(&review.request, &[], vec![], &[]).to_string();
+                let text = answer(&review.request, &[], &[], &[]).to_string();
                 reply.send(Ok(text.into_bytes()))
             }
             Ok(review) => {

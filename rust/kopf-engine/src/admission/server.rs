@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::ext::ReasonPhrase;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -36,7 +36,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection is kept for another request: longer than the API server keeps its own end (90 s), as whoever
 /// closes first may cut the other's next request.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
 /// How long to pause when the system gives no more connections.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 128;
@@ -234,6 +234,9 @@ impl Service {
         let webhook = self.route(request.uri().path())?;
         if request.method() != Method::POST {
             return Err(Rejection::of(StatusCode::METHOD_NOT_ALLOWED));
+        }
+        if request.body().size_hint().lower() > BODY_LIMIT as u64 {
+            return Err(Rejection::of(StatusCode::PAYLOAD_TOO_LARGE));
         }
         let headers = named(request.headers());
         let limited = Limited::new(request.into_body(), BODY_LIMIT);

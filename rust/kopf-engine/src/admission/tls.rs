@@ -108,25 +108,19 @@ impl Sources {
 fn load(sources: &Sources) -> Result<Loaded, TlsError> {
     // Taken before the files are read: if they change in between, they are read once more, and not too rarely.
     let mark = mark(sources)?;
-    let (chain, key, authority) = match sources.certificate_files() {
-        Some((certfile, pkeyfile)) => {
-            let chain = read(certfile)?;
-            let key = private_key(&read(pkeyfile)?, sources.password.as_deref())?;
-            let authority = match (&sources.cadata, &sources.cafile) {
-                (Some(data), _) => data.clone(),
-                (None, Some(cafile)) => read(cafile)?,
-                (None, None) => chain.clone(),
-            };
-            (certificates(&chain, "The certificate")?, key, authority)
-        }
-        None => {
-            let Bundle { authority, chain, key } = Bundle::make(&sources.hostnames)?;
-            (
-                certificates(chain.as_bytes(), "The certificate")?,
-                private_key(key.as_bytes(), None)?,
-                authority.into_bytes(),
-            )
-        }
+    let (chain, key, authority) = if let Some((certfile, pkeyfile)) = sources.certificate_files() {
+        let chain = read(certfile)?;
+        let key = private_key(&read(pkeyfile)?, sources.password.as_deref())?;
+        let authority = match (&sources.cadata, &sources.cafile) {
+            (Some(data), _) => data.clone(),
+            (None, Some(cafile)) => read(cafile)?,
+            (None, None) => chain.clone(),
+        };
+        (certificates(&chain, "The certificate")?, key, authority)
+    } else {
+        let Bundle { authority, chain, key } = Bundle::make(&sources.hostnames)?;
+        let chain = certificates(chain.as_bytes(), "The certificate")?;
+        (chain, private_key(key.as_bytes(), None)?, authority.into_bytes())
     };
     let config = configured(&sources.clients, chain, key)?;
     Ok(Loaded { config: Arc::new(config), mark, authority })

@@ -11,11 +11,11 @@ use super::peer_to_python;
 #[pyfunction]
 #[pyo3(signature = (hostnames, password=None))]
 #[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
-pub(crate) fn build_certificate<'py>(
-    py: Python<'py>,
+pub(crate) fn build_certificate(
+    py: Python<'_>,
     hostnames: Vec<String>,
     password: Option<String>,
-) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+) -> PyResult<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)> {
     let made = py.detach(|| self_signed(&hostnames, password.as_deref()));
     let (certificate, key) = made.map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok((PyBytes::new(py, certificate.as_bytes()), PyBytes::new(py, key.as_bytes())))

@@ -147,6 +147,7 @@ impl Review {
     /// # Errors
     /// If the changes are not JSON; it is not answered then.
     #[pyo3(signature = (refusals, warnings, patch=None, changes=None))]
+    #[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
     fn answer<'py>(
         &self,
         py: Python<'py>,
@@ -167,7 +168,7 @@ impl Review {
             },
             (None, None) => vec![],
         };
-        let told = answer(&self.request, &refusals, warnings, &changes);
+        let told = answer(&self.request, &refusals, &warnings, &changes);
         let Some(reply) = &self.reply else { return value_to_python(py, &told).map(Some) };
         reply.send(Ok(told.to_string().into_bytes()));
         Ok(None)

@@ -107,13 +107,12 @@ impl WebhookServer {
             .detach(|| encrypted.then(|| Tls::load(sources)).transpose())
             .map_err(|error| PyValueError::new_err(error.to_string()))?
             .map(Arc::new);
-        let (backend, inbox): (Arc<dyn Backend>, _) = match engine {
-            Some(engine) => (engine.desk(), None),
-            None => {
-                let bell = Bell::new().map_err(|error| system("The server's queue cannot be made", error))?;
-                let inbox = Arc::new(Inbox { calls: Mutex::default(), bell });
-                (Arc::clone(&inbox) as Arc<dyn Backend>, Some(inbox))
-            }
+        let (backend, inbox): (Arc<dyn Backend>, _) = if let Some(engine) = engine {
+            (engine.desk(), None)
+        } else {
+            let bell = Bell::new().map_err(|error| system("The server's queue cannot be made", error))?;
+            let inbox = Arc::new(Inbox { calls: Mutex::default(), bell });
+            (Arc::clone(&inbox) as Arc<dyn Backend>, Some(inbox))
         };
         let handle = runtime()?.handle();
         let server = if listening {

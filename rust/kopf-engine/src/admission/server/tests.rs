@@ -7,10 +7,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 
+/// The webhook, the headers, the client's certificate.
+type Seen = (String, Vec<(String, String)>, Option<Arc<Value>>);
+
 /// Answers with the id of the webhook and the length of the body; keeps what it was asked.
 #[derive(Default)]
 struct Echo {
-    seen: Mutex<Vec<(String, Vec<(String, String)>, Option<Arc<Value>>)>>,
+    seen: Mutex<Vec<Seen>>,
 }
 
 impl Backend for Echo {

@@ -1,0 +1,171 @@
+use std::sync::Mutex;
+
+use kopf_core::value::Value;
+
+use super::*;
+use crate::testing::{Answer, Got, Stage, lock, resource};
+
+const SETTINGS: &str = r#"{"networking": {"error_backoffs": []}}"#;
+
+fn stage(answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static) -> Stage {
+    Stage::new(&serde_json::from_str(SETTINGS).unwrap(), answer)
+}
+
+fn fine(_: &Got) -> Answer {
+    (200, Some(json!({})))
+}
+
+fn managed(stage: &Stage) -> Managed {
+    let handlers = serde_json::from_value(json!([
+        {"id": "v", "kind": "webhook", "reason": "validating"},
+        {"id": "p", "kind": "webhook", "reason": "validating", "persistent": true},
+    ]));
+    let registry = Arc::new(Registry { handlers: handlers.unwrap() });
+    let (api, invoker) = (stage.shared.api.clone(), Arc::clone(&stage.shared.invoker));
+    Managed::new(api, invoker, registry, stage.shared.admission.subscribe(), "a.b.c".to_owned())
+}
+
+fn serve(stage: &Stage, plural: &str) {
+    stage.shared.admission.serve(Served(vec![(resource("kopf.dev", plural, true), vec![0, 1])]));
+}
+
+fn advertise(stage: &Stage, url: &str) {
+    stage.shared.admission.advertise(json!({"url": url}));
+}
+
+/// Keeps the configurations until there is nothing more to do.
+async fn keep(managed: &mut Managed) -> Option<Failure> {
+    timeout(Duration::from_secs(5), managed.keep()).await.ok()
+}
+
+/// The methods and the kinds of the requests since the last look.
+fn told(stage: &Stage) -> Vec<String> {
+    let requests = std::mem::take(&mut *lock(&stage.requests));
+    let kind = |got: &Got| got.path.trim_start_matches(COLLECTION).trim_start_matches('/').to_owned();
+    requests.iter().map(|got| format!("{} {}", got.method, kind(got))).collect()
+}
+
+fn names(got: &Got) -> Vec<&str> {
+    let webhooks = got.body["webhooks"].as_array().unwrap();
+    webhooks.iter().map(|webhook| webhook["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn configurations_are_written_when_they_change_and_only_then() {
+    let stage = stage(fine);
+    let mut managed = managed(&stage);
+    advertise(&stage, "https://one");
+    assert!(keep(&mut managed).await.is_none());
+    assert!(told(&stage).is_empty(), "the cluster is not known yet");
+
+    serve(&stage, "ks");
+    assert!(keep(&mut managed).await.is_none());
+    let [create, write] = ["POST", "PATCH"];
+    assert_eq!(
+        told(&stage),
+        [
+            format!("{create} validatingwebhookconfigurations"),
+            format!("{create} mutatingwebhookconfigurations"),
+            format!("{write} validatingwebhookconfigurations/a.b.c"),
+            format!("{write} mutatingwebhookconfigurations/a.b.c"),
+        ]
+    );
+    assert_eq!(stage.lines("INFO Reconfiguring the validating webhook a.b.c.").len(), 1);
+
+    let writes =
+        |told: Vec<String>| told.into_iter().filter(|line| line.starts_with(write)).collect::<Vec<_>>();
+    serve(&stage, "ks");
+    advertise(&stage, "https://one");
+    assert!(keep(&mut managed).await.is_none());
+    assert!(writes(told(&stage)).is_empty());
+
+    advertise(&stage, "https://two");
+    assert!(keep(&mut managed).await.is_none());
+    // There are no mutating handlers, so nothing has changed for them.
+    assert_eq!(writes(told(&stage)), ["PATCH validatingwebhookconfigurations/a.b.c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_somebody_has_deleted_is_made_again() {
+    let deleted = Arc::new(Mutex::new(true));
+    let stage = stage(move |got| {
+        let gone = got.method == "PATCH" && std::mem::take(&mut *lock(&deleted));
+        (if gone { 404 } else { 200 }, Some(json!({})))
+    });
+    let mut managed = managed(&stage);
+    serve(&stage, "ks");
+    advertise(&stage, "https://one");
+    assert!(keep(&mut managed).await.is_none());
+    assert_eq!(
+        told(&stage)[2..],
+        [
+            "PATCH validatingwebhookconfigurations/a.b.c",
+            "POST validatingwebhookconfigurations",
+            "PATCH validatingwebhookconfigurations/a.b.c",
+            "PATCH mutatingwebhookconfigurations/a.b.c",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn existing_configurations_are_taken_over() {
+    let stage = stage(|got| (if got.method == "POST" { 409 } else { 200 }, Some(json!({}))));
+    let mut managed = managed(&stage);
+    serve(&stage, "ks");
+    advertise(&stage, "https://one");
+    assert!(keep(&mut managed).await.is_none());
+    assert_eq!(told(&stage).len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_the_server_are_waited_for() {
+    let broken = Arc::new(Mutex::new(true));
+    let fails = Arc::clone(&broken);
+    let stage = stage(move |_| (if *lock(&fails) { 500 } else { 200 }, Some(json!({}))));
+    let mut managed = managed(&stage);
+    serve(&stage, "ks");
+    advertise(&stage, "https://one");
+    assert!(keep(&mut managed).await.is_none());
+    assert_eq!(stage.lines("Will try again in 10 seconds.").len(), 1);
+    *lock(&broken) = false;
+    assert!(timeout(RETRY, managed.keep()).await.is_err());
+    assert_eq!(told(&stage).last().map(String::as_str), Some("PATCH mutatingwebhookconfigurations/a.b.c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_fatal_and_told() {
+    for (status, line) in [
+        (
+            403,
+            Some(
+                "ERROR Not enough RBAC permissions to create a validatingwebhookconfigurations.v1.admissionregistration.k8s.io.",
+            ),
+        ),
+        (422, None),
+    ] {
+        let stage = stage(move |_| (status, Some(json!({}))));
+        let mut managed = managed(&stage);
+        serve(&stage, "ks");
+        assert!(keep(&mut managed).await.is_some());
+        assert!(line.is_none_or(|line| !stage.lines(line).is_empty()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_persistent_webhooks_are_left_at_the_exit() {
+    let stage = stage(fine);
+    let mut managed = managed(&stage);
+    managed.clean_up().await;
+    assert!(told(&stage).is_empty(), "what was never written is not cleaned up");
+
+    serve(&stage, "ks");
+    advertise(&stage, "https://one");
+    assert!(keep(&mut managed).await.is_none());
+    assert_eq!(names(&stage.requests()[2]), ["v.a.b.c", "p.a.b.c"]);
+    told(&stage);
+    managed.clean_up().await;
+    let last: Vec<Got> = stage.requests();
+    assert_eq!((names(&last[0]), names(&last[1])), (vec!["p.a.b.c"], vec![]));
+    assert_eq!(last[0].body["webhooks"][0]["clientConfig"], Value::clone(&json!({"url": "https://one/p"})));
+    assert_eq!(stage.lines("INFO Cleaning up the admission webhook a.b.c.").len(), 2);
+}
