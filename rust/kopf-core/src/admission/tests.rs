@@ -194,14 +194,25 @@ fn resources_are_served_to_all_handlers_that_they_fit() {
     let all = handlers(json!([
         {"id": "event", "kind": "watching", "selector": {"plural": "ks"}},
         {"id": "any", "kind": "webhook", "reason": "validating", "selector": {"plural": "ks"}},
-        {"id": "v2", "kind": "webhook", "reason": "validating", "selector": {"plural": "ks", "version": "v2"}},
+        {"id": "v2", "kind": "webhook", "reason": "validating", "selector": {"group": "kopf.dev", "plural": "ks", "version": "v2"}},
         {"id": "asked", "kind": "webhook", "reason": "validating", "selector": {"callable": true}},
         {"id": "none", "kind": "webhook", "reason": "validating", "selector": {"plural": "others"}},
     ]));
     let mut second = Resource::clone(&resource("v2"));
     second.preferred = false;
-    let scanned = [Arc::new(second), resource("v1")];
-    let served = Served::select(&all, &scanned, &|_, resource| resource.version == "v1");
-    let told: Vec<_> = served.0.iter().map(|(resource, found)| (&*resource.version, &found[..])).collect();
-    assert_eq!(told, [("v1", &[1, 3][..]), ("v2", &[1, 2][..])]);
+    let mut core = Resource::clone(&resource("v1"));
+    core.group.clear();
+    let scanned = [Arc::new(second), resource("v1"), Arc::new(core)];
+    let served =
+        Served::select(&all, &scanned, &|_, resource| resource.group == "kopf.dev" && resource.preferred);
+    let told: Vec<_> = served.0.iter().map(|(one, found)| (one.to_string(), &found[..])).collect();
+    // By itself, the first one would choose only what is in the core.
+    assert_eq!(
+        told,
+        [
+            ("ks.v1".to_owned(), &[1][..]),
+            ("ks.v1.kopf.dev".to_owned(), &[1, 3][..]),
+            ("ks.v2.kopf.dev".to_owned(), &[2][..]),
+        ]
+    );
 }
