@@ -96,7 +96,6 @@ impl World {
             liveness: None,
             credentials: vec![],
             errand: None,
-            admission,
         };
         let runtime = tokio::runtime::Handle::current();
         self.operator = Some(Operator::start(&runtime, config, Arc::clone(&self.stage) as _));
