@@ -1,4 +1,6 @@
 //! How much the server bears: start-up, writes a second, many watchers, memory for an object.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,

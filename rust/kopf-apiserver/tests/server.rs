@@ -1,6 +1,7 @@
 //! Claims about the server as its users see it: watches lose nothing, deletion follows owners, faults strike, and the
 //! administrator's handle works.
 
+#![allow(clippy::disallowed_methods, reason = "a server over a socket lives in real time")]
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and says what it measured")]
 
 mod support;

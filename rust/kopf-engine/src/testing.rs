@@ -100,7 +100,6 @@ impl Stage {
         vault.admit(Connection::fake("first", client(&requests, answer)));
         let registry = Arc::new(Registry { handlers: vec![] });
         let rules = Rules { registry, settings: Arc::clone(&settings), lifecycle: Lifecycle::Asap };
-        let admission = Arc::new(Desk::new(Arc::clone(&rules.registry), Arc::clone(&invoker)));
         let current = CurrentRules::new(Arc::new(rules));
         let rules = current.get();
         let shared = Shared {

@@ -67,7 +67,7 @@ impl Default for Background {
 pub enum Staffed {
     /// All is done.
     Done(Answer),
-    /// Some are to stop, and that may take a moment: see [`Subject::press`].
+    /// Some are to stop, and that may take a moment: see `Subject::press`.
     Stopping {
         /// Whose they are.
         subject: Arc<Subject>,

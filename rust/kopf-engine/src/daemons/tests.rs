@@ -126,7 +126,6 @@ fn stage(handlers: Value) -> Stage {
     let plan = registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true);
     let rules = Rules { registry, settings: Arc::clone(&settings), lifecycle: Lifecycle::default() };
     let vault = Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[]).unwrap());
-    let admission = Arc::new(Desk::new(Arc::clone(&rules.registry), Arc::clone(&invoker)));
     let current = CurrentRules::new(Arc::new(rules));
     let rules = current.get();
     let shared = Arc::new(Shared {

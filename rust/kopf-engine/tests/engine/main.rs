@@ -4,6 +4,7 @@
 //! Nothing sleeps: days pass in milliseconds (`world.rs`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::field_reassign_with_default, reason = "options of the server cannot be written as literals")]
 
 mod delays;
 mod endings;

@@ -48,6 +48,7 @@ impl World {
         tokio::time::pause();
         let (stillness, end) = mpsc::channel::<()>();
         tokio::task::spawn_blocking(move || end.recv());
+        #[allow(clippy::field_reassign_with_default, reason = "the options cannot be written as a literal")]
         let mut options = ServerOptions::default();
         options.tls = false;
         let server = kopf_apiserver::start(options).await.unwrap();
@@ -77,6 +78,7 @@ impl World {
     }
 
     /// Starts the operator with these handlers, and waits until it watches widgets.
+    #[allow(clippy::unused_async, reason = "it is awaited like all other steps of a test")]
     pub(crate) async fn start(&mut self, handlers: Vec<Value>, tune: impl FnOnce(&mut Settings)) {
         let mut settings = Settings::default();
         settings.networking.request_timeout = None;
@@ -96,7 +98,6 @@ impl World {
             liveness: None,
             credentials: vec![],
             errand: None,
-            admission,
         };
         let runtime = tokio::runtime::Handle::current();
         self.operator = Some(Operator::start(&runtime, config, Arc::clone(&self.stage) as _));

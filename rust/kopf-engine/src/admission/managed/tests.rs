@@ -1,3 +1,5 @@
+//! Managed configurations, from the first one to the clean-up, against scripted answers.
+
 use std::sync::Mutex;
 
 use kopf_core::value::Value;
