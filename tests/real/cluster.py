@@ -239,7 +239,7 @@ class Cluster:
 
 
 def _is_established(crd: Object | None) -> bool:
-    conditions = (crd or {}).get("status", {}).get("conditions") or []
+    conditions = ((crd or {}).get("status") or {}).get("conditions") or []
     return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
 
 
