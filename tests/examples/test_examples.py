@@ -134,7 +134,7 @@ def test_storages(operator, stage):
 
 @pytest.fixture
 def peerings(cluster):
-    """The definitions of peerings as the example's file has them, and gone after it: other tests count on that."""
+    """The definitions of peerings as in the example's file; gone after it, as other tests count on that."""
     documents = list(yaml.safe_load_all((EXAMPLES / "10-peering/peering.yaml").read_text()))
     *definitions, peering = documents
     resources = [cluster.create_crd(definition) for definition in definitions]
