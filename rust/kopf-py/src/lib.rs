@@ -14,6 +14,7 @@ mod logging;
 mod rehearsal;
 mod runtime;
 mod task;
+mod time;
 mod views;
 
 /// The engine of the operator, as Python drives it. Private: its names may change at any time.
@@ -50,6 +51,8 @@ mod _kopf {
     use crate::task::run::{Delay, Dismiss, Refresh, Run, Signal};
     #[pymodule_export]
     use crate::task::script::{Handle, Index, IndexCall, Match, Pick, Script, Spawn, Watch};
+    #[pymodule_export]
+    use crate::time::VirtualTime;
     #[pymodule_export]
     use crate::views::ObjectView;
     use pyo3::prelude::*;

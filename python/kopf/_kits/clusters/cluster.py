@@ -5,6 +5,7 @@ waiting, and what is left behind; it must not know what an operator is.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import json
 import os
@@ -23,6 +24,7 @@ import yaml
 from kopf._kits.clusters.catalog import DEFINITIONS, NAMESPACES, Catalog, Object, Place
 from kopf._kits.clusters.client import AGENT, JSON, MERGE, Client, Refused
 from kopf._kits.clusters.controlplane import ControlPlane, Unavailable
+from kopf._kits.clusters.passage import Passage
 from kopf._objects.credentials import ConnectionInfo
 from kopf._runtime.bridge import ApiServer
 
@@ -104,6 +106,7 @@ class Cluster:
         self._client: Client | None = None
         self._path: pathlib.Path | None = None
         self._catalog = Catalog(lambda method, path: self.call(method, path))
+        self._passage = Passage(lambda: self.trace)
         self._created: list[tuple[Place, str | None, str]] = []
 
     def __enter__(self) -> Cluster:
@@ -125,6 +128,7 @@ class Cluster:
                 case "embedded":
                     self._server = ApiServer(**self._options)
                     stack.callback(self._server.shutdown)
+                    stack.callback(self._passage.reset)
                     self._path = _folder(stack) / "kubeconfig"
                     _write_secret(self._path, self._server.kubeconfig)
                 case "assets":
@@ -340,6 +344,41 @@ class Cluster:
                 time.sleep(0.05)  # the server was told to refuse watches
 
     # --- What only the embedded server can do.
+
+    @property
+    def passage(self) -> Passage:
+        """How time passes here."""
+        self._embedded  # noqa: B018
+        return self._passage
+
+    @property
+    def now(self) -> datetime.datetime:
+        """The present moment, as the operators and the server see it."""
+        return self.passage.now
+
+    def freeze(self) -> None:
+        """Stop time, until `thaw()`: delays, intervals, and back-offs end only when time is advanced."""
+        self.passage.freeze()
+
+    def thaw(self) -> None:
+        """Let time go on from where it is."""
+        self.passage.thaw()
+
+    def advance(self, time: float | datetime.timedelta, *, timeout: float = 30) -> None:
+        """Let so many seconds pass at once, with all that happens in them, in order; return when it is quiet.
+
+        Every moment for which the operators wait is lived through. Functions of handlers take the time they
+        take in reality, and so do requests; `timeout` (seconds) is for them. If time was not frozen, it goes
+        on afterwards, but ahead of the real one.
+        """
+        seconds = time.total_seconds() if isinstance(time, datetime.timedelta) else time
+        if seconds < 0:
+            raise ValueError("Time does not go back.")
+        self.passage.advance(seconds, timeout)
+
+    def wait_until_quiet(self, *, timeout: float = 10) -> None:
+        """Wait until nothing happens, neither in the server nor in any of the operators of this process."""
+        self.passage.settle(timeout)
 
     @property
     def requests(self) -> Requests:
