@@ -1,6 +1,6 @@
 """The engine of the operator, as Python drives it. Private: its names may change at any time."""
 
-from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Awaitable, Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, Literal, final
 
 from kopf._objects.raw import HandlerId, RawEventType
@@ -528,7 +528,17 @@ class ApiServer:
     @property
     def resource_version(self) -> int: ...
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]: ...
-    def journal_length(self) -> int: ...
+    @staticmethod
+    def launch(
+        *,
+        port: int = 0,
+        tls: bool = True,
+        token: str | None = None,
+        controllers: bool = False,
+        access: bool = False,
+    ) -> Awaitable[ApiServer]: ...
+    def asked(self, after: int) -> Awaitable[int]: ...
+    def journal_count(self) -> int: ...
     def journal(self) -> list[tuple[float, str, str, str, str, str, bytes, int, str]]: ...
     def clear_journal(self) -> None: ...
     def inject(

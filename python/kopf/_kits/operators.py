@@ -210,7 +210,7 @@ class Operator:
     async def _live(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self._pulse.attach(self._loop, lambda: 0)
+        self._pulse.attach(self._loop)
         ready = asyncio.Event()
         tell = asyncio.create_task(self._tell(ready))
         logging.getLogger("kopf").debug("An operator is started for a test.")

@@ -425,7 +425,8 @@ class _Life:
         )
         pulse = pulse_var.get()
         if pulse is not None:
-            pulse.attach(self._loop, engine.pending)
+            pulse.attach(self._loop)
+            pulse.engaged(engine.pending)
         memories = Memories(self._memo)
         server = Server(
             handlers=handlers,

@@ -34,11 +34,16 @@ class Pulse:
         self._connected = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending: Callable[[], int] = lambda: 0
+        self._engaged = False
 
-    def attach(self, loop: asyncio.AbstractEventLoop, pending: Callable[[], int]) -> None:
-        """Learn where the handlers run, and how to ask what waits for them there."""
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Learn where the handlers run."""
         self._loop = loop
+
+    def engaged(self, pending: Callable[[], int]) -> None:
+        """There is an engine, which is to be asked for what waits in front of Python."""
         self._pending = pending
+        self._engaged = True
 
     def connected(self) -> None:
         """The engine has begun to talk to the cluster."""
@@ -97,7 +102,8 @@ class Pulse:
     def is_open(self) -> bool:
         """Whether there is anything that ends by itself, and soon; if time stands still, then without it."""
         frozen = self.time is not None and self.time.frozen
-        return bool(self._asked if frozen else self._open) or self._pending() > 0
+        beginning = self._engaged and not self._connected.is_set()
+        return beginning or bool(self._asked if frozen else self._open) or self._pending() > 0
 
     @property
     def is_awake(self) -> bool:

@@ -5,6 +5,7 @@
 
 mod admission;
 mod apiserver;
+mod awaitables;
 mod border;
 mod convert;
 mod engine;
