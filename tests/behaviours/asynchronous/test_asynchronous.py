@@ -37,19 +37,21 @@ ENDINGS = {
         pending = loop.run_until_complete(main())
     """,
     "the loop goes on in a thread": """
-        servers = []
+        servers, enough = [], threading.Event()
         def run():
             async def main():
                 while True:
                     server = await ApiServer.launch()
                     servers.append(server)
+                    if len(servers) == 3:
+                        enough.set()
                     await asyncio.wait([asyncio.ensure_future(server.asked(5))], timeout=0.001)
             try:
                 asyncio.run(main())
             except RuntimeError:
                 pass
         threading.Thread(target=run, daemon=True).start()
-        time.sleep(0.02)
+        enough.wait()
     """,
     "the process is asked to exit": """
         async def main():
@@ -94,7 +96,7 @@ def test_the_end_of_the_server_ends_the_waiting():
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_an_interpreter_exits_with_pending_awaitables(ending, tmp_path):
-    imports = "import asyncio, sys, threading, time\nfrom kopf._kopf import ApiServer\n"
+    imports = "import asyncio, sys, threading\nfrom kopf._kopf import ApiServer\n"
     script = tmp_path / "script.py"
     body = "\n".join(line[8:] for line in ENDINGS[ending].splitlines())
     script.write_text(f"{imports}from kopf.testing import Cluster\n{body}")

@@ -1,12 +1,13 @@
 """Days pass in milliseconds: whatever an operator waits for, comes when the test lets time pass."""
 
 import datetime
+import pathlib
 import threading
 import time
 
 import kopf
 import pytest
-from kopf.testing import Cluster, NotHad
+from kopf.testing import Cluster, KopfRunner, NotHad
 
 pytestmark = pytest.mark.kopf_embedded_only
 HOUR, DAY = 3600, 86_400
@@ -246,6 +247,25 @@ def test_startup_handlers_are_repeated_while_time_is_frozen(frozen, kopf_operato
     kopf_operator(handlers)
     assert tries == [0, 1, 2]
     assert frozen.now - before == datetime.timedelta(days=2)
+
+
+def test_the_runner_of_the_command_line_goes_by_the_same_time(frozen, make, handled):
+    calls = []
+
+    @kopf.on.create("widgets", registry=(registry := kopf.OperatorRegistry()))
+    def slow(retry, **_):
+        calls.append(retry)
+        if not retry:
+            raise kopf.TemporaryError("not yet", delay=DAY)
+
+    file = str(pathlib.Path(__file__).parents[1] / "testkit" / "nothing.py")
+    with KopfRunner(["run", "-A", file], cluster=frozen, timeout=10, registry=registry) as runner:
+        make()
+        frozen.wait_for("widgets", "one", lambda it: it is not None and "annotations" in it["metadata"])
+        frozen.advance(DAY)
+        assert calls == [0, 1]
+        handled()
+    assert runner.exit_code == 0
 
 
 def test_time_goes_on_from_where_it_is_and_is_real_in_the_next_cluster():

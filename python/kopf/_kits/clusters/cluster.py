@@ -373,7 +373,8 @@ class Cluster:
     @property
     def passage(self) -> Passage:
         """How time passes here."""
-        self._embedded  # noqa: B018
+        if self.kind != "embedded":
+            raise NotHad(f"Only with the embedded server can time be moved; this cluster is {self.kind!r}.")
         return self._passage
 
     @property
