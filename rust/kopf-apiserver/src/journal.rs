@@ -60,6 +60,14 @@ impl Journal {
     pub fn entries(&self) -> Vec<Entry> {
         self.lock().iter().cloned().collect()
     }
+    /// How many were served so far, and those after the first so many, as far as they are still known.
+    pub fn since(&self, count: u64) -> (u64, Vec<Entry>) {
+        let entries = self.lock();
+        let total = *self.count.borrow();
+        let fresh = usize::try_from(total.saturating_sub(count)).unwrap_or(usize::MAX);
+        let known = entries.len().saturating_sub(fresh);
+        (total, entries.iter().skip(known).cloned().collect())
+    }
     /// How many requests were served so far, and the news of that: when it is told, what they have changed is there.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.count.subscribe()
@@ -80,7 +88,7 @@ impl Journal {
             entries.pop_front();
         }
         entries.push_back(entry);
-        drop(entries);
+        // Under the lock: so whoever reads both, reads what belongs together.
         self.count.send_modify(|count| *count += 1);
     }
 }

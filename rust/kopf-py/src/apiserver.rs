@@ -137,10 +137,13 @@ impl ApiServer {
         })
     }
 
-    /// The requests that came over the network: time, method, path, query, content type, agent, body, code, user.
-    fn journal<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    /// The requests that came over the network: time, method, path, query, content type, agent, body, code, user. Only those
+    /// after the first so many; with how many there have been.
+    #[pyo3(signature = (after = 0))]
+    fn journal<'py>(&self, py: Python<'py>, after: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
         let list = PyList::empty(py);
-        for entry in self.running()?.journal().entries() {
+        let (count, entries) = self.running()?.journal().since(after);
+        for entry in entries {
             let row = (
                 entry.at.as_secs_f64(),
                 entry.method,
@@ -155,7 +158,7 @@ impl ApiServer {
             let row: Bound<'py, PyTuple> = row.into_pyobject(py)?;
             list.append(row)?;
         }
-        Ok(list)
+        Ok((count, list))
     }
 
     /// Forgets the requests.

@@ -409,13 +409,14 @@ class Cluster:
     @property
     def requests(self) -> Requests:
         """What others have asked of the embedded server, the oldest first; watches and lists, too."""
-        return [
-            request
-            for request in (Request(*entry) for entry in self._embedded.journal())
-            if request.agent != AGENT
-        ]
+        return self.requests_since(0)[1]
 
-    async def until(self, holds: Callable[[], Any], *, timeout: float = 10) -> Any:
+    def requests_since(self, count: int) -> tuple[int, Requests]:
+        """How many requests there have been, and those after the first so many."""
+        total, entries = self._embedded.journal(count)
+        return total, [it for it in (Request(*entry) for entry in entries) if it.agent != AGENT]
+
+    async def until(self, holds: Callable[[], Any], *, timeout: float | None = 10) -> Any:
         """Wait in asynchronous code until it holds, and return what has come of that.
 
         The function is called now, and whenever the embedded server has served a request: of the operator,
