@@ -2,6 +2,7 @@
 //!
 //! No rule is here. Only this crate knows pyo3. The engine's threads never attach to the interpreter: they talk through
 //! the queue of `border`, up to the news of the operator's end. So they cannot disturb an interpreter that is exiting.
+//! Only the testing kit's awaitables attach elsewhere (`awaitables`), and they are gone before the interpreter is.
 
 mod admission;
 mod apiserver;
