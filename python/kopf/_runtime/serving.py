@@ -219,6 +219,8 @@ class Server:
         script.answer(replies, patch if sendable else None, bool(patch.fns), error)
         cycle.sent = cycle.sent or sendable
         self.answered(script)
+        if self._pulse is not None:
+            self._pulse.replied(script.cycle)
 
     # Nothing is put to the indices before all the functions are called: if a filter fails, they stay as is.
     async def _index(self, step: bridge.Index, cycle: Cycle) -> dict[int, Any]:

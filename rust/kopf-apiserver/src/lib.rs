@@ -36,6 +36,7 @@
 
 mod access;
 mod builtin;
+mod clock;
 mod cluster;
 mod controllers;
 mod convert;
@@ -65,6 +66,7 @@ mod webhook_client;
 mod webhooks;
 mod work;
 
+pub use clock::set_time;
 pub use controllers::Controllers;
 pub use faults::{Fault, Faults, Injection};
 pub use journal::{Entry, Journal};

@@ -325,7 +325,7 @@ fn pod_cell(word: &str, pod: &Value) -> Value {
 /// The time since then, in the rough form that people read.
 fn age(since: &str) -> String {
     let Ok(then) = since.parse::<jiff::Timestamp>() else { return "<invalid>".into() };
-    let seconds = jiff::Timestamp::now().as_second().saturating_sub(then.as_second());
+    let seconds = crate::clock::now().as_second().saturating_sub(then.as_second());
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {
         ..0 => "0s".into(),

@@ -16,7 +16,6 @@ use kopf_core::patch::Patch;
 use kopf_core::script::{Reply, Script, Step};
 use kopf_core::throttle;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::sleep;
 
 use crate::api::seconds;
 use crate::daemons::Staffed;
@@ -138,7 +137,7 @@ impl Worker {
             let held = self.dispatcher.slots().get(&self.key).and_then(|slot| slot.throttle.remaining(now));
             let Some(remaining) = held else { return self.has_pending() };
             tokio::select! {
-                () = sleep(seconds(remaining)) => {}
+                () = self.shared().clock.sleep(seconds(remaining)) => {}
                 () = self.shared().stopping.cancelled() => return false,
             }
             let mut slots = self.dispatcher.slots();
@@ -173,7 +172,7 @@ impl Worker {
             self.debug(&object, || format!("Sleeping for {delay} seconds for the delayed handlers."));
             let until = self.shared().clock.now().plus(delay);
             tokio::select! {
-                () = sleep(seconds(delay)) => {}
+                () = self.shared().clock.sleep(seconds(delay)) => {}
                 () = self.arrival() => {
                     let left = until.seconds_since(self.shared().clock.now()).max(0.0);
                     self.debug(&object, || format!("Sleeping was interrupted by new changes, {left} seconds left."));
@@ -300,7 +299,7 @@ impl Worker {
         let Some(deadline) = deadline else { return true };
         let left = deadline.seconds_since(self.shared().clock.now());
         tokio::select! {
-            () = sleep(seconds(left)) => {
+            () = self.shared().clock.sleep(seconds(left)) => {
                 if let Some(slot) = self.dispatcher.slots().get(&self.key) {
                     slot.consistency = None;
                 }
@@ -322,6 +321,7 @@ impl Worker {
         if event.kind == EventType::Deleted {
             if let Some(slot) = self.dispatcher.slots().get(&self.key) {
                 slot.gone = true;
+                slot.throttle.succeed();
             }
             self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
             return After::Rest;
@@ -344,6 +344,7 @@ impl Worker {
                 return After::Rest;
             }
         };
+        self.succeed();
         self.shared().invoker.submit(Job::Close { cycle: id, carry: applied.carry });
         self.note_write(&event.object, &applied);
         self.what_next(event, &applied, delay)
@@ -395,6 +396,12 @@ impl Worker {
     fn remember(&self, conclusion: &Conclusion) {
         if let Some(slot) = self.dispatcher.slots().get(&self.key) {
             slot.memory.fully_handled_once |= conclusion.fully_handled_once;
+        }
+    }
+
+    /// The cycle has gone through: the next error is the first one again.
+    fn succeed(&self) {
+        if let Some(slot) = self.dispatcher.slots().get(&self.key) {
             slot.throttle.succeed();
         }
     }

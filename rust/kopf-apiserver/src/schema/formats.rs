@@ -35,7 +35,7 @@ pub(crate) fn stamp(moment: jiff::Timestamp, micros: bool) -> String {
 
 /// Now, in whole seconds.
 pub(crate) fn now() -> String {
-    stamp(jiff::Timestamp::now(), false)
+    stamp(crate::clock::now(), false)
 }
 
 const QUANTITY_ERROR: &str =

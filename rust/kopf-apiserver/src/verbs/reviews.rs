@@ -84,7 +84,7 @@ pub(crate) fn token(call: &Call<'_>) -> Result<Response, Status> {
         return Err(Status::not_found(&call.resource, name));
     }
     let (mut value, _) = conform::body(call)?;
-    let hour = jiff::Timestamp::now()
+    let hour = crate::clock::now()
         .saturating_add(jiff::SignedDuration::from_hours(1))
         .unwrap_or(jiff::Timestamp::MAX);
     value["kind"] = "TokenRequest".into();
