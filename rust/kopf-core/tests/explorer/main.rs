@@ -37,7 +37,6 @@ use flaws::{CASES, Flaw};
 use model::Budget;
 use search::{Report, exhaust, wander};
 use std::collections::HashSet;
-use std::time::Instant;
 use worlds::World;
 
 /// News come at once, or up to so many seconds later.
@@ -157,7 +156,6 @@ fn at_length() {
     let mut total = Report::default();
     for lag in LAGS {
         for world in World::all(None) {
-            let started = Instant::now();
             let wide = wander(&world, RICH, lag, 1, lives);
             let mut reports: Vec<Report> = vec![wide];
             reports.extend(LARGE.map(|budget| exhaust(&world, budget, lag, states)));
@@ -170,13 +168,8 @@ fn at_length() {
                 accept(report);
             }
             println!(
-                "{:>12}, news within {lag} s: {} states and lives, {} acts, {} rests, all within the budgets: {}, {:.1?}",
-                world.name,
-                sum.states,
-                sum.acts,
-                sum.rests,
-                sum.complete,
-                started.elapsed(),
+                "{:>12}, news within {lag} s: {} states and lives, {} acts, {} rests, all within the budgets: {}",
+                world.name, sum.states, sum.acts, sum.rests, sum.complete,
             );
             total.states += sum.states;
             total.acts += sum.acts;

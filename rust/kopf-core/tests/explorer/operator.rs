@@ -84,6 +84,7 @@ pub enum Luck {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct Operator {
     pub up: bool,
     pub known: bool,
@@ -249,18 +250,8 @@ impl Operator {
         self.live(world, cluster, ghost, event, opened);
     }
 
-    /// What has no order is compared for equality.
-    #[expect(clippy::unused_self, reason = "it reads as a part of it")]
-    fn told(&self, world: &World, number: &str) -> String {
-        if matches!(world.flaw, Some(Flaw::ExactVersion | Flaw::AwaitsNoop)) {
-            format!("v{number}")
-        } else {
-            number.to_owned()
-        }
-    }
-
     fn is_consistent(&mut self, world: &World, version: &Version, now: Timestamp) -> bool {
-        let told = version.object.resource_version().map(|number| self.told(world, number));
+        let told = version.object.resource_version().map(|number| versioned(world, number));
         let Some(consistency) = &mut self.consistency else { return true };
         consistency.seen(told.as_deref());
         let reached = consistency.is_reached(now);
@@ -541,8 +532,8 @@ impl Operator {
     fn note_write(&mut self, world: &World, now: Timestamp, event: &Event, latest: &Version) {
         let vanishing = latest.is_deleting() && latest.object.finalizers().next().is_none();
         self.in_doubt = vanishing || (self.in_doubt && latest.number == event.version.number);
-        let seen = self.told(world, &event.version.number.to_string());
-        let number = self.told(world, &latest.number.to_string());
+        let seen = versioned(world, &event.version.number.to_string());
+        let number = versioned(world, &latest.number.to_string());
         match world.flaw {
             Some(Flaw::SkipsNext) => self.skipping = true,
             Some(Flaw::AwaitsNoop) => {
@@ -563,6 +554,15 @@ enum Failure {
     Refused(Refusal),
     Error,
     Unanswered,
+}
+
+/// What has no order is compared for equality.
+fn versioned(world: &World, number: &str) -> String {
+    if matches!(world.flaw, Some(Flaw::ExactVersion | Flaw::AwaitsNoop)) {
+        format!("v{number}")
+    } else {
+        number.to_owned()
+    }
 }
 
 /// The essence as it is on the server now, instead of the one that was handled.
