@@ -70,6 +70,7 @@ def set_default_lifecycle(lifecycle: LifeCycleFn | None) -> None:
     (`asap`).
     """
     global _default_lifecycle
-    new = lifecycle if lifecycle is not None else asap
-    logger.warning(f"The default lifecycle is already set to {_default_lifecycle}, overriding it to {new}.")
-    _default_lifecycle = new
+    logger.warning(
+        f"The default lifecycle is already set to {_default_lifecycle}, overriding it to {lifecycle}."
+    )
+    _default_lifecycle = lifecycle if lifecycle is not None else asap

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from types import TracebackType
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._kits.clusters.cluster import Cluster
 
 
-class KopfRunner:
+class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
     """Runs a command in the background for the duration of the `with` block, and then stops it.
 
     The arguments are those of `click.testing.CliRunner.invoke()`, the first one is a list of arguments of

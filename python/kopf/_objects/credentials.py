@@ -131,6 +131,10 @@ class AiohttpSession(KubeContext):
     aiohttp_session: Any = field()
 
 
+VaultKey = str
+"""The id of the login handler by which the credentials came, or any other key."""
+
+
 class Vault:
     """The credentials that are known before anybody logs in, by arbitrary keys; for embedded operators."""
 

@@ -9,19 +9,23 @@ import os
 import random
 import socket
 import string
+from typing import NewType
+
+Identity = NewType("Identity", str)
+"""The name of an operator among its peers."""
 
 
-def detect_own_id(*, manual: bool) -> str:
+def detect_own_id(*, manual: bool) -> Identity:
     """Make an identity: of a person if something is done manually, else of a pod or of a process."""
     pod = os.environ.get("POD_ID")
     if pod and not manual:
-        return pod
+        return Identity(pod)
     person = f"{_user()}@{_host()}"
     if manual:
-        return person
+        return Identity(person)
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d%H%M%S")
     rnd = "".join(random.choices(string.ascii_lowercase + string.digits, k=3))
-    return f"{person}/{now}/{rnd}"
+    return Identity(f"{person}/{now}/{rnd}")
 
 
 def _user() -> str:

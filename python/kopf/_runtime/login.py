@@ -6,6 +6,7 @@ The functions are login handlers, and users can call them from theirs, too. They
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,26 @@ PRIORITY_OF_SERVICE_ACCOUNT = 20
 
 _SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 _DEFAULT_KUBECONFIG = "~/.kube/config"
+
+
+def has_pykube() -> bool:
+    """Whether pykube-ng is installed."""
+    return importlib.util.find_spec("pykube") is not None
+
+
+def has_sync_client() -> bool:
+    """Whether the official client is installed."""
+    return importlib.util.find_spec("kubernetes") is not None
+
+
+def has_async_client() -> bool:
+    """Whether the asynchronous version of the official client is installed."""
+    return importlib.util.find_spec("kubernetes_asyncio") is not None
+
+
+def has_client() -> bool:
+    """Whether any of the official clients is installed."""
+    return has_sync_client() or has_async_client()
 
 
 def has_service_account() -> bool:

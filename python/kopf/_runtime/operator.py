@@ -192,7 +192,6 @@ def _spawn_tasks(
     if priority is not None:
         settings.peering.priority = priority
     _resource_handlers(registry)
-    posting.install()
     life = _Life(
         registry=registry,
         settings=settings,
