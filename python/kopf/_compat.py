@@ -57,7 +57,7 @@ GONE: dict[str, str] = {
 }
 
 _LOGS = (
-    "LocalObjectLogger LogFormat ObjectJsonFormatter ObjectLogger ObjectPrefixingJsonFormatter "
+    "LocalObjectLogger ObjectJsonFormatter ObjectLogger ObjectPrefixingJsonFormatter "
     "ObjectPrefixingTextFormatter ObjectTextFormatter TerseObjectLogger configure make_formatter"
 )
 _CAUSES = "ActivityCause ChangingCause DaemonCause IndexingCause SpawningCause WatchingCause WebhookCause"
@@ -168,7 +168,7 @@ TABLE: dict[str, dict[str, str]] = {
         "kopf._runtime.context": "context",
         "kopf._runtime.invocation": "invoke is_async_fn",
     },
-    "kopf._core.actions.loggers": {"kopf._runtime.logs": _LOGS},
+    "kopf._core.actions.loggers": {"kopf._runtime.logs": _LOGS, "kopf._objects.logformats": "LogFormat"},
     "kopf._core.actions.lifecycles": {
         "kopf._intents.lifecycles": (
             "all_at_once asap get_default_lifecycle one_by_one randomized set_default_lifecycle shuffled"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime
 import getpass
-import ipaddress
 import os
-import random
 import socket
 import string
 from typing import NewType
@@ -24,7 +22,8 @@ def detect_own_id(*, manual: bool) -> Identity:
     if manual:
         return Identity(person)
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d%H%M%S")
-    rnd = "".join(random.choices(string.ascii_lowercase + string.digits, k=3))
+    alphabet = string.ascii_lowercase + string.digits
+    rnd = "".join(alphabet[byte % len(alphabet)] for byte in os.urandom(3))
     return Identity(f"{person}/{now}/{rnd}")
 
 
@@ -44,6 +43,8 @@ def _host() -> str:
 
 
 def _is_address(name: str) -> bool:
+    import ipaddress
+
     try:
         ipaddress.ip_address(name)
     except ValueError:

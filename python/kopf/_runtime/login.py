@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from kopf._intents.settings import OperatorSettings
@@ -187,6 +186,8 @@ def login_with_service_account(*, settings: OperatorSettings, **_: Any) -> Conne
     """Log in as the service account of the pod; None if there is no token of it."""
     if not has_service_account():
         return None
+    from pathlib import Path
+
     folder = Path(_SERVICE_ACCOUNT_DIR)
     ca_path = folder / "ca.crt"
     namespace_path = folder / "namespace"
@@ -210,6 +211,8 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> Connection
     """
     if not has_kubeconfig():
         return None
+    from pathlib import Path
+
     import yaml
 
     contexts: dict[str, Mapping[str, Any]] = {}

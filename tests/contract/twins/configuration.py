@@ -47,6 +47,13 @@ def claim_settings_take_anything():
     ]
 
 
+def claim_settings_are_values():
+    one, two = kopf.OperatorSettings(), kopf.OperatorSettings()
+    answers = [one.posting == two.posting, one.posting == one.peering, one == two, repr(one.queueing)]
+    one.posting.level = 5
+    return [*answers, one.posting == two.posting, repr(one.posting), shown(repr(one.process))]
+
+
 def claim_peering_scope():
     peering = kopf.OperatorSettings().peering
     answers = [peering.namespaced, peering.clusterwide]

@@ -269,11 +269,17 @@ def claim_operation_of_handlers():
     return [none, one, many[-1].split(":")[0]]
 
 
-def claim_handlers_are_frozen():
+def claim_handlers_are_frozen_values():
     registry = kopf.OperatorRegistry()
-    kopf.on.create("ps", registry=registry)(fn)
-    [handler] = handlers(registry)
-    return outcome(setattr, handler, "id", "x")
+    for id in "aab":
+        kopf.on.create("ps", id=id, registry=registry)(fn)
+    one, same, other = handlers(registry)
+    return [
+        outcome(setattr, one, "id", "x"),
+        [one == same, one == other, one == "a", hash(one) == hash(same), len({one, same, other})],
+        shown(repr(one)),
+        str(one),
+    ]
 
 
 def claim_decorators_are_the_same():

@@ -469,6 +469,15 @@ def claim_causes_in_tests_of_users():
     return [*answers, sorted(within(lambda: cause_kwargs())), [str(r) for r in causes.HANDLER_REASONS]]
 
 
+def claim_causes_are_values():
+    from kopf._core.intents.causes import ActivityCause
+
+    def cause(memo):
+        return ActivityCause(logger=None, indices={}, memo=memo, activity="startup", settings=None)
+
+    return [cause(1) == cause(1), cause(1) == cause(2), repr(cause(1)), outcome(hash, cause(1))]
+
+
 def cause_kwargs():
     from kopf._core.actions.execution import cause_var
 
