@@ -6,7 +6,7 @@ needs. Everything under an underscore is private and can change at any time.
 
 from __future__ import annotations
 
-from kopf import _compat
+from kopf import _beside, _compat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -518,6 +518,8 @@ __all__ = [
 ]
 
 
+if _beside.is_original_here(__path__):
+    _beside.warn(__path__[0])
 _compat.install()
 
 

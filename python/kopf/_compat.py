@@ -221,8 +221,8 @@ TABLE: dict[str, dict[str, str]] = {
 
 
 class _Finder:
-    """Finds the modules of the table and the packages above them; it is asked only when nothing else is
-    found.
+    """Finds the modules of the table and the packages above them; it is asked before all others: if the files
+    of the original are in the same folder, they must not be mixed with ours.
     """
 
     @staticmethod
@@ -231,9 +231,10 @@ class _Finder:
     ) -> ModuleSpec | None:
         if not fullname.startswith("kopf."):
             return None
-        is_package = fullname in ROOTS or any(name.startswith(f"{fullname}.") for name in TABLE)
+        is_theirs = fullname.startswith(ROOTS)
+        is_package = is_theirs and any(name.startswith(f"{fullname}.") for name in TABLE)
         if not is_package and fullname not in TABLE:
-            if fullname.startswith(ROOTS) or _advice(fullname) is not ADVICE:
+            if is_theirs or _advice(fullname) is not ADVICE:
                 text = f"No module named {fullname!r}. {_advice(fullname)}"
                 raise ModuleNotFoundError(text, name=fullname)
             return None
@@ -290,6 +291,6 @@ def _advice(path: str) -> str:
 
 
 def install() -> None:
-    """Let the private modules of the original framework be importable."""
+    """Let the private modules of the original framework be importable, even if its own files are there."""
     if _Finder not in sys.meta_path:
-        sys.meta_path.append(_Finder)
+        sys.meta_path.insert(0, _Finder)
