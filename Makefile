@@ -3,6 +3,7 @@
 #   make demo           the main job: an operator and a cluster, from the source to the status of an object
 #   make test           all tests
 #   make lint           all lints, as CI runs them
+#   make operators      operators of several styles, and one of the registry, under ours and under the reference
 #   make wheel          the wheel, in dist/
 #   make bench          the benchmarks of the repository
 #   make differential   the same operators under the reference and under ours (needs the suite beside the checkout)
@@ -100,6 +101,19 @@ test-python: $(VENV)/.installed $(REFERENCE)/.installed
 test-reference: $(VENV)/.tools $(REFERENCE)/.installed
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/real tests/examples \
 	    --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
+
+# Whole operators with client libraries, some of them from the registry, under ours and under the reference.
+OPERATORS ?= .venvs/operators
+
+$(OPERATORS)/.installed: requirements-operators.txt
+	$(PYTHON) -m venv $(OPERATORS)
+	$(OPERATORS)/bin/python -m pip install --quiet -r requirements-operators.txt
+	@touch $@
+
+.PHONY: operators
+operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
+	KOPF_OPERATORS_SITE=$$($(OPERATORS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/operators $(PYTEST_ARGS)
 
 .PHONY: lint lint-rust lint-python
 lint: lint-rust lint-python

@@ -7,8 +7,9 @@ The functions are login handlers, and users can call them from theirs, too. They
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kopf._intents.settings import OperatorSettings
@@ -76,7 +77,8 @@ def login_via_client(*, logger: Logger, settings: OperatorSettings, **_: Any) ->
             ) from (e2 or e1)
 
     configuration = Configuration.get_default_copy()
-    return _from_configuration(configuration, settings, priority=PRIORITY_OF_CLIENT)
+    headers = [configuration.get_api_key_with_prefix(key) for key in _KEYS]
+    return _from_configuration(configuration, settings, headers, priority=PRIORITY_OF_CLIENT)
 
 
 async def login_via_async_client(
@@ -102,23 +104,28 @@ async def login_via_async_client(
             ) from (e2 or e1)
 
     configuration = Configuration.get_default_copy()
+    headers = [configuration.get_api_key_with_prefix(key) for key in _KEYS]
+    # Since its version 33.3, these are coroutines.
+    headers = [await header if inspect.isawaitable(header) else header for header in headers]
     proxy_url = getattr(configuration, "proxy", None)
     return _from_configuration(
-        configuration, settings, priority=PRIORITY_OF_ASYNC_CLIENT, proxy_url=proxy_url
+        configuration, settings, headers, priority=PRIORITY_OF_ASYNC_CLIENT, proxy_url=proxy_url
     )
+
+
+_KEYS = ("BearerToken", "authorization")
+"""Where tokens are in the configurations of the libraries: now, and as it was once."""
 
 
 def _from_configuration(
     configuration: Any,
     settings: OperatorSettings,
+    headers: Iterable[str | None],
     *,
     priority: int,
     proxy_url: str | None = None,
 ) -> ConnectionInfo:
-    # The libraries had used "authorization" once, and use "BearerToken" now.
-    header: str | None = configuration.get_api_key_with_prefix("BearerToken")
-    if not header:
-        header = configuration.get_api_key_with_prefix("authorization")
+    header = next(filter(None, headers), None)
     parts: Sequence[str] = header.split(" ", 1) if header else []
     scheme, token = (
         (None, None) if not parts else (None, parts[0]) if len(parts) == 1 else (parts[0], parts[1])
