@@ -7,6 +7,7 @@ import types
 
 import kopf
 import pytest
+from kopf._runtime.activities import credentials_to_wire
 
 
 class ConfigError(Exception):
@@ -109,3 +110,46 @@ def test_neither_is_an_error(monkeypatch, name, configuration):
 def test_without_libraries_there_are_no_credentials(monkeypatch, name):
     monkeypatch.setitem(sys.modules, f"{name}.config", None)
     assert login(name) is None
+
+
+PROXIES = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "NO_PROXY": "inside, .local,10.0.0.1:6443"}
+
+
+@pytest.mark.parametrize(
+    "server, fields, expected",
+    [
+        ("https://outside", {"trust_env": True}, "http://me:secret@proxy:3128"),
+        ("https://outside:6443/path", {"trust_env": True}, "http://me:secret@proxy:3128"),
+        ("https://inside", {"trust_env": True}, None),
+        ("https://x.local", {"trust_env": True}, None),
+        ("https://10.0.0.1:6443", {"trust_env": True}, None),
+        ("http://outside", {"trust_env": True}, None),
+        ("https://outside", {"trust_env": True, "proxy_url": "http://own"}, "http://own"),
+        ("https://inside", {"trust_env": True, "proxy_url": "http://own"}, "http://own"),
+        ("https://outside", {}, None),
+    ],
+)
+def test_proxies_of_the_environment_are_used_if_it_is_trusted(monkeypatch, server, fields, expected):
+    for name in ["HTTP_PROXY", "http_proxy", "https_proxy", "no_proxy", "ALL_PROXY", "all_proxy"]:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in PROXIES.items():
+        monkeypatch.setenv(name, value)
+    wire = credentials_to_wire(kopf.ConnectionInfo(server=server, **fields))
+    assert wire.get("proxy_url") == expected
+
+
+@pytest.mark.parametrize(
+    "info, error, message",
+    [
+        (5, ValueError, "Only ConnectionInfo/AiohttpSession instances are accepted."),
+        (kopf.AiohttpSession(server="x", aiohttp_session=None), TypeError, "Return kopf.ConnectionInfo"),
+        (
+            type("Mine", (kopf.ConnectionInfo,), {"as_ssl_context": None})(server="x"),
+            TypeError,
+            "set the fields",
+        ),
+    ],
+)
+def test_credentials_that_cannot_be_used_are_refused_with_advice(info, error, message):
+    with pytest.raises(error, match=message):
+        credentials_to_wire(info)
