@@ -145,6 +145,11 @@ impl Object {
         self.find(Section::Annotations, key).and_then(unquote)
     }
 
+    /// One annotation as JSON, whatever it is.
+    pub fn raw_annotation(&self, key: &str) -> Option<&str> {
+        self.find(Section::Annotations, key)
+    }
+
     /// The keys of the labels with their values as JSON, whatever they are.
     pub fn raw_labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs(Section::Labels)

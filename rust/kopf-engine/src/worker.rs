@@ -58,7 +58,7 @@ enum After {
 
 impl Worker {
     /// Works until there is nothing to do for the object.
-    pub async fn run(self, begun: Option<Begun>) {
+    pub async fn run(self, begun: Option<Box<Begun>>) {
         let killing = self.shared().killing.clone();
         let _permit = match &self.dispatcher.limit {
             Some(limit) => limit.acquire().await.ok(),
@@ -66,14 +66,14 @@ impl Worker {
         };
         let mut next = begun;
         loop {
-            let begun = match next.take().map_or_else(|| self.take(), |begun| Taken::Begun(Box::new(begun))) {
+            let begun = match next.take().map_or_else(|| self.take(), Taken::Begun) {
                 Taken::Begun(begun) => begun,
-                Taken::Held if self.hold().await => continue,
+                Taken::Held if Box::pin(self.hold()).await => continue,
                 Taken::Held | Taken::Nothing => break,
             };
             let id = begun.id;
             let after = tokio::select! {
-                after = self.cycle(*begun) => after,
+                after = self.cycle(begun) => after,
                 () = killing.cancelled() => {
                     self.shared().invoker.submit(Job::Cancel(id));
                     After::Exit
@@ -81,7 +81,8 @@ impl Worker {
             };
             match after {
                 After::Rest => {}
-                After::Again(event, delay) => next = self.doze(event, delay).await,
+                // What is rarely needed is boxed, or every worker would be as large as the largest of its states.
+                After::Again(event, delay) => next = Box::pin(self.doze(event, delay)).await,
                 After::Exit => break,
             }
         }
@@ -161,7 +162,7 @@ impl Worker {
 
     /// Sleeps for the delayed handlers; then the same state is looked at again. A pause of the operator ends it: others
     /// may work on the object meanwhile, and the listing after the pause brings it here again.
-    async fn doze(&self, event: Event, delay: f64) -> Option<Begun> {
+    async fn doze(&self, event: Event, delay: f64) -> Option<Box<Begun>> {
         let object = Arc::clone(&event.object);
         let pause = &self.shared().pause;
         let pauses = pause.count();
@@ -191,7 +192,7 @@ impl Worker {
             return None;
         }
         let event = Event { kind: EventType::Modified, woken: true, ..event };
-        Some(self.dispatcher.begin(slot, event))
+        Some(Box::new(self.dispatcher.begin(slot, event)))
     }
 
     /// Wakes the object up as the reference does: by a write whose echo comes as an event. True if there will be one.
@@ -201,47 +202,43 @@ impl Worker {
         let mut patch = Patch::default();
         storage.touch(&event.object, &mut patch, Some(&now));
         let change = Change { cycle: self.shared().next_cycle(), patch, finalizer: None, functions: false };
-        let applied = self.patching().apply(&event.object, change).await.unwrap_or_default();
+        let applied = Box::pin(self.patching().apply(&event.object, change)).await.unwrap_or_default();
         self.note_write(&event.object, &applied);
         applied.gone
             || applied.latest.is_some_and(|it| it.resource_version() != event.object.resource_version())
     }
 
     /// One cycle, from its opening to its effects.
-    async fn cycle(&self, begun: Begun) -> After {
-        let Begun { id, cycle, next, event, round } = begun;
-        let Some(conclusion) = self.drive(id, cycle, next, &event, round).await else {
+    async fn cycle(&self, mut begun: Box<Begun>) -> After {
+        let conclusion = self.drive(&mut begun).await;
+        let Begun { id, event, .. } = *begun;
+        let Some(conclusion) = conclusion else {
             self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
             return After::Exit;
         };
-        self.conclude(id, *conclusion, event).await
+        self.conclude(id, conclusion, event).await
     }
 
     /// Does what the core asks for, until it comes to a conclusion; none if the operator is exiting.
-    async fn drive(
-        &self,
-        id: CycleId,
-        mut cycle: kopf_core::cycle::Cycle,
-        mut next: Next,
-        event: &Event,
-        mut round: Option<Round>,
-    ) -> Option<Box<Conclusion>> {
+    async fn drive(&self, begun: &mut Begun) -> Option<Box<Conclusion>> {
+        let Begun { id, cycle, next, event, round } = begun;
+        let mut answer = None;
         // The indices come first: if there is nothing else to ask, then alone.
-        if !matches!(next, Next::Run(_)) && round.is_some() {
-            let reply = self.ask(id, event, round.take(), Script::default()).await?;
-            if reply.error.is_some() {
-                next = cycle.resume(Answer::Reply(reply), self.shared().clock.now());
-            }
+        if !matches!(next, Some(Next::Run(_))) && round.is_some() {
+            let reply = self.ask(*id, event, round.take(), Script::default()).await?;
+            answer = reply.error.is_some().then_some(Answer::Reply(reply));
         }
         loop {
-            let answer = match next {
+            if let Some(answer) = answer {
+                *next = Some(cycle.resume(answer, self.shared().clock.now()));
+                self.dispatcher.say(cycle, &event.object);
+            }
+            answer = Some(match next.take()? {
                 Next::Done(conclusion) => return Some(conclusion),
                 Next::AwaitConsistency => Answer::Consistent(self.await_consistency().await),
-                Next::Spawn(wanted) => self.staff(&wanted, event).await,
-                Next::Run(script) => Answer::Reply(self.ask(id, event, round.take(), script).await?),
-            };
-            next = cycle.resume(answer, self.shared().clock.now());
-            self.dispatcher.say(&mut cycle, &event.object);
+                Next::Spawn(wanted) => Box::pin(self.staff(&wanted, event)).await,
+                Next::Run(script) => Answer::Reply(self.ask(*id, event, round.take(), script).await?),
+            });
         }
     }
 
@@ -315,7 +312,7 @@ impl Worker {
     }
 
     /// Applies what the cycle has decided, and keeps what it has taught.
-    async fn conclude(&self, id: CycleId, conclusion: Conclusion, event: Event) -> After {
+    async fn conclude(&self, id: CycleId, conclusion: Box<Conclusion>, event: Event) -> After {
         if let Some(error) = &conclusion.error {
             self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
             self.throttle(&event, error, Some(id));
@@ -329,14 +326,15 @@ impl Worker {
             self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
             return After::Rest;
         }
-        let delay = conclusion.delay;
-        let change = Change {
-            cycle: id,
-            patch: conclusion.patch,
-            finalizer: conclusion.finalizer,
-            functions: conclusion.fns,
+        let Conclusion { delay, patch, finalizer, fns: functions, .. } = *conclusion;
+        let change = Change { cycle: id, patch, finalizer, functions };
+        let patching = self.patching();
+        let applied = if change.is_empty() {
+            Ok(Applied::default())
+        } else {
+            Box::pin(patching.apply(&event.object, change)).await
         };
-        let applied = match self.patching().apply(&event.object, change).await {
+        let applied = match applied {
             Ok(applied) => applied,
             Err(error) => {
                 let text = error.to_string();
