@@ -156,8 +156,15 @@ def run(
 @click.option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="In the whole cluster.")
 @click.option("-i", "--id", type=str, default=None, help="On behalf of this identity.")
 @click.option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}.")
-@click.option("-P", "--peering", "peering_name", required=True, envvar="KOPF_FREEZE_PEERING")
-@click.option("-p", "--priority", type=int, default=100, required=True)
+@click.option(
+    "-P",
+    "--peering",
+    "peering_name",
+    required=True,
+    envvar="KOPF_FREEZE_PEERING",
+    help="The peering object.",
+)
+@click.option("-p", "--priority", type=int, default=100, required=True, help="100 if it is not given.")
 @click.option("-t", "--lifetime", type=int, required=True, help="For how long (seconds).")
 @click.option("-m", "--message", type=str, help="Accepted, but not used.")
 @click.make_pass_decorator(CLIControls, ensure=True)
@@ -194,7 +201,14 @@ def freeze(
 @click.option("-n", "--namespace", "namespaces", multiple=True, help="In these namespaces (patterns).")
 @click.option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="In the whole cluster.")
 @click.option("-i", "--id", type=str, default=None, help="On behalf of this identity.")
-@click.option("-P", "--peering", "peering_name", required=True, envvar="KOPF_RESUME_PEERING")
+@click.option(
+    "-P",
+    "--peering",
+    "peering_name",
+    required=True,
+    envvar="KOPF_RESUME_PEERING",
+    help="The peering object.",
+)
 @click.make_pass_decorator(CLIControls, ensure=True)
 def resume(
     controls: CLIControls,

@@ -164,9 +164,9 @@ def proxy_of_environment(server: str) -> str | None:
     import urllib.request
 
     url = urllib.parse.urlsplit(server)
-    if not url.hostname or urllib.request.proxy_bypass_environment(url.netloc.rpartition("@")[2]):
+    if not url.hostname or urllib.request.proxy_bypass(url.netloc.rpartition("@")[2]):
         return None
-    proxy = urllib.request.getproxies_environment().get(url.scheme)
+    proxy = urllib.request.getproxies().get(url.scheme)
     return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
 
