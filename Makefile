@@ -4,6 +4,7 @@
 #   make test           all tests
 #   make lint           all lints, as CI runs them
 #   make operators      operators of several styles, and one of the registry, under ours and under the reference
+#   make docs           the documentation as a site, in site/
 #   make wheel          the wheel, in dist/
 #   make bench          the benchmarks of the repository
 #   make differential   the same operators under the reference and under ours (needs the suite beside the checkout)
@@ -116,7 +117,7 @@ operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/operators $(PYTEST_ARGS)
 
 .PHONY: lint lint-rust lint-python
-lint: lint-rust lint-python
+lint: lint-rust lint-python docs
 
 lint-rust: | $(BIN)/python
 	cargo fmt --all --check
@@ -128,6 +129,19 @@ lint-python: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy python/kopf
 	cd python && ../$(BIN)/lint-imports --config ../.importlinter --no-cache
+
+# The site of the documentation, in site/; any broken link or reference is an error.
+DOCS ?= .venvs/docs
+
+$(DOCS)/.installed: requirements-docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet -r requirements-docs.txt
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS)/.installed
+	rm -rf site
+	$(DOCS)/bin/sphinx-build -q -W --keep-going -c docs -d site/.doctrees . site
 
 .PHONY: bench
 bench: $(VENV)/.installed $(REFERENCE)/.installed
@@ -143,4 +157,4 @@ differential: $(VENV)/.installed $(REFERENCE)/.installed
 
 .PHONY: clean
 clean:
-	rm -rf $(VENV) .venvs dist target
+	rm -rf $(VENV) .venvs dist site target
