@@ -269,7 +269,7 @@ fn member<'t>(json: &'t str, key: &str) -> Option<&'t str> {
     let mut found = None;
     let mut cursor = Cursor::new(json);
     let walked = cursor.members(|cursor, name| {
-        let range = cursor.skip()?;
+        let range = cursor.skip_known();
         if name.read(json) == key {
             found = json.get(range);
         }

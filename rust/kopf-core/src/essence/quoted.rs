@@ -5,6 +5,9 @@
 
 use super::walk::Text;
 
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGHS: u64 = 0x8080_8080_8080_8080;
+
 /// The rest of the text, from the place up to which it is the same.
 pub(super) struct Quoted<'t> {
     rest: &'t [u8],
@@ -20,17 +23,50 @@ impl<'t> Quoted<'t> {
     }
 
     fn bytes(&mut self, expected: &[u8]) -> Option<()> {
-        let mut rest = self.rest.iter();
-        for byte in expected {
-            let found = rest.next()?;
-            let found = if *found == b'\\' { plain(*rest.next()?)? } else { *found };
-            if found != *byte {
-                return None;
+        let (found, mut at, mut wanted) = (self.rest, 0, 0);
+        while wanted < expected.len() {
+            let same = equal_run(found.get(at..)?, expected.get(wanted..)?);
+            at += same;
+            wanted += same;
+            let Some(byte) = expected.get(wanted) else { break };
+            match found.get(at..)? {
+                [b'\\', escape, ..] if plain(*escape) == Some(*byte) => {
+                    at += 2;
+                    wanted += 1;
+                }
+                // Near the end there are no eight bytes to be compared at once.
+                [one, ..] if one == byte && *one != b'\\' => {
+                    at += 1;
+                    wanted += 1;
+                }
+                _ => return None,
             }
         }
-        self.rest = rest.as_slice();
+        self.rest = found.get(at..)?;
         Some(())
     }
+}
+
+/// How many bytes are equal and no escapes, by eights and what is left of the last eight.
+#[inline(always)]
+fn equal_run(found: &[u8], expected: &[u8]) -> usize {
+    let mut at = 0;
+    while let (Some(a), Some(b)) = (eight(found, at), eight(expected, at)) {
+        let slash = a ^ (ONES * u64::from(b'\\'));
+        // The lowest mark is always a true one.
+        let slashes = slash.wrapping_sub(ONES) & !slash & HIGHS;
+        let stop = (a ^ b).trailing_zeros().min(slashes.trailing_zeros()) as usize / 8;
+        at += stop;
+        if stop < 8 {
+            break;
+        }
+    }
+    at
+}
+
+#[inline(always)]
+fn eight(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..).and_then(<[u8]>::first_chunk::<8>).map(|chunk| u64::from_le_bytes(*chunk))
 }
 
 impl Text for Quoted<'_> {
