@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from kopf._objects.records import Record
 from kopf._objects.reviews import WebhookServerProtocol
 
 Backoffs = float | Iterable[float]
+
+IS_COMPATIBLE = os.environ.get("KOPF_COMPAT", "") == "1.45"
+"""Whether all is to be as in Kopf 1.45, even where it is better otherwise."""
 
 
 class Watched(Record):
@@ -127,7 +131,7 @@ class WatchingSettings(Watched):
     reconnect_backoff: float = 0.1
     """The pause between watch requests."""
 
-    inactivity_timeout: float = 70.0
+    inactivity_timeout: float = 70.0 if IS_COMPATIBLE else 30.0
     """After how long a silence a watch request counts as dead."""
 
     chunk_size: int | None = None
@@ -256,6 +260,9 @@ class NetworkingSettings(Watched):
 
     error_backoffs: Backoffs = (1, 1, 2, 3, 5, 8, 13, 21)
     """The pauses between the attempts of a request."""
+
+    login_timeout: float = 60.0
+    """For how long the server may refuse all credentials after it has let us in; then the operator exits."""
 
     enforce_retry_after: bool = False
     """Whether to obey the server when it tells how long to wait, even if it is longer than the pause."""

@@ -2,6 +2,8 @@
 //!
 //! Owns: building an essence of an object, and its persisted form. Must not know: what follows from differences.
 
+pub(crate) mod condensed;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -105,9 +107,9 @@ impl DiffBaseStorage {
     pub fn store(&self, object: &Object, patch: &mut Patch, essence: &Value) {
         match self {
             Self::Annotations { prefix, .. } => {
-                let mut text = to_python_json(essence);
-                text.push('\n');
-                for key in self.own_keys(object) {
+                let keys = self.own_keys(object);
+                let text = condensed::text(object, essence, &keys);
+                for key in keys {
                     patch.set_annotation(&key, Some(text.clone()));
                 }
                 store_marker(prefix, object, patch);

@@ -7,7 +7,7 @@
 //! the texts differ, or if it is not sure.
 
 use crate::conventions::Managed;
-use crate::diffbase::{DiffBaseStorage, SYSTEM_STANZAS};
+use crate::diffbase::{DiffBaseStorage, SYSTEM_STANZAS, condensed};
 use crate::object::Object;
 use crate::path::FieldPath;
 use crate::progress::{Malformed, ProgressStorage};
@@ -79,6 +79,7 @@ fn compare_values(
     let Some(mut old) = storages.diffbase.fetch(object)? else { return Ok(Comparison::Absent) };
     storages.progress.clear(&mut old);
     let new = essence(object, storages, extra);
+    let old = condensed::restored(old, &new);
     Ok(if equal(&old, &new) { Comparison::Same } else { Comparison::Different { old, new } })
 }
 

@@ -24,6 +24,7 @@ pub mod handler;
 pub mod ids;
 pub mod indexing;
 pub mod jsonpatch;
+pub mod ledger;
 pub mod lifecycle;
 pub mod notes;
 pub mod object;

@@ -77,6 +77,8 @@ pub enum Note {
     Finished,
     /// What is stored on the object cannot be read, and is taken for absent.
     Malformed(Malformed),
+    /// Somebody has removed what we keep on the object; maybe it is known who has changed it last.
+    Stripped(Option<String>),
 }
 
 impl Note {
@@ -84,7 +86,7 @@ impl Note {
     pub fn level(&self) -> Level {
         match self {
             Self::Processed { .. } | Self::Superseded { .. } => Level::Info,
-            Self::Malformed(_) => Level::Warning,
+            Self::Malformed(_) | Self::Stripped(_) => Level::Warning,
             _ => Level::Debug,
         }
     }
@@ -121,6 +123,15 @@ impl Note {
             Self::Finished => "Handling cycle is finished, waiting for new changes.".to_owned(),
             Self::Malformed(what) => {
                 format!("Ignoring the state kept on the object, as it cannot be read: {what}")
+            }
+            Self::Stripped(culprit) => {
+                let who = culprit.as_deref().map_or_else(String::new, |who| {
+                    format!(" The last change of the object was made by '{who}'.")
+                });
+                format!(
+                    "Somebody has removed or changed the annotations that are kept on the object; going on with what is in \
+                     memory.{who}"
+                )
             }
         }
     }

@@ -188,6 +188,8 @@ pub struct Networking {
     pub connect_timeout: Option<f64>,
     /// Seconds between attempts.
     pub error_backoffs: Backoffs,
+    /// Seconds for which the server may refuse all credentials, after it has let us in.
+    pub login_timeout: f64,
     /// Whether the server's wish counts even if it is shorter.
     pub enforce_retry_after: bool,
     /// Whether proxies and logins are taken from the environment.
@@ -273,7 +275,7 @@ impl Default for Watching {
             client_timeout: None,
             connect_timeout: None,
             reconnect_backoff: 0.1,
-            inactivity_timeout: Some(70.0),
+            inactivity_timeout: Some(30.0),
             chunk_size: None,
             initial_streaming: false,
             label_selectors: Vec::new(),
@@ -311,6 +313,7 @@ impl Default for Networking {
             request_timeout: Some(300.0),
             connect_timeout: None,
             error_backoffs: growing(8),
+            login_timeout: 60.0,
             enforce_retry_after: false,
             trust_env: false,
         }

@@ -196,6 +196,9 @@ impl Api {
             let busy = self.clock.busy();
             let response = connection.send(request).await?;
             drop(busy);
+            if response.status() != http::StatusCode::UNAUTHORIZED {
+                self.vault.accept().await;
+            }
             if response.status().is_success() {
                 return Ok(response);
             }

@@ -13,6 +13,7 @@ use kopf_core::daemon::Reasons;
 use kopf_core::indexing::{Indexing, Round};
 use kopf_core::object::Object;
 use kopf_core::registry::Plan;
+use kopf_core::value::Map;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -197,8 +198,13 @@ impl Dispatcher {
         let moment = Moment { now, entropy: id, consistent };
         let observation =
             Observation { event: event.kind, object: Arc::clone(&event.object), woken: event.woken };
+        let mut event = event;
+        if !self.plan.changing.is_empty() {
+            slot.memory.notice(&event.object, &self.shared.rules.settings);
+        }
         let (mut cycle, mut next) =
             Cycle::open(observation, &slot.memory, Arc::clone(&self.plan), self.shared.current.get(), moment);
+        event.object = Arc::clone(cycle.object());
         if let Next::Spawn(wanted) = &next
             && let Staffed::Done(answer) = self.staff(slot, &event.object, wanted)
         {
@@ -268,6 +274,9 @@ impl Dispatcher {
             slot.memory.fully_handled_once |= conclusion.fully_handled_once;
             slot.memory.remaining_fns = false;
             slot.memory.parted = conclusion.parted;
+            slot.memory.stripped |= conclusion.stripped;
+            let (sequel, settings) = (conclusion.sequel.clone(), &self.shared.rules.settings);
+            slot.memory.wrote(&event.object, &Map::new(), sequel, settings);
             slot.throttle.succeed();
         }
     }
@@ -351,7 +360,8 @@ impl Sink for DispatchSink {
     }
 
     fn listing(&mut self) {
-        self.dispatcher.slots().begin_listing();
+        let pauses = self.dispatcher.shared.pause.count();
+        self.dispatcher.slots().begin_listing(pauses);
     }
 
     fn listed(&mut self) {

@@ -45,6 +45,7 @@ pub mod peering;
 pub mod posting;
 pub mod probes;
 pub mod rules;
+pub mod salvage;
 pub mod slots;
 pub mod territory;
 #[cfg(test)]

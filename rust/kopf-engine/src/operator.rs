@@ -134,8 +134,14 @@ async fn live(
     invoker: Arc<dyn Invoker>,
 ) -> Result<(), Failure> {
     let stopping = operator.stopping.clone();
-    let vault =
-        Arc::new(Vault::new(Arc::clone(&invoker), config.agent, &config.credentials, config.clock.clone())?);
+    let vault = Arc::new(
+        Vault::new(Arc::clone(&invoker), config.agent, &config.credentials, config.clock.clone())?
+            .with_patience(if config.settings.compat {
+                0.0
+            } else {
+                config.settings.networking.login_timeout
+            }),
+    );
     let rules = operator.rules.get();
     let has_indices = rules.registry.handlers.iter().any(|handler| matches!(handler.kind, Kind::Indexing));
     let shared = Arc::new(Shared {

@@ -19,9 +19,14 @@ use kopf_core::value::{Map, Value, python_repr, truthy};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::api::{Api, Payload};
-use crate::error::RequestError;
+use crate::api::{Api, Payload, seconds};
+use crate::error::{ApiError, RequestError};
 use crate::invoke::{CycleId, Entry, Invoker, Job, TransformJob};
+
+/// How many times a change is recomposed from a fresh state after a conflict, before it is left to the next cycle.
+const CONFLICTS: usize = 3;
+/// Seconds between attempts of what has met a conflict that is not its own: a merge patch has no versions to conflict.
+const CONFLICT_PAUSES: [f64; 3] = [0.1, 0.3, 1.0];
 
 /// What is to be changed in an object.
 pub struct Change {
@@ -51,6 +56,12 @@ pub struct Applied {
     pub gone: bool,
     /// The functions are to be tried again in the next cycle: somebody was faster.
     pub carry: bool,
+    /// The merge patch that was accepted.
+    pub merged: Map<String, Value>,
+    /// The merge patch that was not, or nobody knows.
+    pub unwritten: Map<String, Value>,
+    /// What must be computed from the freshest state was refused: it is to be tried again.
+    pub refused: bool,
 }
 
 /// Sends changes of objects of one resource.
@@ -63,6 +74,8 @@ pub struct Patching<'a> {
     pub resource: &'a Resource,
     /// The name of our finalizer.
     pub finalizer: &'a str,
+    /// Whether conflicts are left to the next event, as the reference does.
+    pub compat: bool,
 }
 
 /// Why the functions could not be applied.
@@ -77,6 +90,11 @@ pub enum PatchingError {
 }
 
 impl PatchingError {
+    /// Whether it is the content that the server does not like: it will not like it any better later.
+    pub fn is_rejection(&self) -> bool {
+        matches!(self, Self::Request(error) if matches!(error.status(), Some(400 | 413 | 422)))
+    }
+
     /// Whether the server may have done it nevertheless: it has not refused, only its answer is missing.
     pub fn is_of_unknown_fate(&self) -> bool {
         match self {
@@ -111,21 +129,27 @@ impl Patching<'_> {
         applied: &mut Applied,
     ) -> Result<(), PatchingError> {
         let Change { cycle, patch, finalizer, functions } = change;
+        // If it comes to nothing, the functions are not lost.
+        applied.carry = functions && !self.compat;
         if !patch.is_empty() {
             self.merge(object, patch, applied).await?;
         }
         if functions || finalizer.is_some() {
-            self.transform(object, cycle, finalizer, functions, applied).await?;
+            let result = self.transform(object, cycle, finalizer, functions, applied).await;
+            applied.carry &= !matches!(result, Err(PatchingError::Function(_)));
+            result?;
         }
         Ok(())
     }
 
-    async fn merge(
+    /// Merges the patch into the object, in one request or two.
+    pub(crate) async fn merge(
         &self,
         object: &Arc<Object>,
         patch: Patch,
         applied: &mut Applied,
     ) -> Result<(), PatchingError> {
+        applied.unwritten = patch.0.clone();
         let wanted = Value::Object(patch.0.clone());
         if self.resource.has_subresource("status") {
             let (body, status) = patch.split_status();
@@ -152,6 +176,7 @@ impl Patching<'_> {
             self.debug(object, || format!("Merge-patching the resource with: {}", python_repr(&wanted)));
             self.send(object, None, Payload::MergePatch(wanted.to_string().as_bytes()), applied).await?;
         }
+        applied.merged = std::mem::take(&mut applied.unwritten);
         self.verify(object, &wanted, applied);
         Ok(())
     }
@@ -164,17 +189,76 @@ impl Patching<'_> {
         functions: bool,
         applied: &mut Applied,
     ) -> Result<(), PatchingError> {
-        let base = Arc::clone(applied.latest.as_ref().unwrap_or(object));
-        let operations = self.operations(&base, cycle, finalizer, functions).await?;
+        let mut base = Arc::clone(applied.latest.as_ref().unwrap_or(object));
+        for attempt in 0.. {
+            let operations = self.operations(&base, cycle, finalizer, functions).await?;
+            let remaining = match self.operate(object, &base, &operations, applied).await? {
+                None => {
+                    applied.carry = false;
+                    return Ok(());
+                }
+                Some(remaining) => remaining,
+            };
+            if attempt < CONFLICTS && !self.compat {
+                let latest = self.refetch(object).await?;
+                if latest.resource_version() == base.resource_version() {
+                    // It is not about versions: nothing will be different at once.
+                    applied.refused = true;
+                } else if holds(&latest, &operations) {
+                    // It was applied, and only the answer was lost.
+                    applied.latest = Some(latest);
+                    applied.carry = false;
+                    return Ok(());
+                } else {
+                    base = Arc::clone(&latest);
+                    applied.latest = Some(latest);
+                    continue;
+                }
+            }
+            applied.carry = functions;
+            self.debug(object, || {
+                format!(
+                    "Could not apply the patch in full due to conflicts with newer changes. Will try on the next cycle \
+                     soon. Remaining: {}",
+                    python_repr(&remaining)
+                )
+            });
+            break;
+        }
+        Ok(())
+    }
+
+    async fn refetch(&self, object: &Object) -> Result<Arc<Object>, RequestError> {
+        let url = self.resource.url(object.namespace(), object.name(), None);
+        let malformed =
+            |error: &dyn std::fmt::Display| RequestError::Malformed(format!("GET {url}: {error}"));
+        let body = self.api.get(&url).await?;
+        let text = std::str::from_utf8(&body).map_err(|error| malformed(&error))?;
+        let latest = Object::decode(text).map_err(|error| malformed(&error))?;
+        if latest.uid() != object.uid() {
+            let gone = ApiError::from_response(404, None, b"the object was deleted and created anew");
+            return Err(RequestError::Api(Box::new(gone)));
+        }
+        Ok(Arc::new(latest))
+    }
+
+    /// Sends the operations if the object is still the same; gives them back if it is not.
+    async fn operate(
+        &self,
+        object: &Arc<Object>,
+        base: &Arc<Object>,
+        operations: &[Value],
+        applied: &mut Applied,
+    ) -> Result<Option<Value>, PatchingError> {
         let apart = self.resource.has_subresource("status");
         let (status, body): (Vec<_>, Vec<_>) =
-            operations.into_iter().partition(|one| apart && is_about_status(one));
+            operations.iter().cloned().partition(|one| apart && is_about_status(one));
         for (subresource, what, operations) in [(None, "resource", body), (Some("status"), "status", status)]
         {
             if operations.is_empty() {
                 continue;
             }
-            let freshest = applied.latest.as_ref().unwrap_or(&base);
+            let freshest = applied.latest.as_ref().unwrap_or(base);
             let mut document = vec![json!({
                 "op": "test", "path": "/metadata/resourceVersion", "value": freshest.resource_version(),
             })];
@@ -184,21 +268,15 @@ impl Patching<'_> {
             let text = document.to_string();
             match self.send(object, subresource, Payload::JsonPatch(text.as_bytes()), applied).await {
                 Ok(()) => {}
-                Err(error) if error.status() == Some(422) => {
-                    applied.carry = functions;
-                    self.debug(object, || {
-                        format!(
-                            "Could not apply the patch in full due to conflicts with newer changes. Will try on the next \
-                             cycle soon. Remaining: {}",
-                            python_repr(&document)
-                        )
-                    });
-                    return Ok(());
+                Err(error)
+                    if error.status() == Some(422) || (error.status() == Some(409) && !self.compat) =>
+                {
+                    return Ok(Some(document));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// What is to be changed, and nothing more: many objects may wait here for their turn to be written.
@@ -241,7 +319,20 @@ impl Patching<'_> {
         applied: &mut Applied,
     ) -> Result<(), RequestError> {
         let url = self.resource.url(object.namespace(), object.name(), subresource);
-        let body = self.api.request(&Method::PATCH, &url, payload).await?;
+        let mut pauses = CONFLICT_PAUSES.iter();
+        let body = loop {
+            let error = match self.api.request(&Method::PATCH, &url, payload).await {
+                Ok(body) => break body,
+                Err(error) => error,
+            };
+            let is_merge = matches!(payload, Payload::MergePatch(_));
+            match pauses.next() {
+                Some(pause) if is_merge && error.status() == Some(409) && !self.compat => {
+                    self.api.clock().sleep(seconds(*pause)).await;
+                }
+                _ => return Err(error),
+            }
+        };
         let text = std::str::from_utf8(&body)
             .map_err(|error| RequestError::Malformed(format!("PATCH {url}: {error}")))?;
         let latest =
@@ -286,6 +377,20 @@ fn touched_part(object: &Object, wanted: &Value) -> Value {
         part.extend(found.map(|found| (key.clone(), found)));
     }
     Value::Object(part)
+}
+
+/// Whether the object is already as the operations would make it.
+fn holds(object: &Object, operations: &[Value]) -> bool {
+    let value = object.to_value();
+    let is_wanted = |operation: &Value| {
+        let text = |key: &str| operation.get(key).and_then(Value::as_str).unwrap_or_default();
+        let present = value.pointer(text("path"));
+        match (text("op"), operation.get("value")) {
+            ("remove", _) => present.is_none(),
+            (_, wanted) => present == wanted,
+        }
+    };
+    !operations.is_empty() && operations.iter().all(is_wanted)
 }
 
 fn is_about_status(operation: &Value) -> bool {

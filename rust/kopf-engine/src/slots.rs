@@ -74,6 +74,7 @@ pub struct Vanished {
 pub struct Slots {
     map: HashMap<Arc<str>, Slot>,
     listing: u32,
+    pauses: u64,
 }
 
 impl Slots {
@@ -100,9 +101,12 @@ impl Slots {
         self.map.remove(key);
     }
 
-    /// A listing begins.
-    pub fn begin_listing(&mut self) {
+    /// A listing begins. If the operator was paused since the last one, others may have handled the objects.
+    pub fn begin_listing(&mut self, pauses: u64) {
         self.listing = self.listing.wrapping_add(1);
+        if std::mem::replace(&mut self.pauses, pauses) != pauses {
+            self.map.values_mut().for_each(|slot| slot.memory.disown());
+        }
     }
 
     /// A listing is over: the objects that it did not have are forgotten. Busy ones are when their worker is done.
@@ -122,7 +126,8 @@ impl Slots {
         self.map.retain(|key, slot| {
             let is_busy = slot.active.is_some();
             let heir = if is_busy {
-                let (memory, indexing, subject) = (slot.memory, slot.indexing.clone(), slot.subject.take());
+                let (memory, indexing, subject) =
+                    (slot.memory.clone(), slot.indexing.clone(), slot.subject.take());
                 Slot { memory, indexing, subject, ..Slot::default() }
             } else {
                 std::mem::take(slot)
@@ -196,7 +201,7 @@ mod tests {
         slots.notice(&key("stays"), EventType::Added);
         slots.notice(&key("goes"), EventType::Added);
         slots.notice(&key("busy"), EventType::Added).active = Some(Box::default());
-        slots.begin_listing();
+        slots.begin_listing(0);
         slots.notice(&key("stays"), EventType::Listed);
         assert_eq!(forgotten(&slots.end_listing()), [key("goes")]);
         assert!(slots.get("goes").is_none());

@@ -5,13 +5,14 @@
 //! to be invalid lately is not taken a second time. Rules: contract/api 7.3.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kopf_core::notes::Level;
 use kopf_core::time::Timestamp;
 use tokio::sync::{Mutex, oneshot};
 
+use crate::api::seconds;
 use crate::client::{Connection, has_kubeconfig, has_service_account};
 use crate::clock::Clock;
 use crate::credentials::{Credentials, Login};
@@ -22,6 +23,8 @@ const LOGGER: &str = "kopf._core.engines.activities";
 const FALLBACK_LOGGER: &str = "kopf.activities.authentication";
 const RAN_OUT: &str = "Ran out of valid credentials. Consider installing an API client library or adding a login handler. \
                        See more: https://docs.kopf.dev/en/stable/authentication/";
+/// Pauses between logins while the server refuses everybody, in seconds; the last one repeats.
+const PAUSES: [f64; 5] = [0.5, 1.0, 2.0, 5.0, 10.0];
 /// How many refused credentials of one login handler are remembered.
 const REMEMBERED: usize = 3;
 
@@ -32,6 +35,12 @@ pub struct Vault {
     open: RwLock<Vec<Arc<Connection>>>,
     login: Mutex<Logins>,
     turn: AtomicUsize,
+    /// Somebody was let in already: a refusal may pass.
+    let_in: AtomicBool,
+    /// Nobody was let in lately.
+    in_doubt: AtomicBool,
+    /// For how many seconds refusals may last after that.
+    patience: f64,
     /// Expirations are compared with it.
     clock: Clock,
 }
@@ -40,6 +49,17 @@ pub struct Vault {
 struct Logins {
     happened: bool,
     refused: HashMap<String, VecDeque<u64>>,
+    /// Since when nobody is let in.
+    since: Option<Timestamp>,
+    pauses: usize,
+}
+
+/// Why there was no login.
+enum LoginFailure {
+    /// It will not be better later.
+    Final(LoginError),
+    /// It may be.
+    Passing(LoginError),
 }
 
 impl Vault {
@@ -56,11 +76,21 @@ impl Vault {
             open: RwLock::default(),
             login: Mutex::default(),
             turn: AtomicUsize::default(),
+            let_in: AtomicBool::default(),
+            in_doubt: AtomicBool::default(),
+            patience: 0.0,
             clock,
         };
         let open = vault.connect(given)?.into_iter().map(Arc::new).collect();
         *vault.open.write().unwrap_or_else(PoisonError::into_inner) = open;
         Ok(vault)
+    }
+
+    /// Lets refusals last for so many seconds, if somebody was let in before.
+    #[must_use]
+    pub fn with_patience(mut self, seconds: f64) -> Self {
+        self.patience = seconds;
+        self
     }
 
     /// Takes a connection in, as if somebody had logged in.
@@ -78,8 +108,48 @@ impl Vault {
         if let Some(best) = self.best() {
             return Ok(best); // somebody else has logged in while we waited
         }
-        self.log_in(&mut logins).await?;
-        self.best().ok_or_else(|| LoginError(RAN_OUT.to_owned()))
+        loop {
+            let outcome = self.log_in(&mut logins).await;
+            if let Some(best) = self.best() {
+                return Ok(best);
+            }
+            let error = match outcome {
+                Ok(()) => LoginError(RAN_OUT.to_owned()),
+                Err(LoginFailure::Final(error)) => return Err(error),
+                Err(LoginFailure::Passing(error)) => error,
+            };
+            let Some(pause) = self.pause(&mut logins) else { return Err(error) };
+            self.say(Level::Warning, LOGGER, format!("The credentials are read again in {pause} seconds."));
+            self.clock.sleep(seconds(pause)).await;
+            // What was refused may be let in again: it is often the server that is at fault.
+            logins.refused.clear();
+        }
+    }
+
+    /// How long to wait until the next login; none if there is no sense in it.
+    fn pause(&self, logins: &mut Logins) -> Option<f64> {
+        let now = self.clock.now();
+        if !self.let_in.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.in_doubt.store(true, Ordering::Relaxed);
+        let since = *logins.since.get_or_insert(now);
+        if now.seconds_since(since) >= self.patience {
+            return None;
+        }
+        let pause = PAUSES.get(logins.pauses).or(PAUSES.last()).copied()?;
+        logins.pauses += 1;
+        Some(pause)
+    }
+
+    /// Somebody is let in.
+    pub async fn accept(&self) {
+        if self.let_in.swap(true, Ordering::Relaxed) && !self.in_doubt.load(Ordering::Relaxed) {
+            return;
+        }
+        self.in_doubt.store(false, Ordering::Relaxed);
+        let mut logins = self.login.lock().await;
+        (logins.since, logins.pauses) = (None, 0);
     }
 
     /// Throws away a connection which the server does not let in any more.
@@ -112,19 +182,20 @@ impl Vault {
         equals.get(turn % equals.len()).map(|chosen| Arc::clone(chosen))
     }
 
-    async fn log_in(&self, logins: &mut Logins) -> Result<(), LoginError> {
+    async fn log_in(&self, logins: &mut Logins) -> Result<(), LoginFailure> {
         let title = if logins.happened { "Re-authentication" } else { "Initial authentication" };
         logins.happened = true;
         self.say(Level::Info, LOGGER, format!("{title} has been initiated."));
         let (reply, answer) = oneshot::channel();
         self.invoker.submit(Job::Login(LoginJob { reply }));
-        let login = answer
-            .await
-            .map_err(|_| LoginError("The login was interrupted by the operator's exit.".to_owned()))?;
-        let login = login.map_err(LoginError)?;
+        let login = answer.await.map_err(|_| {
+            LoginFailure::Final(LoginError("The login was interrupted by the operator's exit.".to_owned()))
+        })?;
+        let login = login.map_err(|text| LoginFailure::Final(LoginError(text)))?;
         let found = match &login {
-            Login::Provided(items) => self.connect(items)?,
-            Login::Fallback => self.fall_back().await?,
+            Login::Provided(items) => self.connect(items).map_err(LoginFailure::Final)?,
+            // The files are perhaps being written.
+            Login::Fallback => self.fall_back().await.map_err(LoginFailure::Passing)?,
         };
         let fresh: Vec<_> = found
             .into_iter()

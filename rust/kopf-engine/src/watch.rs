@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,6 +29,11 @@ const LOGGER: &str = "kopf._cogs.clients.watching";
 const PAGE: u64 = 500;
 /// Pauses after failures in a row, in seconds; the last one repeats.
 const PAUSES: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0];
+/// How much longer a pause can be by chance.
+const JITTER: f64 = 0.2;
+/// How many times the pause between broken connections is doubled at most, and what it does not exceed, in seconds.
+const MOST_BREAKS: u32 = 10;
+const LONGEST_BREAK: f64 = 5.0;
 
 /// Who takes the events of a stream.
 pub trait Sink: Send {
@@ -68,6 +74,8 @@ struct Place {
     version: Option<String>,
     /// The objects that are already there are still being sent, as if they were new.
     initial: bool,
+    /// Something has come through the last connection.
+    heard: bool,
 }
 
 /// Why one connection of a stream has ended.
@@ -86,7 +94,7 @@ impl Stream {
     pub async fn follow<S: Sink>(&self, sink: &mut S) -> Result<Infallible, RequestError> {
         let held = self.pause.as_ref().is_some_and(|pause| pause.is_on());
         self.tell("Starting", || if held { " (paused)" } else { "" }.to_owned());
-        let mut failures = 0;
+        let mut failures: usize = 0;
         let mut streaming = self.settings.watching.initial_streaming;
         loop {
             let pauses = self.stand_by().await;
@@ -101,12 +109,7 @@ impl Stream {
                 Err(RequestError::Api(refusal)) if !sink.insists(&refusal) => {
                     return Err(RequestError::Api(refusal));
                 }
-                Err(error) => {
-                    let pause = PAUSES[failures.min(PAUSES.len() - 1)].max(asked_pause(&error));
-                    failures += 1;
-                    self.complain(&error, pause);
-                    self.api.clock().sleep(seconds(pause)).await;
-                }
+                Err(error) => self.back_off(&error, &mut failures).await,
             }
             let _busy = self.api.clock().busy();
             sleep(seconds(self.settings.watching.reconnect_backoff)).await;
@@ -138,13 +141,15 @@ impl Stream {
         streaming: &mut bool,
         failures: &mut usize,
     ) -> Result<(), RequestError> {
-        let mut place = Place { version: None, initial: *streaming };
+        let mut place = Place { initial: *streaming, ..Place::default() };
         if place.initial {
             sink.listing();
         } else {
             place.version = self.list(sink).await?;
         }
+        let mut breaks = 0;
         loop {
+            place.heard = false;
             let ended = self.watch(&mut place, sink).await;
             if place.initial {
                 match ended {
@@ -163,19 +168,55 @@ impl Stream {
                     Err(error) => return Err(error),
                 }
             }
-            *failures = 0;
+            if place.heard {
+                (*failures, breaks) = (0, 0);
+            }
             match ended {
                 Ok(End::Reconnect) => {}
-                Ok(End::Relist) => return Ok(()),
-                Err(RequestError::Api(refusal)) if refusal.status == 410 => return Ok(()),
+                Ok(End::Relist) => return self.relist(failures).await,
+                Err(RequestError::Api(refusal)) if refusal.status == 410 => {
+                    return self.relist(failures).await;
+                }
                 Err(RequestError::Transport(_) | RequestError::Timeout) => {
                     // The connection broke before it gave anything: not in a tight loop.
                     let _busy = self.api.clock().busy();
-                    sleep(seconds(self.settings.watching.reconnect_backoff)).await;
+                    let pause = self.settings.watching.reconnect_backoff * f64::from(1_u32 << breaks);
+                    breaks = (breaks + 1).min(MOST_BREAKS);
+                    sleep(seconds(self.jittered(pause.min(LONGEST_BREAK)))).await;
+                }
+                // Nothing is lost: it goes on from the last version, unless that goes on for too long.
+                Err(RequestError::Api(refusal)) if *failures + 1 < PAUSES.len() && sink.insists(&refusal) => {
+                    self.back_off(&RequestError::Api(refusal), failures).await;
                 }
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// A new listing is needed: at once, unless the last one has led to nothing else but this one.
+    async fn relist(&self, failures: &mut usize) -> Result<(), RequestError> {
+        if *failures > 0 {
+            let pause = PAUSES[(*failures - 1).min(PAUSES.len() - 1)];
+            self.api.clock().sleep(seconds(self.jittered(pause))).await;
+        }
+        *failures += 1;
+        Ok(())
+    }
+
+    async fn back_off(&self, error: &RequestError, failures: &mut usize) {
+        let planned = PAUSES[(*failures).min(PAUSES.len() - 1)];
+        let pause = self.jittered(planned).max(asked_pause(error));
+        *failures += 1;
+        self.complain(error, planned.max(asked_pause(error)));
+        self.api.clock().sleep(seconds(pause)).await;
+    }
+
+    /// A bit longer, so that streams which were cut together do not come back together.
+    fn jittered(&self, pause: f64) -> f64 {
+        let mut hasher = DefaultHasher::new();
+        (self.what(), self.api.clock().now().micros()).hash(&mut hasher);
+        let chance = f64::from(u16::try_from(hasher.finish() & 0xffff).unwrap_or_default()) / 65_536.0;
+        pause * (1.0 + JITTER * chance)
     }
 
     async fn list<S: Sink>(&self, sink: &mut S) -> Result<Option<String>, RequestError> {
@@ -259,6 +300,7 @@ impl Stream {
             WatchRecord::Modified(object) => (EventType::Modified, object),
             WatchRecord::Deleted(object) => (EventType::Deleted, object),
             WatchRecord::Bookmark { resource_version, initial_events_end } => {
+                place.heard = true;
                 place.version = Some(resource_version);
                 if place.initial && initial_events_end {
                     place.initial = false;
@@ -275,6 +317,7 @@ impl Stream {
                 return Ok(false);
             }
         };
+        place.heard = true;
         if let Some(seen) = object.resource_version() {
             place.version = Some(seen.to_owned());
         }

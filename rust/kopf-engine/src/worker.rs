@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kopf_core::cause::EventType;
 use kopf_core::consistency::Written;
-use kopf_core::cycle::{Answer, Conclusion, Next};
+use kopf_core::cycle::{Answer, Conclusion, Next, Sequel};
 use kopf_core::daemon::Wanted;
 use kopf_core::indexing::Round;
 use kopf_core::notes::Level;
@@ -23,7 +23,11 @@ use crate::dispatch::{Begun, Dispatcher, Shared};
 use crate::indexing;
 use crate::invoke::{CycleId, Entry, Job, ScriptJob};
 use crate::patching::{Applied, Change, Patching, PatchingError};
+use crate::salvage;
 use crate::slots::{Event, Slot};
+
+/// Seconds until what the server has refused without a conflict is tried again.
+const REFUSED_PAUSE: f64 = 1.0;
 
 /// The worker of one object.
 pub struct Worker {
@@ -329,29 +333,74 @@ impl Worker {
             return After::Rest;
         }
         let (parted, is_release_only) = (conclusion.parted, conclusion.is_release_only());
-        let Conclusion { delay, patch, finalizer, fns: functions, .. } = *conclusion;
+        let Conclusion { delay, patch, finalizer, fns: functions, sequel, .. } = *conclusion;
         let change = Change { cycle: id, patch, finalizer, functions };
         let mut applied = Applied::default();
         if !change.is_empty()
-            && let Err(error) = Box::pin(self.patching().apply(&event.object, change, &mut applied)).await
+            && let Err(error) = Box::pin(self.apply(&event.object, change, &mut applied)).await
         {
             self.note_parting(is_release_only);
             self.note_write(&event.object, &applied);
-            if error.is_of_unknown_fate()
-                && let Some(slot) = self.dispatcher.slots().get(&self.key)
-            {
-                self.doubt(slot);
-            }
+            self.note_failure(&event.object, &error, &mut applied, sequel);
             let with_traceback = matches!(error, PatchingError::Function(_)).then_some(id);
             self.throttle(&event, &error.to_string(), with_traceback);
-            self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
+            self.shared().invoker.submit(Job::Close { cycle: id, carry: applied.carry });
             return After::Rest;
         }
         self.shared().invoker.submit(Job::Close { cycle: id, carry: applied.carry });
         self.note_parting(parted);
         self.note_write(&event.object, &applied);
+        if let Some(slot) = self.dispatcher.slots().get(&self.key) {
+            slot.memory.wrote(&event.object, &applied.merged, sequel, &self.shared().rules.settings);
+        }
         self.succeed();
+        let delay = if applied.refused { Some(delay.unwrap_or(REFUSED_PAUSE)) } else { delay };
         self.what_next(event, &applied, delay)
+    }
+
+    /// Applies the change; if the server goes on to refuse it, then as much of it as it accepts.
+    async fn apply(
+        &self,
+        object: &Arc<Object>,
+        change: Change,
+        applied: &mut Applied,
+    ) -> Result<(), PatchingError> {
+        let patching = self.patching();
+        let error = match patching.apply(object, change, applied).await {
+            Err(error) if error.is_rejection() && !applied.unwritten.is_empty() => error,
+            result => return result,
+        };
+        let refusals = {
+            let mut slots = self.dispatcher.slots();
+            slots.get(&self.key).and_then(|slot| Some(slot.memory.ledger.as_ref()?.refusals())).unwrap_or(0)
+        };
+        if self.shared().rules.settings.compat || refusals + 1 < salvage::PATIENCE {
+            return Err(error);
+        }
+        let patch = std::mem::take(&mut applied.unwritten);
+        let persistence = &self.shared().rules.settings.persistence;
+        let salvaged = patching.salvage(object, &patch, &error, persistence, applied).await;
+        if salvaged.is_err() {
+            applied.unwritten = patch;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Keeps what could not be written, to be written the next time.
+    fn note_failure(&self, object: &Object, error: &PatchingError, applied: &mut Applied, sequel: Sequel) {
+        let settings = &self.shared().rules.settings;
+        let mut slots = self.dispatcher.slots();
+        let Some(slot) = slots.get(&self.key) else { return };
+        if applied.unwritten.is_empty() {
+            slot.memory.wrote(object, &applied.merged, sequel, settings);
+        } else {
+            let unwritten = std::mem::take(&mut applied.unwritten);
+            slot.memory.failed(unwritten, sequel, error.is_rejection(), settings);
+        }
+        if error.is_of_unknown_fate() {
+            self.doubt(slot);
+        }
     }
 
     /// Whether to rest, or to look again later.
@@ -394,12 +443,14 @@ impl Worker {
             invoker: &shared.invoker,
             resource: &self.dispatcher.plan.resource,
             finalizer: &shared.rules.settings.persistence.finalizer,
+            compat: shared.rules.settings.compat,
         }
     }
 
     fn remember(&self, conclusion: &Conclusion) {
         if let Some(slot) = self.dispatcher.slots().get(&self.key) {
             slot.memory.fully_handled_once |= conclusion.fully_handled_once;
+            slot.memory.stripped |= conclusion.stripped;
         }
     }
 

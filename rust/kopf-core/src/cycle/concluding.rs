@@ -1,11 +1,14 @@
 //! The end: what is to be remembered, as one patch, and when to look again.
 
-use super::{Conclusion, Cycle, Next, Phase};
+use super::facts::Facts;
+use super::{Conclusion, Cycle, Next, Phase, Sequel};
 use crate::cause::Reason;
 use crate::finalizer::Edit;
+use crate::ledger;
 use crate::notes::Note;
 use crate::patch::Patch;
 use crate::state::State;
+use crate::value::{Value, equal};
 use std::sync::Arc;
 
 /// Seconds until a user's lifecycle is asked again that has chosen nobody although there was somebody to choose.
@@ -13,6 +16,9 @@ const UNDECIDED_PAUSE: f64 = 1.0;
 
 /// Seconds, at least, until change handlers are tried again whose event may never come.
 const POSTPONED_PAUSE: f64 = 1.0;
+
+/// Seconds without any changes, after which it is written again what somebody has removed.
+const QUIET_PAUSE: f64 = 5.0;
 
 impl Cycle {
     /// Ends the cycle in the usual way.
@@ -25,10 +31,12 @@ impl Cycle {
             delay: None,
             fully_handled_once: self.memory.fully_handled_once,
             matched: self.cause.is_some(),
-            error: None,
+            ..Conclusion::default()
         };
         if let Some(state) = self.state.take() {
             self.remember(&state, &mut conclusion);
+        } else if self.cause == Some(Reason::Noop) {
+            self.heal(&mut conclusion);
         }
         conclusion.delay = earliest(conclusion.delay, self.background.delay);
         self.release(&mut conclusion);
@@ -77,6 +85,7 @@ impl Cycle {
         if done {
             self.forget_progress(state, &mut conclusion.patch);
             self.keep_essence(&mut conclusion.patch);
+            conclusion.sequel = Sequel::Over;
             conclusion.fully_handled_once = true;
             // The reference calls deletion handlers again and again while daemons are still stopping.
             let is_repeated = self.rules.settings.compat && self.background.delay.is_some();
@@ -84,6 +93,7 @@ impl Cycle {
             return;
         }
         self.keep_progress(state, &mut conclusion.patch);
+        conclusion.sequel = Sequel::Ongoing(self.first_seen(reason));
         conclusion.delay = state.delay(self.moment.now).map(|delay| self.unhurried(delay));
     }
 
@@ -116,8 +126,51 @@ impl Cycle {
         }
     }
 
-    /// The essence of now is the last handled one, if it is not already.
+    /// What those have seen of the object who have finished first: the others may see it otherwise.
+    fn first_seen(&mut self, reason: Reason) -> Option<Arc<Value>> {
+        let is_followed = matches!(reason, Reason::Create | Reason::Update)
+            && !self.rules.settings.compat
+            && self.foreign.is_none();
+        if !is_followed {
+            return None;
+        }
+        if self.first.is_none() && self.advanced {
+            self.first = self.change().and_then(|change| change.new.clone()).map(Arc::new);
+        }
+        self.first.clone()
+    }
+
+    /// What was handled last was removed from the object, or spoilt. It is written again when that has not happened for a
+    /// while: two that write against each other do not come to an end.
+    fn heal(&mut self, conclusion: &mut Conclusion) {
+        if !self.moment.consistent || !self.facts.as_ref().is_some_and(Facts::is_lost) {
+            return;
+        }
+        self.tell_of_stripping();
+        if self.woken {
+            self.store_essence(&mut conclusion.patch);
+        } else {
+            conclusion.delay = earliest(conclusion.delay, Some(QUIET_PAUSE));
+        }
+    }
+
+    fn tell_of_stripping(&mut self) {
+        if !std::mem::replace(&mut self.memory.stripped, true) {
+            self.notes.push(Note::Stripped(ledger::culprit(&self.object)));
+        }
+    }
+
+    /// The essence of now is the last handled one, if it is not already; or the one that the first of the handlers have
+    /// seen, if it has changed since: they are yet to be told.
     fn keep_essence(&mut self, patch: &mut Patch) {
+        if let Some(first) = self.first.take()
+            && let Some(new) = self.change().and_then(|change| change.new.clone())
+            && !equal(&first, &new)
+        {
+            let storage = &self.rules.settings.persistence.diffbase_storage;
+            storage.store(&self.object, patch, &first);
+            return;
+        }
         if !self.facts().differs() {
             return;
         }
@@ -151,7 +204,28 @@ impl Cycle {
             conclusion.fns = false;
             return Next::Done(Box::new(conclusion));
         }
+        self.settle_debts(&mut conclusion);
+        conclusion.stripped = self.memory.stripped;
         self.finish_keeping(conclusion)
+    }
+}
+
+/// What is owed to the object goes with what is written anyway; or alone, if it is urgent, or has waited for long enough.
+impl Cycle {
+    fn settle_debts(&mut self, conclusion: &mut Conclusion) {
+        if self.owed.is_empty() {
+            return;
+        }
+        if !self.urgent && self.moment.consistent {
+            self.tell_of_stripping();
+        }
+        if self.urgent || self.woken || conclusion.is_written() {
+            let handlers = std::mem::take(&mut conclusion.patch);
+            conclusion.patch = Patch(std::mem::take(&mut self.owed));
+            conclusion.patch.merge(handlers.0);
+        } else {
+            conclusion.delay = earliest(conclusion.delay, Some(QUIET_PAUSE));
+        }
     }
 }
 

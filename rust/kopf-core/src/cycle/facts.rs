@@ -1,9 +1,9 @@
 //! What the object's essence says, read as late and as little as possible.
 
-use super::Rules;
+use super::{Memory, Rules};
 use crate::cause::{Change, Likeness, Reason};
 use crate::diff::{DiffItem, diff};
-use crate::diffbase::DiffBaseStorage;
+use crate::diffbase::{DiffBaseStorage, condensed};
 use crate::essence::{Comparison, compare, essence};
 use crate::filters::OldAndNew;
 use crate::notes::Note;
@@ -25,25 +25,48 @@ pub(super) struct Facts {
     old: Option<Value>,
     /// Built when needed.
     new: Option<Value>,
+    /// What was handled last is only in memory: it is to be written again.
+    lost: bool,
 }
 
 impl Facts {
     /// Reads them. A last handled essence that cannot be read is none.
-    pub(super) fn read(object: &Object, plan: &Plan, rules: &Rules, notes: &mut Vec<Note>) -> Self {
+    pub(super) fn read(
+        object: &Object,
+        plan: &Plan,
+        rules: &Rules,
+        memory: &Memory,
+        notes: &mut Vec<Note>,
+    ) -> Self {
         match compare(object, &rules.settings.persistence, &plan.extra_fields) {
             Ok(Comparison::Same) => {
-                Self { known: true, differs: false, diff: Vec::new(), old: None, new: None }
+                Self { known: true, differs: false, diff: Vec::new(), old: None, new: None, lost: false }
             }
             Ok(Comparison::Different { old, new }) => {
                 let diff = diff(Some(&old), Some(&new));
-                Self { known: true, differs: true, diff, old: Some(old), new: Some(new) }
+                Self { known: true, differs: true, diff, old: Some(old), new: Some(new), lost: false }
             }
-            Ok(Comparison::Absent) => Self::unknown(),
+            Ok(Comparison::Absent) => Self::recalled(object, plan, rules, memory),
             Err(malformed) => {
                 notes.push(Note::Malformed(malformed));
-                Self::unknown()
+                Self::recalled(object, plan, rules, memory)
             }
         }
+    }
+
+    /// What was handled last is not on the object, or cannot be read; but it may be known nevertheless.
+    fn recalled(object: &Object, plan: &Plan, rules: &Rules, memory: &Memory) -> Self {
+        if memory.handled.is_none() {
+            return Self::unknown();
+        }
+        let new = essence(object, &rules.settings.persistence, &plan.extra_fields);
+        let old = match memory.ledger.as_ref().and_then(|ledger| ledger.kept()) {
+            Some(kept) => condensed::restored(kept, &new),
+            None if memory.was_handled(object, &new, &rules.settings) => new.clone(),
+            None => return Self::unknown(),
+        };
+        let diff = diff(Some(&old), Some(&new));
+        Self { known: true, differs: true, diff, old: Some(old), new: Some(new), lost: true }
     }
 
     /// Takes them as Python has read them.
@@ -51,17 +74,17 @@ impl Facts {
         match old {
             None => Self { new: Some(new), ..Self::unknown() },
             Some(old) if equal(&old, &new) => {
-                Self { known: true, differs: false, diff: Vec::new(), old: None, new: Some(new) }
+                Self { known: true, differs: false, diff: Vec::new(), old: None, new: Some(new), lost: false }
             }
             Some(old) => {
                 let diff = diff(Some(&old), Some(&new));
-                Self { known: true, differs: true, diff, old: Some(old), new: Some(new) }
+                Self { known: true, differs: true, diff, old: Some(old), new: Some(new), lost: false }
             }
         }
     }
 
     fn unknown() -> Self {
-        Self { known: false, differs: true, diff: Vec::new(), old: None, new: None }
+        Self { known: false, differs: true, diff: Vec::new(), old: None, new: None, lost: false }
     }
 
     /// Unequal essences may have no difference that counts: nulls are as good as absent.
@@ -71,6 +94,11 @@ impl Facts {
             (true, true) => Likeness::Same,
             (true, false) => Likeness::Different,
         }
+    }
+
+    /// Whether what was handled last is to be written again.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost
     }
 
     /// Whether the essence is to be remembered anew.

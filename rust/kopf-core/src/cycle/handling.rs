@@ -134,6 +134,7 @@ impl Cycle {
             for reply in replies {
                 if let StepReply::Attempted(outcome) = reply {
                     state.learn(outcome);
+                    self.advanced |= outcome.final_ || !outcome.subrefs.is_empty();
                 }
             }
         }

@@ -134,7 +134,7 @@ impl Conclusion {
         self.parted && self.patch.is_empty() && !self.fns
     }
 
-    fn is_written(&self) -> bool {
+    pub(super) fn is_written(&self) -> bool {
         !self.patch.is_empty() || self.finalizer.is_some() || self.fns
     }
 }

@@ -26,6 +26,7 @@ use crate::cause::{Change, EventType, Reason};
 use crate::daemon::Wanted;
 use crate::filters::Verdict;
 use crate::finalizer::Edit;
+use crate::ledger::Ledger;
 use crate::lifecycle::Lifecycle;
 use crate::notes::Note;
 use crate::object::Object;
@@ -36,6 +37,7 @@ use crate::script::{Reply, Script};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 use crate::value::{Map, Value};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// What was seen.
@@ -50,7 +52,7 @@ pub struct Observation {
 }
 
 /// What is remembered of an object between its cycles, in memory only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct Memory {
     /// Its very first event was a listing: it was there before the operator.
@@ -61,6 +63,24 @@ pub struct Memory {
     pub remaining_fns: bool,
     /// All handlers of the deletion are done: it is only to be let go.
     pub parted: bool,
+    /// Somebody removes what we keep on the object, and that was told.
+    pub stripped: bool,
+    /// The digest of the essence that was handled last, as we have seen or written it.
+    pub handled: Option<NonZeroU64>,
+    /// What we know better than the object.
+    pub ledger: Option<Arc<Ledger>>,
+}
+
+/// What becomes of the handling that was going on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Sequel {
+    /// It is as it was before the cycle.
+    #[default]
+    Before,
+    /// It goes on; with the essence that those have seen who are done with it.
+    Ongoing(Option<Arc<Value>>),
+    /// It is over.
+    Over,
 }
 
 /// What is the same for all objects.
@@ -134,6 +154,10 @@ pub struct Conclusion {
     pub matched: bool,
     /// An unexpected error: the object is to be throttled, and nothing else of this counts.
     pub error: Option<String>,
+    /// What becomes of the handling that was going on.
+    pub sequel: Sequel,
+    /// The new value of [`Memory::stripped`].
+    pub stripped: bool,
 }
 
 /// The machine.
@@ -164,6 +188,14 @@ pub struct Cycle {
     undecided: bool,
     /// The exchange with the user's storages, if there are any.
     foreign: Option<Box<keeping::Foreign>>,
+    /// What is missing on the object, though we have written it or tried to.
+    owed: Map<String, Value>,
+    /// It is to be written even if nothing else is.
+    urgent: bool,
+    /// The essence that was seen by those who have finished first, in earlier cycles.
+    first: Option<Arc<Value>>,
+    /// Somebody has finished in this cycle, or has gone a part of the way.
+    advanced: bool,
     phase: Phase,
 }
 
@@ -205,11 +237,19 @@ impl Cycle {
         rules: Arc<Rules>,
         moment: Moment,
     ) -> (Self, Next) {
+        let amendment = match observation.event {
+            EventType::Deleted => None,
+            _ => memory.amend(&observation.object, &rules.settings, &plan),
+        };
+        let is_anew = amendment.as_ref().is_some_and(|amendment| amendment.anew);
+        let first = memory.ledger.as_ref().and_then(|ledger| ledger.first()).filter(|_| !is_anew).cloned();
+        let (object, owed, urgent) =
+            amendment.map_or((observation.object, Map::new(), false), |it| (it.object, it.owed, it.urgent));
         let mut cycle = Self {
             event: observation.event,
-            object: observation.object,
+            object,
             woken: observation.woken,
-            memory: *memory,
+            memory: memory.clone(),
             plan,
             rules,
             moment,
@@ -226,10 +266,19 @@ impl Cycle {
             background: spawning::Background::default(),
             undecided: false,
             foreign: None,
+            owed,
+            urgent,
+            first,
+            advanced: false,
             phase: Phase::Over,
         };
         let next = if cycle.needs_recall() { cycle.recall() } else { cycle.begin() };
         (cycle, next)
+    }
+
+    /// The object as it is looked at: with what is missing there.
+    pub fn object(&self) -> &Arc<Object> {
+        &self.object
     }
 
     /// Goes on with an answer.

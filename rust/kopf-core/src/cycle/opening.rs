@@ -273,21 +273,21 @@ impl Cycle {
 
     /// What can be said of a change handler without Python.
     fn verdict(&mut self, index: usize) -> ChangeVerdict {
-        let Self { facts, notes, object, plan, rules, .. } = self;
+        let Self { facts, notes, object, plan, rules, memory, .. } = self;
         let Some((handler, changing)) =
             rules.registry.handlers.get(index).and_then(|handler| Some((handler, handler.changing()?)))
         else {
             return ChangeVerdict { prematch: Verdict::No, full: Verdict::No };
         };
         filters::on_change(handler, changing, object, |field| {
-            let facts = facts.get_or_insert_with(|| Facts::read(object, plan, rules, notes));
+            let facts = facts.get_or_insert_with(|| Facts::read(object, plan, rules, memory, notes));
             facts.field(object, plan, rules, field)
         })
     }
 
     pub(super) fn facts(&mut self) -> &mut Facts {
-        let Self { facts, notes, object, plan, rules, .. } = self;
-        facts.get_or_insert_with(|| Facts::read(object, plan, rules, notes))
+        let Self { facts, notes, object, plan, rules, memory, .. } = self;
+        facts.get_or_insert_with(|| Facts::read(object, plan, rules, memory, notes))
     }
 
     /// The cause as handlers and filters get it; made once.

@@ -298,7 +298,7 @@ impl Model {
             (told.kind, told.by).hash(&mut hasher);
             note(&told.version, &mut hasher);
         }
-        let memory = operator.memory;
+        let memory = operator.memory.clone();
         (
             operator.up,
             operator.known,

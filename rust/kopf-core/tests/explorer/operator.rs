@@ -145,7 +145,8 @@ impl Operator {
             self.known = true;
             self.memory = Memory { noticed_by_listing: kind == EventType::Listed, ..Memory::default() };
         } else if world.flaw == Some(Flaw::ResumesAgain) && kind == EventType::Listed {
-            self.memory = Memory { noticed_by_listing: true, fully_handled_once: false, ..self.memory };
+            self.memory =
+                Memory { noticed_by_listing: true, fully_handled_once: false, ..self.memory.clone() };
         }
         if std::mem::take(&mut self.skipping) {
             return;
@@ -246,7 +247,7 @@ impl Operator {
         let consistent = self.is_consistent(world, &event.version, cluster.now);
         let consistent = consistent || world.flaw == Some(Flaw::NoWaiting);
         let moment = Moment { now: cluster.now, entropy: 0, consistent };
-        let opened = Opened { memory: self.memory, moment, answers: Vec::new() };
+        let opened = Opened { memory: self.memory.clone(), moment, answers: Vec::new() };
         self.live(world, cluster, ghost, event, opened);
     }
 

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::outbox::Outbox;
 use super::subject::{Place, Subject};
+use crate::api::seconds;
 use crate::dispatch::Shared;
 use crate::invoke::{Entry, RunId, RunReply};
 use crate::patching::{Applied, Change, Patching, PatchingError};
@@ -24,6 +25,8 @@ const BATCH: usize = 1_000;
 const CROWD: usize = 100;
 /// How many seconds the first of a crowd waits for the others.
 const GATHERING: f64 = 0.008;
+/// Seconds until a patch that was refused is sent again.
+const WRITE_PAUSES: [f64; 3] = [1.0, 2.0, 5.0];
 
 /// An entry of the wheel.
 pub(super) struct Due {
@@ -188,9 +191,24 @@ impl Wheel {
                 invoker: &shared.invoker,
                 resource: &resource,
                 finalizer: &shared.current.get().settings.persistence.finalizer,
+                compat: shared.rules.settings.compat,
             };
             let mut applied = Applied::default();
-            let result = patching.apply(&object, change, &mut applied).await.map(|()| applied);
+            let mut pauses = WRITE_PAUSES.iter().filter(|_| !shared.rules.settings.compat);
+            let (mut change, functions) = (change, reply.fns);
+            let result = loop {
+                let result = patching.apply(&object, change, &mut applied).await;
+                let is_hopeful =
+                    matches!(&result, Err(PatchingError::Request(_))) && !applied.unwritten.is_empty();
+                let Some(pause) = pauses.next().filter(|_| is_hopeful) else { break result };
+                tokio::select! {
+                    () = shared.clock.sleep(seconds(*pause)) => {}
+                    () = shared.stopping.cancelled() => {}
+                }
+                let patch = Patch(std::mem::take(&mut applied.unwritten));
+                change = Change { cycle: run, patch, finalizer: None, functions };
+            };
+            let result = result.map(|()| applied);
             shared.background.tell(Message::Written { subject, run, outcome, result });
         });
     }
@@ -214,15 +232,23 @@ impl Wheel {
                 state.advance(&self.shared, subject, position, outcome, out);
             }
             Err(error) => {
+                // A patch that is refused is no reason not to be called any more.
+                let is_over =
+                    self.shared.rules.settings.compat || !matches!(error, PatchingError::Request(_));
                 let handler = state.runs[position].routine.handler();
                 if let Some(handler) = self.shared.rules.registry.handlers.get(handler) {
                     let label = ids::label(handler);
-                    let text = format!("{label} has failed to patch the object and ends: {error}");
+                    let what = if is_over { " and ends" } else { "" };
+                    let text = format!("{label} has failed to patch the object{what}: {error}");
                     let entry = Entry::posted(Level::Error, &state.object, text);
                     let has_traceback = matches!(error, PatchingError::Function(_));
                     self.shared.invoker.log(if has_traceback { entry.with_exception_of(run) } else { entry });
                 }
-                state.exit(&self.shared, subject, position, out);
+                if is_over {
+                    state.exit(&self.shared, subject, position, out);
+                } else {
+                    state.advance(&self.shared, subject, position, outcome, out);
+                }
             }
         }
     }

@@ -1,0 +1,299 @@
+//! What the operator knows better than the object: its own writes that are not there, or not there any more.
+//!
+//! Owns: what is kept of them in memory, and how the object looks with them. Must not know: who writes, and when.
+//!
+//! An object that nothing is going on with has a digest here, and nothing else. The object as it is seen is amended by what
+//! was decided but could not be written, and by the progress that somebody else has removed; so that nobody is called again
+//! for what is done already. Whoever takes the object over in between, begins without all this.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::cycle::{Memory, Sequel};
+use crate::essence::{Comparison, compare, essence};
+use crate::jsonpatch::apply_merge;
+use crate::object::Object;
+use crate::patch::Patch;
+use crate::path::FieldPath;
+use crate::registry::Plan;
+use crate::settings::{Persistence, Settings};
+use crate::value::{Map, Value, equal};
+
+/// What is remembered of a handling that goes on, and of writes that have failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Our annotations as we have written them during this handling; `null` if they were removed.
+    own: Map<String, Value>,
+    /// The merge patch that was not accepted.
+    unwritten: Map<String, Value>,
+    /// The essence that was seen by those who have finished first; none if nobody has, or if all have at once.
+    first: Option<Arc<Value>>,
+    /// The essence that was handled last; only if somebody is known to remove it from the object.
+    kept: Option<Box<str>>,
+    /// How many times in a row the server has refused what was to be written.
+    refusals: u32,
+}
+
+/// How an object is to be looked at.
+#[derive(Clone, Debug)]
+pub struct Amendment {
+    /// With all that is missing there.
+    pub object: Arc<Object>,
+    /// What is missing there.
+    pub owed: Map<String, Value>,
+    /// It is to be written now, even if nothing else is.
+    pub urgent: bool,
+    /// What was handled in part does not hold any more: handling begins anew.
+    pub anew: bool,
+}
+
+impl Ledger {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The essence that the first handlers have seen.
+    pub fn first(&self) -> Option<&Arc<Value>> {
+        self.first.as_ref()
+    }
+
+    /// The essence that was handled last, if it is kept here.
+    pub fn kept(&self) -> Option<Value> {
+        serde_json::from_str(self.kept.as_deref()?).ok()
+    }
+
+    /// How many times in a row the server has refused what was to be written.
+    pub fn refusals(&self) -> u32 {
+        self.refusals
+    }
+
+    fn amend(&self, object: &Arc<Object>, settings: &Settings, plan: &Plan) -> Option<Amendment> {
+        let persistence = &settings.persistence;
+        let mut owed = Patch(missing_annotations(object, &self.own));
+        let mut urgent = false;
+        if !self.unwritten.is_empty() {
+            let unwritten = missing(object, &self.unwritten);
+            urgent = !unwritten.is_empty();
+            // What both are about is in the state in which it should be, if it is not missing.
+            owed.0 = without(owed.0, &self.unwritten);
+            owed.merge(unwritten);
+        }
+        let mut amended = if owed.is_empty() { Arc::clone(object) } else { overlaid(object, &owed.0)? };
+        let mut anew = false;
+        if let Some(restart) = self.restart(&amended, persistence, plan) {
+            amended = overlaid(&amended, &restart.0)?;
+            owed.merge(restart.0);
+            anew = true;
+        }
+        (!owed.is_empty()).then_some(Amendment { object: amended, owed: owed.0, urgent, anew })
+    }
+
+    /// The object is again as it was before the handling that goes on, but some handlers have seen it otherwise: what they
+    /// have seen becomes the last handled state, and the way back is a change of its own.
+    fn restart(&self, object: &Object, persistence: &Persistence, plan: &Plan) -> Option<Patch> {
+        let first = self.first.as_ref().filter(|_| object.deletion_timestamp().is_none())?;
+        if compare(object, persistence, &plan.extra_fields) != Ok(Comparison::Same)
+            || equal(&essence(object, persistence, &plan.extra_fields), first)
+        {
+            return None;
+        }
+        let mut patch = Patch::default();
+        persistence.diffbase_storage.store(object, &mut patch, first);
+        let storage = &persistence.progress_storage;
+        for id in &plan.owned {
+            let record = storage.fetch(object, id).ok().flatten();
+            storage.purge(object, &mut patch, id);
+            for subref in record.iter().flat_map(|record| &record.subrefs) {
+                storage.purge(object, &mut patch, subref);
+            }
+        }
+        Some(patch)
+    }
+}
+
+impl Memory {
+    /// How the object is to be looked at, if not as it is.
+    pub fn amend(&self, object: &Arc<Object>, settings: &Settings, plan: &Plan) -> Option<Amendment> {
+        if !is_kept(settings) {
+            return None;
+        }
+        self.ledger.as_ref()?.amend(object, settings, plan)
+    }
+
+    /// Takes note of what was handled before.
+    pub fn notice(&mut self, object: &Object, settings: &Settings) {
+        if self.handled.is_none() && is_kept(settings) {
+            let keys = settings.persistence.diffbase_storage.own_keys(object);
+            self.handled = keys.iter().find_map(|key| object.annotation(key)).map(|text| digest(&text));
+        }
+    }
+
+    /// Whether this essence is the one that was handled last.
+    pub fn was_handled(&self, object: &Object, essence: &Value, settings: &Settings) -> bool {
+        let storage = &settings.persistence.diffbase_storage;
+        let mut patch = Patch::default();
+        storage.store(object, &mut patch, essence);
+        let texts = storage.own_keys(object);
+        let mut texts = texts.iter().filter_map(|key| patch.get(&["metadata", "annotations", key])?.as_str());
+        self.handled.is_some_and(|handled| texts.any(|text| digest(text) == handled))
+    }
+
+    /// The patch is written.
+    pub fn wrote(
+        &mut self,
+        object: &Object,
+        patch: &Map<String, Value>,
+        sequel: Sequel,
+        settings: &Settings,
+    ) {
+        if !is_kept(settings) || (self.ledger.is_none() && patch.is_empty() && sequel == Sequel::Before) {
+            return;
+        }
+        let mut ledger = self.ledger.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        ledger.unwritten.clear();
+        ledger.refusals = 0;
+        let own = own_annotations(object, patch, &settings.persistence);
+        let text = settings.persistence.diffbase_storage.own_keys(object).into_iter();
+        if let Some(text) = text.filter_map(|key| own.get(&key)?.as_str()).next() {
+            self.handled = Some(digest(text));
+            ledger.kept = self.stripped.then(|| Box::from(text));
+        }
+        match sequel {
+            Sequel::Ongoing(first) => {
+                ledger.first = first;
+                ledger.own.extend(own);
+            }
+            Sequel::Before if ledger.own.is_empty() => {}
+            Sequel::Before => ledger.own.extend(own),
+            Sequel::Over => {
+                ledger.first = None;
+                ledger.own.clear();
+            }
+        }
+        self.ledger = (!ledger.is_empty()).then(|| Arc::new(ledger));
+    }
+
+    /// The patch is not written, or nobody knows. Whether it was the patch that the server did not like.
+    pub fn failed(&mut self, patch: Map<String, Value>, sequel: Sequel, rejected: bool, settings: &Settings) {
+        if !is_kept(settings) {
+            return;
+        }
+        let mut ledger = self.ledger.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        ledger.unwritten = patch;
+        ledger.refusals = if rejected { ledger.refusals.saturating_add(1) } else { 0 };
+        match sequel {
+            Sequel::Ongoing(first) => ledger.first = first,
+            Sequel::Over => ledger.first = None,
+            Sequel::Before => {}
+        }
+        self.ledger = (!ledger.is_empty()).then(|| Arc::new(ledger));
+    }
+
+    /// Somebody else may have handled the object: the object is believed.
+    pub fn disown(&mut self) {
+        (self.ledger, self.handled) = (None, None);
+    }
+}
+
+/// Who removed our annotations, as far as the server tells: whoever has changed the object last.
+pub fn culprit(object: &Object) -> Option<String> {
+    let fields = object.field(&FieldPath::from_keys(["metadata", "managedFields"]))?;
+    let time = |entry: &&Value| entry.get("time").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let last = fields.as_array()?.iter().max_by_key(time)?;
+    Some(last.get("manager")?.as_str()?.to_owned())
+}
+
+/// With storages that only Python knows, they are believed; so is the object, if all is to be as in the reference.
+fn is_kept(settings: &Settings) -> bool {
+    !settings.compat && !settings.persistence.is_foreign()
+}
+
+fn digest(text: &str) -> NonZeroU64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(text.as_bytes());
+    NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)
+}
+
+fn overlaid(object: &Object, patch: &Map<String, Value>) -> Option<Arc<Object>> {
+    let mut value = object.to_value();
+    apply_merge(&mut value, patch);
+    Object::decode(&value.to_string()).ok().map(Arc::new)
+}
+
+/// The part of a patch that is about our annotations, flat.
+fn own_annotations(
+    object: &Object,
+    patch: &Map<String, Value>,
+    persistence: &Persistence,
+) -> Map<String, Value> {
+    let own = persistence.diffbase_storage.own_keys(object);
+    let is_ours =
+        |key: &str| persistence.progress_storage.clears_annotation(key) || own.iter().any(|own| own == key);
+    let annotations = patch.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    let annotations = annotations.and_then(Value::as_object).into_iter().flatten();
+    annotations.filter(|(key, _)| is_ours(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// The part of a patch that is about what we keep on the object.
+pub fn own_part(
+    object: &Object,
+    patch: &Map<String, Value>,
+    persistence: &Persistence,
+) -> Map<String, Value> {
+    as_annotations(own_annotations(object, patch, persistence))
+}
+
+fn as_annotations(annotations: Map<String, Value>) -> Map<String, Value> {
+    let is_empty = annotations.is_empty();
+    match json!({ "metadata": { "annotations": annotations } }) {
+        Value::Object(patch) if !is_empty => patch,
+        _ => Map::new(),
+    }
+}
+
+fn missing_annotations(object: &Object, own: &Map<String, Value>) -> Map<String, Value> {
+    let is_missing = |(key, value): &(&String, &Value)| match value {
+        Value::String(text) => object.annotation(key).as_deref() != Some(text),
+        _ => object.raw_annotation(key).is_some(),
+    };
+    as_annotations(own.iter().filter(is_missing).map(|(key, value)| (key.clone(), value.clone())).collect())
+}
+
+/// The part of a merge patch that does not hold on the object.
+fn missing(object: &Object, patch: &Map<String, Value>) -> Map<String, Value> {
+    fn of(patch: &Map<String, Value>, present: Option<&Value>) -> Map<String, Value> {
+        let part = patch.iter().filter_map(|(key, wanted)| {
+            let present = present.and_then(|present| present.get(key));
+            let part = match (wanted, present) {
+                (Value::Object(wanted), _) => {
+                    Some(Value::Object(of(wanted, present))).filter(|it| it != &json!({}))
+                }
+                (Value::Null, None | Some(Value::Null)) => None,
+                (wanted, Some(present)) if equal(wanted, present) => None,
+                (wanted, _) => Some(wanted.clone()),
+            };
+            Some((key.clone(), part?))
+        });
+        part.collect()
+    }
+    of(patch, Some(&object.to_value()))
+}
+
+/// What one patch says of fields that the other one says nothing of.
+pub fn without(patch: Map<String, Value>, other: &Map<String, Value>) -> Map<String, Value> {
+    let rest = patch.into_iter().filter_map(|(key, value)| match (value, other.get(&key)) {
+        (value, None) => Some((key, value)),
+        (Value::Object(mine), Some(Value::Object(theirs))) => {
+            let rest = without(mine, theirs);
+            (!rest.is_empty()).then_some((key, Value::Object(rest)))
+        }
+        (_, Some(_)) => None,
+    });
+    rest.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! What is remembered of writes, and how the object looks with it.
+
+use super::*;
+use crate::cause::EventType;
+use crate::cycle::{Answer, Conclusion, Cycle, Moment, Next, Observation, Rules};
+use crate::lifecycle::Lifecycle;
+use crate::notes::Note;
+use crate::outcome::Raised;
+use crate::registry::Registry;
+use crate::script::{Reply, Step, StepReply};
+use crate::time::Timestamp;
+
+const LAST: &str = "kopf.zalando.org/last-handled-configuration";
+
+/// An operator with two creation and two update handlers, called one by one; its memory, and the object on the server.
+struct Scene {
+    rules: Arc<Rules>,
+    plan: Arc<Plan>,
+    memory: Memory,
+    object: Value,
+    calls: Vec<String>,
+    notes: Vec<Note>,
+}
+
+impl Scene {
+    fn new(compat: bool) -> Self {
+        let handler = |id: &str, reason: &str| {
+            let selector = json!({"group": "kopf.dev", "version": "v1", "plural": "kopfexamples"});
+            let handler = json!({"id": id, "key": id.len(), "kind": "changing", "reason": reason, "selector": selector});
+            serde_json::from_value(handler).unwrap()
+        };
+        let handlers = vec![
+            handler("c1", "create"),
+            handler("c02", "create"),
+            handler("u001", "update"),
+            handler("u0002", "update"),
+        ];
+        let registry = Arc::new(Registry { handlers });
+        let resource = json!({
+            "group": "kopf.dev", "version": "v1", "plural": "kopfexamples", "kind": "KopfExample",
+            "singular": "kopfexample", "shortcuts": [], "categories": [], "subresources": [], "verbs": [],
+            "namespaced": true, "preferred": true,
+        });
+        let resource: crate::resource::Resource = serde_json::from_value(resource).unwrap();
+        let plan = Arc::new(registry.plan(&Arc::new(resource), &|_| true));
+        let settings = Arc::new(Settings { compat, ..Settings::default() });
+        let rules = Arc::new(Rules { registry, settings, lifecycle: Lifecycle::OneByOne });
+        let object = json!({
+            "apiVersion": "kopf.dev/v1", "kind": "KopfExample", "spec": {"x": 1},
+            "metadata": {"name": "n", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+        });
+        Self { rules, plan, memory: Memory::default(), object, calls: vec![], notes: vec![] }
+    }
+
+    /// One cycle, in which all handlers succeed; its conclusion is written, or is not.
+    fn cycle(&mut self, woken: bool, written: bool) -> Conclusion {
+        let object = Arc::new(Object::decode(&self.object.to_string()).unwrap());
+        let now = Timestamp::from_micros(0);
+        let moment = Moment { now, entropy: 0, consistent: true };
+        let observation = Observation { event: EventType::Modified, object: Arc::clone(&object), woken };
+        let settings = Arc::clone(&self.rules.settings);
+        self.memory.notice(&object, &settings);
+        let (plan, rules) = (Arc::clone(&self.plan), Arc::clone(&self.rules));
+        let (mut cycle, mut next) = Cycle::open(observation, &self.memory, plan, rules, moment);
+        loop {
+            next = match next {
+                Next::Run(script) => {
+                    let mut steps = vec![];
+                    for step in &script.steps {
+                        let Step::Handle { attempt } = step else { panic!("{step:?}") };
+                        let id = &self.rules.registry.handlers[attempt.handler].id;
+                        self.calls.push(format!("{id} x={}", cycle.object().to_value()["spec"]["x"]));
+                        steps.push(StepReply::Attempted(attempt.settle(&Raised::Nothing, now).outcome));
+                    }
+                    cycle.resume(Answer::Reply(Reply { steps, ..Reply::default() }), now)
+                }
+                Next::Done(conclusion) => {
+                    self.notes.extend(cycle.take_notes());
+                    self.memory.stripped |= conclusion.stripped;
+                    let (patch, sequel) = (conclusion.patch.0.clone(), conclusion.sequel.clone());
+                    if written {
+                        apply_merge(&mut self.object, &patch);
+                        self.memory.wrote(&object, &patch, sequel, &settings);
+                    } else {
+                        self.memory.failed(patch, sequel, true, &settings);
+                    }
+                    return *conclusion;
+                }
+                other => panic!("{other:?}"),
+            };
+        }
+    }
+
+    /// Cycles until nothing is written any more.
+    fn settle(&mut self) {
+        for _ in 0..20 {
+            let conclusion = self.cycle(false, true);
+            if conclusion.patch.is_empty() && conclusion.delay.is_none() {
+                return;
+            }
+        }
+        panic!("there is no end: {:?}", self.calls);
+    }
+
+    fn strip(&mut self) {
+        self.object["metadata"].as_object_mut().unwrap().shift_remove("annotations");
+    }
+
+    fn last(&self) -> Value {
+        let text = self.object["metadata"]["annotations"][LAST].as_str().unwrap_or("null");
+        serde_json::from_str(text).unwrap()
+    }
+
+    fn warnings(&self) -> usize {
+        self.notes.iter().filter(|note| matches!(note, Note::Stripped(_))).count()
+    }
+}
+
+#[test]
+fn nobody_is_called_again_for_what_could_not_be_written() {
+    let mut scene = Scene::new(false);
+    scene.cycle(false, false);
+    scene.cycle(false, false);
+    scene.cycle(false, false);
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
+    assert_eq!(scene.memory.ledger.as_ref().unwrap().refusals(), 3);
+    scene.settle();
+    assert_eq!(scene.calls.len(), 2);
+    assert_eq!(scene.last(), json!({"spec": {"x": 1}}));
+    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1, "no progress is left");
+    assert_eq!(scene.memory.ledger, None);
+}
+
+#[test]
+fn a_write_that_was_applied_after_all_is_recognised() {
+    let mut scene = Scene::new(false);
+    let conclusion = scene.cycle(false, false);
+    apply_merge(&mut scene.object, &conclusion.patch.0);
+    let again = scene.cycle(false, true);
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
+    assert!(!again.patch.is_empty());
+    scene.settle();
+    assert_eq!(scene.calls.len(), 2);
+}
+
+#[test]
+fn what_is_handled_while_the_last_write_is_missing_is_compared_with_that_write() {
+    let mut scene = Scene::new(false);
+    scene.cycle(false, true);
+    scene.cycle(false, false);
+    scene.object["spec"]["x"] = json!(2);
+    scene.settle();
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=1", "u001 x=2", "u0002 x=2"]);
+    assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
+}
+
+#[test]
+fn a_change_between_two_handlers_is_followed_by_an_update() {
+    let mut scene = Scene::new(false);
+    scene.cycle(false, true);
+    scene.object["spec"]["x"] = json!(2);
+    scene.settle();
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=2", "u001 x=2", "u0002 x=2"]);
+    assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
+}
+
+#[test]
+fn in_the_reference_it_is_absorbed() {
+    let mut scene = Scene::new(true);
+    scene.cycle(false, true);
+    scene.object["spec"]["x"] = json!(2);
+    scene.settle();
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=2"]);
+    assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
+}
+
+#[test]
+fn a_change_that_is_taken_back_between_two_handlers_is_taken_back_for_those_who_saw_it() {
+    let mut scene = Scene::new(false);
+    scene.settle();
+    scene.calls.clear();
+    scene.object["spec"]["x"] = json!(2);
+    scene.cycle(false, true);
+    scene.object["spec"]["x"] = json!(1);
+    scene.settle();
+    assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=1"]);
+    assert_eq!(scene.last(), json!({"spec": {"x": 1}}));
+    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+}
+
+#[test]
+fn progress_that_somebody_removes_is_known_nevertheless() {
+    let mut scene = Scene::new(false);
+    scene.cycle(false, true);
+    scene.object["metadata"]["managedFields"] = json!([
+        {"manager": "kopf", "time": "2026-01-01T00:00:00Z"}, {"manager": "vandal", "time": "2026-01-02T00:00:00Z"},
+    ]);
+    scene.strip();
+    scene.settle();
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
+    assert_eq!(scene.warnings(), 1);
+    assert!(scene.notes.contains(&Note::Stripped(Some("vandal".to_owned()))));
+}
+
+#[test]
+fn the_last_handled_state_that_somebody_removes_is_known_and_is_written_again_when_it_is_quiet() {
+    let mut scene = Scene::new(false);
+    scene.settle();
+    for _ in 0..3 {
+        scene.strip();
+        let conclusion = scene.cycle(false, true);
+        assert_eq!((conclusion.delay, conclusion.patch.is_empty()), (Some(5.0), true));
+    }
+    assert_eq!(scene.calls.len(), 2);
+    assert_eq!(scene.warnings(), 1);
+    scene.cycle(true, true);
+    assert_eq!(scene.last(), json!({"spec": {"x": 1}}));
+    // From now on it is kept as a whole.
+    scene.strip();
+    scene.object["spec"]["x"] = json!(2);
+    scene.settle();
+    assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
+}
+
+#[test]
+fn whoever_takes_over_is_believed() {
+    let mut scene = Scene::new(false);
+    scene.settle();
+    scene.strip();
+    scene.memory.disown();
+    scene.settle();
+    assert_eq!(scene.calls.len(), 4);
+}

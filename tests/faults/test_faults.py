@@ -1,0 +1,58 @@
+"""Whatever clusters do, nothing is lost: one run per fault, each with the same check at its end.
+
+The table is printed, and written to the file that `KOPF_FAULTS_TABLE` names. `KOPF_FAULTS_ROWS` narrows it.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import time
+from collections.abc import Iterator
+
+import pytest
+from rows import ROWS
+from theatre import DEFINITION, Result, Theatre
+
+COLUMNS = ("survived", "seconds", "lost", "doubles", "exits", "stuck", "leaked")
+
+# What may be called twice: somebody else has removed what would tell that it was called.
+DOUBLES = {"somebody strips our annotations": 2}
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[list[Result]]:
+    results: list[Result] = []
+    yield results
+    print("\n" + as_table(results))
+    if path := os.environ.get("KOPF_FAULTS_TABLE"):
+        rows = [dataclasses.asdict(it) for it in results]
+        pathlib.Path(path).write_text(json.dumps(rows, indent=1))
+
+
+def as_table(results: list[Result]) -> str:
+    lines = ["| fault | " + " | ".join(COLUMNS) + " |", "|---|" + "---|" * len(COLUMNS)]
+    for it in results:
+        cells = ["yes" if it.survived else "NO", f"{it.seconds:.1f}", it.lost, it.doubles]
+        cells += [it.exits, it.stuck, it.leaked]
+        lines.append(f"| {it.fault} | " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("title", ROWS)
+def test_fault(title, kopf_cluster, table):
+    kopf_cluster.apply(DEFINITION)
+    theatre = Theatre(kopf_cluster, title)
+    with theatre.running():
+        for name in "abc":
+            theatre.create(name)
+        theatre.wait(theatre.is_converged)
+        assert theatre.is_converged(), theatre.calls
+        start = time.monotonic()
+        ROWS[title](theatre)
+        result = theatre.result(start)
+    table.append(result)
+    assert theatre.failure is None
+    assert result.survived, result.why
+    assert result.doubles <= DOUBLES.get(title, 0), result.why
