@@ -122,13 +122,32 @@ async fn what_has_vanished_unseen_is_forgotten_after_a_new_listing() {
 }
 
 #[tokio::test]
-async fn a_write_that_meets_a_conflict_is_made_up_for() {
+async fn a_version_that_is_always_too_old_does_not_lead_to_listings_without_end() {
     let mut world = World::new().await;
     world.serve(both(), |_| {}).await;
-    let injection = Injection::always(Fault::Conflict).on_verb("patch").on_resource("widgets").times(1);
+    let before = world.asked("list").len();
+    world.server.faults().inject(Injection::always(Fault::Gone).on_verb("watch").on_resource("widgets"));
+    world.server.faults().cut_watches("widgets");
+    for _ in 0..300 {
+        world.pass(0.2).await;
+    }
+    let lists = world.asked("list").len() - before;
+    assert!((3..12).contains(&lists), "{lists} listings in a minute");
+    world.server.faults().clear();
+    world.create("late", json!({})).await;
+    world.pass_until("the handling", 0.5, 60.0, |world| world.stage.called(0) == 1).await;
+}
+
+#[tokio::test]
+async fn a_watch_that_is_refused_goes_on_from_where_it_was() {
+    let mut world = World::new().await;
+    world.serve(both(), |_| {}).await;
+    let lists = world.asked("list").len();
+    let injection = Injection::always(Fault::Code(503)).on_verb("watch").on_resource("widgets").times(3);
     world.server.faults().inject(injection);
-    world.create("contended", json!({})).await;
-    world.pass_until("the second attempt", 0.2, 20.0, |world| world.stage.called(0) >= 2).await;
-    world.settle().await;
-    assert!(world.is_handled("contended").await);
+    world.server.faults().cut_watches("widgets");
+    world.create("meanwhile", json!({})).await;
+    let passed = world.pass_until("the handling", 0.5, 60.0, |world| world.stage.called(0) == 1).await;
+    assert!((8.0..12.0).contains(&passed), "after 1, 2, and 5 seconds: {passed}");
+    assert_eq!(world.asked("list").len(), lists, "nothing is listed again");
 }

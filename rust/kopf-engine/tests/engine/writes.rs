@@ -1,0 +1,104 @@
+//! Writes that are refused, fail, or whose answers are lost: nobody is called again for what is done.
+
+use kopf_apiserver::{Fault, Injection};
+use kopf_core::notes::Level;
+use serde_json::json;
+
+use crate::world::{World, handler};
+
+const LAST: &str = "kopf.zalando.org/last-handled-configuration";
+
+/// The handlers are called once although so many patches fail; how many seconds it took until all was written.
+async fn handled_in_spite_of(fault: Fault, times: u32) -> f64 {
+    let mut world = World::new().await;
+    world.serve(vec![handler("make", "create"), handler("change", "update")], |_| {}).await;
+    let injection = Injection::always(fault).on_verb("patch").on_resource("widgets").times(times);
+    world.server.faults().inject(injection);
+    world.create("contended", json!({"x": 1})).await;
+    let mut passed = 0.0;
+    while !world.is_handled("contended").await {
+        assert!(passed < 300.0, "it is never written");
+        world.pass(0.2).await;
+        passed += 0.2;
+    }
+    world.pass(30.0).await;
+    assert_eq!(world.stage.called(0), 1, "the outcome is known");
+    assert_eq!(world.stage.called(1), 0);
+    passed
+}
+
+#[tokio::test]
+async fn a_conflict_is_made_up_for() {
+    let passed = handled_in_spite_of(Fault::Conflict, 1).await;
+    assert!(passed < 1.0, "{passed}");
+}
+
+#[tokio::test]
+async fn many_conflicts_are_too() {
+    handled_in_spite_of(Fault::Conflict, 10).await;
+}
+
+#[tokio::test]
+async fn a_refused_patch_is_sent_again() {
+    let passed = handled_in_spite_of(Fault::Code(422), 2).await;
+    assert!((1.0..5.0).contains(&passed), "{passed}");
+}
+
+#[tokio::test]
+async fn a_server_that_fails_for_minutes_is_waited_for() {
+    handled_in_spite_of(Fault::Code(500), 15).await;
+}
+
+#[tokio::test]
+async fn a_deletion_is_let_go_in_spite_of_refusals() {
+    let mut world = World::new().await;
+    world.serve(vec![handler("farewell", "delete")], |_| {}).await;
+    world.create("parting", json!({})).await;
+    world.until("the finalizer", |world| !world.asked("patch").is_empty()).await;
+    world.settle().await;
+    let injection = Injection::always(Fault::Code(422)).on_verb("patch").on_resource("widgets").times(5);
+    world.server.faults().inject(injection);
+    world.delete("parting").await;
+    let mut passed = 0.0;
+    while world.find("parting").await.is_some() {
+        assert!(passed < 60.0, "it is stuck");
+        world.pass(0.5).await;
+        passed += 0.5;
+    }
+    assert_eq!(world.stage.called(0), 1);
+}
+
+#[tokio::test]
+async fn what_somebody_removes_is_remembered_and_written_again_when_it_is_quiet() {
+    let mut world = World::new().await;
+    world.serve(vec![handler("make", "create"), handler("change", "update")], |_| {}).await;
+    world.create("stripped", json!({"x": 1})).await;
+    world.until("the handling", |world| world.stage.called(0) == 1).await;
+    world.settle().await;
+    for _ in 0..5 {
+        world.patch("stripped", json!({"metadata": {"annotations": {LAST: null}}})).await;
+        world.pass(1.0).await;
+        assert!(!world.is_handled("stripped").await, "nobody writes against anybody");
+    }
+    for _ in 0..12 {
+        world.pass(0.5).await;
+    }
+    assert!(world.is_handled("stripped").await);
+    assert_eq!((world.stage.called(0), world.stage.called(1)), (1, 0));
+    assert!(world.stage.has_logged(Level::Warning, "Somebody has removed"));
+}
+
+#[tokio::test]
+async fn credentials_that_are_refused_for_a_while_are_tried_again() {
+    let mut world = World::new().await;
+    world.serve(vec![handler("make", "create")], |_| {}).await;
+    world.server.faults().inject(Injection::always(Fault::Code(401)));
+    world.server.faults().cut_watches("widgets");
+    for _ in 0..10 {
+        world.pass(0.5).await;
+    }
+    world.server.faults().clear();
+    world.create("late", json!({})).await;
+    world.pass_until("the handling", 0.5, 30.0, |world| world.stage.called(0) == 1).await;
+    assert!(world.stage.has_logged(Level::Warning, "The credentials are read again"));
+}
