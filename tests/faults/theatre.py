@@ -43,7 +43,7 @@ spec:
             spec: {{type: object, x-kubernetes-preserve-unknown-fields: true}}
             status: {{type: object, x-kubernetes-preserve-unknown-fields: true}}
 """
-CONVERGE = 30.0
+CONVERGE = 20.0
 
 
 @dataclasses.dataclass
@@ -110,11 +110,11 @@ class Theatre:
             told("second", name, old, new)
             return {"value": spec.get("value")}
 
-        @kopf.on.delete(KIND)
+        @kopf.on.delete(KIND, id="farewell")
         def farewell(name: str, **_: Any) -> None:
             told("farewell", name, None, None)
 
-        @kopf.daemon(KIND, cancellation_timeout=1)
+        @kopf.daemon(KIND, id="companion", cancellation_timeout=1)
         async def companion(name: str, stopped: Any, **_: Any) -> None:
             self.daemons[name] += 1
             try:
@@ -122,11 +122,11 @@ class Theatre:
             finally:
                 self.daemons[name] -= 1
 
-        @kopf.index(KIND)
+        @kopf.index(KIND, id="known")
         def known(name: str, **_: Any) -> Any:
             return {name: 1}
 
-        @kopf.on.event(KIND)
+        @kopf.on.event(KIND, id="peek")
         def peek(known: Any, **_: Any) -> None:
             self.index = known
 

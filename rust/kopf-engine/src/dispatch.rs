@@ -118,7 +118,7 @@ impl Dispatcher {
     /// Takes a new event of an object.
     pub fn dispatch(self: &Arc<Self>, kind: EventType, object: Object) {
         let key = key_of(&object);
-        let event = Event { kind, object: Arc::new(object), woken: false, indexed: false };
+        let event = Event { kind, object: Arc::new(object), woken: false, indexed: false, told: None };
         let mut slots = self.slots();
         slots.notice(&key, kind);
         self.queue(&mut slots, key, event);
@@ -155,7 +155,7 @@ impl Dispatcher {
         if self.shared.stopping.is_cancelled() {
             return;
         }
-        let event = Event { kind: EventType::Modified, object, woken: true, indexed: false };
+        let event = Event { kind: EventType::Modified, object, woken: true, indexed: false, told: None };
         let mut slots = self.slots();
         let Some(slot) = slots.get(key).filter(|slot| !slot.gone) else { return };
         let Some(active) = &mut slot.active else {
@@ -190,6 +190,10 @@ impl Dispatcher {
 
     /// Opens a cycle for the event, in the state that the slot is in.
     pub fn begin(self: &Arc<Self>, slot: &mut Slot, event: Event) -> Begun {
+        let mut event = event;
+        if let Some(told) = event.told.take() {
+            event.object = told;
+        }
         self.refresh(slot, &event.object);
         let now = self.shared.clock.now();
         let round = self.round(slot, &event);
@@ -198,15 +202,17 @@ impl Dispatcher {
         let moment = Moment { now, entropy: id, consistent };
         let observation =
             Observation { event: event.kind, object: Arc::clone(&event.object), woken: event.woken };
-        let mut event = event;
         if !self.plan.changing.is_empty() {
             slot.memory.notice(&event.object, &self.shared.rules.settings);
         }
         let (mut cycle, mut next) =
             Cycle::open(observation, &slot.memory, Arc::clone(&self.plan), self.shared.current.get(), moment);
-        event.object = Arc::clone(cycle.object());
+        if !Arc::ptr_eq(cycle.object(), &event.object) {
+            event.told = Some(std::mem::replace(&mut event.object, Arc::clone(cycle.object())));
+        }
         if let Next::Spawn(wanted) = &next
-            && let Staffed::Done(answer) = self.staff(slot, &event.object, wanted)
+            && let Staffed::Done(answer) =
+                self.staff(slot, event.told.as_ref().unwrap_or(&event.object), wanted)
         {
             next = cycle.resume(answer, now);
         }

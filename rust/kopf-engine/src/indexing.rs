@@ -107,7 +107,7 @@ impl Filling {
             // The filler is there as long as the stream is.
             let _ = self.sender.send((key, blocker));
         }
-        let event = Event { kind, object: Arc::new(object), woken: false, indexed: false };
+        let event = Event { kind, object: Arc::new(object), woken: false, indexed: false, told: None };
         let active = active.get_or_insert_default();
         active.pending.push_back(event);
         active.arrived.notify_one();

@@ -27,6 +27,8 @@ pub struct Event {
     pub woken: bool,
     /// The indices have it already.
     pub indexed: bool,
+    /// The state as it was told, if the object is looked at otherwise.
+    pub told: Option<Arc<Object>>,
 }
 
 /// The work on an object that goes on now.

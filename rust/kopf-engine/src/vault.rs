@@ -152,9 +152,16 @@ impl Vault {
         (logins.since, logins.pauses) = (None, 0);
     }
 
-    /// Throws away a connection which the server does not let in any more.
+    /// Throws away a connection which the server does not let in any more; unless that has happened already: whoever was
+    /// refused at the same time may come here after a new login, maybe with the same credentials.
     pub async fn invalidate(&self, refused: &Connection) {
         let mut logins = self.login.lock().await;
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let before = open.len();
+        open.retain(|known| !std::ptr::eq(Arc::as_ptr(known), refused));
+        if open.len() == before {
+            return;
+        }
         let history = logins.refused.entry(refused.key.clone()).or_default();
         if !history.contains(&refused.fingerprint) {
             history.push_back(refused.fingerprint);
@@ -162,8 +169,6 @@ impl Vault {
                 history.pop_front();
             }
         }
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|known| known.key != refused.key || known.fingerprint != refused.fingerprint);
     }
 
     /// The address of the server that requests go to now, for the log; empty if nothing is known of it.

@@ -281,7 +281,9 @@ impl Worker {
     async fn staff(&self, wanted: &Wanted, event: &Event) -> Answer {
         let staffed = {
             let mut slots = self.dispatcher.slots();
-            slots.get(&self.key).map(|slot| self.dispatcher.staff(slot, &event.object, wanted))
+            slots
+                .get(&self.key)
+                .map(|slot| self.dispatcher.staff(slot, event.told.as_ref().unwrap_or(&event.object), wanted))
         };
         match staffed {
             None => Answer::Spawned { delay: None, holds: false },
