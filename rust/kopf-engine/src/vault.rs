@@ -52,6 +52,8 @@ struct Logins {
     /// Since when nobody is let in.
     since: Option<Timestamp>,
     pauses: usize,
+    /// When it makes sense to log in again.
+    again: Option<Timestamp>,
 }
 
 /// Why there was no login.
@@ -109,6 +111,7 @@ impl Vault {
             return Ok(best); // somebody else has logged in while we waited
         }
         loop {
+            self.wait(&mut logins).await;
             let outcome = self.log_in(&mut logins).await;
             if let Some(best) = self.best() {
                 return Ok(best);
@@ -120,10 +123,18 @@ impl Vault {
             };
             let Some(pause) = self.pause(&mut logins) else { return Err(error) };
             self.say(Level::Warning, LOGGER, format!("The credentials are read again in {pause} seconds."));
-            self.clock.sleep(seconds(pause)).await;
-            // What was refused may be let in again: it is often the server that is at fault.
-            logins.refused.clear();
+            logins.again = Some(self.clock.now().plus(pause));
         }
+    }
+
+    /// Waits until it is time for the next login. Requests have timeouts: if this one is given up meanwhile, the next one
+    /// waits for the same moment.
+    async fn wait(&self, logins: &mut Logins) {
+        let Some(again) = logins.again else { return };
+        self.clock.sleep(seconds(again.seconds_since(self.clock.now()))).await;
+        logins.again = None;
+        // What was refused may be let in again: it is often the server that is at fault.
+        logins.refused.clear();
     }
 
     /// How long to wait until the next login; none if there is no sense in it.
