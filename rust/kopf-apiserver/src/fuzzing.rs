@@ -211,10 +211,10 @@ pub fn schemas(data: &[u8]) {
     }
     let schema = Schema::from_json(&declared);
     let mut pruned = object.clone();
-    prune(&mut pruned, &schema, "", &mut Vec::new());
+    prune(&mut pruned, &schema, &mut Vec::new());
     let mut again = Vec::new();
     let before = pruned.clone();
-    prune(&mut pruned, &schema, "", &mut again);
+    prune(&mut pruned, &schema, &mut again);
     assert!(before == pruned && again.is_empty(), "pruning twice prunes more: {again:?}");
     fill_defaults(&mut pruned, &schema);
     let filled = pruned.clone();
