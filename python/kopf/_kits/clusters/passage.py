@@ -78,8 +78,8 @@ class Passage:
         except TimeoutError:
             left = (target - self.time.now) / SECOND
             raise TimeoutError(
-                f"Of {seconds} seconds to pass, {left} are left after {timeout} seconds of real time: there is"
-                " more to be done in them, or a handler does not return."
+                f"Of {seconds} seconds to pass, {left} are left after {timeout} seconds of real time: there"
+                " is more to be done in them, or a handler does not return."
             ) from None
         finally:
             if goes:
