@@ -22,7 +22,7 @@ from kopf._runtime.pulse import Pulse, pulse_var
 STOPPING_TIMEOUT = 30.0
 
 
-class KopfRunner:
+class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
     """Runs a command in the background for the duration of the `with` block, and then stops it.
 
     The arguments are those of `click.testing.CliRunner.invoke()`, the first one is a list of arguments of

@@ -167,12 +167,26 @@ def credentials_to_wire(info: Any) -> dict[str, Any]:
                 f"{type(info).__name__}.{name}() cannot be used: set the fields of ConnectionInfo."
             )
     values = {field.name: getattr(info, field.name) for field in dataclasses.fields(ConnectionInfo)}
+    if info.trust_env and not info.proxy_url:
+        values["proxy_url"] = proxy_of_environment(info.server)
     wire: dict[str, Any] = {name: _text(value) for name, value in values.items() if value is not None}
     if info.expiration is not None:
         expiration = info.expiration
         aware = expiration if expiration.tzinfo is not None else expiration.replace(tzinfo=datetime.UTC)
         wire["expiration"] = aware.timestamp()
     return wire
+
+
+def proxy_of_environment(server: str) -> str | None:
+    """The proxy that the environment (`HTTPS_PROXY`, `NO_PROXY`, and alike) has for the server, if any."""
+    import urllib.parse
+    import urllib.request
+
+    url = urllib.parse.urlsplit(server)
+    if not url.hostname or urllib.request.proxy_bypass(url.netloc.rpartition("@")[2]):
+        return None
+    proxy = urllib.request.getproxies().get(url.scheme)
+    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
 
 def _text(value: Any) -> Any:

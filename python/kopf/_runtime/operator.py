@@ -10,7 +10,6 @@ import inspect
 import logging
 import signal
 import threading
-import urllib.parse
 import warnings
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -193,7 +192,6 @@ def _spawn_tasks(
     if priority is not None:
         settings.peering.priority = priority
     _resource_handlers(registry)
-    posting.install()
     life = _Life(
         registry=registry,
         settings=settings,
@@ -580,6 +578,8 @@ def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
 
 def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
     """The host, the port and the path where the health is to be served."""
+    import urllib.parse
+
     parts = urllib.parse.urlsplit(endpoint)
     if parts.scheme != "http":
         raise Exception(f"Unsupported scheme: {endpoint}")

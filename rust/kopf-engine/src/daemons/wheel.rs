@@ -189,7 +189,8 @@ impl Wheel {
                 resource: &resource,
                 finalizer: &shared.current.get().settings.persistence.finalizer,
             };
-            let result = patching.apply(&object, change).await;
+            let mut applied = Applied::default();
+            let result = patching.apply(&object, change, &mut applied).await.map(|()| applied);
             shared.background.tell(Message::Written { subject, run, outcome, result });
         });
     }
