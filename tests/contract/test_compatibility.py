@@ -1,7 +1,7 @@
 """The table of compatibility: each section of the contract has a row, and each named test exists.
 
-Owns the agreement of docs/compatibility.md with tests/contract/sections.txt and with the tests. Must not know what the
-sections say: they are written down elsewhere.
+Owns the agreement of docs/compatibility.md with tests/contract/sections.txt and with the tests. Must not know
+what the sections say: they are written down elsewhere.
 """
 
 import pathlib

@@ -149,11 +149,24 @@ def credentials_to_wire(info: Any) -> dict[str, Any]:
             )
     values = {field.name: getattr(info, field.name) for field in dataclasses.fields(ConnectionInfo)}
     wire: dict[str, Any] = {name: _text(value) for name, value in values.items() if value is not None}
+    if info.trust_env and info.proxy_url is None and (proxy := _proxy_of_environment(info.server)):
+        wire["proxy_url"] = proxy
     if info.expiration is not None:
         expiration = info.expiration
         aware = expiration if expiration.tzinfo is not None else expiration.replace(tzinfo=datetime.UTC)
         wire["expiration"] = aware.timestamp()
     return wire
+
+
+def _proxy_of_environment(server: str) -> str | None:
+    """Find the proxy as most programs do: by `https_proxy` and the like, unless `no_proxy` excludes it."""
+    import urllib.parse
+    import urllib.request  # It is expensive, and hardly ever needed.
+
+    url = urllib.parse.urlsplit(server)
+    if urllib.request.proxy_bypass(url.netloc):
+        return None
+    return urllib.request.getproxies().get(url.scheme)
 
 
 def _text(value: Any) -> Any:
