@@ -3,6 +3,8 @@
 #   make demo           the main job: an operator and a cluster, from the source to the status of an object
 #   make test           all tests
 #   make lint           all lints, as CI runs them
+#   make operators      operators of several styles, and one of the registry, under ours and under the reference
+#   make docs           the documentation as a site, in site/
 #   make wheel          the wheel, in dist/
 #   make explore        the model explorer at length: minutes; EXPLORE_STATES and EXPLORE_LIVES say how long
 #   make bench          the benchmarks of the repository
@@ -108,8 +110,21 @@ test-reference: $(VENV)/.tools $(REFERENCE)/.installed
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/real tests/examples \
 	    --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
 
+# Whole operators with client libraries, some of them from the registry, under ours and under the reference.
+OPERATORS ?= .venvs/operators
+
+$(OPERATORS)/.installed: requirements-operators.txt
+	$(PYTHON) -m venv $(OPERATORS)
+	$(OPERATORS)/bin/python -m pip install --quiet -r requirements-operators.txt
+	@touch $@
+
+.PHONY: operators
+operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
+	KOPF_OPERATORS_SITE=$$($(OPERATORS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/operators $(PYTEST_ARGS)
+
 .PHONY: lint lint-rust lint-python
-lint: lint-rust lint-python
+lint: lint-rust lint-python docs
 
 lint-rust: | $(BIN)/python
 	cargo fmt --all --check
@@ -121,6 +136,19 @@ lint-python: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy python/kopf
 	cd python && ../$(BIN)/lint-imports --config ../.importlinter --no-cache
+
+# The site of the documentation, in site/; any broken link or reference is an error.
+DOCS ?= .venvs/docs
+
+$(DOCS)/.installed: requirements-docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet -r requirements-docs.txt
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS)/.installed
+	rm -rf site
+	$(DOCS)/bin/sphinx-build -q -W --keep-going -c docs -d site/.doctrees . site
 
 .PHONY: bench
 bench: $(VENV)/.installed $(REFERENCE)/.installed
@@ -144,4 +172,4 @@ differential-part: $(VENV)/.installed $(REFERENCE)/.installed
 
 .PHONY: clean
 clean:
-	rm -rf $(VENV) .venvs dist target
+	rm -rf $(VENV) .venvs dist site target

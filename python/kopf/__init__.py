@@ -6,7 +6,7 @@ needs. Everything under an underscore is private and can change at any time.
 
 from __future__ import annotations
 
-from kopf import _compat
+from kopf import _beside, _compat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -183,6 +183,9 @@ if TYPE_CHECKING:
     from kopf._objects.indices import (
         Store as Store,
     )
+    from kopf._objects.logformats import (
+        LogFormat as LogFormat,
+    )
     from kopf._objects.logs import (
         Logger as Logger,
     )
@@ -298,9 +301,6 @@ if TYPE_CHECKING:
         LocalObjectLogger as LocalObjectLogger,
     )
     from kopf._runtime.logs import (
-        LogFormat as LogFormat,
-    )
-    from kopf._runtime.logs import (
         ObjectLogger as ObjectLogger,
     )
     from kopf._runtime.logs import (
@@ -348,7 +348,8 @@ _MODULES = {
 _NAMES_BY_MODULE = {
     "kopf.on": "daemon index register subhandler timer",
     "kopf._runtime.subhandling": "execute",
-    "kopf._runtime.logs": "LocalObjectLogger LogFormat ObjectLogger configure",
+    "kopf._objects.logformats": "LogFormat",
+    "kopf._runtime.logs": "LocalObjectLogger ObjectLogger configure",
     "kopf._runtime.login": (
         "login_via_async_client login_via_client login_via_pykube login_with_kubeconfig "
         "login_with_service_account"
@@ -517,6 +518,8 @@ __all__ = [
 ]
 
 
+if _beside.is_original_here(__path__):
+    _beside.warn(__path__[0])
 _compat.install()
 
 

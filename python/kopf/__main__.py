@@ -1,6 +1,25 @@
-"""The entry point of `python -m kopf`; the same as the `kopf` command."""
+"""The entry point of `python -m kopf`, and of the `kopf` command, which is the same.
 
-from kopf.cli import main
+The version is what scripts and images ask for: it is told without loading anything.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import kopf
+
+
+def main() -> int | None:
+    """Run the command of the arguments."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"kopf, version {kopf.__version__}")
+        return 0
+    from kopf import cli
+
+    code: int | None = cli.main()
+    return code
+
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

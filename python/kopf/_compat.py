@@ -18,13 +18,51 @@ if TYPE_CHECKING:
 ROOTS = ("kopf._cogs", "kopf._core")
 ADVICE = "Private modules of the original framework are not here; for the public names, see `kopf.__all__`."
 
+_CLIENTS = "For requests of your own, use a client library: `kubernetes`, `kr8s`, `pykube-ng`."
+_NATIVE = (
+    "This is done by the engine, which is not in Python. To try an operator in a test, see `kopf.testing`; "
+    "to run one, `kopf.operator()`."
+)
+_TASKS = "Such helpers of asyncio are not here: asyncio itself has `TaskGroup`, `timeout()`, `Runner`."
+_OLD = "The original framework moved it under `kopf` itself in its version 1.30; see `kopf.__all__`."
+
+# What is not here, and where to look instead: by the longest beginning of the path.
+GONE: dict[str, str] = {
+    "kopf._cogs.clients": _CLIENTS,
+    "kopf._cogs.aiokits": _TASKS,
+    "kopf._cogs.structs.finalizers": "Finalizers are at `meta.get('finalizers')` of a body.",
+    "kopf._cogs.structs.references": "Resources are `kopf.Resource`: handlers get it as `resource`.",
+    "kopf._core.actions": _NATIVE,
+    "kopf._core.reactor": _NATIVE,
+    "kopf._core.engines": _NATIVE,
+    "kopf._core.engines.admission.serve_admission_request": (
+        "To review an object in a test, create it in `kopf.testing.Cluster` with an operator running, or "
+        "call the handler as the function that it is."
+    ),
+    "kopf._core.engines.admission.build_webhooks": (
+        "Webhook configurations are made by the engine: set `settings.admission.managed`, and see them in "
+        "the cluster or in `kopf.testing.Cluster`."
+    ),
+    "kopf._core.engines.activities": (
+        "Activities are run by the operator only; a handler can be called as the function that it is."
+    ),
+    "kopf._kits.webhacks": "A webhook server is any async generator; see `kopf.WebhookServerProtocol`.",
+    **dict.fromkeys(
+        [
+            *["kopf.clients", "kopf.config", "kopf.engines", "kopf.reactor", "kopf.storage", "kopf.structs"],
+            *["kopf.toolkits", "kopf.utilities"],
+        ],
+        _OLD,
+    ),
+}
+
 _LOGS = (
-    "LocalObjectLogger LogFormat ObjectJsonFormatter ObjectLogger ObjectPrefixingJsonFormatter "
+    "LocalObjectLogger ObjectJsonFormatter ObjectLogger ObjectPrefixingJsonFormatter "
     "ObjectPrefixingTextFormatter ObjectTextFormatter TerseObjectLogger configure make_formatter"
 )
 _CAUSES = "ActivityCause ChangingCause DaemonCause IndexingCause SpawningCause WatchingCause WebhookCause"
 _HANDLERS = (
-    "ActivityHandler ChangingHandler DaemonHandler Handler IndexingHandler ResourceHandler SpawningHandler "
+    "ActivityHandler ChangingHandler DaemonHandler IndexingHandler ResourceHandler SpawningHandler "
     "TimerHandler WatchingHandler WebhookHandler"
 )
 _CALLBACKS = (
@@ -36,23 +74,26 @@ _SETTINGS = (
     "ScanningSettings WatchingSettings"
 )
 _REGISTRIES = (
-    "ActivityRegistry ChangingRegistry IndexingRegistry OperatorRegistry SpawningRegistry WatchingRegistry "
-    "WebhooksRegistry get_callable_id"
+    "ActivityRegistry ChangingRegistry GenericRegistry IndexingRegistry OperatorRegistry ResourceRegistry "
+    "SpawningRegistry WatchingRegistry WebhooksRegistry generate_id get_callable_id"
 )
 _CONVENTIONS = (
     "CollisionEvadingConvention StorageKeyFormingConvention StorageKeyMarkingConvention StorageStanzaCleaner"
 )
 _LOGINS = (
     "PRIORITY_OF_ASYNC_CLIENT PRIORITY_OF_CLIENT PRIORITY_OF_KUBECONFIG PRIORITY_OF_PYKUBE "
-    "PRIORITY_OF_SERVICE_ACCOUNT has_kubeconfig has_service_account login_via_async_client login_via_client "
-    "login_via_pykube login_with_kubeconfig login_with_service_account"
+    "PRIORITY_OF_SERVICE_ACCOUNT has_async_client has_client has_kubeconfig has_pykube has_service_account "
+    "has_sync_client login_via_async_client login_via_client login_via_pykube "
+    "login_with_kubeconfig login_with_service_account"
 )
 
 # Where their names are here: their module -> our module -> names; "ours=theirs" where the names differ.
 TABLE: dict[str, dict[str, str]] = {
     "kopf._cogs.structs.bodies": {
         "kopf._objects.bodies": "Body Meta Spec Status",
-        "kopf._objects.raw": "Annotations BodyEssence Labels RawBody RawEvent RawEventType RawMeta",
+        "kopf._objects.raw": (
+            "Annotations BodyEssence Labels MetaEssence RawBody RawEvent RawEventType RawMeta"
+        ),
         "kopf._objects.references": (
             "ObjectReference OwnerReference build_object_reference build_owner_reference"
         ),
@@ -73,16 +114,20 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "kopf._cogs.structs.references": {
         "kopf._objects.resources": "Resource",
-        "kopf._intents.selectors": "EVERYTHING Marker NamespacePattern Selector match_namespace",
+        "kopf._intents.selectors": (
+            "EVERYTHING Marker NamespaceName NamespacePattern Selector match_namespace"
+        ),
+        "kopf._runtime.placeholders": "Insights",
     },
     "kopf._cogs.structs.credentials": {
-        "kopf._objects.credentials": "AiohttpSession ConnectionInfo KubeContext LoginError Vault"
+        "kopf._objects.credentials": "AiohttpSession ConnectionInfo KubeContext LoginError Vault VaultKey"
     },
     "kopf._cogs.structs.ids": {"kopf._objects.raw": "HandlerId"},
     "kopf._cogs.structs.reviews": {
         "kopf._objects.reviews": (
-            "Headers Operation Request Response SSLPeer UserInfo WebhookClientConfig "
-            "WebhookClientConfigService WebhookFn WebhookServerProtocol"
+            "Headers Operation Request RequestKind RequestPayload RequestResource Response ResponsePayload "
+            "ResponseStatus SSLPeer UserInfo WebhookClientConfig WebhookClientConfigService WebhookFn "
+            "WebhookServerProtocol"
         )
     },
     "kopf._cogs.configs.configuration": {"kopf._intents.settings": _SETTINGS},
@@ -101,8 +146,11 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "kopf._cogs.configs.conventions": {"kopf._intents.storages.conventions": _CONVENTIONS},
     "kopf._cogs.helpers.typedefs": {"kopf._objects.logs": "Logger"},
-    "kopf._cogs.helpers.versions": {"kopf": "__version__=version"},
+    "kopf._cogs.helpers.versions": {
+        "kopf": "__version__=version __version_tuple__=version_tuple __commit_id__=commit_id"
+    },
     "kopf._cogs.helpers.loaders": {"kopf._runtime.loading": "preload"},
+    "kopf._cogs.aiokits.aioadapters": {"kopf._runtime.flags": "Flag raise_flag wait_flag"},
     "kopf._cogs.aiokits.aioenums": {
         "kopf._objects.stoppers": "AsyncFlagWaiter FlagSetter FlagWaiter SyncFlagWaiter"
     },
@@ -114,13 +162,13 @@ TABLE: dict[str, dict[str, str]] = {
         "kopf._intents.handlers": "Handler",
         "kopf._intents.causes": "Cause",
         "kopf._intents.lifecycles": "LifeCycleFn",
-        "kopf._runtime.context": "cause_var handler_var sublifecycle_var subrefs_var",
+        "kopf._runtime.context": "cause_var handler_var sublifecycle_var subrefs_var subsettings_var",
     },
     "kopf._core.actions.invocation": {
         "kopf._runtime.context": "context",
         "kopf._runtime.invocation": "invoke is_async_fn",
     },
-    "kopf._core.actions.loggers": {"kopf._runtime.logs": _LOGS},
+    "kopf._core.actions.loggers": {"kopf._runtime.logs": _LOGS, "kopf._objects.logformats": "LogFormat"},
     "kopf._core.actions.lifecycles": {
         "kopf._intents.lifecycles": (
             "all_at_once asap get_default_lifecycle one_by_one randomized set_default_lifecycle shuffled"
@@ -141,6 +189,7 @@ TABLE: dict[str, dict[str, str]] = {
         ),
     },
     "kopf._core.engines.activities": {"kopf._runtime.activities": "ActivityError"},
+    "kopf._core.engines.peering": {"kopf._runtime.identity": "Identity detect_own_id"},
     "kopf._core.intents.registries": {
         "kopf._intents.registries": _REGISTRIES,
         "kopf._runtime.defaults": "SmartOperatorRegistry get_default_registry set_default_registry",
@@ -162,30 +211,35 @@ TABLE: dict[str, dict[str, str]] = {
         )
     },
     "kopf._core.intents.piggybacking": {"kopf._runtime.login": _LOGINS},
+    "kopf._core.reactor.inventory": {"kopf._runtime.placeholders": "ResourceMemories"},
     "kopf._core.reactor.running": {"kopf._runtime.operator": "operator run run_tasks spawn_tasks"},
     "kopf._core.reactor.subhandling": {
         "kopf._runtime.subhandling": "execute",
-        "kopf._runtime.context": "subregistry_var subexecuted_var subsettings_var",
+        "kopf._runtime.context": "subregistry_var subexecuted_var",
     },
 }
 
 
 class _Finder:
-    """Finds the modules of the table and the packages above them; it is asked only when nothing else is
-    found.
+    """Finds the modules of the table and the packages above them; it is asked before all others: if the files
+    of the original are in the same folder, they must not be mixed with ours.
     """
 
     @staticmethod
     def find_spec(
         fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not fullname.startswith(ROOTS):
+        if not fullname.startswith("kopf."):
+            return None
+        is_theirs = fullname.startswith(ROOTS)
+        is_package = is_theirs and any(name.startswith(f"{fullname}.") for name in TABLE)
+        if not is_package and fullname not in TABLE:
+            if is_theirs or _advice(fullname) is not ADVICE:
+                text = f"No module named {fullname!r}. {_advice(fullname)}"
+                raise ModuleNotFoundError(text, name=fullname)
             return None
         from importlib.machinery import ModuleSpec
 
-        is_package = fullname in ROOTS or any(name.startswith(f"{fullname}.") for name in TABLE)
-        if not is_package and fullname not in TABLE:
-            raise ModuleNotFoundError(f"No module named {fullname!r}. {ADVICE}", name=fullname)
         loader: Any = _Loader()  # not derived from the abstract class: that would cost its import
         return ModuleSpec(fullname, loader, origin="kopf._compat", is_package=is_package)
 
@@ -217,15 +271,26 @@ def _get(module_name: str, name: str) -> object:
         for entry in names.split():
             ours, _, theirs = entry.partition("=")
             if name == (theirs or ours):
-                public = ours in getattr(sys.modules["kopf"], "__all__", ())
+                value = getattr(import_module(our_module), ours)
+                kopf = sys.modules["kopf"]
+                public = ours in getattr(kopf, "__all__", ()) and getattr(kopf, ours) is value
                 hint = f"use kopf.{ours}" if public else "there is no public replacement"
                 # 1: here, 2: the module's getter, 3: the user (or the import system, which is not counted).
                 warnings.warn(f"{module_name}.{name} is private; {hint}.", DeprecationWarning, stacklevel=3)
-                return getattr(import_module(our_module), ours)
-    raise AttributeError(f"module {module_name!r} has no attribute {name!r}. {ADVICE}")
+                return value
+    advice = _advice(f"{module_name}.{name}")
+    raise AttributeError(f"module {module_name!r} has no attribute {name!r}. {advice}")
+
+
+def _advice(path: str) -> str:
+    while path:
+        if path in GONE:
+            return GONE[path]
+        path = path.rpartition(".")[0]
+    return ADVICE
 
 
 def install() -> None:
-    """Let the private modules of the original framework be importable."""
+    """Let the private modules of the original framework be importable, even if its own files are there."""
     if _Finder not in sys.meta_path:
-        sys.meta_path.append(_Finder)
+        sys.meta_path.insert(0, _Finder)

@@ -1,27 +1,26 @@
 """The command line. It owns options, their environment variables, and messages; commands themselves are
-elsewhere.
+elsewhere, and are loaded when they are called: help and mistakes are shown at once.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
-import gc
 import os
-import pathlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 import kopf
-from kopf._intents.registries import OperatorRegistry
-from kopf._intents.settings import OperatorSettings
-from kopf._kits.loops import proper_loop
-from kopf._runtime import loading, logs
-from kopf._runtime.defaults import set_default_registry
+from kopf._objects.logformats import LogFormat
+
+if TYPE_CHECKING:
+    import asyncio
+    import pathlib
+
+    from kopf._intents.registries import OperatorRegistry
+    from kopf._intents.settings import OperatorSettings
 
 DEV_PRIORITY = 666
 
@@ -38,15 +37,15 @@ class CLIControls:
     loop: asyncio.AbstractEventLoop | None = None
 
 
-class LogFormatParamType(click.Choice[logs.LogFormat]):
+class LogFormatParamType(click.Choice[LogFormat]):
     """The formats of logs by their names, in any case."""
 
     def __init__(self) -> None:
-        super().__init__(choices=list(logs.LogFormat), case_sensitive=False)
+        super().__init__(choices=list(LogFormat), case_sensitive=False)
 
     def normalize_choice(self, choice: Any, ctx: click.Context | None) -> str:
         """Names instead of values: the values are the formats themselves."""
-        return (choice.name if isinstance(choice, logs.LogFormat) else str(choice)).lower()
+        return (choice.name if isinstance(choice, LogFormat) else str(choice)).lower()
 
 
 def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,12 +62,14 @@ def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
         verbose: bool,
         debug: bool,
         quiet: bool,
-        log_format: logs.LogFormat,
+        log_format: LogFormat,
         log_prefix: bool | None,
         log_refkey: str | None,
         *args: Any,
         **kwargs: Any,
     ) -> Any:
+        from kopf._runtime import logs
+
         logs.configure(
             debug=debug,
             verbose=verbose,
@@ -117,6 +118,13 @@ def run(
     namespaces = (*namespaces, legacy) if legacy else tuple(namespaces)
     if namespaces and clusterwide:
         raise click.UsageError("Either --namespace or --all-namespaces can be used, not both.")
+
+    import gc
+
+    from kopf._kits.loops import proper_loop
+    from kopf._runtime import loading
+    from kopf._runtime.defaults import set_default_registry
+
     if controls.registry is not None:
         set_default_registry(controls.registry)
     loading.preload(paths=paths, modules=modules)
@@ -148,8 +156,15 @@ def run(
 @click.option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="In the whole cluster.")
 @click.option("-i", "--id", type=str, default=None, help="On behalf of this identity.")
 @click.option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}.")
-@click.option("-P", "--peering", "peering_name", required=True, envvar="KOPF_FREEZE_PEERING")
-@click.option("-p", "--priority", type=int, default=100, required=True)
+@click.option(
+    "-P",
+    "--peering",
+    "peering_name",
+    required=True,
+    envvar="KOPF_FREEZE_PEERING",
+    help="The peering object.",
+)
+@click.option("-p", "--priority", type=int, default=100, required=True, help="100 if it is not given.")
 @click.option("-t", "--lifetime", type=int, required=True, help="For how long (seconds).")
 @click.option("-m", "--message", type=str, help="Accepted, but not used.")
 @click.make_pass_decorator(CLIControls, ensure=True)
@@ -165,6 +180,8 @@ def freeze(
     priority: int,
 ) -> None:
     """Pause the operators of a peering."""
+    from kopf._intents.settings import OperatorSettings
+
     settings = controls.settings if controls.settings is not None else OperatorSettings()
     settings.peering.lifetime = lifetime
     _run_errand(
@@ -184,7 +201,14 @@ def freeze(
 @click.option("-n", "--namespace", "namespaces", multiple=True, help="In these namespaces (patterns).")
 @click.option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="In the whole cluster.")
 @click.option("-i", "--id", type=str, default=None, help="On behalf of this identity.")
-@click.option("-P", "--peering", "peering_name", required=True, envvar="KOPF_RESUME_PEERING")
+@click.option(
+    "-P",
+    "--peering",
+    "peering_name",
+    required=True,
+    envvar="KOPF_RESUME_PEERING",
+    help="The peering object.",
+)
 @click.make_pass_decorator(CLIControls, ensure=True)
 def resume(
     controls: CLIControls,
@@ -208,6 +232,10 @@ def resume(
 def _run_errand(
     controls: CLIControls, errand: Literal["freeze", "resume"], identity: str | None, **kwargs: Any
 ) -> None:
+    import asyncio
+    import contextlib
+
+    from kopf._kits.loops import proper_loop
     from kopf._runtime import operator
     from kopf._runtime.identity import detect_own_id
 
@@ -228,7 +256,17 @@ def _run_errand(
                 asyncio.run(coroutine)
 
 
-FileParamType = click.Path(dir_okay=False, path_type=pathlib.Path)
+class PathParamType(click.Path):
+    """A path of a file, as an object."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check and convert the path."""
+        import pathlib
+
+        return pathlib.Path(str(super().convert(value, param, ctx)))
+
+
+FileParamType = PathParamType(dir_okay=False)
 
 
 @main.command()
@@ -246,7 +284,7 @@ def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> No
 @click.option(
     "--manifests",
     multiple=True,
-    type=click.Path(exists=True, path_type=pathlib.Path),
+    type=PathParamType(exists=True),
     help="Apply this file, or the files of this folder.",
 )
 @click.option("--reload", is_flag=True, help="Start the operator again when its files change.")

@@ -50,6 +50,11 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    kinds = ["Activity", "Changing", "Daemon", "Indexing", "Timer", "Watching", "Webhook"]
+    return sorted([*globals(), *(f"{kind}Decorator" for kind in kinds)])
+
+
 def _declaring(decorator_name: str, options: dict[str, Any]) -> Callable[[Any], Any]:
     def decorator(fn: Callable[..., Any]) -> Callable[..., Any]:
         from kopf._intents.declarations import declare

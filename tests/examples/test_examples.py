@@ -20,9 +20,7 @@ class Stage:
     def __init__(self, folder: pathlib.Path, cluster: kube.Cluster, namespace: str) -> None:
         self.folder, self.cluster = folder, cluster
         crd = yaml.safe_load((folder / "crd.yaml").read_text())
-        if cluster.find(kube.CRDS, None, crd["metadata"]["name"]) is None:
-            cluster.create(kube.CRDS, None, crd)
-        self.shelf = Shelf(cluster, cluster.await_crd(crd), namespace)
+        self.shelf = Shelf(cluster, cluster.create_crd(crd), namespace)
         self.body = yaml.safe_load((folder / "obj.yaml").read_text())
         self.name = self.body["metadata"]["name"]
 
@@ -134,18 +132,24 @@ def test_storages(operator, stage):
     run.wait_for_log(r"umbrella => hat")
 
 
+@pytest.fixture
+def peerings(cluster):
+    """The definitions of peerings as in the example's file; gone after it, as other tests count on that."""
+    documents = list(yaml.safe_load_all((EXAMPLES / "10-peering/peering.yaml").read_text()))
+    *definitions, peering = documents
+    resources = [cluster.create_crd(definition) for definition in definitions]
+    yield next(resource for resource in resources if not resource.namespaced), peering
+    for definition in definitions:
+        cluster.delete(kube.CRDS, None, definition["metadata"]["name"])
+    for definition in definitions:
+        cluster.wait(kube.CRDS, None, definition["metadata"]["name"], lambda body: body is None)
+
+
 @example("10-peering")
-def test_peering(operator, stage, cluster):
-    documents = list(yaml.safe_load_all((stage.folder / "peering.yaml").read_text()))
-    for definition in documents[:-1]:
-        if cluster.find(kube.CRDS, None, definition["metadata"]["name"]) is None:
-            cluster.create(kube.CRDS, None, definition)
-        resource = cluster.await_crd(definition)
-        if not resource.namespaced:
-            peerings = resource
+def test_peering(operator, stage, cluster, peerings):
+    resource, peering = peerings
     # Its own object, as that of the default name would pause the operators of other tests.
-    body = {**documents[-1], "metadata": {"name": stage.shelf.namespace}}
-    cluster.create(peerings, None, body)
+    cluster.create(resource, None, {**peering, "metadata": {"name": stage.shelf.namespace}})
     where = {"scope": ("-A",), "files": (stage.file,)}
     run = operator(None, "--peering", stage.shelf.namespace, **where)
     run.wait_for_log("My priority is 0")
@@ -158,7 +162,6 @@ def test_peering(operator, stage, cluster):
     developer.stop()
     run.wait_for_log("Resuming operations after the pause")
     run.stop()
-    cluster.delete(peerings, None, stage.shelf.namespace)
 
 
 @example("11-posting")

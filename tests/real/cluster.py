@@ -150,8 +150,12 @@ class Cluster:
                 raise
 
     def create_crd(self, crd: Object, *, timeout: float = 60) -> Resource:
-        """Create a CRD and wait until the API really serves it, which is later than its condition says so."""
-        self.create(CRDS, None, crd)
+        """Create a CRD, unless it is there, and wait until the API really serves it.
+
+        That is later than its condition says so.
+        """
+        if self.find(CRDS, None, crd["metadata"]["name"]) is None:
+            self.create(CRDS, None, crd)
         return self.await_crd(crd, timeout=timeout)
 
     def await_crd(self, crd: Object, *, timeout: float = 60) -> Resource:

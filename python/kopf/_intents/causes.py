@@ -17,13 +17,14 @@ from kopf._objects.memos import AnyMemo
 from kopf._objects.patches import Patch
 from kopf._objects.raw import BodyEssence, HandlerId, RawEvent, RawEventType
 from kopf._objects.reasons import Activity, Reason, WebhookType
+from kopf._objects.records import Record
 from kopf._objects.resources import Resource
 from kopf._objects.reviews import Headers, Operation, SSLPeer, UserInfo
 from kopf._objects.stoppers import DaemonStopper
 
 
-@dataclass
-class Cause:
+@dataclass(repr=False, eq=False)
+class Cause(Record):
     """What is common for all causes. The indices are arguments too, and they win over all other arguments."""
 
     logger: Any
@@ -50,7 +51,7 @@ class Cause:
         return self.kwargs
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class ActivityCause(Cause):
     """Something that concerns the operator as a whole."""
 
@@ -62,7 +63,7 @@ class ActivityCause(Cause):
         return {**super()._kwargs, "activity": self.activity, "settings": self.settings}
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class ResourceCause(Cause):
     """Something that concerns one object."""
 
@@ -90,7 +91,7 @@ class ResourceCause(Cause):
         }
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class WatchingCause(ResourceCause):
     """A raw watch event."""
 
@@ -102,19 +103,19 @@ class WatchingCause(ResourceCause):
         return {**super()._kwargs, "type": self.type, "event": self.event}
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class IndexingCause(ResourceCause):
     """An object is to be indexed; its patch goes nowhere."""
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class SpawningCause(ResourceCause):
     """Daemons and timers of an object are to be spawned or stopped."""
 
     reset: bool
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class DaemonCause(ResourceCause):
     """A daemon or a timer is running."""
 
@@ -131,7 +132,7 @@ class DaemonCause(ResourceCause):
         return {**self._kwargs, "stopped": self.stopper.async_waiter, **self.indices}
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class ChangingCause(ResourceCause):
     """An object has changed in its essence, or was found at the start of the operator."""
 
@@ -157,7 +158,7 @@ class ChangingCause(ResourceCause):
         }
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class WebhookCause(ResourceCause):
     """An admission request about an object."""
 

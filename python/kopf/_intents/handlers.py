@@ -15,10 +15,11 @@ from kopf._intents.selectors import Selector
 from kopf._objects.dicts import FieldPath
 from kopf._objects.raw import HandlerId
 from kopf._objects.reasons import Activity, Reason, WebhookType
+from kopf._objects.records import FrozenRecord
 
 
-@dataclass(frozen=True)
-class Handler:
+@dataclass(frozen=True, repr=False, eq=False)
+class Handler(FrozenRecord):
     """A function with its id and its limits: a timeout since the first attempt (seconds), a number of
     attempts,
     a pause between them (seconds), a treatment of arbitrary errors. None is for defaults."""
@@ -36,7 +37,7 @@ class Handler:
         return f"Handler {self.id!r}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class ActivityHandler(Handler):
     """A handler of something that concerns the operator as a whole."""
 
@@ -47,7 +48,7 @@ class ActivityHandler(Handler):
         return f"Activity {self.id!r}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class ResourceHandler(Handler):
     """A handler of objects: of which resources, with which labels, annotations, fields; None is for no
     filter.
@@ -61,7 +62,7 @@ class ResourceHandler(Handler):
     value: Any | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class WebhookHandler(ResourceHandler):
     """A handler of admission requests; its id is a part of the URL."""
 
@@ -90,7 +91,7 @@ class WebhookHandler(ResourceHandler):
         return next(iter(self.operations))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class IndexingHandler(ResourceHandler):
     """A handler that fills an index; its id is the name of the index."""
 
@@ -98,12 +99,12 @@ class IndexingHandler(ResourceHandler):
         return f"Indexer {self.id!r}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class WatchingHandler(ResourceHandler):
     """A handler of raw watch events: no progress, no retries."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class ChangingHandler(ResourceHandler):
     """A handler of changes: for one reason, or (None) for any."""
 
@@ -116,7 +117,7 @@ class ChangingHandler(ResourceHandler):
     new: Any | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class SpawningHandler(ResourceHandler):
     """A handler that works in background for as long as the object exists and matches."""
 
@@ -124,7 +125,7 @@ class SpawningHandler(ResourceHandler):
     initial_delay: float | Callable[..., float] | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class DaemonHandler(SpawningHandler):
     """A background handler that runs on its own until it is asked to stop; times are in seconds."""
 
@@ -136,7 +137,7 @@ class DaemonHandler(SpawningHandler):
         return f"Daemon {self.id!r}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class TimerHandler(SpawningHandler):
     """A background handler that is called again and again; times are in seconds."""
 

@@ -7,7 +7,6 @@ some. It is a plain function; it is also given the state of the handlers and the
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -44,11 +43,15 @@ def one_by_one(handlers: Handlers, **_: Any) -> Handlers:
 
 def randomized(handlers: Handlers, **_: Any) -> Handlers:
     """One handler, chosen by chance."""
+    import random  # as slow to import as it is rarely needed
+
     return [random.choice(handlers)] if handlers else []
 
 
 def shuffled(handlers: Handlers, **_: Any) -> Handlers:
     """All handlers in a random order."""
+    import random
+
     return random.sample(handlers, k=len(handlers)) if handlers else []
 
 
@@ -70,6 +73,7 @@ def set_default_lifecycle(lifecycle: LifeCycleFn | None) -> None:
     (`asap`).
     """
     global _default_lifecycle
-    new = lifecycle if lifecycle is not None else asap
-    logger.warning(f"The default lifecycle is already set to {_default_lifecycle}, overriding it to {new}.")
-    _default_lifecycle = new
+    logger.warning(
+        f"The default lifecycle is already set to {_default_lifecycle}, overriding it to {lifecycle}."
+    )
+    _default_lifecycle = lifecycle if lifecycle is not None else asap

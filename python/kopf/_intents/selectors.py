@@ -18,6 +18,7 @@ V = TypeVar("V")
 K8S_VERSION_PATTERN = re.compile(r"^v\d+((alpha|beta)\d+)?$")
 NAME_WITH_VERSION_PATTERN = re.compile(r"^[^.]*\.v\d+((alpha|beta)\d+)?(\..*)?$")
 
+NamespaceName = str
 NamespacePattern = str | re.Pattern[str]
 
 
@@ -160,7 +161,7 @@ class SelectorMapping(MutableMapping[Selector, V]):
         self.update(src)
 
     def __repr__(self) -> str:
-        return repr(self._items)
+        return f"{type(self).__name__}({self._items!r})"
 
     def __len__(self) -> int:
         return len(self._items)
@@ -196,20 +197,21 @@ class SelectorMapping(MutableMapping[Selector, V]):
 
 
 def match_namespace(name: str, pattern: NamespacePattern) -> bool:
-    """Whether the namespace matches: a regexp in full, or comma-separated globs of which the last matching
-    one wins.
+    """Whether the namespace matches: a regexp in full, or comma-separated globs.
 
-    A leading `!` negates a glob; a list that begins with a negation means "all but".
+    The first glob selects; later ones exclude (with a leading `!`), or take back in what was excluded. A list
+    that begins with a negation means "all but".
     """
     if isinstance(pattern, re.Pattern):
         return bool(pattern.fullmatch(name))
     globs = [glob.strip() for glob in pattern.split(",")]
-    matches = globs[0].startswith("!")
+    selected = globs[0].startswith("!") or fnmatch.fnmatch(name, globs[0])
+    matches = selected
     for glob in globs:
         if glob.startswith("!"):
             matches = matches and not fnmatch.fnmatch(name, glob.lstrip("!"))
         else:
-            matches = matches or fnmatch.fnmatch(name, glob)
+            matches = matches or (selected and fnmatch.fnmatch(name, glob))
     return matches
 
 

@@ -15,12 +15,13 @@ from typing import Any, ClassVar
 from kopf._intents.selectors import SelectorMapping
 from kopf._intents.storages.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage
 from kopf._intents.storages.progress import ProgressStorage, SmartProgressStorage
+from kopf._objects.records import Record
 from kopf._objects.reviews import WebhookServerProtocol
 
 Backoffs = float | Iterable[float]
 
 
-class Watched:
+class Watched(Record):
     """Counts the assignments to the attributes of all settings, so that it is cheap to know that nothing has
     changed. What is changed inside of a value, such as in a list, is not noticed.
     """
@@ -32,7 +33,7 @@ class Watched:
         Watched._assignments += 1
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class ProcessSettings(Watched):
     """The process as a whole."""
 
@@ -40,7 +41,7 @@ class ProcessSettings(Watched):
     """How long the operator can be exiting before it is killed; None: forever."""
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class PostingSettings(Watched):
     """Posting of Kubernetes events about objects."""
 
@@ -75,7 +76,7 @@ class PostingSettings(Watched):
     """The beginning of the generated names of events."""
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class PeeringSettings(Watched):
     """Agreements between operators on who is paused."""
 
@@ -110,7 +111,7 @@ class PeeringSettings(Watched):
         self.clusterwide = not value
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class WatchingSettings(Watched):
     """Listing and watching of resources."""
 
@@ -148,7 +149,7 @@ class WatchingSettings(Watched):
 _BATCH_WINDOW = "Time-based event batching was removed. Please stop configuring it."
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class QueueingSettings(Watched):
     """Queues of events, one per object."""
 
@@ -178,7 +179,7 @@ class QueueingSettings(Watched):
         self._batch_window = value
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class ScanningSettings(Watched):
     """Discovery of resources and namespaces."""
 
@@ -186,7 +187,7 @@ class ScanningSettings(Watched):
     """Whether not to watch for changes in namespaces and custom resource definitions."""
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class AdmissionSettings(Watched):
     """Validation and mutation of objects on their way to the cluster. Read once, after startup handlers."""
 
@@ -197,7 +198,7 @@ class AdmissionSettings(Watched):
     """The name of the webhook configurations to be kept up to date; None: they are managed by others."""
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class ExecutionSettings(Watched):
     """Calls of handlers."""
 
@@ -228,7 +229,7 @@ class ExecutionSettings(Watched):
         self.executor._max_workers = value
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class BackgroundSettings(Watched):
     """Daemons and timers."""
 
@@ -243,7 +244,7 @@ class BackgroundSettings(Watched):
     """
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class NetworkingSettings(Watched):
     """Requests to the Kubernetes API."""
 
@@ -264,7 +265,7 @@ class NetworkingSettings(Watched):
     """
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class PersistenceSettings(Watched):
     """What is kept with objects."""
 
@@ -281,7 +282,7 @@ class PersistenceSettings(Watched):
     """For how long the echo of an own change is waited for; 0: not at all."""
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class OperatorSettings(Watched):
     """All settings of an operator, in groups."""
 

@@ -10,7 +10,6 @@ import contextlib
 import datetime
 import os
 import ssl
-import tempfile
 import warnings
 from collections.abc import ItemsView, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -131,6 +130,10 @@ class AiohttpSession(KubeContext):
     aiohttp_session: Any = field()
 
 
+VaultKey = str
+"""The id of the login handler by which the credentials came, or any other key."""
+
+
 class Vault:
     """The credentials that are known before anybody logs in, by arbitrary keys; for embedded operators."""
 
@@ -161,6 +164,8 @@ def _as_file(path: PathT | None, data: DataT | None) -> Iterator[str]:
     if path:
         yield os.fsdecode(path)
         return
+    import tempfile
+
     with tempfile.NamedTemporaryFile(buffering=0) as file:
         file.write(_decode_pem(data or b""))
         yield file.name

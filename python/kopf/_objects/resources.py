@@ -4,7 +4,6 @@ them.
 
 from __future__ import annotations
 
-import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -77,6 +76,8 @@ class Resource:
             subresource or "",
         ]
         path = "/".join(part for part in parts if part)
+        import urllib.parse
+
         query = urllib.parse.urlencode(params, encoding="utf-8") if params else ""
         url = f"{path}?{query}" if query else path
         return url if server is None else server.rstrip("/") + "/" + url.lstrip("/")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Literal, Protocol, TypedDict
 
+from kopf._objects.raw import RawBody
+
 Headers = dict[str, str]
 SSLPeer = dict[str, Any]
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
@@ -35,12 +37,66 @@ class WebhookClientConfig(TypedDict, total=False):
     service: WebhookClientConfigService | None
 
 
+class RequestKind(TypedDict):
+    """The kind of the object under review."""
+
+    group: str
+    version: str
+    kind: str
+
+
+class RequestResource(TypedDict):
+    """The resource of the object under review."""
+
+    group: str
+    version: str
+    resource: str
+
+
+class RequestPayload(TypedDict, total=False):
+    """What is asked: who wants to do what with which object."""
+
+    uid: str
+    kind: RequestKind
+    resource: RequestResource
+    subResource: str | None
+    requestKind: RequestKind
+    requestResource: RequestResource
+    requestSubResource: str | None
+    userInfo: UserInfo
+    name: str
+    namespace: str | None
+    operation: Operation
+    options: Mapping[str, Any] | None
+    dryRun: bool
+    object: RawBody | None
+    oldObject: RawBody | None
+
+
 class Request(TypedDict, total=False):
     """A review as Kubernetes sends it."""
 
     apiVersion: str
     kind: str
-    request: Mapping[str, Any]
+    request: RequestPayload
+
+
+class ResponseStatus(TypedDict, total=False):
+    """Why the request is refused."""
+
+    code: int
+    message: str
+
+
+class ResponsePayload(TypedDict, total=False):
+    """What is answered; the patch is base64 of JSON."""
+
+    uid: str
+    allowed: bool
+    warnings: list[str]
+    status: ResponseStatus
+    patch: str
+    patchType: Literal["JSONPatch"]
 
 
 class Response(TypedDict, total=False):
@@ -48,7 +104,7 @@ class Response(TypedDict, total=False):
 
     apiVersion: str
     kind: str
-    response: Mapping[str, Any]
+    response: ResponsePayload
 
 
 class WebhookFn(Protocol):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 from kopf._intents.errors import ErrorsMode
 from kopf._intents.handlers import ActivityHandler
 from kopf._intents.registries import OperatorRegistry
@@ -20,10 +18,7 @@ class SmartOperatorRegistry(OperatorRegistry):
 
     def __init__(self) -> None:
         super().__init__()
-        pykube, client, async_client = (
-            importlib.util.find_spec(name) is not None
-            for name in ("pykube", "kubernetes", "kubernetes_asyncio")
-        )
+        pykube, client, async_client = login.has_pykube(), login.has_sync_client(), login.has_async_client()
         no_libraries = not (pykube or client or async_client)
         fallbacks = {
             login.login_via_pykube: pykube,

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import datetime
 import getpass
-import ipaddress
 import os
-import random
 import socket
 import string
+from typing import NewType
+
+Identity = NewType("Identity", str)
+"""The name of an operator among its peers."""
 
 
-def detect_own_id(*, manual: bool) -> str:
+def detect_own_id(*, manual: bool) -> Identity:
     """Make an identity: of a person if something is done manually, else of a pod or of a process."""
     pod = os.environ.get("POD_ID")
     if pod and not manual:
-        return pod
+        return Identity(pod)
     person = f"{_user()}@{_host()}"
     if manual:
-        return person
+        return Identity(person)
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d%H%M%S")
-    rnd = "".join(random.choices(string.ascii_lowercase + string.digits, k=3))
-    return f"{person}/{now}/{rnd}"
+    alphabet = string.ascii_lowercase + string.digits
+    rnd = "".join(alphabet[byte % len(alphabet)] for byte in os.urandom(3))
+    return Identity(f"{person}/{now}/{rnd}")
 
 
 def _user() -> str:
@@ -40,6 +43,8 @@ def _host() -> str:
 
 
 def _is_address(name: str) -> bool:
+    import ipaddress
+
     try:
         ipaddress.ip_address(name)
     except ValueError:

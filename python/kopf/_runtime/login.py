@@ -6,9 +6,10 @@ The functions are login handlers, and users can call them from theirs, too. They
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kopf._intents.settings import OperatorSettings
@@ -23,6 +24,26 @@ PRIORITY_OF_SERVICE_ACCOUNT = 20
 
 _SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 _DEFAULT_KUBECONFIG = "~/.kube/config"
+
+
+def has_pykube() -> bool:
+    """Whether pykube-ng is installed."""
+    return importlib.util.find_spec("pykube") is not None
+
+
+def has_sync_client() -> bool:
+    """Whether the official client is installed."""
+    return importlib.util.find_spec("kubernetes") is not None
+
+
+def has_async_client() -> bool:
+    """Whether the asynchronous version of the official client is installed."""
+    return importlib.util.find_spec("kubernetes_asyncio") is not None
+
+
+def has_client() -> bool:
+    """Whether any of the official clients is installed."""
+    return has_sync_client() or has_async_client()
 
 
 def has_service_account() -> bool:
@@ -56,7 +77,8 @@ def login_via_client(*, logger: Logger, settings: OperatorSettings, **_: Any) ->
             ) from (e2 or e1)
 
     configuration = Configuration.get_default_copy()
-    return _from_configuration(configuration, settings, priority=PRIORITY_OF_CLIENT)
+    headers = [configuration.get_api_key_with_prefix(key) for key in _KEYS]
+    return _from_configuration(configuration, settings, headers, priority=PRIORITY_OF_CLIENT)
 
 
 async def login_via_async_client(
@@ -82,23 +104,28 @@ async def login_via_async_client(
             ) from (e2 or e1)
 
     configuration = Configuration.get_default_copy()
+    headers = [configuration.get_api_key_with_prefix(key) for key in _KEYS]
+    # Since its version 33.3, these are coroutines.
+    headers = [await header if inspect.isawaitable(header) else header for header in headers]
     proxy_url = getattr(configuration, "proxy", None)
     return _from_configuration(
-        configuration, settings, priority=PRIORITY_OF_ASYNC_CLIENT, proxy_url=proxy_url
+        configuration, settings, headers, priority=PRIORITY_OF_ASYNC_CLIENT, proxy_url=proxy_url
     )
+
+
+_KEYS = ("BearerToken", "authorization")
+"""Where tokens are in the configurations of the libraries: now, and as it was once."""
 
 
 def _from_configuration(
     configuration: Any,
     settings: OperatorSettings,
+    headers: Iterable[str | None],
     *,
     priority: int,
     proxy_url: str | None = None,
 ) -> ConnectionInfo:
-    # The libraries had used "authorization" once, and use "BearerToken" now.
-    header: str | None = configuration.get_api_key_with_prefix("BearerToken")
-    if not header:
-        header = configuration.get_api_key_with_prefix("authorization")
+    header = next(filter(None, headers), None)
     parts: Sequence[str] = header.split(" ", 1) if header else []
     scheme, token = (
         (None, None) if not parts else (None, parts[0]) if len(parts) == 1 else (parts[0], parts[1])
@@ -166,6 +193,8 @@ def login_with_service_account(*, settings: OperatorSettings, **_: Any) -> Conne
     """Log in as the service account of the pod; None if there is no token of it."""
     if not has_service_account():
         return None
+    from pathlib import Path
+
     folder = Path(_SERVICE_ACCOUNT_DIR)
     ca_path = folder / "ca.crt"
     namespace_path = folder / "namespace"
@@ -189,6 +218,8 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> Connection
     """
     if not has_kubeconfig():
         return None
+    from pathlib import Path
+
     import yaml
 
     contexts: dict[str, Mapping[str, Any]] = {}

@@ -8,7 +8,6 @@ of JSON.
 from __future__ import annotations
 
 import datetime
-import enum
 import json
 import logging
 import time
@@ -17,6 +16,7 @@ from typing import Any, TextIO
 
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
+from kopf._objects.logformats import LogFormat
 from kopf._runtime.bridge import Object
 
 DEFAULT_JSON_REFKEY = "object"
@@ -31,14 +31,6 @@ _SEVERITIES = (
 )
 
 logger = logging.getLogger("kopf.objects")
-
-
-class LogFormat(enum.Enum):
-    """The formats of logs to choose from."""
-
-    PLAIN = "%(message)s"
-    FULL = "[%(asctime)s] %(name)-20.20s [%(levelname)-8.8s] %(message)s"
-    JSON = "-json-"
 
 
 class ObjectFormatter(logging.Formatter):

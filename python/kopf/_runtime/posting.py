@@ -135,7 +135,5 @@ class K8sPoster(logging.Handler):
             self.handleError(record)
 
 
-def install() -> None:
-    """Listen to the loggers of objects, from now on; once per process."""
-    if not any(isinstance(handler, K8sPoster) for handler in objects_logger.handlers):
-        objects_logger.addHandler(K8sPoster())
+# The loggers of objects are listened to as soon as there is anybody who could post.
+objects_logger.addHandler(K8sPoster())

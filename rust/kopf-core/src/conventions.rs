@@ -26,6 +26,9 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The keys of annotations for one thing, the most wanted first: to be read in that order, and to be written all.
 pub fn make_keys(prefix: &str, key: &str, v1: bool, object: Option<&Object>) -> Vec<String> {
+    if is_simple(prefix, key) && object.is_none_or(|object| object.kind() != Some("ReplicaSet")) {
+        return vec![[prefix, "/", key].concat()];
+    }
     let key = match object {
         Some(object) if inherits_annotations(object) => Cow::Owned(format!("{key}-ofDRS")),
         _ => Cow::Borrowed(key),
@@ -38,6 +41,14 @@ pub fn make_keys(prefix: &str, key: &str, v1: bool, object: Option<&Object>) -> 
         }
     }
     keys
+}
+
+/// Whether a key is the same in both schemes, with nothing to be replaced or cut: as nearly all of them are, and keys are
+/// asked for with every event.
+fn is_simple(prefix: &str, key: &str) -> bool {
+    prefix.len() + 1 + key.len() <= LIMIT
+        && prefix.is_ascii()
+        && key.bytes().all(|byte| byte.is_ascii() && !matches!(byte, b'/' | b'<' | b'>'))
 }
 
 /// Marks a foreign prefix as managed, unless it is marked already.

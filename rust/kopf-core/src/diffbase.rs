@@ -2,6 +2,9 @@
 //!
 //! Owns: building an essence of an object, and its persisted form. Must not know: what follows from differences.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::conventions::{Managed, drop_empty_stanzas, make_keys, retain_annotations, store_marker};
@@ -47,6 +50,24 @@ pub enum DiffBaseStorage {
     Foreign,
 }
 
+/// Where on the object an essence is kept, as people are told.
+#[derive(Debug)]
+pub(crate) enum Place<'o> {
+    /// Under this key.
+    Annotation(String),
+    /// In this field.
+    Field(&'o FieldPath),
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Annotation(key) => write!(f, "annotation {key}"),
+            Self::Field(field) => write!(f, "field {field}"),
+        }
+    }
+}
+
 impl Default for DiffBaseStorage {
     fn default() -> Self {
         Self::Annotations {
@@ -72,7 +93,9 @@ impl DiffBaseStorage {
             match serde_json::from_str(&text) {
                 Ok(Value::Null) => {}
                 Ok(essence) => return Ok(Some(essence)),
-                Err(error) => return Err(Malformed { place, problem: error.to_string() }),
+                Err(error) => {
+                    return Err(Malformed { place: place.to_string(), problem: error.to_string() });
+                }
             }
         }
         Ok(None)
@@ -95,25 +118,33 @@ impl DiffBaseStorage {
         }
     }
 
-    /// The texts that are kept, the most wanted first, each with the name of its place.
-    pub(crate) fn texts(&self, object: &Object) -> Vec<(String, String)> {
+    /// The texts that are kept, the most wanted first, each with its place.
+    pub(crate) fn texts<'o>(&'o self, object: &'o Object) -> Vec<(Place<'o>, Cow<'o, str>)> {
         match self {
             Self::Annotations { .. } => self
                 .own_keys(object)
                 .into_iter()
-                .filter_map(|key| {
-                    let text = object.annotation(&key)?.into_owned();
-                    Some((format!("annotation {key}"), text))
-                })
+                .filter_map(|key| object.annotation(&key).map(|text| (Place::Annotation(key), text)))
                 .collect(),
             Self::Status { field, .. } => match object.field(field) {
                 None | Some(Value::Null) => Vec::new(),
-                Some(Value::String(text)) => vec![(format!("field {field}"), text)],
+                Some(Value::String(text)) => vec![(Place::Field(field), Cow::Owned(text))],
                 // Not a text that we wrote; it will be told as malformed by whoever reads it.
-                Some(_) => vec![(format!("field {field}"), String::new())],
+                Some(_) => vec![(Place::Field(field), Cow::Borrowed(""))],
             },
             Self::Foreign => Vec::new(),
             Self::Multi { storages } => storages.iter().flat_map(|storage| storage.texts(object)).collect(),
+        }
+    }
+
+    /// The text that is wanted most, as the JSON string that it is on the object; if that is an annotation.
+    pub(crate) fn literal<'o>(&self, object: &'o Object) -> Option<&'o str> {
+        match self {
+            Self::Annotations { .. } => {
+                self.own_keys(object).iter().find_map(|key| object.raw_annotation(key))
+            }
+            Self::Status { .. } | Self::Foreign => None,
+            Self::Multi { storages } => storages.first()?.literal(object),
         }
     }
 

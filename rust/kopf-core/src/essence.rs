@@ -3,7 +3,8 @@
 //! Owns: the comparison of the essence with the diff-base. Must not know: what follows from it.
 //!
 //! Nearly every object that is seen is already handled. So the comparison walks the texts first, the object's and the
-//! stored one, side by side, and builds values only if the texts differ, or if it is not sure.
+//! stored one, side by side: byte by byte as it stands in its annotation, then token by token; and builds values only if
+//! the texts differ, or if it is not sure.
 
 use crate::conventions::Managed;
 use crate::diffbase::{DiffBaseStorage, SYSTEM_STANZAS};
@@ -12,9 +13,11 @@ use crate::path::FieldPath;
 use crate::progress::{Malformed, ProgressStorage};
 use crate::value::{Value, equal};
 
+mod quoted;
 mod walk;
 
-use walk::Stored;
+use quoted::Quoted;
+use walk::{Stored, Text};
 
 /// The two storages that say what in an object is ours. The persistence settings convert into it.
 #[derive(Clone, Copy, Debug)]
@@ -56,10 +59,14 @@ pub fn compare<'s>(
     extra: &[FieldPath],
 ) -> Result<Comparison, Malformed> {
     let storages = storages.into();
+    let literal = storages.diffbase.literal(object);
+    if literal.and_then(Quoted::new).is_some_and(|text| reads_the_same(object, storages, extra, text)) {
+        return Ok(Comparison::Same);
+    }
     let stored = storages.diffbase.texts(object);
     match stored.first() {
         None => Ok(Comparison::Absent),
-        Some((_, text)) if reads_the_same(object, storages, extra, text) => Ok(Comparison::Same),
+        Some((_, text)) if reads_the_same(object, storages, extra, Stored::new(text)) => Ok(Comparison::Same),
         Some(_) => compare_values(object, storages, extra),
     }
 }
@@ -77,7 +84,7 @@ fn compare_values(
 
 /// Whether the stored text is what the essence would be written as, up to escapes and white space. If not, they may
 /// still be equal.
-fn reads_the_same(object: &Object, storages: Storages<'_>, extra: &[FieldPath], text: &str) -> bool {
+fn reads_the_same(object: &Object, storages: Storages<'_>, extra: &[FieldPath], text: impl Text) -> bool {
     if !storages.diffbase.is_plain() || !storages.progress.is_plain() {
         return false;
     }
@@ -89,10 +96,10 @@ fn reads_the_same(object: &Object, storages: Storages<'_>, extra: &[FieldPath], 
     if !extra.iter().all(|field| changes_nothing(object, field, counts)) {
         return false;
     }
-    walk(object, counts, Stored::new(text)).is_some()
+    walk(object, counts, text).is_some()
 }
 
-fn walk(object: &Object, counts: impl Fn(&str) -> bool, mut stored: Stored<'_>) -> Option<()> {
+fn walk(object: &Object, counts: impl Fn(&str) -> bool, mut stored: impl Text) -> Option<()> {
     let labels = || object.raw_labels();
     let annotations = || object.raw_annotations().filter(|(key, _)| counts(key));
     let with_labels = labels().next().is_some();

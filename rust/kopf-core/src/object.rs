@@ -145,6 +145,11 @@ impl Object {
         self.find(Section::Annotations, key).and_then(unquote)
     }
 
+    /// One annotation as JSON, whatever it is.
+    pub fn raw_annotation(&self, key: &str) -> Option<&str> {
+        self.find(Section::Annotations, key)
+    }
+
     /// The keys of the labels with their values as JSON, whatever they are.
     pub fn raw_labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs(Section::Labels)
@@ -264,7 +269,7 @@ fn member<'t>(json: &'t str, key: &str) -> Option<&'t str> {
     let mut found = None;
     let mut cursor = Cursor::new(json);
     let walked = cursor.members(|cursor, name| {
-        let range = cursor.skip()?;
+        let range = cursor.skip_known();
         if name.read(json) == key {
             found = json.get(range);
         }

@@ -49,8 +49,15 @@ impl<'t> Cursor<'t> {
     }
 
     /// The next byte that is not white space, without moving past it.
+    #[inline(always)]
     pub(crate) fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
+        // Servers write no white space.
+        if let Some(byte) = bytes.get(self.at)
+            && *byte > b' '
+        {
+            return Some(*byte);
+        }
         while let Some(byte) = bytes.get(self.at) {
             if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
                 return Some(*byte);
@@ -74,17 +81,20 @@ impl<'t> Cursor<'t> {
         self.at += by;
     }
 
+    #[cold]
     pub(crate) fn fault<T>(&self, problem: &'static str) -> Scanned<T> {
         Err(DecodeError::Json { problem, at: self.at })
     }
 
     /// Moves past one byte, if it is the next.
+    #[inline(always)]
     pub(crate) fn take(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
         found
     }
 
+    #[inline(always)]
     fn expect(&mut self, byte: u8, problem: &'static str) -> Scanned<()> {
         if self.take(byte) { Ok(()) } else { self.fault(problem) }
     }
@@ -139,32 +149,44 @@ impl<'t> Cursor<'t> {
     /// A string.
     pub(crate) fn string(&mut self) -> Scanned<Literal> {
         self.expect(b'"', "a string is expected")?;
-        let bytes = self.text.as_bytes();
         let start = self.at;
+        let bytes = self.text.as_bytes();
+        let mut at = start;
         let mut escaped = false;
         loop {
-            self.at = next_special(bytes, self.at);
-            match bytes.get(self.at) {
+            at = next_special(bytes, at);
+            match bytes.get(at) {
                 Some(b'"') => {
-                    self.at += 1;
-                    return Ok(Literal { start, end: self.at - 1, escaped });
+                    self.at = at + 1;
+                    return Ok(Literal { start, end: at, escaped });
                 }
-                Some(b'\\') => {
+                // JSON within JSON is full of these.
+                Some(b'\\') if bytes.get(at + 1).is_some_and(|byte| is_simple_escape(*byte)) => {
                     escaped = true;
-                    self.escape()?;
+                    at += 2;
                 }
-                Some(_) => return self.fault("a control character in a string"),
-                None => return self.fault("the text ends within a string"),
+                _ => {
+                    self.at = at;
+                    self.rare()?;
+                    escaped = true;
+                    at = self.at;
+                }
             }
         }
     }
 
-    fn escape(&mut self) -> Scanned<()> {
+    /// What is not usual in a string: an escaped code point, or no string at all.
+    #[cold]
+    fn rare(&mut self) -> Scanned<()> {
+        match self.text.as_bytes().get(self.at) {
+            Some(b'\\') => self.unicode_escape(),
+            Some(_) => self.fault("a control character in a string"),
+            None => self.fault("the text ends within a string"),
+        }
+    }
+
+    fn unicode_escape(&mut self) -> Scanned<()> {
         match self.text.as_bytes().get(self.at + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                self.at += 2;
-                Ok(())
-            }
             Some(b'u') => {
                 let unit = self.code_unit(self.at)?;
                 let paired = (0xd800..0xdc00).contains(&unit)
@@ -191,6 +213,7 @@ impl<'t> Cursor<'t> {
         let (mut objects, mut depth) = (0_u128, 0_u32);
         loop {
             match self.peek() {
+                Some(b'"') => self.pass_string()?,
                 Some(open @ (b'{' | b'[')) => {
                     self.at += 1;
                     let is_object = open == b'{';
@@ -205,9 +228,6 @@ impl<'t> Cursor<'t> {
                         }
                         continue;
                     }
-                }
-                Some(b'"') => {
-                    self.string()?;
                 }
                 Some(b'-' | b'0'..=b'9') => self.number()?,
                 Some(b't') => self.word("true")?,
@@ -234,8 +254,53 @@ impl<'t> Cursor<'t> {
         }
     }
 
+    /// Moves past a string.
+    #[inline(always)]
+    fn pass_string(&mut self) -> Scanned<()> {
+        if self.is_next(b'"')
+            && let Some(end) = end_of_usual_string(self.text.as_bytes(), self.at + 1)
+        {
+            self.at = end;
+            return Ok(());
+        }
+        self.string().map(drop)
+    }
+
+    /// Moves past a value of a text that was checked before: only its end is looked for.
+    pub(crate) fn skip_known(&mut self) -> Range<usize> {
+        let first = self.peek();
+        let (bytes, start) = (self.text.as_bytes(), self.at);
+        let mut at = start;
+        if matches!(first, Some(b'{' | b'[')) {
+            let mut depth = 0_u32;
+            while let Some(byte) = bytes.get(at) {
+                at += 1;
+                match byte {
+                    b'"' => at = end_of_known_string(bytes, at),
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' => {
+                        depth -= 1;
+                        if depth == 0 {
+                            break;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        } else if first == Some(b'"') {
+            at = end_of_known_string(bytes, at + 1);
+        } else {
+            while bytes.get(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)) {
+                at += 1;
+            }
+        }
+        self.at = at;
+        start..at
+    }
+
+    #[inline(always)]
     fn key(&mut self) -> Scanned<()> {
-        self.string()?;
+        self.pass_string()?;
         self.expect(b':', "a colon is expected")
     }
 
@@ -290,16 +355,12 @@ impl<'t> Cursor<'t> {
 }
 
 /// The first quote, backslash or control character at or after a place; eight bytes at a time.
+#[inline(always)]
 fn next_special(bytes: &[u8], mut at: usize) -> usize {
     while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
-        let word = u64::from_le_bytes(*chunk);
-        let quote = word ^ (ONES * u64::from(b'"'));
-        let slash = word ^ (ONES * u64::from(b'\\'));
-        let hits = (word.wrapping_sub(ONES * 0x20) & !word)
-            | (quote.wrapping_sub(ONES) & !quote)
-            | (slash.wrapping_sub(ONES) & !slash);
-        if hits & HIGHS != 0 {
-            return at + (hits & HIGHS).trailing_zeros() as usize / 8;
+        let hits = specials(u64::from_le_bytes(*chunk));
+        if hits != 0 {
+            return at + hits.trailing_zeros() as usize / 8;
         }
         at += 8;
     }
@@ -309,6 +370,61 @@ fn next_special(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
+/// The place after the closing quote of a string that begins there, if there is nothing unusual in it.
+///
+/// Eight bytes at a time, and each special one of them in its turn: in JSON within JSON, every fifth byte is special.
+#[inline(always)]
+fn end_of_usual_string(bytes: &[u8], mut at: usize) -> Option<usize> {
+    while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        let mut hits = specials(u64::from_le_bytes(*chunk));
+        let mut step = 8;
+        while hits != 0 {
+            let offset = hits.trailing_zeros() as usize / 8;
+            match chunk[offset & 7] {
+                b'"' => return Some(at + offset + 1),
+                b'\\' if bytes.get(at + offset + 1).is_some_and(|byte| is_simple_escape(*byte)) => {
+                    step = step.max(offset + 2);
+                    hits &= (!0xffff_u64).wrapping_shl(8 * u32::try_from(offset).unwrap_or(7));
+                }
+                b'\\' | 0..0x20 => return None,
+                // A byte after a special one may look like one.
+                _ => hits &= hits - 1,
+            }
+        }
+        at += step;
+    }
+    None
+}
+
+/// Marks the quotes, the backslashes and the control characters among eight bytes; and maybe, falsely, those after them.
+#[inline(always)]
+fn specials(word: u64) -> u64 {
+    let quote = word ^ (ONES * u64::from(b'"'));
+    let slash = word ^ (ONES * u64::from(b'\\'));
+    let hits = (word.wrapping_sub(ONES * 0x20) & !word)
+        | (quote.wrapping_sub(ONES) & !quote)
+        | (slash.wrapping_sub(ONES) & !slash);
+    hits & HIGHS
+}
+
+/// Whether the byte after a backslash makes a whole escape.
+fn is_simple_escape(byte: u8) -> bool {
+    matches!(byte, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't')
+}
+
+/// The place after a string of which the opening quote is before that place, in a text that was checked before.
+#[inline(always)]
+fn end_of_known_string(bytes: &[u8], mut at: usize) -> usize {
+    loop {
+        at = next_special(bytes, at);
+        match bytes.get(at) {
+            Some(b'\\') => at += 2,
+            Some(_) => return at + 1,
+            None => return at,
+        }
+    }
+}
+
 /// The code unit of `\uXXXX` at a place.
 fn code_unit(text: &str, at: usize) -> Option<u32> {
     let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -316,35 +432,43 @@ fn code_unit(text: &str, at: usize) -> Option<u32> {
 }
 
 /// Undoes the escapes of a string that was scanned before.
+///
+/// Byte by byte: in JSON within JSON, which is what is escaped mostly, the runs between escapes are short.
 fn unescape(inner: &str) -> String {
-    let mut out = String::with_capacity(inner.len());
-    let mut at = 0;
-    while let Some(offset) = inner.get(at..).and_then(|rest| memchr::memchr(b'\\', rest.as_bytes())) {
-        out.push_str(&inner[at..at + offset]);
-        at += offset + 2;
-        match inner.as_bytes().get(at - 1) {
-            Some(b'b') => out.push('\u{8}'),
-            Some(b'f') => out.push('\u{c}'),
-            Some(b'n') => out.push('\n'),
-            Some(b'r') => out.push('\r'),
-            Some(b't') => out.push('\t'),
+    let bytes = inner.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes.iter();
+    while let Some(&byte) = rest.next() {
+        if byte != b'\\' {
+            out.push(byte);
+            continue;
+        }
+        match rest.next() {
+            Some(b'b') => out.push(0x8),
+            Some(b'f') => out.push(0xc),
+            Some(b'n') => out.push(b'\n'),
+            Some(b'r') => out.push(b'\r'),
+            Some(b't') => out.push(b'\t'),
             Some(b'u') => {
-                let units = [code_unit(inner, at - 2), code_unit(inner, at + 4)];
-                let units =
-                    units.map(|unit| unit.and_then(|unit| u16::try_from(unit).ok()).unwrap_or_default());
-                let c = char::decode_utf16(units)
-                    .next()
-                    .and_then(Result::ok)
-                    .unwrap_or(char::REPLACEMENT_CHARACTER);
-                at += 4 + if c.len_utf16() == 2 { 6 } else { 0 };
-                out.push(c);
+                let at = bytes.len() - rest.len() - 2;
+                let c = escaped_char(inner, at);
+                out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+                // Four digits, and the other half of a pair.
+                rest = bytes.get(at + 6 * c.len_utf16()..).unwrap_or_default().iter();
             }
-            Some(byte) => out.push(char::from(*byte)),
+            Some(&byte) => out.push(byte),
             None => {}
         }
     }
-    out.push_str(inner.get(at..).unwrap_or_default());
-    out
+    // Whole characters come out as whole characters went in.
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// The character of `\uXXXX`, or of a pair of them, at a place.
+fn escaped_char(inner: &str, at: usize) -> char {
+    let units = [code_unit(inner, at), code_unit(inner, at + 6)];
+    let units = units.map(|unit| unit.and_then(|unit| u16::try_from(unit).ok()).unwrap_or_default());
+    char::decode_utf16(units).next().and_then(Result::ok).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
 #[cfg(test)]
@@ -414,6 +538,27 @@ mod tests {
             "123456789012345678901234567890",
         ] {
             assert_eq!(accepts(text), serde_json::from_str::<Value>(text).is_ok(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_known_values_is_found_without_checks() {
+        for text in [
+            r#""""#,
+            r#""a\"]}\\""#,
+            "-12.5e+3",
+            "true",
+            "null",
+            "{}",
+            "[]",
+            r#"{"a":[1,{"b":"]}\"{"},[]],"c":null}"#,
+            r#"[ {"a" : "x" } , 2 ]"#,
+        ] {
+            for tail in ["", ",", "}", "]", " ", ",\"a\":1}"] {
+                let whole = format!(" {text}{tail}");
+                let ends = (Cursor::new(&whole).skip().unwrap(), Cursor::new(&whole).skip_known());
+                assert_eq!(ends, (1..1 + text.len(), 1..1 + text.len()), "{whole}");
+            }
         }
     }
 

@@ -95,8 +95,8 @@ pub struct Begun {
     pub id: CycleId,
     /// Where it stands.
     pub cycle: Cycle,
-    /// What is next.
-    pub next: Next,
+    /// What is next, until somebody goes on with it.
+    pub next: Option<Next>,
     /// What it is about.
     pub event: Event,
     /// What the indices need first.
@@ -171,21 +171,19 @@ impl Dispatcher {
     /// Begins with an event of an object that nobody works on.
     fn admit(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
         let Some(slot) = slots.get(&key) else { return };
-        let held = slot.throttle.remaining(self.shared.clock.now()).is_some();
-        let begun = if held { None } else { Some(self.begin(slot, event.clone())) };
-        if let Some(Begun { next: Next::Done(conclusion), cycle, id, round, .. }) = begun {
-            if round.is_none() && is_trivial(&conclusion) {
-                drop(cycle);
-                self.settle(slots, &key, &event, &conclusion);
-                return;
-            }
-            let begun = Begun { next: Next::Done(conclusion), cycle, id, event, round };
-            self.spawn(slots, key, begun);
-        } else if let Some(begun) = begun {
-            self.spawn(slots, key, begun);
-        } else {
+        if slot.throttle.remaining(self.shared.clock.now()).is_some() {
             // Held after an error: the worker waits for the rest of the pause.
             self.spawn_waiting(slots, key, event);
+            return;
+        }
+        let begun = self.begin(slot, event);
+        match &begun {
+            Begun { next: Some(Next::Done(conclusion)), round: None, event, .. }
+                if is_trivial(conclusion) =>
+            {
+                self.settle(slots, &key, event, conclusion);
+            }
+            _ => self.spawn(slots, key, begun),
         }
     }
 
@@ -207,7 +205,7 @@ impl Dispatcher {
             next = cycle.resume(answer, now);
         }
         self.say(&mut cycle, &event.object);
-        Begun { id, cycle, next, event, round }
+        Begun { id, cycle, next: Some(next), event, round }
     }
 
     /// What the indices need for the event, before anything else.
@@ -277,7 +275,7 @@ impl Dispatcher {
     fn spawn(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, begun: Begun) {
         let arrived = activate(slots, &key);
         let worker = Worker { dispatcher: Arc::clone(self), key, arrived };
-        self.shared.workers.spawn(worker.run(Some(begun)));
+        self.shared.workers.spawn(worker.run(Some(Box::new(begun))));
     }
 
     fn spawn_waiting(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {

@@ -35,6 +35,13 @@ pub struct Change {
     pub functions: bool,
 }
 
+impl Change {
+    /// Whether there is nothing to be changed.
+    pub fn is_empty(&self) -> bool {
+        self.patch.is_empty() && self.finalizer.is_none() && !self.functions
+    }
+}
+
 /// What came of it.
 #[derive(Default)]
 pub struct Applied {

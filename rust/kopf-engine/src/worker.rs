@@ -16,7 +16,6 @@ use kopf_core::patch::Patch;
 use kopf_core::script::{Reply, Script, Step};
 use kopf_core::throttle;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::sleep;
 
 use crate::api::seconds;
 use crate::daemons::Staffed;
@@ -58,7 +57,7 @@ enum After {
 
 impl Worker {
     /// Works until there is nothing to do for the object.
-    pub async fn run(self, begun: Option<Begun>) {
+    pub async fn run(self, begun: Option<Box<Begun>>) {
         let killing = self.shared().killing.clone();
         let _permit = match &self.dispatcher.limit {
             Some(limit) => limit.acquire().await.ok(),
@@ -66,14 +65,14 @@ impl Worker {
         };
         let mut next = begun;
         loop {
-            let begun = match next.take().map_or_else(|| self.take(), |begun| Taken::Begun(Box::new(begun))) {
+            let begun = match next.take().map_or_else(|| self.take(), Taken::Begun) {
                 Taken::Begun(begun) => begun,
-                Taken::Held if self.hold().await => continue,
+                Taken::Held if Box::pin(self.hold()).await => continue,
                 Taken::Held | Taken::Nothing => break,
             };
             let id = begun.id;
             let after = tokio::select! {
-                after = self.cycle(*begun) => after,
+                after = self.cycle(begun) => after,
                 () = killing.cancelled() => {
                     self.shared().invoker.submit(Job::Cancel(id));
                     After::Exit
@@ -81,7 +80,8 @@ impl Worker {
             };
             match after {
                 After::Rest => {}
-                After::Again(event, delay) => next = self.doze(event, delay).await,
+                // What is rarely needed is boxed, or every worker would be as large as the largest of its states.
+                After::Again(event, delay) => next = Box::pin(self.doze(event, delay)).await,
                 After::Exit => break,
             }
         }
@@ -137,7 +137,7 @@ impl Worker {
             let held = self.dispatcher.slots().get(&self.key).and_then(|slot| slot.throttle.remaining(now));
             let Some(remaining) = held else { return self.has_pending() };
             tokio::select! {
-                () = sleep(seconds(remaining)) => {}
+                () = self.shared().clock.sleep(seconds(remaining)) => {}
                 () = self.shared().stopping.cancelled() => return false,
             }
             let mut slots = self.dispatcher.slots();
@@ -161,7 +161,7 @@ impl Worker {
 
     /// Sleeps for the delayed handlers; then the same state is looked at again. A pause of the operator ends it: others
     /// may work on the object meanwhile, and the listing after the pause brings it here again.
-    async fn doze(&self, event: Event, delay: f64) -> Option<Begun> {
+    async fn doze(&self, event: Event, delay: f64) -> Option<Box<Begun>> {
         let object = Arc::clone(&event.object);
         let pause = &self.shared().pause;
         let pauses = pause.count();
@@ -172,7 +172,7 @@ impl Worker {
             self.debug(&object, || format!("Sleeping for {delay} seconds for the delayed handlers."));
             let until = self.shared().clock.now().plus(delay);
             tokio::select! {
-                () = sleep(seconds(delay)) => {}
+                () = self.shared().clock.sleep(seconds(delay)) => {}
                 () = self.arrival() => {
                     let left = until.seconds_since(self.shared().clock.now()).max(0.0);
                     self.debug(&object, || format!("Sleeping was interrupted by new changes, {left} seconds left."));
@@ -191,7 +191,7 @@ impl Worker {
             return None;
         }
         let event = Event { kind: EventType::Modified, woken: true, ..event };
-        Some(self.dispatcher.begin(slot, event))
+        Some(Box::new(self.dispatcher.begin(slot, event)))
     }
 
     /// Wakes the object up as the reference does: by a write whose echo comes as an event. True if there will be one.
@@ -204,47 +204,43 @@ impl Worker {
         let change = Change { cycle: self.shared().next_cycle(), patch, finalizer: None, functions: false };
         let mut applied = Applied::default();
         // If it fails, the cycle is begun without an echo.
-        let _ = self.patching(&rules).apply(&event.object, change, &mut applied).await;
+        let _ = Box::pin(self.patching(&rules).apply(&event.object, change, &mut applied)).await;
         self.note_write(&event.object, &applied);
         applied.gone
             || applied.latest.is_some_and(|it| it.resource_version() != event.object.resource_version())
     }
 
     /// One cycle, from its opening to its effects.
-    async fn cycle(&self, begun: Begun) -> After {
-        let Begun { id, cycle, next, event, round } = begun;
-        let Some(conclusion) = self.drive(id, cycle, next, &event, round).await else {
+    async fn cycle(&self, mut begun: Box<Begun>) -> After {
+        let conclusion = self.drive(&mut begun).await;
+        let Begun { id, event, .. } = *begun;
+        let Some(conclusion) = conclusion else {
             self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
             return After::Exit;
         };
-        self.conclude(id, *conclusion, event).await
+        self.conclude(id, conclusion, event).await
     }
 
     /// Does what the core asks for, until it comes to a conclusion; none if the operator is exiting.
-    async fn drive(
-        &self,
-        id: CycleId,
-        mut cycle: kopf_core::cycle::Cycle,
-        mut next: Next,
-        event: &Event,
-        mut round: Option<Round>,
-    ) -> Option<Box<Conclusion>> {
+    async fn drive(&self, begun: &mut Begun) -> Option<Box<Conclusion>> {
+        let Begun { id, cycle, next, event, round } = begun;
+        let mut answer = None;
         // The indices come first: if there is nothing else to ask, then alone.
-        if !matches!(next, Next::Run(_)) && round.is_some() {
-            let reply = self.ask(id, event, round.take(), Script::default()).await?;
-            if reply.error.is_some() {
-                next = cycle.resume(Answer::Reply(reply), self.shared().clock.now());
-            }
+        if !matches!(next, Some(Next::Run(_))) && round.is_some() {
+            let reply = self.ask(*id, event, round.take(), Script::default()).await?;
+            answer = reply.error.is_some().then_some(Answer::Reply(reply));
         }
         loop {
-            let answer = match next {
+            if let Some(answer) = answer {
+                *next = Some(cycle.resume(answer, self.shared().clock.now()));
+                self.dispatcher.say(cycle, &event.object);
+            }
+            answer = Some(match next.take()? {
                 Next::Done(conclusion) => return Some(conclusion),
                 Next::AwaitConsistency => Answer::Consistent(self.await_consistency().await),
-                Next::Spawn(wanted) => self.staff(&wanted, event).await,
-                Next::Run(script) => Answer::Reply(self.ask(id, event, round.take(), script).await?),
-            };
-            next = cycle.resume(answer, self.shared().clock.now());
-            self.dispatcher.say(&mut cycle, &event.object);
+                Next::Spawn(wanted) => Box::pin(self.staff(&wanted, event)).await,
+                Next::Run(script) => Answer::Reply(self.ask(*id, event, round.take(), script).await?),
+            });
         }
     }
 
@@ -306,7 +302,7 @@ impl Worker {
         let Some(deadline) = deadline else { return true };
         let left = deadline.seconds_since(self.shared().clock.now());
         tokio::select! {
-            () = sleep(seconds(left)) => {
+            () = self.shared().clock.sleep(seconds(left)) => {
                 if let Some(slot) = self.dispatcher.slots().get(&self.key) {
                     slot.consistency = None;
                 }
@@ -318,7 +314,7 @@ impl Worker {
     }
 
     /// Applies what the cycle has decided, and keeps what it has taught.
-    async fn conclude(&self, id: CycleId, conclusion: Conclusion, event: Event) -> After {
+    async fn conclude(&self, id: CycleId, conclusion: Box<Conclusion>, event: Event) -> After {
         if let Some(error) = &conclusion.error {
             self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
             self.throttle(&event, error, Some(id));
@@ -328,21 +324,20 @@ impl Worker {
         if event.kind == EventType::Deleted {
             if let Some(slot) = self.dispatcher.slots().get(&self.key) {
                 slot.gone = true;
+                slot.throttle.succeed();
             }
             self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
             return After::Rest;
         }
-        let (delay, parted, is_release_only) =
-            (conclusion.delay, conclusion.parted, conclusion.is_release_only());
-        let change = Change {
-            cycle: id,
-            patch: conclusion.patch,
-            finalizer: conclusion.finalizer,
-            functions: conclusion.fns,
-        };
+        let (parted, is_release_only) = (conclusion.parted, conclusion.is_release_only());
+        let Conclusion { delay, patch, finalizer, fns: functions, .. } = *conclusion;
+        let change = Change { cycle: id, patch, finalizer, functions };
         let mut applied = Applied::default();
         let rules = self.shared().current.get();
-        if let Err(error) = self.patching(&rules).apply(&event.object, change, &mut applied).await {
+        if !change.is_empty()
+            && let Err(error) =
+                Box::pin(self.patching(&rules).apply(&event.object, change, &mut applied)).await
+        {
             self.note_parting(is_release_only);
             self.note_write(&event.object, &applied);
             if error.is_of_unknown_fate()

@@ -5,7 +5,6 @@ them.
 from __future__ import annotations
 
 import base64
-import hashlib
 import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -80,6 +79,8 @@ class StorageKeyFormingConvention(CollisionEvadingConvention):
 
     def make_suffix(self, key: str) -> str:
         """What tells apart the keys that are cut to the same beginning."""
+        import hashlib  # not needed by those whose keys are made by the engine
+
         digest = hashlib.blake2b(key.encode("utf-8"), digest_size=4).digest()
         return "-" + base64.b64encode(digest, altchars=b"-.").decode("ascii").rstrip("=-.")
 

@@ -99,8 +99,8 @@ class AnnotationsProgressStorage(
         for full_key in self.make_keys(key, body=body):
             if full_key in body.metadata.annotations:
                 patch.metadata.annotations[full_key] = None
-            elif full_key in patch.metadata.annotations:
-                del patch.metadata.annotations[full_key]
+            else:
+                dicts.remove(patch, ("metadata", "annotations", full_key))
 
     def touch(self, *, body: Body, patch: Patch, value: str | None) -> None:
         """Change the dummy annotation."""

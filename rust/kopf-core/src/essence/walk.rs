@@ -1,9 +1,34 @@
 //! Walking along a stored JSON text, as long as it says the same as another one.
+//!
+//! Owns: the steps, and how they go token by token. Must not know: what is compared.
 
 use crate::scan::{Cursor, Literal};
 
-/// A stored text, of which nothing is known, at the place up to which it is the same. Each step gives nothing if the
-/// text says something else.
+/// A stored text at the place up to which it is the same. Each step gives nothing if the text says something else.
+pub(super) trait Text {
+    /// The beginning of a mapping.
+    fn open(&mut self) -> Option<()>;
+    /// The end of a mapping.
+    fn close(&mut self) -> Option<()>;
+    /// A key in a mapping.
+    fn key(&mut self, key: &str) -> Option<()>;
+    /// A value that is the same as this JSON, which is known to be valid.
+    fn value(&mut self, json: &str) -> Option<()>;
+    /// The end of the text.
+    fn finish(self) -> Option<()>;
+
+    /// A mapping.
+    fn mapping<'o>(&mut self, pairs: impl Iterator<Item = (&'o str, &'o str)>) -> Option<()> {
+        self.open()?;
+        for (key, json) in pairs {
+            self.key(key)?;
+            self.value(json)?;
+        }
+        self.close()
+    }
+}
+
+/// A stored text, of which nothing is known, at the place up to which it is the same.
 pub(super) struct Stored<'t> {
     cursor: Cursor<'t>,
     /// Whether something precedes at this level, so that a comma is due.
@@ -13,52 +38,6 @@ pub(super) struct Stored<'t> {
 impl<'t> Stored<'t> {
     pub(super) fn new(text: &'t str) -> Self {
         Self { cursor: Cursor::new(text), comma: false }
-    }
-
-    pub(super) fn open(&mut self) -> Option<()> {
-        self.comma = false;
-        self.take(b'{')
-    }
-
-    pub(super) fn close(&mut self) -> Option<()> {
-        self.comma = true;
-        self.take(b'}')
-    }
-
-    pub(super) fn finish(mut self) -> Option<()> {
-        self.cursor.finish().ok()
-    }
-
-    pub(super) fn key(&mut self, key: &str) -> Option<()> {
-        if self.comma {
-            self.take(b',')?;
-        }
-        self.comma = true;
-        let literal = self.cursor.string().ok()?;
-        if literal.read(self.cursor.text()) != key {
-            return None;
-        }
-        self.take(b':')
-    }
-
-    pub(super) fn mapping<'o>(&mut self, pairs: impl Iterator<Item = (&'o str, &'o str)>) -> Option<()> {
-        self.open()?;
-        for (key, json) in pairs {
-            self.key(key)?;
-            self.value(json)?;
-        }
-        self.close()
-    }
-
-    /// A value that is the same as this JSON, which is known to be valid.
-    pub(super) fn value(&mut self, json: &str) -> Option<()> {
-        let _ = self.cursor.peek();
-        let rest = self.cursor.rest().as_bytes();
-        if rest.starts_with(json.as_bytes()) && ends_here(json, rest.get(json.len())) {
-            self.cursor.advance(json.len());
-            return Some(());
-        }
-        self.tokens(json)
     }
 
     /// Token by token. As one of both is valid JSON, so is the other one if they have the same tokens.
@@ -96,6 +75,44 @@ impl<'t> Stored<'t> {
 
     fn take(&mut self, byte: u8) -> Option<()> {
         self.cursor.take(byte).then_some(())
+    }
+}
+
+impl Text for Stored<'_> {
+    fn open(&mut self) -> Option<()> {
+        self.comma = false;
+        self.take(b'{')
+    }
+
+    fn close(&mut self) -> Option<()> {
+        self.comma = true;
+        self.take(b'}')
+    }
+
+    fn finish(mut self) -> Option<()> {
+        self.cursor.finish().ok()
+    }
+
+    fn key(&mut self, key: &str) -> Option<()> {
+        if self.comma {
+            self.take(b',')?;
+        }
+        self.comma = true;
+        let literal = self.cursor.string().ok()?;
+        if literal.read(self.cursor.text()) != key {
+            return None;
+        }
+        self.take(b':')
+    }
+
+    fn value(&mut self, json: &str) -> Option<()> {
+        let _ = self.cursor.peek();
+        let rest = self.cursor.rest().as_bytes();
+        if rest.starts_with(json.as_bytes()) && ends_here(json, rest.get(json.len())) {
+            self.cursor.advance(json.len());
+            return Some(());
+        }
+        self.tokens(json)
     }
 }
 

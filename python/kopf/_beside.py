@@ -1,0 +1,30 @@
+"""The original framework in the same folder. It owns the message about that, and imports nothing else.
+
+Both are imported as `kopf`, but are different distributions, so that installers put their files over each
+other without a word. Whoever is installed last wins, file by file; removing one of them damages the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def warn(folder: str) -> None:
+    """Say what to do."""
+    import warnings
+
+    advice = (
+        "Python imports kopf-rs now, and it works, but any change of installed packages can break it. "
+        "To have only kopf-rs: `pip uninstall -y kopf && pip install --force-reinstall --no-deps kopf-rs`. "
+        "If another package requires `kopf`, see how to override that in docs/install.md."
+    )
+    text = f"The distributions `kopf` and `kopf-rs` are installed over each other in {folder}. {advice}"
+    # 1: here, 2: the package, and what is imported by nobody is not filtered by modules.
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def is_original_here(path: Sequence[str]) -> bool:
+    """Whether the private packages of the original are in the same folder."""
+    from os.path import isdir, join
+
+    return any(isdir(join(folder, "_cogs")) for folder in path)

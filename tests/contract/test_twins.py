@@ -1,0 +1,48 @@
+"""Small claims about the public names, made under the original framework and ours: they must agree.
+
+Give the interpreter of the original in KOPF_REFERENCE_PYTHON. The claims are in `twins`, one file per area;
+what is deliberately different is listed here with its reason, and only that.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).with_name("twins")
+FILES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "saying")
+
+# (the file, the claim) -> why the answers differ.
+ALLOWED: dict[tuple[str, str], str] = {}
+
+
+def said(python: str, name: str, **env: str) -> dict:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("KOPF_")} | env
+    env |= {"KUBECONFIG": "", "HOME": "/nope"}
+    done = subprocess.run(
+        [python, str(FOLDER / "saying.py"), name], env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_claims_are_seen():
+    assert len(FILES) >= 4
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_claims_are_the_same(name):
+    reference = os.environ.get("KOPF_REFERENCE_PYTHON")
+    if not reference:
+        pytest.skip("KOPF_REFERENCE_PYTHON is not set: there is nothing to compare with")
+    theirs = said(reference, name, PYTHONPATH="")
+    ours = said(sys.executable, name, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+    assert len(theirs) > 10
+    assert ours.keys() == theirs.keys()
+    different = {claim for claim in theirs if ours[claim] != theirs[claim]}
+    allowed = {claim for file, claim in ALLOWED if file == name}
+    assert {claim: (theirs[claim], ours[claim]) for claim in different - allowed} == {}
+    assert different >= allowed, "These are not different anymore."

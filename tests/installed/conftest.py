@@ -1,0 +1,48 @@
+"""The wheel as users install it, into environments of their own."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import venv
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Environment:
+    """An empty environment of the same interpreter."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        venv.create(folder, with_pip=False)
+        self.folder = folder
+        self.python = folder / "bin" / "python"
+
+    def pip(self, *args: str) -> None:
+        """Run pip for this environment; it is skipped if there is no registry."""
+        command = [sys.executable, "-m", "pip", "--python", str(self.python), "--quiet", *args]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=170)
+        if done.returncode and "No matching distribution found" in done.stderr:
+            pytest.skip(f"There is no registry of packages: {done.stderr.splitlines()[-1]}")
+        assert done.returncode == 0, done.stderr
+
+    def run(self, *args: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run the interpreter of the environment, away from the sources."""
+        env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        return subprocess.run(
+            [str(self.python), *args], cwd=self.folder, env=env, input=input, capture_output=True, text=True
+        )
+
+
+@pytest.fixture()
+def environment(tmp_path: pathlib.Path) -> Environment:
+    return Environment(tmp_path / "venv")
+
+
+@pytest.fixture(scope="session")
+def wheel() -> str:
+    found = sorted((ROOT / "dist").glob("kopf_rs-*.whl"))
+    if not found:
+        pytest.skip("There is no wheel in dist: run `make wheel`.")
+    return str(found[-1])

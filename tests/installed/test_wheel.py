@@ -1,0 +1,58 @@
+"""What a user gets by installing the wheel into an empty environment."""
+
+import os
+import zipfile
+
+# The extension is most of it; it grows with features, and must not grow unnoticed.
+LIMIT = 12 * 2**20
+DEPENDENCIES = {"click", "pyyaml"}
+
+
+def test_an_empty_environment_gets_few_packages(environment, wheel):
+    environment.pip("install", wheel)
+    script = "from importlib.metadata import distributions as d; print(*(x.name.lower() for x in d()))"
+    names = set(environment.run("-c", script).stdout.split())
+    assert names == {"kopf-rs", *DEPENDENCIES}
+    done = environment.run("-m", "kopf", "run", "--help")
+    assert "--all-namespaces" in done.stdout, done.stderr
+    assert (environment.folder / "bin" / "kopf").exists()
+
+
+def test_the_wheel_is_small_and_has_no_tests(wheel):
+    assert os.path.getsize(wheel) < LIMIT
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "kopf/py.typed" in names
+    assert "kopf/_kopf.pyi" in names
+    assert len([name for name in names if name.endswith((".so", ".pyd"))]) == 1
+    assert not [name for name in names if name.split("/")[0] not in ("kopf",) and ".dist-info/" not in name]
+
+
+def test_any_python_from_3_11_on_can_use_the_wheel(wheel):
+    assert "-cp311-abi3-" in wheel
+
+
+def test_the_command_is_what_the_module_is(environment, wheel):
+    environment.pip("install", wheel)
+    light = environment.run("-m", "kopf", "--version")
+    heavy = environment.run(
+        "-c", "import sys; sys.argv[1:] = ['--version']; from kopf.cli import main; main()"
+    )
+    assert light.stdout == heavy.stdout != ""
+    assert light.returncode == heavy.returncode == 0
+    entry = (environment.folder / "bin" / "kopf").read_text()
+    assert "from kopf.__main__ import main" in entry
+
+
+def test_starting_loads_only_what_is_asked_for(environment, wheel):
+    environment.pip("install", wheel)
+    script = (
+        "import sys\nsys.argv[1:] = [{!r}]\ntry:\n from kopf.__main__ import main; main()\n"
+        "finally:\n print(*sys.modules)"
+    )
+    loaded = {
+        option: set(environment.run("-c", script.format(option)).stdout.split())
+        for option in ("--version", "--help")
+    }
+    assert not loaded["--version"] & {"click", "typing", "enum", "kopf._kopf"}
+    assert "click" in loaded["--help"]
+    assert not loaded["--help"] & {"asyncio", "ssl", "logging", "yaml", "kopf._kopf", "pathlib"}

@@ -1,0 +1,155 @@
+"""The logins by client libraries, with libraries that only look like them; real ones: tests/operators."""
+
+import asyncio
+import logging
+import sys
+import types
+
+import kopf
+import pytest
+from kopf._runtime.activities import credentials_to_wire
+
+
+class ConfigError(Exception):
+    """What the libraries raise when there is nothing to be configured by."""
+
+
+class Configuration:
+    """The configuration of a client, with the token where the tests put it."""
+
+    host, ssl_ca_cert, verify_ssl = "https://h", "/ca", True
+    username, password, cert_file, key_file, proxy = "", "", None, None, "http://proxy"
+    keys: dict[str, str]
+
+    @classmethod
+    def get_default_copy(cls):
+        return cls()
+
+    def get_api_key_with_prefix(self, key):
+        return self.keys.get(key)
+
+
+class AwaitedConfiguration(Configuration):
+    """As it is in kubernetes_asyncio since its version 33.3."""
+
+    async def get_api_key_with_prefix(self, key):
+        return self.keys.get(key)
+
+
+def install(monkeypatch, name, configuration, *, in_cluster, by_file):
+    def load(succeed):
+        if not succeed:
+            raise ConfigError
+
+    async def load_async():
+        load(by_file)
+
+    config = types.ModuleType(f"{name}.config")
+    config.ConfigException = ConfigError
+    config.load_incluster_config = lambda: load(in_cluster)
+    config.load_kube_config = load_async if "async" in name else lambda: load(by_file)
+    client = types.ModuleType(f"{name}.client")
+    client.Configuration = configuration
+    library = types.ModuleType(name)
+    library.config, library.client = config, client
+    for module in (library, config, client):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def login(name):
+    kwargs = {"logger": logging.getLogger("test"), "settings": kopf.OperatorSettings()}
+    if "async" in name:
+        return asyncio.run(kopf.login_via_async_client(**kwargs))
+    return kopf.login_via_client(**kwargs)
+
+
+FLAVOURS = [
+    pytest.param("kubernetes", Configuration, id="kubernetes"),
+    pytest.param("kubernetes_asyncio", Configuration, id="older kubernetes_asyncio"),
+    pytest.param("kubernetes_asyncio", AwaitedConfiguration, id="kubernetes_asyncio"),
+]
+
+
+@pytest.mark.parametrize("name, configuration", FLAVOURS)
+@pytest.mark.parametrize(
+    "keys, expected",
+    [
+        ({"BearerToken": "Bearer t"}, ("Bearer", "t")),
+        ({"authorization": "Basic b64"}, ("Basic", "b64")),
+        ({"BearerToken": "t", "authorization": "Bearer old"}, (None, "t")),
+        ({}, (None, None)),
+    ],
+)
+def test_tokens_of_client_libraries_are_taken(monkeypatch, name, configuration, keys, expected):
+    monkeypatch.setattr(configuration, "keys", keys, raising=False)
+    install(monkeypatch, name, configuration, in_cluster=False, by_file=True)
+    info = login(name)
+    assert (info.scheme, info.token) == expected
+    assert (info.server, info.ca_path, info.insecure, info.username) == ("https://h", "/ca", False, None)
+    assert info.proxy_url == ("http://proxy" if "async" in name else None)
+    assert info.priority == (15 if "async" in name else 10)
+
+
+@pytest.mark.parametrize("name, configuration", FLAVOURS)
+def test_clusters_come_first(monkeypatch, caplog, name, configuration):
+    monkeypatch.setattr(configuration, "keys", {}, raising=False)
+    install(monkeypatch, name, configuration, in_cluster=True, by_file=False)
+    caplog.set_level(logging.DEBUG)
+    assert login(name) is not None
+    assert "lient is configured in cluster with service account." in caplog.text
+
+
+@pytest.mark.parametrize("name, configuration", FLAVOURS)
+def test_neither_is_an_error(monkeypatch, name, configuration):
+    install(monkeypatch, name, configuration, in_cluster=False, by_file=False)
+    with pytest.raises(kopf.LoginError, match=r"client library neither in-cluster, nor via kubeconfig\."):
+        login(name)
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "kubernetes_asyncio"])
+def test_without_libraries_there_are_no_credentials(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, f"{name}.config", None)
+    assert login(name) is None
+
+
+PROXIES = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "NO_PROXY": "inside, .local,10.0.0.1:6443"}
+
+
+@pytest.mark.parametrize(
+    "server, fields, expected",
+    [
+        ("https://outside", {"trust_env": True}, "http://me:secret@proxy:3128"),
+        ("https://outside:6443/path", {"trust_env": True}, "http://me:secret@proxy:3128"),
+        ("https://inside", {"trust_env": True}, None),
+        ("https://x.local", {"trust_env": True}, None),
+        ("https://10.0.0.1:6443", {"trust_env": True}, None),
+        ("http://outside", {"trust_env": True}, None),
+        ("https://outside", {"trust_env": True, "proxy_url": "http://own"}, "http://own"),
+        ("https://inside", {"trust_env": True, "proxy_url": "http://own"}, "http://own"),
+        ("https://outside", {}, None),
+    ],
+)
+def test_proxies_of_the_environment_are_used_if_it_is_trusted(monkeypatch, server, fields, expected):
+    for name in ["HTTP_PROXY", "http_proxy", "https_proxy", "no_proxy", "ALL_PROXY", "all_proxy"]:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in PROXIES.items():
+        monkeypatch.setenv(name, value)
+    wire = credentials_to_wire(kopf.ConnectionInfo(server=server, **fields))
+    assert wire.get("proxy_url") == expected
+
+
+@pytest.mark.parametrize(
+    "info, error, message",
+    [
+        (5, ValueError, "Only ConnectionInfo/AiohttpSession instances are accepted."),
+        (kopf.AiohttpSession(server="x", aiohttp_session=None), TypeError, "Return kopf.ConnectionInfo"),
+        (
+            type("Mine", (kopf.ConnectionInfo,), {"as_ssl_context": None})(server="x"),
+            TypeError,
+            "set the fields",
+        ),
+    ],
+)
+def test_credentials_that_cannot_be_used_are_refused_with_advice(info, error, message):
+    with pytest.raises(error, match=message):
+        credentials_to_wire(info)
