@@ -102,20 +102,6 @@ def test_credentials_are_described_for_the_engine():
     assert (fields["server"], fields["token"], fields["ca_data"]) == ("https://x", "t", "abc")
 
 
-def test_proxies_come_from_the_environment_if_it_is_trusted(monkeypatch):
-    monkeypatch.setenv("https_proxy", "http://proxy:3128")
-    monkeypatch.setenv("no_proxy", "inside.example.com")
-
-    def proxy(server, **options):
-        return credentials_to_wire(kopf.ConnectionInfo(server=server, **options)).get("proxy_url")
-
-    assert proxy("https://x.example.com:6443") is None
-    assert proxy("https://x.example.com:6443", trust_env=True) == "http://proxy:3128"
-    assert proxy("https://x.example.com", trust_env=True, proxy_url="http://own") == "http://own"
-    assert proxy("https://inside.example.com:6443", trust_env=True) is None
-    assert proxy("http://x.example.com", trust_env=True) is None
-
-
 def test_strange_credentials_are_refused():
     with pytest.raises(ValueError, match="Only ConnectionInfo/AiohttpSession instances are accepted"):
         credentials_to_wire({"server": "x"})
