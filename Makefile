@@ -75,9 +75,14 @@ $(TESTING)/.installed: pyproject.toml requirements-dev.txt $(RUST) $(PACKAGE) | 
 	$(TESTING)/bin/python -m pip install --quiet --force-reinstall --no-deps $(TESTING)/wheel/*.whl
 	@touch $@
 
-.PHONY: wheel
+.PHONY: wheel sdist
 wheel: dist/.built
 	@ls -l dist/*.whl
+
+sdist: | $(VENV)/.tools
+	rm -f dist/*.tar.gz
+	$(BIN)/maturin sdist --out dist
+	@ls -l dist/*.tar.gz
 
 # --- The tasks.
 
@@ -116,8 +121,8 @@ operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
 	KOPF_OPERATORS_SITE=$$($(OPERATORS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/operators $(PYTEST_ARGS)
 
-.PHONY: lint lint-rust lint-python
-lint: lint-rust lint-python docs
+.PHONY: lint lint-rust lint-python lint-typing
+lint: lint-rust lint-python lint-typing docs
 
 lint-rust: | $(BIN)/python
 	cargo fmt --all --check
@@ -129,6 +134,17 @@ lint-python: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy python/kopf
 	cd python && ../$(BIN)/lint-imports --config ../.importlinter --no-cache
+
+# Typical operators as pyright sees them; mypy's view is among the tests.
+TYPING ?= .venvs/typing
+
+$(TYPING)/.installed:
+	$(PYTHON) -m venv $(TYPING)
+	$(TYPING)/bin/python -m pip install --quiet 'basedpyright>=1.31,<2'
+	@touch $@
+
+lint-typing: $(VENV)/.installed $(TYPING)/.installed
+	PYRIGHT=$(abspath $(TYPING)/bin/basedpyright) $(PYTEST) tests/contract/test_typing.py -k pyright
 
 # The site of the documentation, in site/; any broken link or reference is an error.
 DOCS ?= .venvs/docs

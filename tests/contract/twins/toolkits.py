@@ -526,6 +526,19 @@ def claim_namespace_patterns():
     return [[match_namespace(name, pattern) for name in ["a", "ab", "b"]] for pattern in patterns]
 
 
+def claim_types_of_functions():
+    from kopf._core.intents import callbacks
+
+    kinds = "Activity Changing Daemon Delay Indexing MetaFilter Timer Watching Webhook WhenFilter".split()
+    return {
+        kind: sorted(
+            [parameter.name, parameter.kind.name, parameter.default is not parameter.empty]
+            for parameter in inspect.signature(getattr(callbacks, f"{kind}Fn").__call__).parameters.values()
+        )
+        for kind in kinds
+    }
+
+
 def claim_detection_of_coroutines():
     import functools
 
