@@ -24,7 +24,8 @@ def sdist(tmp_path_factory) -> pathlib.Path:
 
 
 def test_everything_for_a_build_is_in(sdist):
-    names = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"PKG-INFO", "Cargo.lock", "Cargo.toml", "pyproject.toml", "LICENSE", "README.md"} <= names
     crates = {path.parent.name for path in (ROOT / "rust").glob("*/Cargo.toml")}
     assert len(crates) == 4

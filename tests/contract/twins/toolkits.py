@@ -6,6 +6,7 @@ import contextvars
 import copy
 import inspect
 import logging
+import socket
 import ssl
 import threading
 import types
@@ -375,17 +376,25 @@ def served(server, count=1):
     return outcome(lambda: asyncio.run(asyncio.wait_for(main(), 10)))
 
 
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
 def claim_urls_of_webhook_servers():
-    cases = [
-        {"port": 50123},
-        {"port": 50124, "addr": "127.0.0.1"},
-        {"port": 50125, "addr": "0.0.0.0", "path": "/p/"},
-        {"port": 50126, "host": "me.example", "path": "/p"},
-        {"port": 50128, "addr": "127.0.0.1", "host": "me.example"},
-    ]
-    return [served(kopf.WebhookServer(insecure=True, **case)) for case in cases] + [
+    def url(cls=kopf.WebhookServer, **kwargs):
+        port = free_port()
+        return served(cls(insecure=True, port=port, **kwargs)).replace(str(port), "PORT")
+
+    return [
+        url(),
+        url(addr="127.0.0.1"),
+        url(addr="0.0.0.0", path="/p/"),
+        url(host="me.example", path="/p"),
+        url(addr="127.0.0.1", host="me.example"),
+        url(kopf.WebhookK3dServer),
         served(kopf.WebhookServer(insecure=True, context=ssl.create_default_context())),
-        served(kopf.WebhookK3dServer(insecure=True, port=50127)),
     ]
 
 
@@ -529,7 +538,8 @@ def claim_namespace_patterns():
 def claim_types_of_functions():
     from kopf._core.intents import callbacks
 
-    kinds = "Activity Changing Daemon Delay Indexing MetaFilter Timer Watching Webhook WhenFilter".split()
+    kinds = ["Activity", "Changing", "Daemon", "Delay", "Indexing", "MetaFilter", "Timer", "Watching"]
+    kinds += ["Webhook", "WhenFilter"]
     return {
         kind: sorted(
             [parameter.name, parameter.kind.name, parameter.default is not parameter.empty]
