@@ -6,6 +6,7 @@
 #   make operators      operators of several styles, and one of the registry, under ours and under the reference
 #   make docs           the documentation as a site, in site/
 #   make wheel          the wheel, in dist/
+#   make explore        the model explorer at length: minutes; EXPLORE_STATES and EXPLORE_LIVES say how long
 #   make bench          the benchmarks of the repository
 #   make differential   the same operators under the reference and under ours (needs the suite beside the checkout)
 #
@@ -101,6 +102,11 @@ test-border: $(TESTING)/.installed
 
 test-python: $(VENV)/.installed $(REFERENCE)/.installed
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PYTEST_ARGS)
+
+# What can happen to one object, in all orders; a small part of it is in test-rust.
+.PHONY: explore
+explore:
+	cargo test --release -p kopf-core --test explorer -- --ignored --exact at_length --nocapture
 
 # The tests on the real control plane, under the reference: are our expectations those of Kopf?
 .PHONY: test-reference

@@ -1,5 +1,6 @@
 """The tests of the operator: run them by `pytest examples/20-testing`."""
 
+import datetime
 import pathlib
 
 import pytest
@@ -19,6 +20,7 @@ def test_orders_are_confirmed(cluster):
     cluster.wait_for("orders", "friday", {"status": {"check": {"confirmed": 6}}})
 
 
+@pytest.mark.kopf_embedded_only
 def test_orders_wait_for_the_wine(cluster):
     order = {
         "apiVersion": "hotel.examples.kopf.dev/v1",
@@ -26,11 +28,18 @@ def test_orders_wait_for_the_wine(cluster):
         "metadata": {"name": "sunday"},
         "spec": {"bottles": 2, "outOfStock": True},
     }
+    cluster.freeze()
     cluster.create(order)
-    cluster.wait_for("orders", "sunday", lambda it: "kopf.zalando.org/check" in str(it["metadata"]))
+    cluster.advance(datetime.timedelta(days=3))
+    assert cluster.get("orders", "sunday")["status"] == {"reminders": 1}
     cluster.patch("orders", "sunday", {"spec": {"outOfStock": False}})
-    done = cluster.wait_for("orders", "sunday", {"status": {"check": {"confirmed": 2}}})
-    assert done["status"]["check"]["attempts"] > 1
+    cluster.advance(datetime.timedelta(days=2))
+    assert "check" not in cluster.get("orders", "sunday")["status"]
+    cluster.advance(datetime.timedelta(days=1))
+    done = cluster.get("orders", "sunday")["status"]
+    assert done["check"] == {"confirmed": 2, "attempts": 3}
+    cluster.advance(datetime.timedelta(days=30))
+    assert cluster.get("orders", "sunday")["status"] == done, "nobody needs to be reminded any more"
 
 
 def test_orders_beyond_the_cellar_are_refused(kopf_cluster, kopf_operator, caplog):

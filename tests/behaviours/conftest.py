@@ -53,8 +53,8 @@ class Calls:
 class Running:
     """An operator of a test, and what its handlers have told of their calls."""
 
-    def __init__(self, operator: Any, calls: Calls) -> None:
-        self.operator, self._calls = operator, calls
+    def __init__(self, operator: Any, calls: Calls, memo: Any) -> None:
+        self.operator, self._calls, self.memo = operator, calls, memo
 
     def of(self, handler: str) -> list[Any]:
         """What the calls of that handler have told, in order."""
@@ -86,9 +86,10 @@ def run(cluster, kopf_operator, request) -> Callable[..., Running]:
     """Starts the operator of the folder; its handlers note their calls in the memo, which they all share."""
     file = pathlib.Path(request.path).with_name("handlers.py")
 
-    def start(**options: Any) -> Running:
+    def start(share: dict[str, Any] | None = None, **options: Any) -> Running:
         calls = Calls()
-        return Running(kopf_operator(file, memo=kopf.Memo(calls=calls), **options), calls)
+        memo = kopf.Memo(calls=calls, **(share or {}))
+        return Running(kopf_operator(file, memo=memo, **options), calls, memo)
 
     return start
 

@@ -24,6 +24,7 @@ import yaml
 from kopf._kits.clusters import state
 from kopf._kits.clusters.client import Refused
 from kopf._kits.clusters.cluster import Cluster
+from kopf._kits.story import Line, Teller
 
 LOOK_EVERY = 0.3  # seconds between looks at the files
 STOP_WITHIN = 15.0
@@ -66,7 +67,8 @@ def develop(
         _say(f"The cluster is at {cluster.url}; stop everything with Ctrl+C. Try:")
         _say(f"  kubectl --kubeconfig {shlex.quote(str(path))} get {_sample(manifests)}")
         try:
-            return _Supervisor(paths, manifests, cluster, reload=reload, options=options).run(stop)
+            with Teller(cluster, _say_line):
+                return _Supervisor(paths, manifests, cluster, reload=reload, options=options).run(stop)
         finally:
             if state_file is not None:
                 _say(f"{state.save(cluster, state_file)} objects are kept in {state_file}.")
@@ -225,5 +227,12 @@ def _stopper() -> Iterator[threading.Event]:
             signal.signal(signum, handler)
 
 
+def _say_line(line: Line) -> None:
+    # Beside the log, so that the order of both is kept where they go to the same place.
+    coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    click.echo(click.style(line.text, fg=line.colour) if coloured else line.text, err=True)
+
+
 def _say(text: str) -> None:
-    click.echo(click.style(text, fg="cyan") if sys.stdout.isatty() else text)
+    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    click.echo(click.style(text, fg="cyan") if coloured else text)

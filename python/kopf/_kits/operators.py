@@ -32,9 +32,11 @@ Handlers = str | os.PathLike[str] | Callable[[], Any]
 # Nothing of a test may stop here for as long as an operator in production may take.
 STOPPING_TIMEOUT = 10.0
 
-# How long nothing must happen until it is quiet: locally, and where answers take their time.
-EMBEDDED_PAUSE = 0.05
+# How long nothing must happen until it is quiet, where that cannot be known otherwise.
 REMOTE_PAUSE = 0.5
+
+# If time is frozen, and startup handlers wait for it.
+STARTING_TIMEOUT = 30.0
 
 # The default registry belongs to the process: only one operator is loaded at a time.
 _loading = threading.Lock()
@@ -57,6 +59,9 @@ class Operator:
         lifecycle: LifeCycleFn | None = None,
         namespaces: Collection[str] | None = None,
         memo: Any = None,
+        standalone: bool = True,
+        priority: int | None = None,
+        identity: str | None = None,
         timeout: float = STOPPING_TIMEOUT,
     ) -> None:
         super().__init__()
@@ -68,10 +73,16 @@ class Operator:
         own = cluster.kind == "embedded"
         self._namespaces = list(namespaces) if namespaces is not None else [] if own else [cluster.namespace]
         self._memo = memo
+        self._standalone = standalone
+        self._priority = priority
+        self._identity = identity
         self._timeout = timeout
         self._handlers = handlers
         self._added_paths: list[str] = []
-        self._pulse = Pulse()
+        # In real clusters, time is real.
+        self._passage = cluster.passage if own else None
+        self._pulse = Pulse(self._passage.time if self._passage is not None else None)
+        self._attendance = contextlib.ExitStack()
         self._ready = threading.Event()
         self._settled = threading.Event()  # either ready, or ended before that
         self._stop: asyncio.Event | None = None
@@ -109,7 +120,11 @@ class Operator:
                     declare()
         self._declare_login()
         self._thread = threading.Thread(target=self._run, name="kopf-operator", daemon=True)
+        if self._passage is not None:
+            self._attendance.enter_context(self._passage.attended_by(self._pulse))
         self._thread.start()
+        if self._passage is not None:
+            self._passage.pass_until(self._settled.is_set, STARTING_TIMEOUT)
         self._settled.wait()
         if not self._ready.is_set():
             self.stop()
@@ -121,7 +136,11 @@ class Operator:
         if self._loop is not None and self._stop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended by itself
                 self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(self._timeout)
+        until = time.monotonic() + self._timeout
+        if self._passage is not None:
+            self._passage.pass_until(lambda: not self.running, self._timeout)
+        self._thread.join(max(0.0, until - time.monotonic()))
+        self._attendance.close()
         if self._thread.is_alive():
             raise TimeoutError(f"The operator has not stopped in {self._timeout} seconds.")
         self._thread = None
@@ -139,25 +158,18 @@ class Operator:
         return self._thread is not None and self._thread.is_alive()
 
     def wait_until_quiet(self, *, pause: float | None = None, timeout: float = 10) -> None:
-        """Wait until no handler runs, nothing is being written, and nothing new begins for the pause.
+        """Wait until no handler runs, nothing is written, and nothing is on its way.
 
-        Handlers that wait for their next attempt are quiet, and so are daemons. Of the embedded server, it is
-        known that nothing changes there and nothing is asked of it either; with others, the pause is longer.
+        Handlers that wait for their next attempt are quiet, and so are daemons that wait. Of the embedded
+        server, all of that is known; with others, nothing new must begin for the pause (seconds).
         """
-        embedded = self.cluster.kind == "embedded"
-        pause = pause if pause is not None else EMBEDDED_PAUSE if embedded else REMOTE_PAUSE
         until = time.monotonic() + timeout
         self._pulse.wait_until_connected(timeout)
-        while True:
-            before = self._trace()
-            left = until - time.monotonic()
-            if left <= 0 or not self._pulse.wait_until_still(pause, left):
-                raise TimeoutError(f"The operator was not quiet in {timeout} seconds.")
-            if self._trace() == before:
-                return
-
-    def _trace(self) -> object:
-        return self.cluster.trace if self.cluster.kind == "embedded" else None
+        left = until - time.monotonic()
+        if self._passage is not None and pause is None:
+            self._passage.settle(left)
+        elif not self._pulse.wait_until_still(pause if pause is not None else REMOTE_PAUSE, left):
+            raise TimeoutError(f"The operator was not quiet in {timeout} seconds.")
 
     def _declare_login(self) -> None:
         if any(not it._fallback for it in self.registry._activities.get_handlers(Activity.AUTHENTICATION)):
@@ -198,6 +210,7 @@ class Operator:
     async def _live(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
+        self._pulse.attach(self._loop)
         ready = asyncio.Event()
         tell = asyncio.create_task(self._tell(ready))
         logging.getLogger("kopf").debug("An operator is started for a test.")
@@ -209,7 +222,9 @@ class Operator:
                 namespaces=self._namespaces,
                 clusterwide=not self._namespaces,
                 memo=self._memo,
-                standalone=True,
+                standalone=self._standalone,
+                priority=self._priority,
+                identity=self._identity,
                 stop_flag=self._stop,
                 ready_flag=ready,
             )

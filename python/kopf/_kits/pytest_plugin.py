@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 KINDS = ("embedded", "assets", "kubeconfig")
 ONLY_EMBEDDED = "kopf_embedded_only"
+DEFINITIONS = "kopf_definitions"
+_left = pytest.StashKey[set[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,6 +52,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Learn which definitions a worker of pytest-xdist has left in a cluster that others use, too."""
+    names = getattr(node, "workeroutput", {}).get(DEFINITIONS, ())
+    node.config.stash.setdefault(_left, set()).update(names)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove them when all workers are done."""
+    names = session.config.stash.get(_left, None)
+    if names:
+        from kopf._kits.clusters.cluster import Cluster
+
+        with Cluster("kubeconfig") as cluster:
+            cluster.remove_definitions(names)
+
+
 @pytest.fixture(scope="session")
 def _kopf_shared_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
     from kopf._kits.clusters.cluster import Cluster
@@ -61,6 +81,10 @@ def _kopf_shared_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
     except Unavailable as error:
         raise pytest.UsageError(str(error)) from None
     yield cluster
+    if hasattr(request.config, "workeroutput") and cluster.kind == "kubeconfig":
+        # Other workers may still need the definitions: the controller removes them after all.
+        request.config.workeroutput[DEFINITIONS] = cluster.definitions
+        cluster.forget_definitions()
     cluster.stop()
 
 

@@ -16,6 +16,10 @@ import click.testing
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._kits.clusters.cluster import Cluster
+from kopf._runtime.pulse import Pulse, pulse_var
+
+# In frozen time; otherwise, it is waited for without end, unless told otherwise.
+STOPPING_TIMEOUT = 30.0
 
 
 class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
@@ -49,9 +53,14 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         self._stop = threading.Event()
         self._ready = threading.Event()  # of the thread, not of the operator
         self._thread = threading.Thread(target=self._target)
+        self._passage = cluster.passage if cluster is not None and cluster.kind == "embedded" else None
+        self._pulse = Pulse(self._passage.time if self._passage is not None else None)
+        self._attendance = contextlib.ExitStack()
         self._future: concurrent.futures.Future[click.testing.Result] = concurrent.futures.Future()
 
     def __enter__(self) -> KopfRunner:
+        if self._passage is not None:
+            self._attendance.enter_context(self._passage.attended_by(self._pulse))
         self._thread.start()
         self._ready.wait()
         return self
@@ -63,7 +72,11 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         exc_tb: TracebackType | None,
     ) -> Literal[False]:
         self._stop.set()
+        if self._passage is not None:
+            patience = self.timeout if self.timeout is not None else STOPPING_TIMEOUT
+            self._passage.pass_until(lambda: not self._thread.is_alive(), patience)
         self._thread.join(timeout=self.timeout)
+        self._attendance.close()
         if self._thread.is_alive():
             raise Exception("The operator didn't stop, still running.")
 
@@ -77,6 +90,8 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
     def _target(self) -> None:
         from kopf import cli
 
+        if self._passage is not None:
+            pulse_var.set(self._pulse)
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         self._ready.set()

@@ -1,6 +1,7 @@
 """The body of an object and its usual stanzas. It owns these views; it must not know where objects come from.
 
 The source of a body is a dict, or any mapping that makes dicts and lists of its top-level values on demand.
+The constructors set what the parents' would set: they are called for each event of each object.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ class Spec(MappingView[str, Any]):
     """The `spec` of an object; empty if there is none."""
 
     def __init__(self, src: Mapping[str, Any], /) -> None:
-        super().__init__(src, ("spec",))
+        self._src, self._path = src, ("spec",)
 
 
 class Status(MappingView[str, Any]):
     """The `status` of an object; empty if there is none."""
 
     def __init__(self, src: Mapping[str, Any], /) -> None:
-        super().__init__(src, ("status",))
+        self._src, self._path = src, ("status",)
 
 
 class Meta(MappingView[str, Any]):
@@ -32,7 +33,7 @@ class Meta(MappingView[str, Any]):
     """
 
     def __init__(self, src: Mapping[str, Any], /) -> None:
-        super().__init__(src, ("metadata",))
+        self._src, self._path = src, ("metadata",)
         self._labels: Labels | None = None
         self._annotations: Annotations | None = None
 
@@ -82,7 +83,7 @@ class Body(ReplaceableMappingView[str, Any]):
     """
 
     def __init__(self, src: Mapping[str, Any], /) -> None:
-        super().__init__(src)
+        self._src, self._path = src, ()
         self._meta: Meta | None = None
         self._spec: Spec | None = None
         self._status: Status | None = None

@@ -68,7 +68,8 @@ class Patch(dict[str, Any]):
         body: Body | None = None,
         fns: Iterable[PatchFn] = (),
     ) -> None:
-        super().__init__(src or {})
+        if src:
+            super().__init__(src)
         # Views refer back to the patch: those that nobody asks for would only be garbage to be collected.
         self._meta: MetaPatch | None = None
         self._spec: SpecPatch | None = None

@@ -9,8 +9,8 @@ import contextlib
 import enum
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Generator
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Generic, Protocol, TypeVar
 
 ReasonT = TypeVar("ReasonT", bound=enum.Flag)
 
@@ -28,6 +28,19 @@ class DaemonStoppingReason(enum.Flag):
     DAEMON_ABANDONED = enum.auto()
 
 
+class Moments(Protocol):
+    """How flags are waited for where time is not the real one; it is told when a flag is raised."""
+
+    def wait_in_thread(self, holds: Callable[[], bool], timeout: float | None) -> None:
+        """Block the thread until it holds, at most `timeout` seconds."""
+
+    async def wait_in_loop(self, future: asyncio.Future[None], timeout: float | None) -> None:
+        """Wait in the current event loop until the future is done, at most `timeout` seconds."""
+
+    def raised(self) -> None:
+        """Let those who wait in threads look again."""
+
+
 # Raising is quick and rare: one lock for all flags spares one per daemon.
 _lock = threading.Lock()
 
@@ -39,10 +52,11 @@ class FlagSetter(Generic[ReasonT]):
     when somebody waits.
     """
 
-    __slots__ = ("__weakref__", "_event", "_futures", "_raised", "_waiter", "reason")
+    __slots__ = ("__weakref__", "_event", "_futures", "_moments", "_raised", "_waiter", "reason")
 
-    def __init__(self) -> None:
+    def __init__(self, moments: Moments | None = None) -> None:
         super().__init__()
+        self._moments = moments
         self.reason: ReasonT | None = None
         self._raised = False
         self._event: threading.Event | None = None
@@ -88,9 +102,18 @@ class FlagSetter(Generic[ReasonT]):
             if self._event is not None:
                 self._event.set()
             futures, self._futures = self._futures, None
+        if self._moments is not None:
+            self._moments.raised()
         for future in futures or ():
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 future.get_loop().call_soon_threadsafe(_wake, future)
+
+    def wait_in_thread(self, timeout: float | None) -> None:
+        """Block the thread for the flag or for the timeout (seconds), whichever comes first."""
+        if self._moments is not None:
+            self._moments.wait_in_thread(self.is_set, timeout)
+        else:
+            self.sync_event.wait(timeout=timeout)
 
     async def wait_in_loop(self, timeout: float | None) -> None:
         """Wait in the current event loop for the flag or for the timeout (seconds), whichever comes first."""
@@ -102,7 +125,10 @@ class FlagSetter(Generic[ReasonT]):
                 self._futures = set()
             self._futures.add(future)
         try:
-            await asyncio.wait([future], timeout=timeout)
+            if self._moments is not None:
+                await self._moments.wait_in_loop(future, timeout)
+            else:
+                await asyncio.wait([future], timeout=timeout)
         finally:
             with _lock:
                 if self._futures is not None:
@@ -149,7 +175,7 @@ class SyncFlagWaiter(FlagWaiter[ReasonT]):
         """Block the thread until the flag is raised, at most `timeout` seconds; check the result for
         truth.
         """
-        self._setter.sync_event.wait(timeout=timeout)
+        self._setter.wait_in_thread(timeout)
         return self
 
 

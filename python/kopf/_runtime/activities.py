@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
+import itertools
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from kopf._intents.causes import ActivityCause
@@ -23,6 +24,7 @@ from kopf._runtime.bridge import Attempt
 from kopf._runtime.context import cause_var
 from kopf._runtime.invocation import Attempted, Callee, Invoker
 from kopf._runtime.login import login_with_kubeconfig, login_with_service_account
+from kopf._runtime.pulse import pulse_var
 
 
 class ActivityError(Exception):
@@ -54,12 +56,25 @@ class Activities:
         self._memo = memo
         self._indices = indices
         self._invoker = invoker
+        self._numbers = itertools.count(1)
+        self._pulse = pulse = pulse_var.get()
+        time = pulse.time if pulse is not None else None
+        self._sleep: Callable[[float], Awaitable[None]] = time.sleep if time is not None else asyncio.sleep
 
     async def run(self, activity: Activity) -> dict[HandlerId, Any]:
         """Call the handlers, again and again, until all of them are done; get their results.
 
         Raises `ActivityError` if any of them has failed for good.
         """
+        # The engine's numbers are positive.
+        number = -next(self._numbers)
+        try:
+            return await self._run(activity, number)
+        finally:
+            if self._pulse is not None:
+                self._pulse.ended(number)
+
+    async def _run(self, activity: Activity, number: int) -> dict[HandlerId, Any]:
         activity_logger = logging.getLogger(f"kopf.activities.{activity.value}")
         cause = ActivityCause(
             logger=activity_logger,
@@ -71,6 +86,8 @@ class Activities:
         pending = [_Pending(Callee(handler)) for handler in self._registry._activities.get_handlers(activity)]
         outcomes: dict[HandlerId, Attempted] = {}
         while pending:
+            if self._pulse is not None:
+                self._pulse.began(number)
             for item in pending:
                 if item.awakes > Attempt.now():
                     continue
@@ -86,7 +103,9 @@ class Activities:
             pending = [item for item in pending if item.callee.handler.id not in outcomes]
             if pending:
                 delay = min(item.awakes for item in pending) - Attempt.now()
-                await asyncio.sleep(max(0, delay / 1_000_000))
+                if self._pulse is not None:
+                    self._pulse.ended(number)
+                await self._sleep(max(0, delay / 1_000_000))
         for outcome in outcomes.values():
             if outcome.settled.failed:
                 raise ActivityError("One or more handlers failed.", outcomes=outcomes) from outcome.error

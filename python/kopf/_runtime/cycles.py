@@ -20,7 +20,7 @@ from kopf._intents.handlers import Handler, ResourceHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.diffs import Diff, DiffItem, DiffOperation
-from kopf._objects.memos import AnyMemo
+from kopf._objects.memos import AnyMemo, Memo
 from kopf._objects.patches import Patch, PatchFn
 from kopf._objects.raw import RawEvent, RawEventType
 from kopf._objects.reasons import Reason
@@ -116,6 +116,7 @@ class Cycle:
         "_watching",
         "_watching_kwargs",
         "body",
+        "cancelled",
         "error",
         "essence",
         "indices",
@@ -155,7 +156,8 @@ class Cycle:
         self._logger: ObjectLogger | None = None
         self._local_logger: LocalObjectLogger | None = None
         self.error: BaseException | None = None
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None  # of a script that has to wait
+        self.cancelled = False
         self.essence: Any = None  # as the user's storages have built it, if there are any
         self.sent = False  # whether a patch was sent to the engine, and has to be replaced by what it becomes
         self._common: dict[str, Any] | None = None
@@ -164,6 +166,16 @@ class Cycle:
         self._watching_kwargs: dict[str, Any] | None = None
         self._changing_kwargs: dict[str, Any] | None = None
         self._reduced: dict[tuple[str, ...], tuple[ChangingCause, dict[str, Any]]] = {}
+
+    def waits(self, task: asyncio.Task[Any] | None) -> None:
+        """The script has to wait, in this task."""
+        self.task = task
+
+    def cancel(self) -> None:
+        """Cancel the script that runs, or is about to."""
+        self.cancelled = True
+        if self.task is not None:
+            self.task.cancel()
 
     @property
     def logger(self) -> ObjectLogger:
@@ -220,8 +232,9 @@ class Cycle:
         """The cause and the arguments of handlers of events."""
         if self._watching is None or self._watching_kwargs is None:
             event = LazyEvent(self.type, self.object)
+            logger = self.local_logger
             self._watching = WatchingCause(
-                logger=self.local_logger,
+                logger=logger,
                 indices=self.indices,
                 memo=self.memo,
                 resource=cast(Resource, self.resource),
@@ -230,13 +243,11 @@ class Cycle:
                 type=self.type,
                 event=cast(RawEvent, event),
             )
-            self._watching_kwargs = {
-                "logger": self.local_logger,
-                **self.common,
-                "type": self.type,
-                "event": event,
-                **self.indices,
-            }
+            kwargs = self._watching_kwargs = self.common.copy()
+            kwargs["logger"] = logger
+            kwargs["type"] = self.type
+            kwargs["event"] = event
+            kwargs.update(self.indices)
         return self._watching, self._watching_kwargs
 
     def spawning(self) -> SpawningCause:
@@ -337,7 +348,7 @@ class Memories:
             return self._memos[uid]
         except KeyError:
             reviewed = self._reviewed.pop(uid, None)
-            memo = self._memos[uid] = copy.copy(self._memo) if reviewed is None else reviewed
+            memo = self._memos[uid] = self._fresh() if reviewed is None else reviewed
             return memo
 
     def review(self, uid: str, *, ephemeral: bool) -> AnyMemo:
@@ -349,12 +360,16 @@ class Memories:
             return self._memos[uid]
         memo = self._reviewed.pop(uid, None)
         if memo is None:
-            memo = copy.copy(self._memo)
+            memo = self._fresh()
         if not ephemeral:
             self._reviewed[uid] = memo
             if len(self._reviewed) > MAX_REVIEWED:
                 del self._reviewed[next(iter(self._reviewed))]
         return memo
+
+    def _fresh(self) -> AnyMemo:
+        # The generic copying is slow, and most memos are of this type.
+        return Memo(self._memo) if type(self._memo) is Memo else copy.copy(self._memo)
 
     def forget(self, uid: str) -> None:
         """The object is gone."""

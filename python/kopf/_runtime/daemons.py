@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kopf._intents.causes import DaemonCause
-from kopf._intents.handlers import ResourceHandler, SpawningHandler
+from kopf._intents.handlers import ResourceHandler, SpawningHandler, TimerHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.patches import Patch
@@ -22,6 +22,8 @@ from kopf._runtime.cycles import Memories, deliver
 from kopf._runtime.driving import Relay, drive
 from kopf._runtime.invocation import Attempted, Callee, Invoker
 from kopf._runtime.logs import ObjectLogger
+from kopf._runtime.pulse import Pulse, pulse_var
+from kopf._runtime.virtual_time import VirtualTime
 
 ABANDONED = DaemonStoppingReason.DAEMON_ABANDONED.value
 
@@ -65,16 +67,20 @@ class Run:
         "job",
         "kwargs",
         "patch",
+        "rest",
         "returned",
         "stopper",
         "subject",
         "task",
     )
 
-    def __init__(self, subject: Subject, callee: Callee, indices: Mapping[str, Any]) -> None:
+    def __init__(
+        self, subject: Subject, callee: Callee, indices: Mapping[str, Any], rest: _Rest | None = None
+    ) -> None:
         self.subject = subject
         self.callee = callee
-        self.stopper = DaemonStopper()
+        self.rest = rest
+        self.stopper = DaemonStopper(rest)
         self.patch = Patch(None, body=subject.body)
         self.cause = DaemonCause(
             logger=subject.logger,
@@ -118,6 +124,49 @@ class Run:
             self.task.cancel()
 
 
+class _Rest:
+    """Where a daemon of a test waits for its moments: the pulse is told when it does, and when not."""
+
+    __slots__ = ("_pulse", "_run", "_time", "_waiting")
+
+    def __init__(self, pulse: Pulse, time: VirtualTime, run: int) -> None:
+        self._pulse = pulse
+        self._time = time
+        self._run = run
+        self._waiting = False
+
+    def _begin(self) -> None:
+        self._waiting = True
+        self._pulse.rested(self._run)
+
+    def _end(self) -> None:
+        # Told by whoever ends the rest: so nobody finds the daemon asleep that is about to wake up.
+        if self._waiting:
+            self._waiting = False
+            self._pulse.awoke(self._run)
+
+    def wait_in_thread(self, holds: Callable[[], bool], timeout: float | None) -> None:
+        """Block the thread until it holds, at most `timeout` seconds."""
+        self._begin()
+        try:
+            self._time.wait_in_thread(holds, timeout, self._end)
+        finally:
+            self._end()
+
+    async def wait_in_loop(self, future: asyncio.Future[None], timeout: float | None) -> None:
+        """Wait in the current event loop until the future is done, at most `timeout` seconds."""
+        self._begin()
+        try:
+            await self._time.wait_in_loop(future, timeout, self._end)
+        finally:
+            self._end()
+
+    def raised(self) -> None:
+        """Let those who wait in threads look again."""
+        self._end()
+        self._time.tell()
+
+
 class Daemons:
     """The daemons and timers of one operator."""
 
@@ -145,6 +194,7 @@ class Daemons:
         self._loop = asyncio.get_running_loop()
         self._relay = Relay(self._loop)
         self._lingering: set[asyncio.Task[None]] = set()
+        self._pulse = pulse_var.get()
 
     def receivers(self) -> dict[type[Any], Callable[[Any], None]]:
         """Who takes which requests of the engine."""
@@ -175,13 +225,18 @@ class Daemons:
                 subject = Subject(uid, job.object, job.resource, memo, self._settings)
                 self._subjects[uid] = subject
             subject.count += 1
-            run = self._runs[job.run] = Run(subject, self._callees[job.handler], self._indices)
+            pulse = self._pulse
+            rest = _Rest(pulse, pulse.time, job.run) if pulse is not None and pulse.time is not None else None
+            run = self._runs[job.run] = Run(subject, self._callees[job.handler], self._indices, rest)
         return run
 
     def _receive_run(self, job: bridge.Run) -> None:
         run = self._recall(job)
         run.renew_patch(job.carry)
         run.job = job
+        if self._pulse is not None:
+            ends = isinstance(run.callee.handler, TimerHandler)
+            (self._pulse.began if ends else self._pulse.awoke)(job.run)
         if run.callee.is_async:
             self._relay.add(self._call(run, job), run.context, run.waits)
         else:
@@ -203,6 +258,9 @@ class Daemons:
 
     def _answer(self, run: Run, job: bridge.Run, attempted: Attempted | None) -> None:
         run.job = run.task = None
+        if self._pulse is not None:
+            self._pulse.ended(job.run)
+            self._pulse.rested(job.run)
         if run.returned is not None and not run.returned.done():
             run.returned.set_result(None)
         if attempted is None:
@@ -231,6 +289,7 @@ class Daemons:
 
     def _receive_signal(self, job: bridge.Signal) -> None:
         awaited: list[Run] = []
+        late: list[str] = []
         for number, reasons, cancel in job.signals:
             run = self._runs.get(number)
             if run is None:
@@ -239,8 +298,7 @@ class Daemons:
             if cancel:
                 run.cancel()
             if reasons & ABANDONED:
-                text = f"{run.callee.handler} did not exit in time."
-                warnings.warn(text, ResourceWarning, stacklevel=1)
+                late.append(f"{run.callee.handler} did not exit in time.")
             elif run.job is not None:
                 awaited.append(run)
         if awaited:
@@ -249,6 +307,9 @@ class Daemons:
             task.add_done_callback(self._lingering.discard)
         else:
             self._answered(job)
+        # At last: warnings can be turned into errors, and the engine waits for the answer.
+        for text in late:
+            warnings.warn(text, ResourceWarning, stacklevel=1)
 
     async def _linger(self, job: bridge.Signal, runs: Sequence[Run]) -> None:
         """Give them a moment to exit: some time, or, if none is set, some turns of the loop."""

@@ -92,13 +92,14 @@ class Invoker:
         result = None
         try:
             started = attempt.started
+            # The indices are arguments too, and they win over all others.
             arguments = {
                 "param": callee.handler.param,
                 "retry": attempt.retry,
-                "started": EPOCH + datetime.timedelta(microseconds=started),
-                "runtime": datetime.timedelta(microseconds=Attempt.now() - started),
-                **kwargs,
+                "started": EPOCH + datetime.timedelta(0, 0, started),
+                "runtime": datetime.timedelta(0, 0, Attempt.now() - started),
             }
+            arguments.update(kwargs)
             handler_var.set(callee.handler)
             if callee.is_async:
                 result = await callee.fn(**arguments)

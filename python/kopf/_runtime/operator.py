@@ -37,6 +37,7 @@ from kopf._runtime.defaults import get_default_registry
 from kopf._runtime.flags import Flag, raise_flag, wait_flag
 from kopf._runtime.identity import detect_own_id
 from kopf._runtime.invocation import Invoker
+from kopf._runtime.pulse import pulse_var
 from kopf._runtime.refreshing import Refresher
 from kopf._runtime.serving import Server
 from kopf._runtime.threads import Threads
@@ -248,7 +249,13 @@ async def _stop(tasks: Iterable[Task], *, title: str, cancelled: bool) -> None:
 async def _stop_hung(root_tasks: Collection[Task], ignored: Collection[Task]) -> None:
     hung = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}
     if hung:
-        await asyncio.wait(hung, timeout=HUNG_TASKS_TIMEOUT)
+        pulse = pulse_var.get()
+        if pulse is not None and pulse.time is not None:
+            ending = asyncio.ensure_future(asyncio.wait(hung))
+            await pulse.time.wait_in_loop(ending, HUNG_TASKS_TIMEOUT, lambda: None)
+            ending.cancel()
+        else:
+            await asyncio.wait(hung, timeout=HUNG_TASKS_TIMEOUT)
         await _stop([task for task in hung if not task.done()], title="Hung", cancelled=False)
 
 
@@ -414,6 +421,10 @@ class _Life:
             credentials=[(str(key), credentials_to_wire(info)) for key, info in self._credentials.items()],
             errand=self._errand,
         )
+        pulse = pulse_var.get()
+        if pulse is not None:
+            pulse.attach(self._loop)
+            pulse.engaged(engine.pending)
         memories = Memories(self._memo)
         server = Server(
             handlers=handlers,

@@ -34,7 +34,7 @@ from kopf._runtime.context import (
 )
 from kopf._runtime.cycles import Cycle, Memories
 from kopf._runtime.daemons import Daemons, Run
-from kopf._runtime.driving import drive
+from kopf._runtime.driving import Relay, drive
 from kopf._runtime.invocation import Callee, Invoker
 from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
 from kopf._runtime.pulse import pulse_var
@@ -82,6 +82,7 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pulse = pulse_var.get()
         self._loop = asyncio.get_running_loop()
+        self._relay = Relay(self._loop)
         self._daemons = Daemons(
             handlers=handlers,
             callees=self._callees,
@@ -132,11 +133,13 @@ class Server:
 
     async def cancel(self) -> None:
         """Cancel what is still running, and wait for it."""
+        for cycle in self._cycles.values():
+            cycle.cancel()
         tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None}
-        tasks |= self._tasks | self._invoker.tasks
-        tasks = {task for task in tasks if not task.done()}
-        for task in tasks:
+        others = self._tasks | self._invoker.tasks
+        for task in others:
             task.cancel()
+        tasks = {task for task in tasks | others if not task.done()}
         if tasks:
             await asyncio.wait(tasks)
 
@@ -170,11 +173,13 @@ class Server:
         if EAGER:
             cycle.task = asyncio.Task(coroutine, loop=self._loop, eager_start=True)  # type: ignore[call-arg, unused-ignore]
         else:
-            cycle.task = self._loop.create_task(coroutine)
+            self._relay.add(coroutine, contextvars.copy_context(), cycle.waits)
 
     async def _run(self, script: bridge.Script, cycle: Cycle) -> None:
         replies: list[Any] = []
         error: str | None = None
+        if cycle.cancelled:
+            raise asyncio.CancelledError
         try:
             watched: list[tuple[str, Any]] = []
             handled: list[tuple[str, Any]] = []
@@ -214,6 +219,8 @@ class Server:
         script.answer(replies, patch if sendable else None, bool(patch.fns), error)
         cycle.sent = cycle.sent or sendable
         self.answered(script)
+        if self._pulse is not None:
+            self._pulse.replied(script.cycle)
 
     # Nothing is put to the indices before all the functions are called: if a filter fails, they stay as is.
     async def _index(self, step: bridge.Index, cycle: Cycle) -> dict[int, Any]:
@@ -313,8 +320,8 @@ class Server:
 
     def _receive_cancel(self, job: bridge.Cancel) -> None:
         cycle = self._cycles.get(job.cycle)
-        if cycle is not None and cycle.task is not None:
-            cycle.task.cancel()
+        if cycle is not None:
+            cycle.cancel()
 
     def _receive_forget(self, job: bridge.Forget) -> None:
         self._memories.forget(job.uid)

@@ -1,4 +1,7 @@
-//! How much the server bears: start-up, writes a second, many watchers, memory for an object.
+//! How much the server bears: start-up, writes a second over HTTP, many watchers, memory for an object.
+//!
+//! Server and clients share a process, but not their threads: the processor's time is counted for each of them, since what
+//! a loaded machine does in a second says little. Clients are bare sockets, so that the server is measured and not they.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(
@@ -8,19 +11,44 @@
     reason = "a benchmark may stop, and prints figures"
 )]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kopf_apiserver::{Server, ServerOptions, start};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
 
+const WIDGETS: &str = "/apis/bench.example.com/v1/namespaces/default/widgets";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const OBJECTS: usize = 20_000;
+const CONNECTIONS: usize = 8;
+/// Objects of each connection: each is created, then changed.
+const OBJECTS: usize = 5_000;
 const WATCHERS: usize = 1_000;
 const CHANGES: usize = 100;
 
-fn object(i: usize) -> Value {
+fn definition() -> Value {
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.bench.example.com"},
+        "spec": {"group": "bench.example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "properties": {"size": {"type": "integer", "minimum": 0},
+                        "colour": {"type": "string"}, "parts": {"type": "array", "items": {"type": "object",
+                            "properties": {"name": {"type": "string"}, "weight": {"type": "number"}}}}}},
+                    "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}]}})
+}
+
+/// What an operator's object looks like: some labels, annotations, a specification.
+fn widget(name: &str, size: usize) -> Value {
+    let parts: Vec<Value> = (0..4).map(|i| json!({"name": format!("part-{i}"), "weight": 1.5})).collect();
+    json!({"apiVersion": "bench.example.com/v1", "kind": "Widget", "metadata": {"name": name,
+        "labels": {"app.kubernetes.io/name": "bench", "app.kubernetes.io/instance": name},
+        "annotations": {"example.com/note": "what somebody has noted of this object"}},
+        "spec": {"size": size, "colour": "red", "parts": parts}})
+}
+
+fn map(i: usize) -> Value {
     let data: serde_json::Map<String, Value> =
         (0..20).map(|k| (format!("key-{k}"), "v".repeat(100).into())).collect();
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("object-{i}"), "labels": {"app": "bench"}}, "data": data})
@@ -33,8 +61,77 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
+/// The processor's time of all threads with this name.
+fn consumed(name: &str) -> Duration {
+    let mut ticks = 0;
+    for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let text = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let Some((head, tail)) = text.rsplit_once(')') else { continue };
+        if head.ends_with(&format!("({name}")) {
+            let numbers = tail.split_whitespace().skip(11).take(2);
+            ticks += numbers.filter_map(|n| n.parse::<u64>().ok()).sum::<u64>();
+        }
+    }
+    Duration::from_millis(ticks * 10)
+}
+
+fn runtime(name: &str, threads: usize) -> Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name(name)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
 async fn fresh(tls: bool) -> Server {
     start(ServerOptions { tls, ..ServerOptions::default() }).await.expect("a server")
+}
+
+/// A connection that is kept, and what was read of it.
+struct Client {
+    stream: TcpStream,
+    token: String,
+    buffer: Vec<u8>,
+}
+
+impl Client {
+    async fn to(port: u16, token: &str) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
+        stream.set_nodelay(true).expect("an option");
+        Self { stream, token: token.to_owned(), buffer: vec![0; 64 * 1024] }
+    }
+
+    fn request(&self, method: &str, path: &str, body: &Value) -> Vec<u8> {
+        let body = body.to_string();
+        let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let (token, length) = (&self.token, body.len());
+        format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\nuser-agent: bench/1\r\n\
+             content-type: {media}\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+        .into_bytes()
+    }
+
+    /// Sends a request and reads its answer to the end; tells the version of the object in it.
+    async fn send(&mut self, request: &[u8]) -> String {
+        self.stream.write_all(request).await.expect("sent");
+        let mut have = 0;
+        loop {
+            let free = self.buffer.get_mut(have..).expect("room for an answer");
+            let n = self.stream.read(free).await.expect("read");
+            assert!(n > 0, "the connection was closed");
+            have += n;
+            let text = std::str::from_utf8(self.buffer.get(..have).unwrap_or_default()).expect("text");
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            assert!(head.starts_with("HTTP/1.1 20"), "{text}");
+            let length = head.split("content-length: ").nth(1).and_then(|t| t.split("\r\n").next());
+            if body.len() >= length.and_then(|l| l.parse().ok()).expect("a length") {
+                let version = body.split("\"resourceVersion\":\"").nth(1).and_then(|t| t.split('"').next());
+                return version.unwrap_or_default().to_owned();
+            }
+        }
+    }
 }
 
 async fn starting() {
@@ -45,20 +142,89 @@ async fn starting() {
     println!("start and stop with TLS: {:?} each", before.elapsed() / 20);
 }
 
-async fn writing() {
-    let server = fresh(false).await;
-    let idle = resident();
-    let objects: Vec<Value> = (0..OBJECTS).map(object).collect();
-    let size: usize = objects.iter().map(|o| o.to_string().len()).sum::<usize>() / OBJECTS;
-    let loaded = resident();
-    let before = Instant::now();
-    for object in &objects {
-        server.create(MAPS, object).await.expect("created");
+/// One client's writes with one verb; `versions` are those of its objects.
+async fn write_all(
+    port: u16,
+    token: String,
+    which: usize,
+    verb: &'static str,
+    versions: Vec<String>,
+) -> Vec<String> {
+    let mut client = Client::to(port, &token).await;
+    let request = |i: usize, version: &String| {
+        let name = format!("object-{which}-{i}");
+        let path = format!("{WIDGETS}/{name}");
+        match verb {
+            "POST" => client.request(verb, WIDGETS, &widget(&name, 1)),
+            "PUT" => {
+                let mut changed = widget(&name, 2);
+                changed["metadata"]["resourceVersion"] = version.as_str().into();
+                client.request(verb, &path, &changed)
+            }
+            _ => client.request(verb, &path, &json!({"spec": {"size": 3}})),
+        }
+    };
+    let requests: Vec<Vec<u8>> = versions.iter().enumerate().map(|(i, v)| request(i, v)).collect();
+    let mut out = Vec::with_capacity(versions.len());
+    for request in &requests {
+        out.push(client.send(request).await);
     }
-    let rate = OBJECTS as f64 / before.elapsed().as_secs_f64();
-    let each = (resident() - loaded) as f64 * 1024.0 / OBJECTS as f64;
+    out
+}
+
+fn writing(servers: &Runtime, clients: &Runtime) {
+    let server = servers.block_on(fresh(false));
+    servers
+        .block_on(server.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition()))
+        .expect("declared");
+    let (mut spent, mut wall, mut writes) = (Duration::ZERO, Duration::ZERO, 0);
+    let mut versions = vec![vec![String::new(); OBJECTS]; CONNECTIONS];
+    for (verb, what) in [("POST", "creations"), ("PUT", "replacements"), ("PATCH", "merge patches")] {
+        let (before, server_before, client_before) = (Instant::now(), consumed("server"), consumed("client"));
+        clients.block_on(async {
+            let mut tasks = Vec::new();
+            for (which, known) in versions.iter_mut().enumerate() {
+                let (port, token) = (server.port(), server.token().to_owned());
+                tasks.push(tokio::spawn(write_all(port, token, which, verb, std::mem::take(known))));
+            }
+            for (task, known) in tasks.into_iter().zip(&mut versions) {
+                *known = task.await.expect("a client");
+            }
+        });
+        let count = CONNECTIONS * OBJECTS;
+        let (elapsed, server_time) = (before.elapsed(), consumed("server") - server_before);
+        println!(
+            "{count} {what} over {CONNECTIONS} connections: {:.0}/s by the clock; {:.1} us of the processor for each in the \
+             server, {:.1} us in the clients",
+            count as f64 / elapsed.as_secs_f64(),
+            server_time.as_secs_f64() * 1e6 / count as f64,
+            (consumed("client") - client_before).as_secs_f64() * 1e6 / count as f64,
+        );
+        (spent, wall, writes) = (spent + server_time, wall + elapsed, writes + count);
+    }
     println!(
-        "idle: {idle} kB resident; {rate:.0} creations/s through memory; {each:.0} bytes for an object of {size}"
+        "all writes: {:.0}/s by the clock; {:.0}/s for each processor that the server has",
+        writes as f64 / wall.as_secs_f64(),
+        writes as f64 / spent.as_secs_f64()
+    );
+}
+
+async fn keeping(what: &str) {
+    let large = what == "large";
+    let make = |i: usize| if large { map(i) } else { widget(&format!("object-{i}"), 1) };
+    let path = if large { MAPS } else { WIDGETS };
+    let server = fresh(false).await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    server.create(definitions, &definition()).await.expect("declared");
+    let (before, count) = (resident(), 20_000_u32);
+    for i in 0..count {
+        server.create(path, &make(i as usize)).await.expect("created");
+    }
+    let stored = server.get(&format!("{path}/object-1")).await.expect("an object").to_string().len();
+    let each = (resident() - before) as f64 * 1024.0 / f64::from(count);
+    println!(
+        "{count} {what} objects: {each:.0} bytes in memory for {stored} of JSON ({:.2} times); {before} kB before",
+        each / stored as f64
     );
 }
 
@@ -71,39 +237,66 @@ async fn watcher(port: u16, token: String) -> usize {
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut seen = 0;
     let mut buffer = vec![0; 64 * 1024];
+    let mut rest = Vec::new();
     while seen < CHANGES {
         let n = stream.read(&mut buffer).await.expect("read");
         assert!(n > 0, "the watch ended after {seen}");
-        seen += buffer
-            .iter()
-            .take(n)
-            .collect::<Vec<_>>()
-            .windows(8)
-            .filter(|w| w.iter().copied().eq(b"\"ADDED\","))
-            .count();
+        rest.extend_from_slice(buffer.get(..n).unwrap_or_default());
+        // A line's end is told from the framing's by what stands before it.
+        let ends = rest.windows(2).filter(|w| *w == b"}\n").count();
+        seen += ends;
+        let kept = rest.len().saturating_sub(1);
+        rest.drain(..kept);
     }
     seen
 }
 
-async fn watching() {
-    let server = fresh(false).await;
-    let tasks: Vec<_> =
-        (0..WATCHERS).map(|_| tokio::spawn(watcher(server.port(), server.token().to_owned()))).collect();
-    let before = Instant::now();
-    for i in 0..CHANGES {
-        let small = json!({"metadata": {"name": format!("c{i}")}});
-        server.create(MAPS, &small).await.expect("created");
-    }
-    let mut told = 0;
-    for task in tasks {
-        told += task.await.expect("a watcher");
-    }
-    println!("{WATCHERS} watchers told {told} changes in {:?}", before.elapsed());
+fn watching(servers: &Runtime, clients: &Runtime) {
+    let server = servers.block_on(fresh(false));
+    let (before, server_before) = (Instant::now(), consumed("server"));
+    let told: usize = clients.block_on(async {
+        let tasks: Vec<_> =
+            (0..WATCHERS).map(|_| tokio::spawn(watcher(server.port(), server.token().to_owned()))).collect();
+        let mut writer = Client::to(server.port(), server.token()).await;
+        for i in 0..CHANGES {
+            let request = writer.request("POST", MAPS, &json!({"metadata": {"name": format!("c{i}")}}));
+            writer.send(&request).await;
+        }
+        let mut told = 0;
+        for task in tasks {
+            told += task.await.expect("a watcher");
+        }
+        told
+    });
+    let spent = consumed("server") - server_before;
+    assert_eq!(told, WATCHERS * CHANGES, "something was lost or told twice");
+    println!(
+        "{WATCHERS} watchers were told {told} changes in {:?}; {:.1} us of the processor for each in the server",
+        before.elapsed(),
+        spent.as_secs_f64() * 1e6 / told as f64
+    );
 }
 
-#[tokio::main]
-async fn main() {
-    starting().await;
-    writing().await;
-    watching().await;
+fn main() {
+    let (servers, clients) = (runtime("server", 2), runtime("client", 1));
+    let only = std::env::args().skip(1).find(|a| !a.starts_with('-'));
+    let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
+    for what in ["large", "small"] {
+        if only.as_deref() == Some(what) {
+            servers.block_on(keeping(what));
+        } else if wanted("keeping") {
+            // In a process of its own, where memory is not what others have left.
+            let own = std::env::current_exe().expect("this program");
+            std::process::Command::new(own).arg(what).status().expect("the measurement");
+        }
+    }
+    if wanted("starting") {
+        servers.block_on(starting());
+    }
+    if wanted("writing") {
+        writing(&servers, &clients);
+    }
+    if wanted("watching") {
+        watching(&servers, &clients);
+    }
 }

@@ -62,6 +62,51 @@ pub(crate) fn check(
     Err(Status::forbidden(&call.resource, &wish.name, &why, &[]))
 }
 
+/// Whom the request is made for: somebody else when its headers say so, and its user may stand in for them.
+pub(crate) fn stand_in(cluster: &Cluster, request: &Request, user: Arc<User>) -> Result<Arc<User>, Status> {
+    let name = request.header("impersonate-user");
+    if name.is_empty() && !request.headers.contains_key("impersonate-group") {
+        return Ok(user);
+    }
+    let given = request.headers.get_all("impersonate-group").iter();
+    let mut groups: Vec<String> = given.filter_map(|g| g.to_str().ok()).map(str::to_owned).collect();
+    if name.is_empty() {
+        let message =
+            "requested [{Group  ".to_owned() + &groups.join(" ") + "}] without impersonating a user";
+        return Err(Status::internal(message));
+    }
+    may_stand_in(cluster, &user, "users", name)?;
+    for group in &groups {
+        may_stand_in(cluster, &user, "groups", group)?;
+    }
+    let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    if let (true, Some((namespace, _))) = (groups.is_empty(), account) {
+        groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
+    }
+    if name != ANONYMOUS && !groups.iter().any(|g| g == "system:authenticated") {
+        groups.push("system:authenticated".into());
+    }
+    Ok(Arc::new(User { name: name.to_owned(), groups }))
+}
+
+fn may_stand_in(cluster: &Cluster, user: &User, resource: &str, name: &str) -> Result<(), Status> {
+    let wish =
+        Wish { verb: "impersonate".into(), resource: resource.into(), name: name.into(), ..Wish::default() };
+    let trusted = !cluster.options.authorization && user.name != ANONYMOUS;
+    if trusted || allowed(cluster, user, &wish) {
+        return Ok(());
+    }
+    let message = format!(
+        "{resource} \"{name}\" is forbidden: User \"{}\" cannot impersonate resource \"{resource}\" in API group \"\" at the \
+         cluster scope",
+        user.name
+    );
+    let mut details = serde_json::Map::new();
+    details.insert("name".into(), name.into());
+    details.insert("kind".into(), resource.into());
+    Err(Status::new(403, "Forbidden", message).with(details))
+}
+
 /// Checks a request to another path.
 pub(crate) fn check_path(cluster: &Arc<Cluster>, request: &Request) -> Result<(), Status> {
     const OPEN: [&str; 6] = ["/healthz", "/livez", "/readyz", "/version", "/api", "/openapi"];
@@ -80,28 +125,32 @@ pub(crate) fn check_path(cluster: &Arc<Cluster>, request: &Request) -> Result<()
 
 /// Whether RBAC lets a user have a wish.
 pub(crate) fn allowed(cluster: &Cluster, user: &User, wish: &Wish) -> bool {
-    if user.groups.iter().any(|g| g == "system:masters") || reviews_itself(wish) {
-        return true;
-    }
+    user.groups.iter().any(|g| g == "system:masters")
+        || reviews_itself(wish)
+        || rules(cluster, user, &wish.namespace).iter().any(|r| grants(r, wish))
+}
+
+/// The rules of all roles that the user has in the cluster and in this namespace.
+pub(crate) fn rules(cluster: &Cluster, user: &User, namespace: &str) -> Vec<Value> {
     let rbac = |plural: &str| format!("rbac.authorization.k8s.io/{plural}");
     let clusterwide = cluster.store.list(&rbac("clusterrolebindings"), None).objects;
-    let local = cluster.store.list(&rbac("rolebindings"), Some(&wish.namespace)).objects;
-    let local = local.into_iter().filter(|_| !wish.namespace.is_empty());
-    clusterwide.into_iter().chain(local).any(|binding| {
+    let local = cluster.store.list(&rbac("rolebindings"), Some(namespace)).objects;
+    let local = local.into_iter().filter(|_| !namespace.is_empty());
+    let mut out = Vec::new();
+    for binding in clusterwide.into_iter().chain(local) {
         let value = binding.value();
-        let subjects = value["subjects"].as_array().cloned().unwrap_or_default();
-        if !subjects.iter().any(|s| is_subject(s, user, &binding.namespace)) {
-            return false;
+        let subjects = value["subjects"].as_array().into_iter().flatten();
+        if !subjects.into_iter().any(|s| is_subject(s, user, &binding.namespace)) {
+            continue;
         }
         let role = value.pointer("/roleRef/name").and_then(Value::as_str).unwrap_or_default();
         let found = match value.pointer("/roleRef/kind").and_then(Value::as_str) {
             Some("ClusterRole") => cluster.store.get(&rbac("clusterroles"), "", role),
             _ => cluster.store.get(&rbac("roles"), &binding.namespace, role),
         };
-        found.is_some_and(|role| {
-            role.value()["rules"].as_array().is_some_and(|rules| rules.iter().any(|r| grants(r, wish)))
-        })
-    })
+        out.extend(found.and_then(|role| role.value()["rules"].as_array().cloned()).unwrap_or_default());
+    }
+    out
 }
 
 /// Everybody may ask about himself.

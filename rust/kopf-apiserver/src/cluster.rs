@@ -31,7 +31,9 @@ pub(crate) struct Cluster {
     registry: RwLock<Arc<Registry>>,
     work: mpsc::UnboundedSender<Work>,
     /// Tokens that were given out to service accounts.
-    issued: Mutex<HashMap<String, User>>,
+    issued: Mutex<HashMap<String, Arc<User>>>,
+    /// Whom the tokens stand for that were known from the start.
+    users: Vec<(String, Arc<User>)>,
 }
 
 impl Cluster {
@@ -43,6 +45,11 @@ impl Cluster {
             faults: Faults::default(),
             journal: Journal::default(),
             registry: RwLock::new(Arc::new(Registry::builtin())),
+            users: options
+                .users
+                .iter()
+                .map(|(token, user)| (token.clone(), Arc::new(user.clone())))
+                .collect(),
             options,
             work,
             issued: Mutex::default(),
@@ -80,8 +87,8 @@ impl Cluster {
     }
 
     /// Whom a token stands for.
-    pub(crate) fn user_of(&self, token: &str) -> Option<User> {
-        let known = self.options.users.iter().find(|(t, _)| t == token).map(|(_, user)| user.clone());
+    pub(crate) fn user_of(&self, token: &str) -> Option<Arc<User>> {
+        let known = self.users.iter().find(|(t, _)| t == token).map(|(_, user)| user.clone());
         known.or_else(|| self.issued.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned())
     }
     /// A new token for a service account.
@@ -92,7 +99,7 @@ impl Cluster {
             name: format!("system:serviceaccount:{namespace}:{name}"),
             groups: vec![all.to_owned(), format!("{all}:{namespace}"), "system:authenticated".into()],
         };
-        self.issued.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), user);
+        self.issued.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), Arc::new(user));
         token
     }
 
@@ -196,8 +203,7 @@ impl Cluster {
     }
 
     pub(crate) fn is_terminating(&self, namespace: &str) -> bool {
-        let found = self.store.get("namespaces", "", namespace);
-        found.is_some_and(|ns| ns.value().pointer("/metadata/deletionTimestamp").is_some())
+        self.store.get("namespaces", "", namespace).is_some_and(|ns| ns.deleting)
     }
 
     /// Changes an object from behind the requests: retried until it is not in anybody's way. `None` leaves it alone.

@@ -19,8 +19,12 @@ pub(crate) struct CustomVersion {
     /// The definition's name.
     pub(crate) definition: String,
     pub(crate) schema: Arc<Schema>,
-    /// The same with the metadata's own schema.
+    /// The schema as it was declared, for who wants to read it.
+    pub(crate) published: Value,
+    /// The schema with the metadata's own.
     pub(crate) managed: Arc<Schema>,
+    /// Whether the schema has rules anywhere.
+    pub(crate) ruled: bool,
     pub(crate) columns: Vec<Value>,
     pub(crate) selectable: Vec<String>,
     pub(crate) scale: Option<Arc<ScalePaths>>,
@@ -268,7 +272,7 @@ fn book_status(definition: &mut Value, before: &Value) {
         subresource: "status".into(),
         set: fields::Set::new(),
     };
-    let entries = fields::read(before.get("metadata").unwrap_or(&Value::Null));
+    let entries = before.get("metadata").and_then(Value::as_object).map(fields::read).unwrap_or_default();
     if let Some(meta) = definition.get_mut("metadata").and_then(Value::as_object_mut) {
         fields::write(meta, fields::book(entries, &changes, who));
     }
@@ -382,7 +386,12 @@ fn resource_of(definition: &Value, spec: &Value, version: &Value, storage: &str)
                 .and_then(Value::as_str)
                 .unwrap_or_default()
                 .to_owned(),
+            published: version
+                .pointer("/schema/openAPIV3Schema")
+                .cloned()
+                .unwrap_or_else(|| json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})),
             managed: Arc::new(managed),
+            ruled: crate::schema::cel::has_rules(&schema),
             schema: Arc::new(schema),
             columns: version
                 .get("additionalPrinterColumns")

@@ -94,14 +94,18 @@ fn below<'s>(schema: &'s Schema, element: &str, any: &'s Schema) -> &'s Schema {
 }
 
 /// Compares two values field by field.
-pub(crate) fn compare(
-    old: Option<&Value>,
-    new: Option<&Value>,
+pub(crate) fn compare<'v>(
+    old: Option<&'v Value>,
+    new: Option<&'v Value>,
     schema: &Schema,
     path: &mut Path,
     out: &mut Comparison,
 ) {
-    let listed = match walk(old, new, schema) {
+    if old.is_some() && old == new {
+        return;
+    }
+    let any = Schema::anything();
+    match walk(old, new, schema) {
         Walk::Leaf => {
             match (old, new) {
                 (None, Some(_)) => out.added.insert(path.clone()),
@@ -111,22 +115,36 @@ pub(crate) fn compare(
             };
             return;
         }
-        Walk::Map => false,
-        Walk::List => true,
-    };
-    let any = Schema::anything();
-    let (left, right) = (entries(old, schema, listed), entries(new, schema, listed));
-    let find = |list: &[(String, &Value)], key: &str| list.iter().position(|(k, _)| k == key);
-    for (key, value) in &left {
-        let other = find(&right, key).and_then(|i| right.get(i)).map(|(_, v)| *v);
-        path.push(key.clone());
-        compare(Some(value), other, below(schema, key, &any), path, out);
-        path.pop();
-    }
-    for (key, value) in right.iter().filter(|(k, _)| find(&left, k).is_none()) {
-        path.push(key.clone());
-        compare(None, Some(value), below(schema, key, &any), path, out);
-        path.pop();
+        Walk::Map => {
+            let nothing = Map::new();
+            let members = |v: Option<&'v Value>| v.and_then(Value::as_object);
+            let (left, right) = (members(old).unwrap_or(&nothing), members(new).unwrap_or(&nothing));
+            let come =
+                right.iter().filter(|(key, _)| !left.contains_key(*key)).map(|(k, v)| (k, None, Some(v)));
+            // What stayed as it was needs no path.
+            let kept = left.iter().map(|(k, v)| (k, Some(v), right.get(k))).filter(|(_, a, b)| a != b);
+            for (key, before, after) in kept.chain(come) {
+                path.push(format!("f:{key}"));
+                compare(before, after, schema.child(key).map_or(&any, |s| s), path, out);
+                path.pop();
+            }
+        }
+        Walk::List => {
+            let mut right = entries(new, schema, true);
+            let items = schema.items.as_deref().unwrap_or(&any);
+            for (key, value) in entries(old, schema, true) {
+                // Items that are there twice are paired one by one.
+                let other = right.iter().position(|(k, _)| *k == key).map(|i| right.remove(i).1);
+                path.push(key);
+                compare(Some(value), other, items, path, out);
+                path.pop();
+            }
+            for (key, value) in right {
+                path.push(key);
+                compare(None, Some(value), items, path, out);
+                path.pop();
+            }
+        }
     }
     match (old, new) {
         (None, Some(_)) => out.added.insert(path.clone()),
@@ -158,6 +176,30 @@ pub(crate) fn of_object(value: &Value, schema: &Schema, path: &mut Path, out: &m
         of_object(child, below(schema, &key, &any), path, out);
         path.pop();
     }
+}
+
+/// The first list in which two items have one identity, as complaints show it.
+pub(crate) fn twins(value: &Value, schema: &Schema, path: &mut Path) -> Option<String> {
+    let any = Schema::anything();
+    let listed = matches!(walk(Some(value), None, schema), Walk::List);
+    if matches!(walk(Some(value), None, schema), Walk::Leaf) {
+        return None;
+    }
+    let all = entries(Some(value), schema, listed);
+    let mut seen = BTreeSet::new();
+    for (key, child) in &all {
+        if listed && !seen.insert(key) {
+            let shown = show(&vec![key.clone()]);
+            return Some(format!("{}: duplicate entries for key {shown}", show(path)));
+        }
+        path.push(key.clone());
+        let found = twins(child, below(schema, key, &any), path);
+        path.pop();
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
 }
 
 /// Removes what nobody manages through this door: identity, system metadata, and the part behind another door.
@@ -286,7 +328,7 @@ impl Entry {
 }
 
 /// Reads `metadata.managedFields`.
-pub(crate) fn read(meta: &Value) -> Vec<Entry> {
+pub(crate) fn read(meta: &Map<String, Value>) -> Vec<Entry> {
     let list = meta.get("managedFields").and_then(Value::as_array);
     list.into_iter()
         .flatten()

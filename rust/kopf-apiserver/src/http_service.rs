@@ -18,6 +18,8 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
+use crate::access;
+use crate::body;
 use crate::cluster::Cluster;
 use crate::journal::Entry;
 use crate::request::{Query, Request, User};
@@ -69,7 +71,7 @@ async fn serve(
         query: Query::parse(&raw_query),
         headers: parts.headers,
         body: Bytes::new(),
-        user: User::default(),
+        user: Arc::default(),
     };
     let response = match read(body).await {
         Ok(bytes) => {
@@ -108,12 +110,13 @@ fn entry(cluster: &Cluster, request: &Request, query: String, code: u16) -> Entr
 
 /// Authenticates, lets faults strike, and answers; `None` resets the connection.
 async fn process(cluster: &Arc<Cluster>, request: &mut Request) -> Option<Response> {
-    match authenticate(cluster, request) {
+    match authenticate(cluster, request).and_then(|user| access::stand_in(cluster, request, user)) {
         Ok(user) => request.user = user,
         Err(status) => return Some(status.into()),
     }
-    let (verb, plural) = aim(request);
-    let verdict = cluster.faults.judge(verb, &plural);
+    let route = route::parse(&request.path);
+    let (verb, plural) = aim(request, &route);
+    let verdict = cluster.faults.judge(verb, plural);
     if !verdict.delay.is_zero() {
         tokio::time::sleep(verdict.delay).await;
     }
@@ -123,12 +126,15 @@ async fn process(cluster: &Arc<Cluster>, request: &mut Request) -> Option<Respon
     if let Some(status) = verdict.status {
         return Some(status.into());
     }
-    Some(verbs::answer(cluster, request).await)
+    if let Err(status) = body::translate(cluster, request, &route) {
+        return Some(status.into());
+    }
+    Some(verbs::answer(cluster, request, route).await)
 }
 
 /// The verb and resource of a request, as faults name them.
-fn aim(request: &Request) -> (&'static str, String) {
-    let Route::Resource(target) = route::parse(&request.path) else { return ("get", String::new()) };
+fn aim<'r>(request: &Request, route: &'r Route) -> (&'static str, &'r str) {
+    let Route::Resource(target) = route else { return ("get", "") };
     let verb = match (request.method.as_str(), target.name.is_some()) {
         ("GET" | "HEAD", _) if target.watch || request.query.flag("watch") => "watch",
         ("GET" | "HEAD", true) => "get",
@@ -139,16 +145,19 @@ fn aim(request: &Request) -> (&'static str, String) {
         ("DELETE", true) => "delete",
         _ => "deletecollection",
     };
-    (verb, target.plural)
+    (verb, &target.plural)
 }
 
-fn authenticate(cluster: &Cluster, request: &Request) -> Result<User, Status> {
+fn authenticate(cluster: &Cluster, request: &Request) -> Result<Arc<User>, Status> {
     let given = request.header("authorization");
     let token = given.strip_prefix("Bearer ").or_else(|| given.strip_prefix("bearer ")).map(str::trim);
     match token {
         Some(token) => cluster.user_of(token).ok_or_else(Status::unauthorized),
         None if !given.is_empty() => Err(Status::unauthorized()),
-        None => Ok(User { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] }),
+        None => {
+            let groups = vec!["system:unauthenticated".into()];
+            Ok(Arc::new(User { name: access::ANONYMOUS.into(), groups }))
+        }
     }
 }
 
@@ -257,9 +266,10 @@ pub(crate) async fn in_memory(
         query: Query::parse(query),
         headers,
         body: body.map(|b| Bytes::from(b.to_string())).unwrap_or_default(),
-        user: User { name: "admin".into(), groups: vec!["system:masters".into()] },
+        user: Arc::new(User { name: "admin".into(), groups: vec!["system:masters".into()] }),
     };
-    let response = verbs::answer(cluster, &request).await;
+    let route = route::parse(&request.path);
+    let response = verbs::answer(cluster, &request, route).await;
     let value = match response.body {
         Body::Full(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
         Body::Watch(_) => Value::Null,

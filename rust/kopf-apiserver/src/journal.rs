@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use bytes::Bytes;
@@ -41,11 +42,13 @@ pub struct Entry {
 pub struct Journal {
     start: Instant,
     entries: Mutex<VecDeque<Entry>>,
+    /// How many there have been, also those that are forgotten.
+    count: watch::Sender<u64>,
 }
 
 impl Default for Journal {
     fn default() -> Self {
-        Self { start: Instant::now(), entries: Mutex::default() }
+        Self { start: Instant::now(), entries: Mutex::default(), count: watch::Sender::new(0) }
     }
 }
 
@@ -56,6 +59,18 @@ impl Journal {
     /// What was served so far.
     pub fn entries(&self) -> Vec<Entry> {
         self.lock().iter().cloned().collect()
+    }
+    /// How many were served so far, and those after the first so many, as far as they are still known.
+    pub fn since(&self, count: u64) -> (u64, Vec<Entry>) {
+        let entries = self.lock();
+        let total = *self.count.borrow();
+        let fresh = usize::try_from(total.saturating_sub(count)).unwrap_or(usize::MAX);
+        let known = entries.len().saturating_sub(fresh);
+        (total, entries.iter().skip(known).cloned().collect())
+    }
+    /// How many requests were served so far, and the news of that: when it is told, what they have changed is there.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.count.subscribe()
     }
     /// Forgets everything.
     pub fn clear(&self) {
@@ -73,5 +88,7 @@ impl Journal {
             entries.pop_front();
         }
         entries.push_back(entry);
+        // Under the lock: so whoever reads both, reads what belongs together.
+        self.count.send_modify(|count| *count += 1);
     }
 }

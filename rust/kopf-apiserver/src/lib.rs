@@ -1,7 +1,8 @@
 //! An in-memory Kubernetes API server, for running and testing operators with no cluster.
 //!
 //! It speaks the protocol of Kubernetes 1.36 over loopback (HTTP/1.1 and HTTP/2, TLS or plain, bearer tokens), keeps
-//! objects in memory with one counter of versions, and can misbehave on request. `tests/fidelity.rs` compares its answers
+//! objects in memory with one counter of versions, and can misbehave on request. `tests/conformance` (of the
+//! repository) compares its answers
 //! with those of a real server: 1,339 of 1,370 are equal. `benches/load.rs` measures what it bears.
 //!
 //! # Where compared answers differ
@@ -35,14 +36,19 @@
 //! - **Priority and fairness, audit, metrics, aggregation of other API servers**: not there.
 
 mod access;
+mod body;
 mod builtin;
+mod clock;
 mod cluster;
+mod columns;
 mod controllers;
 mod convert;
 mod crd;
 mod discovery;
 mod faults;
 mod fields;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod http_service;
 mod journal;
 mod kinds;
@@ -65,6 +71,7 @@ mod webhook_client;
 mod webhooks;
 mod work;
 
+pub use clock::set_time;
 pub use controllers::Controllers;
 pub use faults::{Fault, Faults, Injection};
 pub use journal::{Entry, Journal};

@@ -1,7 +1,8 @@
 //! The published schemas: `OpenAPI` v3 by group and version, and v2 as far as kubectl-like clients need it.
 //!
 //! The documents carry the types, their merge keys and the kinds' names, and for each resource the paths by which clients
-//! find out what is supported; descriptions are not imitated.
+//! find out what is supported. Declared kinds are published as they were declared; of built-in ones the main kinds and
+//! fields are described, in short words (`builtin/words.txt`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +14,9 @@ use crate::cluster::Cluster;
 use crate::kinds::{Registry, Resource};
 use crate::response::Response;
 use crate::schema::{ListType, Schema, Type};
+
+/// Where types lie in documents of version 2.
+const SECOND: &str = "#/definitions/";
 
 const PREFIXES: [(&str, &str); 3] = [
     ("meta.", "io.k8s.apimachinery.pkg.apis."),
@@ -68,11 +72,22 @@ pub(crate) fn third(cluster: &Arc<Cluster>, path: &str) -> Response {
     Response::page_not_found()
 }
 
-/// `/openapi/v2`: everything in one document.
-pub(crate) fn second(cluster: &Arc<Cluster>) -> Response {
+/// A document of version 2 in protocol buffers that declares nothing: swagger, and a title and version in the info.
+const EMPTY_SECOND: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.3";
+/// Asked for with an `@`, which no media type may contain, and answered with a dot.
+const SECOND_MEDIA: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// `/openapi/v2`: everything in one document. Those who want protocol buffers look for kinds that they did not find in
+/// version 3, and find nothing here either.
+pub(crate) fn second(cluster: &Arc<Cluster>, accept: &str) -> Response {
+    if accept.contains("proto-openapi.spec.v2") && !accept.contains("json") {
+        let mut out = Response::bytes(200, EMPTY_SECOND);
+        out.content_type = SECOND_MEDIA;
+        return out;
+    }
     let registry = cluster.registry();
     let all: Vec<&Arc<Resource>> = registry.all().collect();
-    Response::json(200, &document(&registry, &all, "#/definitions/", false))
+    Response::json(200, &document(&registry, &all, SECOND, false))
 }
 
 fn document(registry: &Registry, resources: &[&Arc<Resource>], prefix: &str, third: bool) -> Value {
@@ -81,12 +96,15 @@ fn document(registry: &Registry, resources: &[&Arc<Resource>], prefix: &str, thi
     let mut paths = Map::new();
     for resource in resources {
         let name = type_name(resource);
-        let mut own = Collector { prefix, wanted: &mut wanted }.write(&resource.schema(), true);
-        own["x-kubernetes-group-version-kind"] = gvk(resource, &resource.kind);
+        let mut own = match &resource.custom {
+            Some(custom) if third => custom.published.clone(),
+            _ => Collector { prefix, wanted: &mut wanted }.write(&resource.schema(), true),
+        };
         if resource.custom.is_some() {
             dress_custom(&mut own, prefix);
             wanted.insert("meta.v1.ObjectMeta".into());
         }
+        own["x-kubernetes-group-version-kind"] = gvk(resource, &resource.kind);
         schemas.insert(name.clone(), own);
         let list = json!({"type": "object", "required": ["items"], "x-kubernetes-group-version-kind": gvk(resource, &resource.list_kind),
             "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"},
@@ -141,10 +159,13 @@ fn dress_custom(schema: &mut Value, prefix: &str) {
     if schema.get("properties").is_none() {
         schema["properties"] = json!({});
     }
-    schema["properties"]["apiVersion"] = json!({"type": "string"});
-    schema["properties"]["kind"] = json!({"type": "string"});
-    let meta = format!("{prefix}{}", public_name("meta.v1.ObjectMeta"));
-    schema["properties"]["metadata"] = json!({"$ref": meta});
+    let told = |field: &str| builtin::describe_field("", field).unwrap_or_default();
+    for field in ["apiVersion", "kind"] {
+        schema["properties"][field] = json!({"type": "string", "description": told(field)});
+    }
+    let meta = json!({"$ref": format!("{prefix}{}", public_name("meta.v1.ObjectMeta"))});
+    schema["properties"]["metadata"] =
+        if prefix == SECOND { meta } else { json!({"description": told("metadata"), "allOf": [meta]}) };
 }
 
 fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, reference: &str, third: bool) {
@@ -217,6 +238,9 @@ impl Collector<'_> {
             return reference;
         }
         let mut out = json!({});
+        if let Some(told) = builtin::describe(&schema.type_name) {
+            out["description"] = told.into();
+        }
         let (kind, format) = match schema.kind {
             Type::Any => ("", ""),
             Type::Object => ("object", ""),
@@ -237,7 +261,7 @@ impl Collector<'_> {
         }
         if !schema.properties.is_empty() {
             let all: Map<String, Value> =
-                schema.properties.iter().map(|(k, v)| (k.clone(), self.write(v, false))).collect();
+                schema.properties.iter().map(|(k, v)| (k.clone(), self.property(schema, k, v))).collect();
             out["properties"] = Value::Object(all);
         }
         if !schema.required.is_empty() {
@@ -250,6 +274,22 @@ impl Collector<'_> {
             out["additionalProperties"] = self.write(additional, false);
         }
         Self::extensions(schema, &mut out);
+        out
+    }
+
+    /// A field of a type, described where there are words for it.
+    fn property(&mut self, holder: &Schema, name: &str, schema: &Schema) -> Value {
+        let mut out = self.write(schema, false);
+        let told = Some(holder.type_name.as_str()).filter(|t| !t.is_empty());
+        let Some(told) = told.and_then(|t| builtin::describe_field(t, name)) else { return out };
+        // Nothing counts beside a reference: the described one is wrapped.
+        if out.get("$ref").is_some() {
+            if self.prefix == SECOND {
+                return out;
+            }
+            out = json!({"allOf": [out]});
+        }
+        out["description"] = told.into();
         out
     }
 

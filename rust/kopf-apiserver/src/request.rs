@@ -1,5 +1,7 @@
 //! A request as the verbs see it: path, query, body, what form of answer is wanted, and who asks.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -24,7 +26,7 @@ pub(crate) struct Request {
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    pub(crate) user: User,
+    pub(crate) user: Arc<User>,
 }
 
 /// Decoded query parameters.
@@ -176,24 +178,41 @@ impl Request {
 pub(crate) fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
     let mut twice = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = Reader { path: String::new(), twice: &mut twice }.deserialize(&mut reader)?;
+    let value = Reader { place: &Place::Top, twice: &mut twice }.deserialize(&mut reader)?;
     reader.end()?;
     Ok((value, twice))
 }
 
-struct Reader<'t> {
-    path: String,
+/// Where the reader is. Only complaints need it as text, and most bodies give none.
+enum Place<'p> {
+    Top,
+    Member(&'p Place<'p>, &'p str),
+    Item(&'p Place<'p>, usize),
+}
+
+impl Place<'_> {
+    fn show(&self) -> String {
+        match self {
+            Self::Top => String::new(),
+            Self::Member(within, key) => crate::schema::join(&within.show(), key),
+            Self::Item(within, index) => format!("{}[{index}]", within.show()),
+        }
+    }
+}
+
+struct Reader<'t, 'p> {
+    place: &'p Place<'p>,
     twice: &'t mut Vec<String>,
 }
 
-impl<'de> DeserializeSeed<'de> for Reader<'_> {
+impl<'de> DeserializeSeed<'de> for Reader<'_, '_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Reader<'_> {
+impl<'de> Visitor<'de> for Reader<'_, '_> {
     type Value = Value;
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a JSON value")
@@ -222,8 +241,8 @@ impl<'de> Visitor<'de> for Reader<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut out = Vec::new();
         loop {
-            let path = format!("{}[{}]", self.path, out.len());
-            match items.next_element_seed(Reader { path, twice: &mut *self.twice })? {
+            let place = Place::Item(self.place, out.len());
+            match items.next_element_seed(Reader { place: &place, twice: &mut *self.twice })? {
                 Some(item) => out.push(item),
                 None => return Ok(out.into()),
             }
@@ -232,11 +251,14 @@ impl<'de> Visitor<'de> for Reader<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut out = Map::new();
         while let Some(key) = members.next_key::<String>()? {
-            let path = crate::schema::join(&self.path, &key);
-            if out.contains_key(&key) && !self.twice.contains(&path) {
-                self.twice.push(path.clone());
+            let place = Place::Member(self.place, &key);
+            if out.contains_key(&key) {
+                let path = place.show();
+                if !self.twice.contains(&path) {
+                    self.twice.push(path);
+                }
             }
-            let value = members.next_value_seed(Reader { path, twice: &mut *self.twice })?;
+            let value = members.next_value_seed(Reader { place: &place, twice: &mut *self.twice })?;
             out.insert(key, value);
         }
         Ok(Value::Object(out))

@@ -1,5 +1,7 @@
 //! Answers: whole bodies, objects and lists in the form that was asked for, and streams.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -72,6 +74,33 @@ pub(crate) fn view_value(object: &Stored, resource: &Resource) -> Value {
     let mut value = object.value();
     convert::from_storage(&mut value, resource);
     value
+}
+
+/// What a write came to: an object that is stored now, or one that was only tried, or that is gone.
+pub(crate) enum Outcome {
+    Stored(Arc<Stored>),
+    Shown(Value),
+}
+
+impl Outcome {
+    pub(crate) fn value(&self, resource: &Resource) -> Value {
+        match self {
+            Self::Stored(stored) => view_value(stored, resource),
+            Self::Shown(value) => value.clone(),
+        }
+    }
+    /// The answer to the write, in the form that was asked for.
+    pub(crate) fn response(
+        &self,
+        code: u16,
+        request: &Request,
+        resource: &Resource,
+    ) -> Result<Response, Status> {
+        match self {
+            Self::Stored(stored) => object(code, request, resource, stored),
+            Self::Shown(shown) => value(code, request, resource, shown),
+        }
+    }
 }
 
 /// One object, in the form that was asked for.

@@ -33,6 +33,8 @@ pub(crate) struct Stored {
     pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
     /// The owners' uids.
     pub(crate) owners: Box<[Box<str>]>,
+    /// Whether it has a deletion timestamp.
+    pub(crate) deleting: bool,
     /// The object in its storage version, `apiVersion` and `kind` first.
     pub(crate) json: Bytes,
     /// Where the members after `apiVersion` and `kind` begin.
@@ -63,6 +65,7 @@ impl Stored {
             name: get("name"),
             uid: get("uid"),
             version,
+            deleting: meta.is_some_and(|m| m.get("deletionTimestamp").is_some()),
             labels: labels.unwrap_or_default(),
             owners: owners.map(|list| list.iter().map(|o| text(o.get("uid"))).collect()).unwrap_or_default(),
             json,

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::columns;
 use crate::kinds::Resource;
 
 /// Which part of an object a row carries.
@@ -40,7 +41,7 @@ fn columns(resource: &Resource) -> Vec<Column> {
         }
         return out;
     }
-    for (name, kind, priority, source) in builtin(&resource.group, &resource.plural) {
+    for (name, kind, priority, source) in columns::of(&resource.group, &resource.plural) {
         out.push(column(name, kind, *priority, source));
     }
     out
@@ -50,85 +51,6 @@ fn column(name: &str, kind: &str, priority: i64, source: &str) -> Column {
     let format = if name == "Name" { "name" } else { "" };
     Column { name: name.into(), kind: kind.into(), format: format.into(), priority, source: source.into() }
 }
-
-type Known = &'static [(&'static str, &'static str, i64, &'static str)];
-
-const AGE: (&str, &str, i64, &str) = ("Age", "string", 0, "age");
-
-fn builtin(group: &str, plural: &str) -> Known {
-    match (group, plural) {
-        ("", "pods") => &[
-            ("Ready", "string", 0, "pod-ready"),
-            ("Status", "string", 0, "pod-status"),
-            ("Restarts", "string", 0, "pod-restarts"),
-            AGE,
-            ("IP", "string", 1, "or-none .status.podIP"),
-            ("Node", "string", 1, "or-none .spec.nodeName"),
-            ("Nominated Node", "string", 1, "or-none .status.nominatedNodeName"),
-            ("Readiness Gates", "string", 1, "none"),
-        ],
-        ("", "configmaps") => &[("Data", "string", 0, "count .data"), AGE],
-        ("", "secrets") => &[("Type", "string", 0, ".type"), ("Data", "string", 0, "count .data"), AGE],
-        ("", "namespaces") => &[("Status", "string", 0, ".status.phase"), AGE],
-        ("", "services") => &[
-            ("Type", "string", 0, ".spec.type"),
-            ("Cluster-IP", "string", 0, "or-none .spec.clusterIP"),
-            ("External-IP", "string", 0, "none"),
-            ("Port(s)", "string", 0, "service-ports"),
-            AGE,
-            ("Selector", "string", 1, "selector .spec.selector"),
-        ],
-        ("apps", "deployments") => &[
-            ("Ready", "string", 0, "ratio .status.readyReplicas .spec.replicas"),
-            ("Up-to-date", "string", 0, "number .status.updatedReplicas"),
-            ("Available", "string", 0, "number .status.availableReplicas"),
-            AGE,
-            ("Containers", "string", 1, "containers name"),
-            ("Images", "string", 1, "containers image"),
-            ("Selector", "string", 1, "selector .spec.selector.matchLabels"),
-        ],
-        ("apps", "replicasets") => &[
-            ("Desired", "integer", 0, "number .spec.replicas"),
-            ("Current", "integer", 0, "number .status.replicas"),
-            ("Ready", "integer", 0, "number .status.readyReplicas"),
-            AGE,
-            ("Containers", "string", 1, "containers name"),
-            ("Images", "string", 1, "containers image"),
-            ("Selector", "string", 1, "selector .spec.selector.matchLabels"),
-        ],
-        ("apps", "statefulsets") => &[
-            ("Ready", "string", 0, "ratio .status.readyReplicas .spec.replicas"),
-            AGE,
-            ("Containers", "string", 1, "containers name"),
-            ("Images", "string", 1, "containers image"),
-        ],
-        ("batch", "jobs") => &[
-            ("Status", "string", 0, "job-status"),
-            ("Completions", "string", 0, "ratio .status.succeeded .spec.completions"),
-            ("Duration", "string", 0, "blank"),
-            AGE,
-            ("Containers", "string", 1, "containers name"),
-            ("Images", "string", 1, "containers image"),
-            ("Selector", "string", 1, "selector .spec.selector.matchLabels"),
-        ],
-        ("" | "events.k8s.io", "events") => &EVENTS,
-        ("coordination.k8s.io", "leases") => &[("Holder", "string", 0, ".spec.holderIdentity"), AGE],
-        ("apiextensions.k8s.io", _) => &[("Created At", "date", 0, ".metadata.creationTimestamp")],
-        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => {
-            &[("Created At", "date", 0, ".metadata.creationTimestamp")]
-        }
-        ("rbac.authorization.k8s.io", _) => &[("Role", "string", 0, "role-ref"), AGE],
-        _ => &[AGE],
-    }
-}
-
-const EVENTS: [(&str, &str, i64, &str); 5] = [
-    ("Last Seen", "string", 0, "last-seen"),
-    ("Type", "string", 0, ".type"),
-    ("Reason", "string", 0, ".reason"),
-    ("Object", "string", 0, "event-object"),
-    ("Message", "string", 0, ".message"),
-];
 
 /// A table without rows.
 pub(crate) fn head(resource: &Resource, version: &Value, with_columns: bool) -> Map<String, Value> {
@@ -219,6 +141,48 @@ fn cell(source: &str, kind: &str, object: &Value) -> Value {
                 .collect();
             if text.is_empty() { "<none>".into() } else { text.join(",").into() }
         }
+        "has" => at(object, rest).is_some_and(|v| v != &Value::Bool(false)).to_string().into(),
+        "length" => at(object, rest).and_then(Value::as_array).map_or(0, Vec::len).into(),
+        "joined" => joined(at(object, rest)).into(),
+        "addresses" => addresses(object).into(),
+        "slice-addresses" => slice_addresses(object).into(),
+        "slice-ports" => {
+            let ports = at(object, ".ports").and_then(Value::as_array).into_iter().flatten();
+            joined(Some(&ports.map(|p| p["port"].clone()).collect())).into()
+        }
+        "hosts" => {
+            let rules = at(object, ".spec.rules").and_then(Value::as_array).into_iter().flatten();
+            let hosts: Vec<&str> = rules.filter_map(|r| r["host"].as_str()).collect();
+            if hosts.is_empty() { "*".into() } else { hosts.join(",").into() }
+        }
+        "reference" => {
+            let to = at(object, rest).unwrap_or(&Value::Null);
+            format!("{}/{}", to["kind"].as_str().unwrap_or_default(), to["name"].as_str().unwrap_or_default())
+                .into()
+        }
+        "since" => at(object, rest).and_then(Value::as_str).map_or("<none>".into(), |t| Value::from(age(t))),
+        "or-na" => at(object, rest)
+            .map_or_else(|| "N/A".to_owned(), |v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+            .into(),
+        "modes" => {
+            let modes = at(object, rest).and_then(Value::as_array).into_iter().flatten();
+            let short = modes.filter_map(Value::as_str).map(|mode| match mode {
+                "ReadWriteOnce" => "RWO",
+                "ReadOnlyMany" => "ROX",
+                "ReadWriteMany" => "RWX",
+                "ReadWriteOncePod" => "RWOP",
+                other => other,
+            });
+            short.collect::<Vec<_>>().join(",").into()
+        }
+        "ingress-ports" => if at(object, ".spec.tls").is_some() { "80, 443" } else { "80" }.into(),
+        "duration" => duration(object).into(),
+        "node-status" => node_status(object).into(),
+        "node-roles" => {
+            let labels = at(object, ".metadata.labels").and_then(Value::as_object).into_iter().flatten();
+            let roles = labels.filter_map(|(k, _)| k.strip_prefix("node-role.kubernetes.io/"));
+            joined(Some(&roles.map(Value::from).collect())).into()
+        }
         "role-ref" => format!(
             "{}/{}",
             at(object, ".roleRef.kind").and_then(Value::as_str).unwrap_or_default(),
@@ -246,6 +210,66 @@ fn cell(source: &str, kind: &str, object: &Value) -> Value {
         }
         path => found(object, path).map_or(Value::Null, |v| typed(v, kind)),
     }
+}
+
+/// Texts or numbers side by side.
+fn joined(list: Option<&Value>) -> String {
+    let all = list.and_then(Value::as_array).into_iter().flatten();
+    let texts: Vec<String> = all.map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
+    if texts.is_empty() { "<none>".into() } else { texts.join(",") }
+}
+
+/// `address:port` of endpoints, the first three of them.
+fn addresses(endpoints: &Value) -> String {
+    let mut out = Vec::new();
+    for subset in endpoints["subsets"].as_array().into_iter().flatten() {
+        for port in subset["ports"].as_array().into_iter().flatten() {
+            for address in subset["addresses"].as_array().into_iter().flatten() {
+                out.push(format!("{}:{}", address["ip"].as_str().unwrap_or_default(), port["port"]));
+            }
+        }
+    }
+    few(&out)
+}
+
+fn slice_addresses(slice: &Value) -> String {
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+    let all: Vec<String> = endpoints
+        .flat_map(|e| e["addresses"].as_array().into_iter().flatten())
+        .filter_map(|a| a.as_str().map(str::to_owned))
+        .collect();
+    few(&all)
+}
+
+fn few(all: &[String]) -> String {
+    match all {
+        [] => "<none>".into(),
+        [a, b, c, rest @ ..] if !rest.is_empty() => format!("{a},{b},{c} + {} more...", rest.len()),
+        _ => all.join(","),
+    }
+}
+
+/// How long a job ran, or runs.
+fn duration(job: &Value) -> String {
+    let moment =
+        |path: &str| at(job, path).and_then(Value::as_str).and_then(|t| t.parse::<jiff::Timestamp>().ok());
+    let Some(start) = moment(".status.startTime") else { return String::new() };
+    let end = moment(".status.completionTime").unwrap_or_else(jiff::Timestamp::now);
+    span(end.as_second().saturating_sub(start.as_second()))
+}
+
+fn node_status(node: &Value) -> String {
+    let conditions = at(node, ".status.conditions").and_then(Value::as_array);
+    let ready = conditions.and_then(|l| l.iter().find(|c| c["type"] == "Ready"));
+    let mut out = match ready.map(|c| c["status"] == "True") {
+        Some(true) => "Ready".to_owned(),
+        Some(false) => "NotReady".to_owned(),
+        None => "Unknown".to_owned(),
+    };
+    if at(node, ".spec.unschedulable") == Some(&Value::Bool(true)) {
+        out.push_str(",SchedulingDisabled");
+    }
+    out
 }
 
 /// A cell's value as its column's type.
@@ -318,14 +342,22 @@ fn pod_cell(word: &str, pod: &Value) -> Value {
             count.to_string().into()
         }
         _ if at(pod, ".metadata.deletionTimestamp").is_some() => "Terminating".into(),
-        _ => at(pod, ".status.phase").cloned().unwrap_or_else(|| "Unknown".into()),
+        _ => {
+            // Why containers have ended says more than the phase.
+            let ended = statuses.and_then(|l| l.iter().find_map(|s| s.pointer("/state/terminated/reason")));
+            let phase = || at(pod, ".status.phase").cloned();
+            ended.cloned().or_else(phase).unwrap_or_else(|| "Unknown".into())
+        }
     }
 }
 
 /// The time since then, in the rough form that people read.
 fn age(since: &str) -> String {
     let Ok(then) = since.parse::<jiff::Timestamp>() else { return "<invalid>".into() };
-    let seconds = jiff::Timestamp::now().as_second().saturating_sub(then.as_second());
+    span(crate::clock::now().as_second().saturating_sub(then.as_second()))
+}
+
+fn span(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {
         ..0 => "0s".into(),

@@ -38,20 +38,25 @@ pub(crate) enum Work {
 /// Does the work of one server until it stops.
 pub(crate) async fn run(cluster: Arc<Cluster>, mut queue: mpsc::UnboundedReceiver<Work>) {
     while let Some(work) = queue.recv().await {
-        match work {
-            Work::Removed(uid) => collect(&cluster, &uid),
-            Work::Owner(uid) => release_owner(&cluster, &uid),
-            Work::Owned(table, namespace, name) => check_owners(&cluster, &table, &namespace, &name),
-            Work::Deleting(table, namespace, name) => {
-                wait_for_dependents(&cluster, &table, &namespace, &name);
-            }
-            Work::Namespace(name) => end_namespace(&cluster, &name),
-            Work::Definition(name) => end_definition(&cluster, &name),
-            Work::Control(table, namespace, name) => controllers::look(&cluster, &table, &namespace, &name),
-            Work::Pod(namespace, name) => controllers::advance_pod(&cluster, &namespace, &name),
-        }
+        carry_out(&cluster, work);
         // A long queue must not starve the requests.
         tokio::task::yield_now().await;
+    }
+}
+
+/// Does one piece.
+pub(crate) fn carry_out(cluster: &Arc<Cluster>, work: Work) {
+    match work {
+        Work::Removed(uid) => collect(cluster, &uid),
+        Work::Owner(uid) => release_owner(cluster, &uid),
+        Work::Owned(table, namespace, name) => check_owners(cluster, &table, &namespace, &name),
+        Work::Deleting(table, namespace, name) => {
+            wait_for_dependents(cluster, &table, &namespace, &name);
+        }
+        Work::Namespace(name) => end_namespace(cluster, &name),
+        Work::Definition(name) => end_definition(cluster, &name),
+        Work::Control(table, namespace, name) => controllers::look(cluster, &table, &namespace, &name),
+        Work::Pod(namespace, name) => controllers::advance_pod(cluster, &namespace, &name),
     }
 }
 

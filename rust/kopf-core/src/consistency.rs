@@ -66,6 +66,12 @@ impl Consistency {
         self.expected = Some(Expectation { version: expected_version(written), until: now.plus(timeout) });
     }
 
+    /// Nobody knows what the states that come in the next time are worth: a patch may have been applied with only its
+    /// answer lost, or the object does not exist any more, and that is still to be told.
+    pub fn doubt(&mut self, timeout: f64, now: Timestamp) {
+        self.wrote(Written { version: "", vanishing: true }, None, timeout, now);
+    }
+
     /// Until when to wait; none if there is nothing to wait for.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.expected.as_ref().map(|expected| expected.until)
@@ -135,6 +141,18 @@ mod tests {
         consistency.seen(Some("102"));
         assert!(!consistency.is_reached(at(0.0)));
         assert_eq!(&*expected_version(Written { version: "7", vanishing: true }), "7~which~never~arrives");
+    }
+
+    #[test]
+    fn after_a_write_of_unknown_fate_no_state_is_trusted_for_a_while() {
+        let mut consistency = Consistency::default();
+        consistency.doubt(5.0, at(0.0));
+        consistency.seen(Some("102"));
+        assert!(!consistency.is_reached(at(4.0)));
+        assert!(consistency.is_reached(at(5.0)));
+        let mut consistency = Consistency::default();
+        consistency.doubt(0.0, at(0.0));
+        assert!(consistency.is_reached(at(0.0)));
     }
 
     #[test]

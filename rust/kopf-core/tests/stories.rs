@@ -6,7 +6,7 @@
 //! Declaring: `create|update|delete|resume|field|event|daemon|timer ID [KEY=JSON]...`; `set KEY=JSON...`; `object JSON`.
 //! Telling the future: `ID raises arbitrary|permanent|temporary|children [DELAY]`, `ID patches JSON`, `ID says no|yes|unchanged`,
 //! `ID lingers SECONDS` (when it is asked to stop), `ID exits`, `ID ends` (on its own),
-//! `pick ID...`, `script raises TEXT`, `inconsistent, the write arrives|something else comes`, `functions yes|no`.
+//! `pick ID...`, `script raises TEXT`, `outrun` (somebody is faster than the next edit of the finalizers), `inconsistent, the write arrives|something else comes`, `functions yes|no`.
 //! Happening: `listed|added|modified|deleted` (one cycle), `edit JSON`, `delete`, `wait SECONDS`, `restart`, `show PATH`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
@@ -103,6 +103,7 @@ fn act(world: &mut World, command: &str) -> Vec<String> {
         }
         "script" => world.script_error = Some(rest.strip_prefix("raises ").unwrap().to_owned()),
         "inconsistent," => world.inconsistent = Some(rest == "the write arrives"),
+        "outrun" => world.outrun = true,
         "functions" => {
             world.fns = rest == "yes";
             world.memory.remaining_fns = world.fns;

@@ -14,8 +14,9 @@ use kopf_core::notes::Level;
 use kopf_core::settings::Settings;
 use kube::client::Body;
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
+use crate::clock::Clock;
 use crate::error::{ApiError, RequestError};
 use crate::invoke::{Entry, Invoker};
 use crate::vault::Vault;
@@ -64,12 +65,20 @@ pub struct Api {
     invoker: Arc<dyn Invoker>,
     /// Requests under way, apart from streams.
     lanes: Arc<Semaphore>,
+    /// Pauses between attempts follow it; timeouts do not.
+    clock: Clock,
 }
 
 impl Api {
     /// Uses the vault's credentials and the settings' timeouts and back-offs.
-    pub fn new(vault: Arc<Vault>, settings: Arc<Settings>, invoker: Arc<dyn Invoker>) -> Self {
-        Self { vault, settings, invoker, lanes: Arc::new(Semaphore::new(LANES)) }
+    pub fn new(vault: Arc<Vault>, settings: Arc<Settings>, invoker: Arc<dyn Invoker>, clock: Clock) -> Self {
+        let lanes = Arc::new(Semaphore::new(LANES));
+        Self { vault, settings, invoker, lanes, clock }
+    }
+
+    /// What time it is for those who talk to the server.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Where the server is that the requests go to now.
@@ -134,7 +143,7 @@ impl Api {
             self.error(format!(
                 "Request attempt {what} failed; will retry: {method} {server}{url} -> {error}"
             ));
-            sleep(seconds(self.pause(planned, &error, method, url))).await;
+            self.clock.sleep(seconds(self.pause(planned, &error, method, url))).await;
             attempt += 1;
         }
     }
@@ -160,6 +169,7 @@ impl Api {
         let _lane = self.lanes.acquire().await.ok();
         let whole = async {
             let response = self.open(method, url, payload).await?;
+            let _busy = self.clock.busy();
             response.into_body().collect().await.map(http_body_util::Collected::to_bytes).map_err(broken)
         };
         within(self.settings.networking.request_timeout, whole).await
@@ -183,7 +193,9 @@ impl Api {
         loop {
             let connection = self.vault.connection().await?;
             let request = build(method, url, payload)?;
+            let busy = self.clock.busy();
             let response = connection.send(request).await?;
+            drop(busy);
             if response.status().is_success() {
                 return Ok(response);
             }

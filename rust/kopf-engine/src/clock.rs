@@ -1,18 +1,24 @@
-//! The engine's only clock: moments as the core wants them, measured by tokio's time.
+//! The engine's only clock: moments as the core wants them, measured by tokio's time, and waiting for them.
 //!
 //! The wall clock is read once; from then on tokio's monotonic clock counts. So tests can pause time, and a jump of the
-//! system's clock does not make handlers late or early.
+//! system's clock does not make handlers late or early. What is waited for here is what an author has declared: delays,
+//! intervals, back-offs, pauses. It follows virtual time ([`crate::virtual_time`]), if there is any. Timeouts of the network,
+//! and of what runs at the exit, are not the clock's affair: those are real.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kopf_core::time::Timestamp;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-/// Tells what time it is.
-#[derive(Debug, Clone, Copy)]
+use crate::virtual_time::{Busy, VirtualTime};
+
+/// Tells what time it is, and waits.
+#[derive(Debug, Clone)]
 pub struct Clock {
     wall: Timestamp,
     start: Instant,
+    time: Option<Arc<VirtualTime>>,
 }
 
 impl Clock {
@@ -20,13 +26,78 @@ impl Clock {
     #[expect(clippy::disallowed_methods, reason = "the one place where the wall clock is read")]
     pub fn start() -> Self {
         let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let micros = i64::try_from(passed.as_micros()).unwrap_or(i64::MAX);
-        Self { wall: Timestamp::from_micros(micros), start: Instant::now() }
+        Self { wall: Timestamp::from_micros(micros(passed)), start: Instant::now(), time: None }
+    }
+
+    /// A clock that goes from now on, unless and until it is told otherwise.
+    pub fn under(time: Arc<VirtualTime>) -> Self {
+        Self { time: Some(time), ..Self::start() }
     }
 
     /// The present moment.
     pub fn now(&self) -> Timestamp {
-        let passed = i64::try_from(self.start.elapsed().as_micros()).unwrap_or(i64::MAX);
-        Timestamp::from_micros(self.wall.micros().saturating_add(passed))
+        Timestamp::from_micros(self.wall.micros().saturating_add(self.passed()))
     }
+
+    /// Waits for so long.
+    pub async fn sleep(&self, duration: Duration) {
+        match self.virtual_time() {
+            None => sleep(duration).await,
+            Some(time) => {
+                let due = self.passed().saturating_add(micros(duration));
+                time.wait(due, || micros(self.start.elapsed())).await;
+            }
+        }
+    }
+
+    /// Waits for a moment.
+    pub async fn sleep_until(&self, moment: Timestamp) {
+        let left = moment.micros().saturating_sub(self.now().micros());
+        self.sleep(Duration::from_micros(u64::try_from(left).unwrap_or_default())).await;
+    }
+
+    /// Stops time where it is.
+    pub fn freeze(&self) {
+        if let Some(time) = &self.time {
+            time.freeze(micros(self.start.elapsed()));
+        }
+    }
+
+    /// Lets time go on from where it is.
+    pub fn thaw(&self) {
+        if let Some(time) = &self.time {
+            time.thaw(micros(self.start.elapsed()));
+        }
+    }
+
+    /// Moves frozen time to the next moment for which somebody waits, but not beyond the limit; whether anybody does.
+    pub fn leap(&self, limit: Timestamp) -> bool {
+        let limit = limit.micros().saturating_sub(self.wall.micros());
+        self.time.as_ref().is_some_and(|time| time.leap(limit))
+    }
+
+    /// The next moment for which somebody waits.
+    pub fn next(&self) -> Option<Timestamp> {
+        let next = self.time.as_ref()?.next()?;
+        Some(Timestamp::from_micros(self.wall.micros().saturating_add(next)))
+    }
+
+    /// Tells those who move time, for as long as it is kept, that something is under way which takes real time.
+    pub fn busy(&self) -> Option<Busy> {
+        self.virtual_time().map(VirtualTime::busy)
+    }
+
+    /// Microseconds since the start.
+    fn passed(&self) -> i64 {
+        let real = micros(self.start.elapsed());
+        self.virtual_time().map_or(real, |time| time.passed(real))
+    }
+
+    fn virtual_time(&self) -> Option<&Arc<VirtualTime>> {
+        self.time.as_ref().filter(|time| time.is_in_use())
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }

@@ -267,6 +267,7 @@ impl Dispatcher {
         } else if let Some(slot) = slots.get(key) {
             slot.memory.fully_handled_once |= conclusion.fully_handled_once;
             slot.memory.remaining_fns = false;
+            slot.memory.parted = conclusion.parted;
             slot.throttle.succeed();
         }
     }

@@ -51,5 +51,6 @@ pub mod territory;
 mod testing;
 pub mod toggles;
 pub mod vault;
+pub mod virtual_time;
 pub mod watch;
 pub mod worker;

@@ -46,6 +46,8 @@ pub struct Config {
     pub settings: Settings,
     /// How the handlers of one cycle are chosen.
     pub lifecycle: Lifecycle,
+    /// What time it is to it.
+    pub clock: Clock,
     /// Where it works.
     pub territory: Territory,
     /// Where admission reviews are taken in.
@@ -132,16 +134,17 @@ async fn live(
     invoker: Arc<dyn Invoker>,
 ) -> Result<(), Failure> {
     let stopping = operator.stopping.clone();
-    let vault = Arc::new(Vault::new(Arc::clone(&invoker), config.agent, &config.credentials)?);
+    let vault =
+        Arc::new(Vault::new(Arc::clone(&invoker), config.agent, &config.credentials, config.clock.clone())?);
     let rules = operator.rules.get();
     let has_indices = rules.registry.handlers.iter().any(|handler| matches!(handler.kind, Kind::Indexing));
     let shared = Arc::new(Shared {
-        api: Api::new(vault, Arc::clone(&rules.settings), Arc::clone(&invoker)),
+        api: Api::new(vault, Arc::clone(&rules.settings), Arc::clone(&invoker), config.clock.clone()),
         rules,
         current: operator.rules.clone(),
         invoker: Arc::clone(&invoker),
         admission: config.admission,
-        clock: Clock::start(),
+        clock: config.clock.clone(),
         stopping: stopping.clone(),
         killing: CancellationToken::new(),
         workers: TaskTracker::new(),

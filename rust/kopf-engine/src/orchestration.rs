@@ -245,6 +245,7 @@ impl Orchestrator {
 
     /// Scans one group anew. A fresh definition is looked for again, as the server needs a moment to serve it.
     async fn rescan(&mut self, group: &str, plurals: &BTreeSet<String>) -> Result<(), Failure> {
+        let _busy = self.shared.clock.busy();
         let scope = Scope::Groups(BTreeSet::from([group.to_owned()]));
         for look in 0..LOOKS {
             match scan(&self.shared.api, &scope).await {

@@ -76,18 +76,31 @@ pub enum PatchingError {
     Function(String),
 }
 
+impl PatchingError {
+    /// Whether the server may have done it nevertheless: it has not refused, only its answer is missing.
+    pub fn is_of_unknown_fate(&self) -> bool {
+        match self {
+            Self::Request(RequestError::Login(_)) | Self::Function(_) => false,
+            Self::Request(error) => matches!(error.status(), None | Some(504)),
+        }
+    }
+}
+
 impl Patching<'_> {
-    /// Applies the change to the object, as it was seen by the cycle.
-    pub async fn apply(&self, object: &Arc<Object>, change: Change) -> Result<Applied, PatchingError> {
-        let mut applied = Applied::default();
-        match self.send_all(object, change, &mut applied).await {
+    /// Applies the change to the object, as it was seen by the cycle; an error leaves in `applied` what came before it.
+    pub async fn apply(
+        &self,
+        object: &Arc<Object>,
+        change: Change,
+        applied: &mut Applied,
+    ) -> Result<(), PatchingError> {
+        match self.send_all(object, change, applied).await {
             Err(PatchingError::Request(error)) if error.status() == Some(404) => {
                 self.debug(object, || "Patching was skipped: the object does not exist anymore.".to_owned());
                 applied.gone = true;
-                Ok(applied)
+                Ok(())
             }
-            Err(error) => Err(error),
-            Ok(()) => Ok(applied),
+            result => result,
         }
     }
 

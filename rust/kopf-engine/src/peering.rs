@@ -20,7 +20,7 @@ use kopf_core::time::Timestamp;
 use kopf_core::value::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::api::{Payload, seconds};
 use crate::dispatch::Shared;
@@ -147,7 +147,10 @@ impl Peering {
             let interval = peering::keep_alive_interval(self.settings().lifetime, chance);
             let interval = seconds(f64::from(i32::try_from(interval).unwrap_or(i32::MAX)));
             // The object may be made while we work: nobody there knows of us then.
-            let _ = timeout(interval, self.renew.notified()).await;
+            tokio::select! {
+                () = self.shared.clock.sleep(interval) => {}
+                () = self.renew.notified() => {}
+            }
         }
     }
 
@@ -182,7 +185,7 @@ impl Peering {
                     Err(_) => return Ok(()), // the stream has ended, and so do we
                 },
                 // The fresh state comes with the answer: what we know may be old, if the stream is interrupted.
-                () = sleep(overdue.unwrap_or_default()), if overdue.is_some() => match self.touch().await {
+                () = self.shared.clock.sleep(overdue.unwrap_or_default()), if overdue.is_some() => match self.touch().await {
                     Ok(latest) => latest,
                     Err(error @ RequestError::Login(_)) => return Err(error),
                     Err(_) => {

@@ -95,7 +95,8 @@ impl Stage {
         let settings = Arc::new(settings);
         let other_side = Arc::new(OtherSide::default());
         let invoker: Arc<dyn Invoker> = Arc::<OtherSide>::clone(&other_side);
-        let vault = Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[]).unwrap());
+        let vault =
+            Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[], Clock::start()).unwrap());
         let requests: Arc<Mutex<Vec<Got>>> = Arc::default();
         vault.admit(Connection::fake("first", client(&requests, answer)));
         let registry = Arc::new(Registry { handlers: vec![] });
@@ -106,7 +107,7 @@ impl Stage {
             admission: Arc::new(Desk::new(Arc::clone(&rules.registry), Arc::clone(&invoker))),
             rules,
             current,
-            api: Api::new(Arc::clone(&vault), settings, Arc::clone(&invoker)),
+            api: Api::new(Arc::clone(&vault), settings, Arc::clone(&invoker), Clock::start()),
             invoker,
             clock: Clock::start(),
             stopping: CancellationToken::new(),

@@ -7,12 +7,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use kopf_core::notes::Level;
+use kopf_core::time::Timestamp;
 use tokio::sync::{Mutex, oneshot};
 
 use crate::client::{Connection, has_kubeconfig, has_service_account};
+use crate::clock::Clock;
 use crate::credentials::{Credentials, Login};
 use crate::error::LoginError;
 use crate::invoke::{Entry, Invoker, Job, LoginJob};
@@ -31,6 +32,8 @@ pub struct Vault {
     open: RwLock<Vec<Arc<Connection>>>,
     login: Mutex<Logins>,
     turn: AtomicUsize,
+    /// Expirations are compared with it.
+    clock: Clock,
 }
 
 #[derive(Default)]
@@ -45,6 +48,7 @@ impl Vault {
         invoker: Arc<dyn Invoker>,
         agent: String,
         given: &[(String, Credentials)],
+        clock: Clock,
     ) -> Result<Self, LoginError> {
         let vault = Self {
             invoker,
@@ -52,6 +56,7 @@ impl Vault {
             open: RwLock::default(),
             login: Mutex::default(),
             turn: AtomicUsize::default(),
+            clock,
         };
         let open = vault.connect(given)?.into_iter().map(Arc::new).collect();
         *vault.open.write().unwrap_or_else(PoisonError::into_inner) = open;
@@ -98,8 +103,8 @@ impl Vault {
 
     fn best(&self) -> Option<Arc<Connection>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let now = wall_clock();
-        let valid = || open.iter().filter(|known| known.expiration.is_none_or(|moment| moment > now));
+        let now = self.clock.now();
+        let valid = || open.iter().filter(|known| known.expiration.is_none_or(|moment| moment > unix(now)));
         let highest = valid().map(|known| known.priority).max()?;
         // Equals take turns, so that each of them carries its part of the load.
         let equals: Vec<_> = valid().filter(|known| known.priority == highest).collect();
@@ -183,9 +188,9 @@ impl Vault {
 }
 
 /// Seconds since the epoch. Expiration moments of credentials are told in that.
-#[expect(clippy::disallowed_methods, reason = "expirations come as moments of the wall clock")]
-fn wall_clock() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64())
+#[expect(clippy::cast_precision_loss, reason = "microseconds of today are exact in a float")]
+fn unix(moment: Timestamp) -> f64 {
+    moment.micros() as f64 / 1_000_000.0
 }
 
 #[cfg(test)]

@@ -105,9 +105,10 @@ impl Stream {
                     let pause = PAUSES[failures.min(PAUSES.len() - 1)].max(asked_pause(&error));
                     failures += 1;
                     self.complain(&error, pause);
-                    sleep(seconds(pause)).await;
+                    self.api.clock().sleep(seconds(pause)).await;
                 }
             }
+            let _busy = self.api.clock().busy();
             sleep(seconds(self.settings.watching.reconnect_backoff)).await;
         }
     }
@@ -169,6 +170,7 @@ impl Stream {
                 Err(RequestError::Api(refusal)) if refusal.status == 410 => return Ok(()),
                 Err(RequestError::Transport(_) | RequestError::Timeout) => {
                     // The connection broke before it gave anything: not in a tight loop.
+                    let _busy = self.api.clock().busy();
                     sleep(seconds(self.settings.watching.reconnect_backoff)).await;
                 }
                 Err(error) => return Err(error),

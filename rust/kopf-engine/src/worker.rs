@@ -16,7 +16,6 @@ use kopf_core::patch::Patch;
 use kopf_core::script::{Reply, Script, Step};
 use kopf_core::throttle;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::sleep;
 
 use crate::api::seconds;
 use crate::daemons::Staffed;
@@ -24,7 +23,7 @@ use crate::dispatch::{Begun, Dispatcher, Shared};
 use crate::indexing;
 use crate::invoke::{CycleId, Entry, Job, ScriptJob};
 use crate::patching::{Applied, Change, Patching, PatchingError};
-use crate::slots::Event;
+use crate::slots::{Event, Slot};
 
 /// The worker of one object.
 pub struct Worker {
@@ -138,7 +137,7 @@ impl Worker {
             let held = self.dispatcher.slots().get(&self.key).and_then(|slot| slot.throttle.remaining(now));
             let Some(remaining) = held else { return self.has_pending() };
             tokio::select! {
-                () = sleep(seconds(remaining)) => {}
+                () = self.shared().clock.sleep(seconds(remaining)) => {}
                 () = self.shared().stopping.cancelled() => return false,
             }
             let mut slots = self.dispatcher.slots();
@@ -173,7 +172,7 @@ impl Worker {
             self.debug(&object, || format!("Sleeping for {delay} seconds for the delayed handlers."));
             let until = self.shared().clock.now().plus(delay);
             tokio::select! {
-                () = sleep(seconds(delay)) => {}
+                () = self.shared().clock.sleep(seconds(delay)) => {}
                 () = self.arrival() => {
                     let left = until.seconds_since(self.shared().clock.now()).max(0.0);
                     self.debug(&object, || format!("Sleeping was interrupted by new changes, {left} seconds left."));
@@ -202,7 +201,9 @@ impl Worker {
         let mut patch = Patch::default();
         storage.touch(&event.object, &mut patch, Some(&now));
         let change = Change { cycle: self.shared().next_cycle(), patch, finalizer: None, functions: false };
-        let applied = Box::pin(self.patching().apply(&event.object, change)).await.unwrap_or_default();
+        let mut applied = Applied::default();
+        // If it fails, the cycle is begun without an echo.
+        let _ = Box::pin(self.patching().apply(&event.object, change, &mut applied)).await;
         self.note_write(&event.object, &applied);
         applied.gone
             || applied.latest.is_some_and(|it| it.resource_version() != event.object.resource_version())
@@ -300,7 +301,7 @@ impl Worker {
         let Some(deadline) = deadline else { return true };
         let left = deadline.seconds_since(self.shared().clock.now());
         tokio::select! {
-            () = sleep(seconds(left)) => {
+            () = self.shared().clock.sleep(seconds(left)) => {
                 if let Some(slot) = self.dispatcher.slots().get(&self.key) {
                     slot.consistency = None;
                 }
@@ -322,30 +323,34 @@ impl Worker {
         if event.kind == EventType::Deleted {
             if let Some(slot) = self.dispatcher.slots().get(&self.key) {
                 slot.gone = true;
+                slot.throttle.succeed();
             }
             self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
             return After::Rest;
         }
+        let (parted, is_release_only) = (conclusion.parted, conclusion.is_release_only());
         let Conclusion { delay, patch, finalizer, fns: functions, .. } = *conclusion;
         let change = Change { cycle: id, patch, finalizer, functions };
-        let patching = self.patching();
-        let applied = if change.is_empty() {
-            Ok(Applied::default())
-        } else {
-            Box::pin(patching.apply(&event.object, change)).await
-        };
-        let applied = match applied {
-            Ok(applied) => applied,
-            Err(error) => {
-                let text = error.to_string();
-                let with_traceback = matches!(error, PatchingError::Function(_)).then_some(id);
-                self.throttle(&event, &text, with_traceback);
-                self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
-                return After::Rest;
+        let mut applied = Applied::default();
+        if !change.is_empty()
+            && let Err(error) = Box::pin(self.patching().apply(&event.object, change, &mut applied)).await
+        {
+            self.note_parting(is_release_only);
+            self.note_write(&event.object, &applied);
+            if error.is_of_unknown_fate()
+                && let Some(slot) = self.dispatcher.slots().get(&self.key)
+            {
+                self.doubt(slot);
             }
-        };
+            let with_traceback = matches!(error, PatchingError::Function(_)).then_some(id);
+            self.throttle(&event, &error.to_string(), with_traceback);
+            self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
+            return After::Rest;
+        }
         self.shared().invoker.submit(Job::Close { cycle: id, carry: applied.carry });
+        self.note_parting(parted);
         self.note_write(&event.object, &applied);
+        self.succeed();
         self.what_next(event, &applied, delay)
     }
 
@@ -395,6 +400,19 @@ impl Worker {
     fn remember(&self, conclusion: &Conclusion) {
         if let Some(slot) = self.dispatcher.slots().get(&self.key) {
             slot.memory.fully_handled_once |= conclusion.fully_handled_once;
+        }
+    }
+
+    /// Notes whether all is done for the object's deletion, except for letting it go.
+    fn note_parting(&self, parted: bool) {
+        if let Some(slot) = self.dispatcher.slots().get(&self.key) {
+            slot.memory.parted = parted;
+        }
+    }
+
+    /// A cycle went well, down to its writes: the next error is the first one again.
+    fn succeed(&self) {
+        if let Some(slot) = self.dispatcher.slots().get(&self.key) {
             slot.throttle.succeed();
         }
     }
@@ -404,6 +422,11 @@ impl Worker {
         let mut slots = self.dispatcher.slots();
         let Some(slot) = slots.get(&self.key) else { return };
         slot.memory.remaining_fns = applied.carry;
+        if applied.gone {
+            // Only its deletion is still to come; until then, nothing that is told of it is true any more.
+            self.doubt(slot);
+            return;
+        }
         let Some(latest) = &applied.latest else { return };
         let Some(version) = latest.resource_version() else { return };
         let vanishing = latest.deletion_timestamp().is_some() && latest.finalizers().next().is_none();
@@ -415,6 +438,12 @@ impl Worker {
             timeout,
             self.shared().clock.now(),
         );
+    }
+
+    /// Nothing that is told of the object in the next time is to be trusted.
+    fn doubt(&self, slot: &mut Slot) {
+        let timeout = self.shared().current.get().settings.persistence.consistency_timeout;
+        slot.consistency.get_or_insert_default().doubt(timeout, self.shared().clock.now());
     }
 
     /// Slows the object down after an error that nobody expected; its state is looked at again afterwards.

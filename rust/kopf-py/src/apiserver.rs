@@ -12,6 +12,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
+use crate::awaitables::awaitable;
 use crate::convert::{python_to_value, value_to_python};
 use crate::errors::misuse;
 use crate::runtime::{check_process, runtime};
@@ -41,6 +42,24 @@ impl ApiServer {
         let server =
             py.detach(|| runtime.block_on(kopf_apiserver::start(options))).map_err(|error| failed(&error))?;
         Ok(Self { server: Mutex::new(Some(Arc::new(server))), home: process::id() })
+    }
+
+    /// The same as an awaitable of asyncio.
+    #[staticmethod]
+    #[pyo3(signature = (*, port = 0, tls = true, token = None, controllers = false, access = false))]
+    fn launch(
+        py: Python<'_>,
+        port: u16,
+        tls: bool,
+        token: Option<String>,
+        controllers: bool,
+        access: bool,
+    ) -> PyResult<Bound<'_, PyAny>> {
+        let options = options_of(port, tls, token, controllers, access);
+        awaitable(py, async move {
+            let server = kopf_apiserver::start(options).await.map_err(|error| failed(&error))?;
+            Ok(Self { server: Mutex::new(Some(Arc::new(server))), home: process::id() })
+        })
     }
 
     /// The base URL.
@@ -103,15 +122,28 @@ impl ApiServer {
         }
     }
 
-    /// How many requests came over the network so far, up to what the journal keeps.
-    fn journal_length(&self) -> PyResult<usize> {
-        Ok(self.running()?.journal().entries().len())
+    /// How many requests have come over the network, also those that are forgotten.
+    fn journal_count(&self) -> PyResult<u64> {
+        Ok(*self.running()?.journal().subscribe().borrow())
     }
 
-    /// The requests that came over the network: time, method, path, query, content type, agent, body, code, user.
-    fn journal<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    /// An awaitable of asyncio: until more requests have been served than that; how many it are then.
+    fn asked<'py>(&self, py: Python<'py>, after: u64) -> PyResult<Bound<'py, PyAny>> {
+        // It must not hold the server: that may be shut down meanwhile.
+        let mut counts = self.running()?.journal().subscribe();
+        awaitable(py, async move {
+            let count = counts.wait_for(|count| *count > after).await;
+            count.map(|count| *count).map_err(|_| misuse("The API server is shut down."))
+        })
+    }
+
+    /// The requests that came over the network: time, method, path, query, content type, agent, body, code, user. Only those
+    /// after the first so many; with how many there have been.
+    #[pyo3(signature = (after = 0))]
+    fn journal<'py>(&self, py: Python<'py>, after: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
         let list = PyList::empty(py);
-        for entry in self.running()?.journal().entries() {
+        let (count, entries) = self.running()?.journal().since(after);
+        for entry in entries {
             let row = (
                 entry.at.as_secs_f64(),
                 entry.method,
@@ -126,7 +158,7 @@ impl ApiServer {
             let row: Bound<'py, PyTuple> = row.into_pyobject(py)?;
             list.append(row)?;
         }
-        Ok(list)
+        Ok((count, list))
     }
 
     /// Forgets the requests.

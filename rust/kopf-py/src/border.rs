@@ -61,6 +61,11 @@ impl Border {
         batch
     }
 
+    /// How many there are to take.
+    pub(crate) fn pending(&self) -> usize {
+        self.lock().len()
+    }
+
     /// Lines below this level of Python's `logging` are not wanted.
     pub(crate) fn set_threshold(&self, level: u8) {
         self.threshold.store(level, Ordering::Relaxed);

@@ -30,12 +30,12 @@ use crate::convert::{python_to_map, python_to_value};
 use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
-use crate::task::attempt::now;
 use crate::task::requests::{
     Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform, read_credentials,
 };
 use crate::task::run::{Delay, Dismiss, Refresh, Run, Signal};
 use crate::task::script::Script;
+use crate::time::{clock, now};
 use crate::views::ObjectView;
 
 /// The engine of one operator.
@@ -109,6 +109,7 @@ impl Engine {
             registry,
             settings,
             lifecycle,
+            clock: clock().clone(),
             territory,
             admission: Arc::clone(&desk),
             agent,
@@ -160,6 +161,11 @@ impl Engine {
     /// A file descriptor that is readable when there is something to poll.
     fn fileno(&self) -> RawFd {
         self.border.fileno()
+    }
+
+    /// How many requests wait to be polled.
+    fn pending(&self) -> usize {
+        self.border.pending()
     }
 
     /// Lines below this level (of Python's `logging`) are not even formatted.

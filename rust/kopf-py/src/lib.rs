@@ -2,9 +2,11 @@
 //!
 //! No rule is here. Only this crate knows pyo3. The engine's threads never attach to the interpreter: they talk through
 //! the queue of `border`, up to the news of the operator's end. So they cannot disturb an interpreter that is exiting.
+//! Only the testing kit's awaitables attach elsewhere (`awaitables`), and they are gone before the interpreter is.
 
 mod admission;
 mod apiserver;
+mod awaitables;
 mod border;
 mod convert;
 mod engine;
@@ -14,6 +16,7 @@ mod logging;
 mod rehearsal;
 mod runtime;
 mod task;
+mod time;
 mod views;
 
 // A fifth of the engine's time went to the system's allocator: objects come, are looked at, and go, by the thousands.
@@ -54,6 +57,8 @@ mod _kopf {
     use crate::task::run::{Delay, Dismiss, Refresh, Run, Signal};
     #[pymodule_export]
     use crate::task::script::{Handle, Index, IndexCall, Match, Pick, Script, Spawn, Watch};
+    #[pymodule_export]
+    use crate::time::VirtualTime;
     #[pymodule_export]
     use crate::views::ObjectView;
     use pyo3::prelude::*;

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use crate::convert::python_to_value;
 use crate::engine::Engine;
 use crate::errors::{declaration, decoding};
-use crate::task::attempt::now;
+use crate::time::now;
 
 /// What came back for the scripts that were put on the border.
 #[pyclass(frozen, module = "kopf._kopf")]

@@ -1,13 +1,18 @@
 """`kopf cluster` and `kopf dev`, as a person at a terminal runs them."""
 
+import contextlib
+import os
 import pathlib
+import pty
 import queue
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
+import urllib.request
 
 import pytest
 from kopf.testing import Cluster
@@ -107,6 +112,76 @@ def test_a_cluster_is_there_until_it_is_stopped(command, tmp_path, signum):
         assert cluster.find("namespaces", "default") is not None
     assert running.stop(signum) == 0
     assert not (tmp_path / "config").exists()
+
+
+def test_a_cluster_is_at_the_port_that_was_asked_for(command, tmp_path):
+    with Cluster() as cluster:
+        port = cluster.url.rpartition(":")[2]
+    running = command("cluster", "--kubeconfig", "config", "--port", port)
+    assert f":{port};" in running.until("The cluster is at")
+    running.until("stop it with|get namespaces")
+    assert f":{port}" in (tmp_path / "config").read_text()
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_development_ends_with_its_operator(command, tmp_path, signum):
+    (tmp_path / "handlers.py").write_text(
+        "import kopf, os\n"
+        "@kopf.on.startup()\ndef begin(logger, **_):\n    logger.info(f'Begun in {os.getpid()}.')\n"
+        "@kopf.on.cleanup()\ndef end(logger, **_):\n    logger.info('Cleaned up.')\n"
+    )
+    running = command("dev", "handlers.py", "--kubeconfig", "config")
+    match = re.search(r"Begun in (\d+)", running.until("Begun in"))
+    running.until("Initial authentication has finished")
+    assert running.stop(signum) == 0
+    running.until("Cleaned up")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(match[1]), 0)
+    assert not (tmp_path / "config").exists()
+
+
+def test_development_tells_who_changes_what(command, tmp_path):
+    running = command("dev", "handlers.py", "--manifests", "widgets.yaml", "--kubeconfig", "config")
+    line = running.until(r"^kopf changed widgets/first in default: ")
+    assert "status.greet" in line and "the operator's notes" in line
+    with Cluster("kubeconfig", kubeconfig=tmp_path / "config") as cluster:
+        request = urllib.request.Request(
+            cluster.url + "/api/v1/namespaces/default/configmaps",
+            data=b'{"metadata": {"name": "mine"}}',
+            headers={
+                "Authorization": f"Bearer {cluster.connection.token}",
+                "Content-Type": "application/json",
+                "User-Agent": "somebody's/1.0",
+            },
+        )
+        context = ssl.create_default_context(cadata=cluster.connection.ca_data)
+        urllib.request.urlopen(request, context=context).close()
+    running.until(r"^somebody's created configmaps/mine in default$")
+    assert running.stop() == 0
+
+
+def test_a_terminal_sees_colours(command, tmp_path):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kopf", "dev", "handlers.py", "--manifests", "widgets.yaml"],
+        cwd=tmp_path,
+        stdout=theirs,
+        stderr=theirs,
+        env={name: value for name, value in os.environ.items() if name != "NO_COLOR"},
+    )
+    os.close(theirs)
+    seen = b""
+    while b"kopf changed widgets/first" not in seen or b"Hello, first!" not in seen:
+        seen += os.read(ours, 10_000)
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(OSError):  # it is closed at the other end
+        while os.read(ours, 10_000):
+            pass
+    os.close(ours)
+    assert process.wait(30) == 0
+    assert b"\x1b[33mkopf changed widgets/first" in seen
+    assert re.search(rb"\x1b\[32m[^\x1b]*Hello, first!", seen)
 
 
 def test_development_needs_one_command_and_keeps_the_objects(command, tmp_path):

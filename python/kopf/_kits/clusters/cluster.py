@@ -4,7 +4,9 @@ waiting, and what is left behind; it must not know what an operator is.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import datetime
 import functools
 import json
 import os
@@ -23,14 +25,16 @@ import yaml
 from kopf._kits.clusters.catalog import DEFINITIONS, NAMESPACES, Catalog, Object, Place
 from kopf._kits.clusters.client import AGENT, JSON, MERGE, Client, Refused
 from kopf._kits.clusters.controlplane import ControlPlane, Unavailable
+from kopf._kits.clusters.passage import Passage
+from kopf._kits.clusters.sources import Source, rank, read
 from kopf._objects.credentials import ConnectionInfo
 from kopf._runtime.bridge import ApiServer
 
 Kind = Literal["embedded", "assets", "kubeconfig"]
 Fault = Literal["latency", "too-many-requests", "code", "reset", "conflict", "gone", "silence", "stale"]
-Source = str | os.PathLike[str] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 Objects = list[Object]
 Places = list[Place]
+Names = list[str]
 Condition = Callable[[Object | None], Any] | Mapping[str, Any]
 
 SERVED_WITHIN = 60.0
@@ -104,6 +108,7 @@ class Cluster:
         self._client: Client | None = None
         self._path: pathlib.Path | None = None
         self._catalog = Catalog(lambda method, path: self.call(method, path))
+        self._passage = Passage(lambda: self.trace)
         self._created: list[tuple[Place, str | None, str]] = []
 
     def __enter__(self) -> Cluster:
@@ -118,13 +123,33 @@ class Cluster:
     ) -> None:
         self.stop()
 
+    async def __aenter__(self) -> Cluster:
+        if self.kind == "embedded":
+            self._start(await ApiServer.launch(**self._options))
+        else:
+            await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
     def start(self) -> None:
         """Start it, or connect to it."""
+        self._start(ApiServer(**self._options) if self.kind == "embedded" else None)
+
+    def _start(self, server: ApiServer | None) -> None:
         with contextlib.ExitStack() as stack:
             match self.kind:
                 case "embedded":
-                    self._server = ApiServer(**self._options)
+                    assert server is not None
+                    self._server = server
                     stack.callback(self._server.shutdown)
+                    stack.callback(self._passage.reset)
                     self._path = _folder(stack) / "kubeconfig"
                     _write_secret(self._path, self._server.kubeconfig)
                 case "assets":
@@ -194,7 +219,7 @@ class Cluster:
 
     def create(self, source: Source, *, namespace: str | None = None) -> Object:
         """Create an object; its name must be free."""
-        [body] = _read(source)
+        [body] = read(source)
         return self._create(body, namespace)
 
     def apply(self, source: Source, *, namespace: str | None = None) -> Objects:
@@ -202,17 +227,21 @@ class Cluster:
 
         Definitions (CRDs) are served when this returns.
         """
-        bodies = sorted(_read(source), key=_rank)
+        bodies = sorted(read(source), key=rank)
         applied = []
         for body in bodies:
             place = self._catalog.find(body)
             where = self._where(place, body, namespace)
             if self.find(place, body["metadata"]["name"], where) is None:
-                applied.append(self._create(body, namespace))
-            else:
-                path = place.path(where, body["metadata"]["name"])
-                applied.append(self.call("PATCH", path, body))
-                self._await_served(place, body)
+                try:
+                    applied.append(self._create(body, namespace))
+                    continue
+                except Refused as error:
+                    if error.code != 409:  # somebody else was faster
+                        raise
+            path = place.path(where, body["metadata"]["name"])
+            applied.append(self.call("PATCH", path, body))
+            self._await_served(place, body)
         return applied
 
     def get(self, kind: str | Mapping[str, Any] | Place, name: str, namespace: str | None = None) -> Object:
@@ -342,13 +371,63 @@ class Cluster:
     # --- What only the embedded server can do.
 
     @property
+    def passage(self) -> Passage:
+        """How time passes here."""
+        if self.kind != "embedded":
+            raise NotHad(f"Only with the embedded server can time be moved; this cluster is {self.kind!r}.")
+        return self._passage
+
+    @property
+    def now(self) -> datetime.datetime:
+        """The present moment, as the operators and the server see it."""
+        return self.passage.now
+
+    def freeze(self) -> None:
+        """Stop time, until `thaw()`: delays, intervals, and back-offs end only when time is advanced."""
+        self.passage.freeze()
+
+    def thaw(self) -> None:
+        """Let time go on from where it is."""
+        self.passage.thaw()
+
+    def advance(self, time: float | datetime.timedelta, *, timeout: float = 30) -> None:
+        """Let so many seconds pass at once, with all that happens in them, in order; return when it is quiet.
+
+        Every moment for which the operators wait is lived through. Functions of handlers take the time they
+        take in reality, and so do requests; `timeout` (seconds) is for them. If time was not frozen, it goes
+        on afterwards, but ahead of the real one.
+        """
+        seconds = time.total_seconds() if isinstance(time, datetime.timedelta) else time
+        if seconds < 0:
+            raise ValueError("Time does not go back.")
+        self.passage.advance(seconds, timeout)
+
+    def wait_until_quiet(self, *, timeout: float = 10) -> None:
+        """Wait until nothing happens, neither in the server nor in any of the operators of this process."""
+        self.passage.settle(timeout)
+
+    @property
     def requests(self) -> Requests:
         """What others have asked of the embedded server, the oldest first; watches and lists, too."""
-        return [
-            request
-            for request in (Request(*entry) for entry in self._embedded.journal())
-            if request.agent != AGENT
-        ]
+        return self.requests_since(0)[1]
+
+    def requests_since(self, count: int) -> tuple[int, Requests]:
+        """How many requests there have been, and those after the first so many."""
+        total, entries = self._embedded.journal(count)
+        return total, [it for it in (Request(*entry) for entry in entries) if it.agent != AGENT]
+
+    async def until(self, holds: Callable[[], Any], *, timeout: float | None = 10) -> Any:
+        """Wait in asynchronous code until it holds, and return what has come of that.
+
+        The function is called now, and whenever the embedded server has served a request: of the operator,
+        for example. Nothing is polled in between, and no thread waits.
+        """
+        async with asyncio.timeout(timeout):
+            while True:
+                count = self._embedded.journal_count()
+                if found := holds():
+                    return found
+                await self._embedded.asked(count)
 
     def forget_requests(self) -> None:
         """Begin the journal anew."""
@@ -390,7 +469,7 @@ class Cluster:
     @property
     def trace(self) -> tuple[int, int]:
         """What changes with every write and every request to the embedded server."""
-        return self._embedded.resource_version, self._embedded.journal_length()
+        return self._embedded.resource_version, self._embedded.journal_count()
 
     # --- What is behind.
 
@@ -399,11 +478,24 @@ class Cluster:
         self._catalog.forget()
         return self._catalog.all()
 
+    @property
+    def definitions(self) -> Names:
+        """The names of the definitions (CRDs) that were created here, and are not removed yet."""
+        return [name for place, _, name in self._created if place == DEFINITIONS]
+
+    def remove_definitions(self, names: Iterable[str]) -> None:
+        """Remove definitions that were created elsewhere, maybe by others at the same time."""
+        self._created += [(DEFINITIONS, None, name) for name in set(names)]
+        self._remove_created()
+
+    def forget_definitions(self) -> None:
+        """Let somebody else remove the definitions."""
+        self._created = [it for it in self._created if it[0] != DEFINITIONS]
+
     def leave_definitions_to(self, other: Cluster) -> None:
         """Let the other view of the same cluster remove the definitions that were created here."""
-        definitions = [it for it in self._created if it[0] == DEFINITIONS]
-        self._created = [it for it in self._created if it[0] != DEFINITIONS]
-        other._created += definitions
+        other._created += [it for it in self._created if it[0] == DEFINITIONS]
+        self.forget_definitions()
 
     def _place(self, kind: str | Mapping[str, Any] | Place) -> Place:
         return kind if isinstance(kind, Place) else self._catalog.find(kind)
@@ -453,36 +545,6 @@ def unique_namespace(cluster: Cluster) -> str:
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     cluster.namespace = name
     return name
-
-
-def _read(source: Source) -> list[Mapping[str, Any]]:
-    if isinstance(source, Mapping):
-        return [source]
-    if isinstance(source, os.PathLike) or (
-        isinstance(source, str) and "\n" not in source and ":" not in source
-    ):
-        path = pathlib.Path(source)
-        if path.is_dir():
-            files = [it for it in sorted(path.iterdir()) if it.suffix in (".yaml", ".yml", ".json")]
-            return [body for file in files for body in _read(file)]
-        return _read_text(path.read_text(encoding="utf-8"))
-    if isinstance(source, str):
-        return _read_text(source)
-    return [body for body in source]
-
-
-def _read_text(text: str) -> list[Mapping[str, Any]]:
-    bodies: list[Mapping[str, Any]] = []
-    for body in yaml.safe_load_all(text):
-        if not body:
-            continue
-        bodies += body["items"] if str(body.get("kind")).endswith("List") and "items" in body else [body]
-    return bodies
-
-
-def _rank(body: Mapping[str, Any]) -> int:
-    """Definitions and namespaces come before those who need them."""
-    return {"CustomResourceDefinition": 0, "Namespace": 1}.get(str(body.get("kind")), 2)
 
 
 def _is_established(body: Object | None) -> bool:

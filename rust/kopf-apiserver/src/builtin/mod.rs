@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use crate::schema::{ListType, Property, Schema, Type};
 
 pub(crate) mod defaults;
+pub(crate) mod protobuf;
 pub(crate) mod validation;
 
 pub(crate) const KINDS: &str = include_str!("kinds.txt");
@@ -35,6 +36,21 @@ static INDEX: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {
     }
     index
 });
+
+/// What is told of types and fields.
+static WORDS: LazyLock<HashMap<&'static str, &'static str>> =
+    LazyLock::new(|| include_str!("words.txt").lines().filter_map(|line| line.split_once(' ')).collect());
+
+/// What `kubectl explain` tells of a type.
+pub(crate) fn describe(type_name: &str) -> Option<&'static str> {
+    WORDS.get(type_name).copied()
+}
+
+/// The same for a field of a type.
+pub(crate) fn describe_field(type_name: &str, field: &str) -> Option<&'static str> {
+    let any = || WORDS.get(format!("*.{field}").as_str());
+    WORDS.get(format!("{type_name}.{field}").as_str()).or_else(any).copied()
+}
 
 static PARSED: LazyLock<Mutex<HashMap<String, Arc<Schema>>>> = LazyLock::new(Mutex::default);
 

@@ -29,13 +29,19 @@ fn rfc3339(text: &str) -> Option<jiff::Timestamp> {
 
 /// A moment as Kubernetes writes it.
 pub(crate) fn stamp(moment: jiff::Timestamp, micros: bool) -> String {
-    let civil = moment.to_zoned(jiff::tz::TimeZone::UTC);
-    civil.strftime(if micros { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" }).to_string()
+    let at = jiff::tz::Offset::UTC.to_datetime(moment);
+    let (year, month, day) = (at.year(), at.month(), at.day());
+    let (hour, minute, second) = (at.hour(), at.minute(), at.second());
+    if micros {
+        let fraction = at.subsec_nanosecond() / 1000;
+        return format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:06}Z");
+    }
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 /// Now, in whole seconds.
 pub(crate) fn now() -> String {
-    stamp(jiff::Timestamp::now(), false)
+    stamp(crate::clock::now(), false)
 }
 
 const QUANTITY_ERROR: &str =

@@ -10,7 +10,7 @@ use super::{Call, text};
 use crate::fields::{self, Entry, Set};
 use crate::patch;
 use crate::request::{WriteOptions, json_complaint};
-use crate::response::{self, Response, view_value};
+use crate::response::{Response, view_value};
 use crate::schema::formats;
 use crate::status::{Cause, Status};
 
@@ -30,11 +30,16 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     }
     let mut findings = Findings::default();
     let typed = conform::shape_body(call, config.clone(), &mut findings)?;
-    if let Some(field) = findings.unknown.first().filter(|_| call.resource.custom.is_none()) {
+    let schema = call.resource.managed_schema();
+    let unknown = findings.unknown.first().filter(|_| call.resource.custom.is_none());
+    let untyped = unknown
+        .map(|field| format!(".{field}: field not declared in schema"))
+        .or_else(|| fields::twins(&config, &schema, &mut Vec::new()));
+    if let Some(why) = untyped {
         let place = &said_namespace;
         let (group, version) = crate::kinds::split_api_version(text(&config, "/apiVersion"));
         return Err(Status::internal(format!(
-            "failed to create typed patch object ({place}/{name}; {}{version}, Kind={}): .{field}: field not declared in schema",
+            "failed to create typed patch object ({place}/{name}; {}{version}, Kind={}): {why}",
             if group.is_empty() { "/".to_owned() } else { format!("{group}/") },
             call.resource.kind
         )));
@@ -42,7 +47,6 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     let warnings = findings.judge(options.strictness, &call.resource)?;
     drop_unknown(&mut config, &typed);
     patch::apply::drop_nulls(&mut config);
-    let schema = call.resource.managed_schema();
     for _ in 0..ATTEMPTS {
         let mut set = Set::new();
         let mut own = config.clone();
@@ -54,15 +58,16 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
             if call.subresource.is_some() {
                 return Err(Status::not_found(&call.resource, name));
             }
-            let stored = create_object(call, typed, options, Some(who)).await?;
-            return Ok(response::value(201, call.request, &call.resource, &stored)?.warn(&warnings));
+            let made = create_object(call, typed, options, Some(who)).await?;
+            return Ok(made.response(201, call.request, &call.resource)?.warn(&warnings));
         };
         check_uid(call, &config, &old)?;
         if !text(&config, "/metadata/resourceVersion").is_empty() {
             check_version(call, &config, &old)?;
         }
         let before = view_value(&old, &call.resource);
-        let mut entries = fields::read(before.get("metadata").unwrap_or(&Value::Null));
+        let mut entries =
+            before.get("metadata").and_then(Value::as_object).map(fields::read).unwrap_or_default();
         if entries.is_empty() {
             entries.extend(untracked(call, &before, &schema));
         }
@@ -84,8 +89,8 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
                 .filter(|e| e.apply && e.manager == options.manager)
                 .for_each(|e| e.time.clone_from(&time));
         }
-        if let Some(stored) = change(call, &old, object, options, Some(applied.entries)).await? {
-            return Ok(response::value(200, call.request, &call.resource, &stored)?.warn(&warnings));
+        if let Some(made) = change(call, &old, &before, object, options, Some(applied.entries)).await? {
+            return Ok(made.response(200, call.request, &call.resource)?.warn(&warnings));
         }
     }
     Err(Status::modified(&call.resource, name))

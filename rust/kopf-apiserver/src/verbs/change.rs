@@ -10,7 +10,7 @@ use crate::cluster::OBJECT_LIMIT;
 use crate::fields::{self, Comparison, Entry, Set};
 use crate::meta;
 use crate::request::WriteOptions;
-use crate::response::view_value;
+use crate::response::Outcome;
 use crate::schema::formats;
 use crate::status::{Cause, Status};
 use crate::store::{Refused, Stored};
@@ -21,51 +21,57 @@ use crate::webhooks::{self, Operation};
 pub(super) async fn change(
     call: &Call<'_>,
     old: &Arc<Stored>,
+    before: &Value,
     mut new: Value,
     options: &WriteOptions,
     applied: Option<Vec<Entry>>,
-) -> Result<Option<Value>, Status> {
-    let before = view_value(old, &call.resource);
-    keep_other_parts(call, &before, &mut new);
-    let old_meta = before.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+) -> Result<Option<Outcome>, Status> {
+    keep_other_parts(call, before, &mut new);
+    let nothing = Map::new();
+    let old_meta = before.get("metadata").and_then(Value::as_object).unwrap_or(&nothing);
     // Objects whose managers were wiped stay without until somebody applies.
     let reset = new.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
     let mut causes = match new.get_mut("metadata").and_then(Value::as_object_mut) {
-        Some(meta) => meta::carry_over(meta, &old_meta),
+        Some(meta) => meta::carry_over(meta, old_meta),
         None => Vec::new(),
     };
     let untracked_door = call.resource.custom.is_some() && call.subresource.as_deref() == Some("scale");
     let entries = match applied {
         Some(entries) => entries,
-        None if untracked_door => fields::read(&Value::Object(old_meta.clone())),
+        None if untracked_door => fields::read(old_meta),
         None if reset || !old_meta.contains_key("managedFields") => Vec::new(),
-        None => booked(call, &before, &new, fields::read(&Value::Object(old_meta.clone())), options),
+        None => {
+            // Who writes managers means it: so they are moved from one way of applying to the other.
+            let said = new.get("metadata").and_then(Value::as_object).map(fields::read).unwrap_or_default();
+            let known = if said.is_empty() { fields::read(old_meta) } else { said };
+            booked(call, before, &new, known, options)
+        }
     };
     if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
         fields::write(meta, entries);
         meta.insert("resourceVersion".into(), old.version.to_string().into());
     }
-    count_generation(call, &before, &mut new);
-    let mut new = webhooks::mutate(call, Operation::Update, new, Some(&before), options).await?;
-    crate::builtin::defaults::assign(call.cluster, &call.resource, &mut new, Some(&before));
-    causes.extend(conform::validate_object(&call.resource, &new, Some(&before)));
+    count_generation(call, before, &mut new);
+    let mut new = webhooks::mutate(call, Operation::Update, new, Some(before), options).await?;
+    crate::builtin::defaults::assign(call.cluster, &call.resource, &mut new, Some(before));
+    causes.extend(conform::validate_object(&call.resource, &new, Some(before)));
     conform::refuse(&call.resource, &new, &causes)?;
-    webhooks::validate(call, Operation::Update, Some(&new), Some(&before), options).await?;
+    webhooks::validate(call, Operation::Update, Some(&new), Some(before), options).await?;
     check_size(&new, old.json.len() + call.request.body.len())?;
-    if options.dry_run || new == before {
-        return Ok(Some(new));
+    if options.dry_run || new == *before {
+        return Ok(Some(Outcome::Shown(new)));
     }
     let free = new.pointer("/metadata/finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty);
     let deleting = old_meta.contains_key("deletionTimestamp");
     let graceful = old_meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| g > 0);
     if deleting && free && !graceful && !call.resource.is("", "namespaces") {
         return match call.cluster.remove(&call.resource, old, new.clone()) {
-            Ok(_) => Ok(Some(new)),
+            Ok(_) => Ok(Some(Outcome::Shown(new))),
             Err(_) => Ok(None),
         };
     }
     match call.cluster.replace(&call.resource, old, new) {
-        Ok(stored) => Ok(Some(view_value(&stored, &call.resource))),
+        Ok(stored) => Ok(Some(Outcome::Stored(stored))),
         Err(Refused::Missing) => Err(Status::not_found(&call.resource, &old.name)),
         Err(_) => Ok(None),
     }
@@ -103,16 +109,15 @@ fn count_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
         return;
     }
     let has_status = call.resource.subresource("status").is_some();
-    let relevant = |v: &Value| -> Map<String, Value> {
-        let all = v.as_object().cloned().unwrap_or_default();
-        all.into_iter()
-            .filter(|(k, _)| match k.as_str() {
-                "metadata" | "apiVersion" | "kind" => false,
-                "status" => !has_status,
-                _ => true,
-            })
-            .collect()
+    let counts = |key: &str| match key {
+        "metadata" | "apiVersion" | "kind" => false,
+        "status" => !has_status,
+        _ => true,
     };
+    let nothing = Map::new();
+    let (was, is) = (old.as_object().unwrap_or(&nothing), new.as_object().unwrap_or(&nothing));
+    let changed = was.iter().any(|(k, v)| counts(k) && is.get(k) != Some(v))
+        || is.keys().any(|k| counts(k) && !was.contains_key(k));
     let said = |v: &Value, key: &str| v.pointer(&format!("/metadata/{key}")).cloned();
     // Two kinds count changes of their metadata as well.
     let told = match call.resource.plural.as_str() {
@@ -122,7 +127,7 @@ fn count_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
         "endpointslices" => said(old, "labels") != said(new, "labels"),
         _ => false,
     };
-    if told || relevant(old) != relevant(new) {
+    if told || changed {
         let count = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
         if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
             meta.insert("generation".into(), (count + 1).into());

@@ -276,7 +276,7 @@ pub(crate) fn validate_object(resource: &Resource, value: &Value, old: Option<&V
     let clean = !causes.iter().any(|c| BLOCKING.contains(&c.reason));
     out.extend(causes);
     out.extend(twins);
-    if cel::has_rules(&schema) {
+    if resource.custom.as_ref().is_some_and(|c| c.ruled) {
         if clean {
             cel::check(value, old, &schema, "", &mut out);
         } else {

@@ -242,7 +242,7 @@ fn follow_up(call: &Call<'_>, stored: &Stored) {
 
 fn mark(call: &Call<'_>, value: &mut Value, grace: i64, count: bool) {
     let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    let due = jiff::Timestamp::now()
+    let due = crate::clock::now()
         .saturating_add(jiff::SignedDuration::from_secs(grace))
         .unwrap_or(jiff::Timestamp::MAX);
     meta.insert("deletionTimestamp".into(), formats::stamp(due, false).into());

@@ -22,7 +22,7 @@ use crate::kinds::Resource;
 use crate::openapi;
 use crate::request::Request;
 use crate::response::Response;
-use crate::route::{self, Route, Target};
+use crate::route::{Route, Target};
 use crate::status::Status;
 
 /// One request to one resource, with everything that its verb needs.
@@ -45,8 +45,7 @@ impl Call<'_> {
 }
 
 /// Answers one request.
-pub(crate) async fn answer(cluster: &Arc<Cluster>, request: &Request) -> Response {
-    let route = route::parse(&request.path);
+pub(crate) async fn answer(cluster: &Arc<Cluster>, request: &Request, route: Route) -> Response {
     match dispatch(cluster, request, route).await {
         Ok(response) => response,
         Err(status) => status.into(),
@@ -65,18 +64,18 @@ async fn dispatch(cluster: &Arc<Cluster>, request: &Request, route: Route) -> Re
         Route::Groups { core } => discovery::groups(cluster, request, core),
         Route::Group(name) => Ok(discovery::group(cluster, &name)),
         Route::Version { group, version } => Ok(discovery::version(cluster, &group, &version)),
-        Route::Plain(path) => Ok(plain(cluster, &path)),
+        Route::Plain(path) => Ok(plain(cluster, &path, request.header("accept"))),
     }
 }
 
-fn plain(cluster: &Arc<Cluster>, path: &str) -> Response {
+fn plain(cluster: &Arc<Cluster>, path: &str, accept: &str) -> Response {
     match path {
         "/" => discovery::root(cluster),
         "/version" => Response::json(200, &discovery::build_info()),
         "/healthz" | "/livez" | "/readyz" | "/healthz/ping" | "/livez/ping" | "/readyz/ping" => {
             Response::text(200, "ok")
         }
-        "/openapi/v2" => openapi::second(cluster),
+        "/openapi/v2" => openapi::second(cluster, accept),
         _ if path.starts_with("/openapi/v3") => openapi::third(cluster, path),
         _ => Response::page_not_found(),
     }

@@ -8,7 +8,7 @@ use super::write::ATTEMPTS;
 use super::{Call, apply, text};
 use crate::patch::{self, Dialect};
 use crate::request::{Strictness, json_complaint};
-use crate::response::{self, Response, view_value};
+use crate::response::{Response, view_value};
 use crate::status::{Cause, Status};
 
 pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
@@ -55,8 +55,8 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
         if pinned && !said.is_empty() {
             check_version(call, &value, &old)?;
         }
-        if let Some(stored) = change(call, &old, value, &options, None).await? {
-            return Ok(response::value(200, call.request, &call.resource, &stored)?.warn(&warnings));
+        if let Some(made) = change(call, &old, &before, value, &options, None).await? {
+            return Ok(made.response(200, call.request, &call.resource)?.warn(&warnings));
         }
     }
     Err(Status::modified(&call.resource, name))

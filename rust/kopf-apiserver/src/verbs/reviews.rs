@@ -40,17 +40,33 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Response, Status> {
             };
         }
         "SelfSubjectRulesReview" => {
-            let everything = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
-            value["status"] = json!({"resourceRules": everything, "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "incomplete": false});
+            value["status"] = rules(call, text(&value, "/spec/namespace"));
         }
         kind => {
-            let asked = if kind == "SelfSubjectAccessReview" { user.clone() } else { named_user(&value) };
+            let asked =
+                if kind == "SelfSubjectAccessReview" { User::clone(user) } else { named_user(&value) };
             let granted = !call.cluster.options.authorization
                 || access::allowed(call.cluster, &asked, &wish_of(&value));
             value["status"] = json!({"allowed": granted});
         }
     }
     Ok(Response::json(201, &value))
+}
+
+/// What the user may do, as `kubectl auth can-i --list` shows it.
+fn rules(call: &Call<'_>, namespace: &str) -> Value {
+    let user = &call.request.user;
+    let master = !call.cluster.options.authorization || user.groups.iter().any(|g| g == "system:masters");
+    let mut all = if master {
+        vec![
+            json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}),
+            json!({"verbs": ["*"], "nonResourceURLs": ["*"]}),
+        ]
+    } else {
+        access::rules(call.cluster, user, namespace)
+    };
+    let elsewhere: Vec<Value> = all.extract_if(.., |rule| rule.get("nonResourceURLs").is_some()).collect();
+    json!({"resourceRules": all, "nonResourceRules": elsewhere, "incomplete": false})
 }
 
 fn named_user(value: &Value) -> User {
@@ -84,7 +100,7 @@ pub(crate) fn token(call: &Call<'_>) -> Result<Response, Status> {
         return Err(Status::not_found(&call.resource, name));
     }
     let (mut value, _) = conform::body(call)?;
-    let hour = jiff::Timestamp::now()
+    let hour = crate::clock::now()
         .saturating_add(jiff::SignedDuration::from_hours(1))
         .unwrap_or(jiff::Timestamp::MAX);
     value["kind"] = "TokenRequest".into();

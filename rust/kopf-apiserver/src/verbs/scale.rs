@@ -97,8 +97,8 @@ pub(crate) async fn put(call: &Call<'_>, patching: bool) -> Result<Response, Sta
         .map_or(".spec.replicas".into(), |s| s.spec.clone());
     let mut new = before.clone();
     set_path(&mut new, &path, replicas.into());
-    match change(call, &old, new, &options, None).await? {
-        Some(stored) => Ok(Response::json(200, &scale_of(call, &stored))),
+    match change(call, &old, &before, new, &options, None).await? {
+        Some(made) => Ok(Response::json(200, &scale_of(call, &made.value(&call.resource)))),
         None => Err(Status::modified(&call.resource, name)),
     }
 }

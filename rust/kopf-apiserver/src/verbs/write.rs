@@ -8,7 +8,7 @@ use super::{Call, text};
 use crate::fields::{self, Entry};
 use crate::meta;
 use crate::request::WriteOptions;
-use crate::response::{self, Response, view_value};
+use crate::response::{self, Outcome, Response, view_value};
 use crate::schema::{decode, formats};
 use crate::status::{Cause, Status};
 use crate::webhooks::{self, Operation};
@@ -26,11 +26,11 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response, Status> {
     let warnings = findings.judge(options.strictness, &call.resource)?;
     conform::check_place(call, &mut value)?;
     let versioned = !text(&value, "/metadata/resourceVersion").is_empty();
-    let stored = create_object(call, value, &options, None).await?;
+    let made = create_object(call, value, &options, None).await?;
     if versioned {
         return Err(Status::internal("resourceVersion should not be set on objects to be created"));
     }
-    Ok(response::value(201, call.request, &call.resource, &stored)?.warn(&warnings))
+    Ok(made.response(201, call.request, &call.resource)?.warn(&warnings))
 }
 
 /// Stores a new object. `applied` is the manager's entry when the object comes from an apply.
@@ -39,7 +39,7 @@ pub(super) async fn create_object(
     mut value: Value,
     options: &WriteOptions,
     applied: Option<Entry>,
-) -> Result<Value, Status> {
+) -> Result<Outcome, Status> {
     let versioned = !text(&value, "/metadata/resourceVersion").is_empty();
     start_life(call, &mut value);
     check_namespace(call, &value)?;
@@ -64,14 +64,14 @@ pub(super) async fn create_object(
         if call.cluster.get(&call.resource, &call.namespace, name).is_some() && !versioned {
             return Err(Status::already_exists(&call.resource, name));
         }
-        return Ok(value);
+        return Ok(Outcome::Shown(value));
     }
+    let name = text(&value, "/metadata/name").to_owned();
     let generated = !text(&value, "/metadata/generateName").is_empty();
-    if let Ok(stored) = call.cluster.insert(&call.resource, value.clone()) {
-        Ok(view_value(&stored, &call.resource))
+    if let Ok(stored) = call.cluster.insert(&call.resource, value) {
+        Ok(Outcome::Stored(stored))
     } else {
-        let name = text(&value, "/metadata/name");
-        let mut status = Status::already_exists(&call.resource, name);
+        let mut status = Status::already_exists(&call.resource, &name);
         if generated {
             status.message.push_str(", the server was not able to generate a unique name for the object");
         }
@@ -129,6 +129,9 @@ fn check_namespace(call: &Call<'_>, value: &Value) -> Result<(), Status> {
     if !call.resource.namespaced {
         return Ok(());
     }
+    if call.cluster.store.get("namespaces", "", &call.namespace).is_some_and(|ns| !ns.deleting) {
+        return Ok(());
+    }
     let namespaces = call.cluster.builtin("", "namespaces");
     if let (None, Some(namespaces)) = (call.cluster.store.get("namespaces", "", &call.namespace), &namespaces)
     {
@@ -161,17 +164,18 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response, Status> {
     for _ in 0..ATTEMPTS {
         let Some(old) = call.cluster.get(&call.resource, &call.namespace, name) else {
             if creates_on_update(call) {
-                let stored = create_object(call, value, &options, None).await?;
-                return response::value(201, call.request, &call.resource, &stored);
+                let made = create_object(call, value, &options, None).await?;
+                return made.response(201, call.request, &call.resource);
             }
             return Err(Status::not_found(&call.resource, name));
         };
         let pinned = check_version(call, &value, &old)?;
         check_uid(call, &value, &old)?;
-        match change(call, &old, value.clone(), &options, None).await? {
-            Some(stored) => {
-                return Ok(response::value(200, call.request, &call.resource, &stored)?.warn(&warnings));
-            }
+        let before = view_value(&old, &call.resource);
+        // With a version there is but one try.
+        let new = if pinned { std::mem::take(&mut value) } else { value.clone() };
+        match change(call, &old, &before, new, &options, None).await? {
+            Some(made) => return Ok(made.response(200, call.request, &call.resource)?.warn(&warnings)),
             None if pinned => return Err(Status::modified(&call.resource, name)),
             None => {}
         }

@@ -93,14 +93,20 @@ where
     Answer { code, body: String::from_utf8_lossy(&body).into_owned(), warnings }
 }
 
-fn connector() -> TlsConnector {
+pub(crate) fn connector() -> TlsConnector {
+    connector_for(&[])
+}
+
+/// The same, offering these protocols.
+pub(crate) fn connector_for(protocols: &[&[u8]]) -> TlsConnector {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("protocol versions")
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Trusting))
         .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|p| p.to_vec()).collect();
     TlsConnector::from(Arc::new(config))
 }
 

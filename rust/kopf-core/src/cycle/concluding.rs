@@ -1,6 +1,7 @@
 //! The end: what is to be remembered, as one patch, and when to look again.
 
 use super::{Conclusion, Cycle, Next, Phase};
+use crate::cause::Reason;
 use crate::finalizer::Edit;
 use crate::notes::Note;
 use crate::patch::Patch;
@@ -19,6 +20,7 @@ impl Cycle {
         let mut conclusion = Conclusion {
             patch: std::mem::take(&mut self.patch),
             finalizer: self.finalizer,
+            parted: self.memory.parted,
             fns: self.fns,
             delay: None,
             fully_handled_once: self.memory.fully_handled_once,
@@ -43,6 +45,7 @@ impl Cycle {
             fns: self.fns,
             delay: earliest(is_written.then_some(window.max(POSTPONED_PAUSE)), self.background.delay),
             fully_handled_once: self.memory.fully_handled_once,
+            parted: self.memory.parted,
             ..Conclusion::default()
         };
         self.finish(conclusion)
@@ -53,6 +56,7 @@ impl Cycle {
         self.phase = Phase::Over;
         Next::Done(Box::new(Conclusion {
             fully_handled_once: self.memory.fully_handled_once,
+            parted: self.memory.parted,
             error: Some(error),
             ..Conclusion::default()
         }))
@@ -74,6 +78,9 @@ impl Cycle {
             self.forget_progress(state, &mut conclusion.patch);
             self.keep_essence(&mut conclusion.patch);
             conclusion.fully_handled_once = true;
+            // The reference calls deletion handlers again and again while daemons are still stopping.
+            let is_repeated = self.rules.settings.compat && self.background.delay.is_some();
+            conclusion.parted = reason == Reason::Delete && !is_repeated;
             return;
         }
         self.keep_progress(state, &mut conclusion.patch);

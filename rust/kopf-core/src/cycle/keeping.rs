@@ -129,6 +129,11 @@ impl Cycle {
 }
 
 impl Conclusion {
+    /// Whether nothing is lost if its writes fail: the deletion is to be let go, and nothing else.
+    pub fn is_release_only(&self) -> bool {
+        self.parted && self.patch.is_empty() && !self.fns
+    }
+
     fn is_written(&self) -> bool {
         !self.patch.is_empty() || self.finalizer.is_some() || self.fns
     }

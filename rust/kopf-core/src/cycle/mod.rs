@@ -51,6 +51,7 @@ pub struct Observation {
 
 /// What is remembered of an object between its cycles, in memory only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct Memory {
     /// Its very first event was a listing: it was there before the operator.
     pub noticed_by_listing: bool,
@@ -58,6 +59,8 @@ pub struct Memory {
     pub fully_handled_once: bool,
     /// Transformation functions are left from earlier cycles.
     pub remaining_fns: bool,
+    /// All handlers of the deletion are done: it is only to be let go.
+    pub parted: bool,
 }
 
 /// What is the same for all objects.
@@ -113,11 +116,14 @@ pub enum Answer {
 
 /// The result of a cycle.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct Conclusion {
     /// What is to be merged into the object.
     pub patch: Patch,
     /// What is to be done with our finalizer.
     pub finalizer: Option<Edit>,
+    /// The new value of [`Memory::parted`], if the conclusion is carried out.
+    pub parted: bool,
     /// The handlers' patch has transformation functions.
     pub fns: bool,
     /// Look again after so many seconds, unless something comes earlier; zero is at once; none is never.

@@ -147,6 +147,11 @@ impl Cycle {
             return self.tell();
         }
         let (held, blocked) = (self.is_held(), self.is_blocked());
+        // Nobody is called again for a deletion that only waits for daemons, or for its own release.
+        if self.memory.parted && self.is_deleting() && blocked {
+            self.cause = None;
+            return self.conclude();
+        }
         // A deletion is to be held from now on; handling begins when that is sure.
         if held && !blocked && !self.is_deleting() {
             return self.edit_finalizer(Edit::Block, Note::FinalizerAdded);

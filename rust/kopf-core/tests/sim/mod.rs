@@ -56,6 +56,8 @@ pub struct World {
     pub lingering: Option<f64>,
     /// The handlers' patch will have transformation functions.
     pub fns: bool,
+    /// Somebody changes the object before the next edit of the finalizers, which is refused therefore.
+    pub outrun: bool,
 }
 
 /// What happened in one cycle.
@@ -93,6 +95,7 @@ impl World {
             ended: Vec::new(),
             lingering: None,
             fns: false,
+            outrun: false,
         }
     }
 
@@ -225,10 +228,11 @@ impl World {
             said.push("fully handled once".to_owned());
         }
         self.memory.fully_handled_once = conclusion.fully_handled_once;
+        self.memory.parted = conclusion.parted;
         if self.exists {
             let mut body = self.body.clone();
             merge(&mut body, &Value::Object(conclusion.patch.0.clone()));
-            if let Some(edit) = conclusion.finalizer {
+            if let Some(edit) = conclusion.finalizer.filter(|_| !std::mem::take(&mut self.outrun)) {
                 finalizer::edit(&mut body, &self.settings.persistence.finalizer, edit);
             }
             run.echoes = self.put(body);

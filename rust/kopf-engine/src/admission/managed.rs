@@ -14,7 +14,7 @@ use kopf_core::resource::Resource;
 use kopf_core::value::Value;
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::admission::Site;
 use crate::api::{Api, Payload};
@@ -62,7 +62,7 @@ impl Managed {
                         self.name
                     );
                     self.say(Level::Error, text);
-                    sleep(RETRY).await;
+                    self.api.clock().sleep(RETRY).await;
                 }
             }
         }

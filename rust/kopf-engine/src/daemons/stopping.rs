@@ -6,7 +6,6 @@ use kopf_core::daemon::{Patience, Pressure, Reasons, Rung};
 use kopf_core::ids;
 use kopf_core::notes::Level;
 use tokio::sync::oneshot;
-use tokio::time::sleep;
 
 use super::outbox::Outbox;
 use super::subject::{Place, Subject};
@@ -117,7 +116,7 @@ impl Shared {
             }
             looks += u32::from(is_only_writing);
             tokio::select! {
-                () = sleep(seconds(delay)) => {}
+                () = self.clock.sleep(seconds(delay)) => {}
                 () = exited => {}
             }
         }

@@ -125,14 +125,14 @@ fn stage(handlers: Value) -> Stage {
     });
     let plan = registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true);
     let rules = Rules { registry, settings: Arc::clone(&settings), lifecycle: Lifecycle::default() };
-    let vault = Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[]).unwrap());
+    let vault = Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[], Clock::start()).unwrap());
     let current = CurrentRules::new(Arc::new(rules));
     let rules = current.get();
     let shared = Arc::new(Shared {
         admission: Arc::new(Desk::new(Arc::clone(&rules.registry), Arc::clone(&invoker))),
         rules,
         current,
-        api: Api::new(vault, settings, Arc::clone(&invoker)),
+        api: Api::new(vault, settings, Arc::clone(&invoker), Clock::start()),
         invoker,
         clock: Clock::start(),
         stopping: CancellationToken::new(),

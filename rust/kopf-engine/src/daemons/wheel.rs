@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use kopf_core::daemon::Move;
 use kopf_core::ids;
@@ -12,11 +11,9 @@ use kopf_core::outcome::Outcome;
 use kopf_core::patch::Patch;
 use kopf_core::time::Timestamp;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until};
 
 use super::outbox::Outbox;
 use super::subject::{Place, Subject};
-use crate::api::seconds;
 use crate::dispatch::Shared;
 use crate::invoke::{Entry, RunId, RunReply};
 use crate::patching::{Applied, Change, Patching, PatchingError};
@@ -25,8 +22,8 @@ use crate::patching::{Applied, Change, Patching, PatchingError};
 const BATCH: usize = 1_000;
 /// With so many sleepers, waking up for each of them alone costs more than the calls.
 const CROWD: usize = 100;
-/// How long the first of a crowd waits for the others.
-const GATHERING: Duration = Duration::from_millis(8);
+/// How many seconds the first of a crowd waits for the others.
+const GATHERING: f64 = 0.008;
 
 /// An entry of the wheel.
 pub(super) struct Due {
@@ -77,6 +74,7 @@ pub async fn turn(shared: Arc<Shared>) {
     let receiver =
         shared.background.receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     let Some(mut receiver) = receiver else { return };
+    let clock = shared.clock.clone();
     let mut wheel = Wheel { shared, heap: BinaryHeap::new(), gathered: None };
     let mut messages = Vec::new();
     loop {
@@ -88,7 +86,7 @@ pub async fn turn(shared: Arc<Shared>) {
                     return;
                 }
             }
-            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+            () = clock.sleep_until(next.unwrap_or(Timestamp::from_micros(0))), if next.is_some() => {}
         }
         let mut out = Outbox::default();
         for message in messages.drain(..) {
@@ -106,23 +104,21 @@ struct Wheel {
     shared: Arc<Shared>,
     heap: BinaryHeap<Reverse<Due>>,
     /// When the last crowd was woken up.
-    gathered: Option<Instant>,
+    gathered: Option<Timestamp>,
 }
 
 impl Wheel {
     /// When to wake up for somebody.
-    fn next(&self) -> Option<Instant> {
+    fn next(&self) -> Option<Timestamp> {
         let Reverse(first) = self.heap.peek()?;
-        let left = seconds(first.at.seconds_since(self.shared.clock.now()).max(0.0));
-        let due = Instant::now() + left;
         let is_crowd = self.heap.len() > CROWD;
-        Some(self.gathered.filter(|_| is_crowd).map_or(due, |last| due.max(last + GATHERING)))
+        Some(self.gathered.filter(|_| is_crowd).map_or(first.at, |last| first.at.max(last.plus(GATHERING))))
     }
 
     /// Wakes up all whose time has come.
     fn fire(&mut self, out: &mut Outbox) {
         let now = self.shared.clock.now();
-        if self.next().is_none_or(|next| next > Instant::now()) {
+        if self.next().is_none_or(|next| next > now) {
             return;
         }
         while self.heap.peek().is_some_and(|Reverse(first)| first.at <= now) {
@@ -137,7 +133,7 @@ impl Wheel {
             }
             state.proceed(&self.shared, &subject, position, Move::Sleep(due.at), now, out);
         }
-        self.gathered = Some(Instant::now());
+        self.gathered = Some(now);
     }
 
     fn hear(&mut self, message: Message, out: &mut Outbox) {
@@ -193,7 +189,8 @@ impl Wheel {
                 resource: &resource,
                 finalizer: &shared.current.get().settings.persistence.finalizer,
             };
-            let result = patching.apply(&object, change).await;
+            let mut applied = Applied::default();
+            let result = patching.apply(&object, change, &mut applied).await.map(|()| applied);
             shared.background.tell(Message::Written { subject, run, outcome, result });
         });
     }

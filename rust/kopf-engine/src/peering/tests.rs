@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tokio::task::{JoinHandle, yield_now};
-use tokio::time::Duration;
+use tokio::time::{Duration, sleep};
 
 use super::*;
 use crate::testing::{Got, Stage, resource};

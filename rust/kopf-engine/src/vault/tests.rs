@@ -17,7 +17,10 @@ fn vault(given: &[(&str, Credentials)]) -> (Arc<OtherSide>, Arc<Vault>) {
     let other_side = Arc::new(OtherSide::default());
     let given: Vec<_> = given.iter().map(|(key, given)| ((*key).to_owned(), given.clone())).collect();
     let invoker: Arc<dyn Invoker> = Arc::<OtherSide>::clone(&other_side);
-    (other_side, Arc::new(Vault::new(invoker, "test".to_owned(), &given).unwrap()))
+    (
+        other_side,
+        Arc::new(Vault::new(invoker, "test".to_owned(), &given, crate::clock::Clock::start()).unwrap()),
+    )
 }
 
 /// Answers the login that is asked for now.

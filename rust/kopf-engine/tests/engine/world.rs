@@ -14,6 +14,7 @@ use kopf_core::lifecycle::Lifecycle;
 use kopf_core::registry::Registry;
 use kopf_core::settings::Settings;
 use kopf_engine::admission::Desk;
+use kopf_engine::clock::Clock;
 use kopf_engine::credentials::Credentials;
 use kopf_engine::operator::{Config, Operator};
 use kopf_engine::territory::Territory;
@@ -92,6 +93,7 @@ impl World {
             registry,
             settings,
             lifecycle: Lifecycle::AllAtOnce,
+            clock: Clock::start(),
             territory: Territory::Cluster,
             agent: "engine-tests".to_owned(),
             identity: "engine-tests".to_owned(),

@@ -2,22 +2,14 @@
 //!
 //! Python calls the function and logs; what an exception means and what is to be said about it, the core decides.
 
-use std::sync::OnceLock;
-
 use kopf_core::handler::ErrorsMode;
 use kopf_core::outcome::{Attempt, Outcome, Raised, Settled};
 use kopf_core::time::Timestamp;
-use kopf_engine::clock::Clock;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::logging::number;
-
-/// Microseconds since the epoch, now.
-pub(crate) fn now() -> Timestamp {
-    static CLOCK: OnceLock<Clock> = OnceLock::new();
-    CLOCK.get_or_init(Clock::start).now()
-}
+use crate::time::now;
 
 /// One attempt of one handler.
 #[pyclass(frozen, name = "Attempt", module = "kopf._kopf")]

@@ -11,7 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::convert::{python_to_value, value_to_python};
-use crate::task::attempt::{AttemptView, SettledView, errors_mode, now};
+use crate::task::attempt::{AttemptView, SettledView, errors_mode};
+use crate::time::now;
 
 /// A sub-handler as Python tells it: the id, the label, the mode of errors, the timeout, the retries, the backoff.
 type Told = (String, String, String, Option<f64>, Option<u64>, f64);

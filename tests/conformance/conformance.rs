@@ -1,12 +1,13 @@
-//! Fidelity as a number: the same requests go to a real kube-apiserver and to ours, and normalised answers are compared.
+//! Conformance as a number: the same requests go to a real kube-apiserver and to ours, and normalised answers are compared.
 //!
-//! The requests are `fidelity/requests.jsonl`; the real server's answers are kept in `fidelity/recorded.jsonl`, so that the
-//! comparison also runs without one. With `KOPF_FIDELITY_KUBECONFIG` naming the kubeconfig of a fresh control plane (admin
-//! token, no controllers) its answers are taken afresh, and kept when `KOPF_FIDELITY_RECORD` is set.
-//! `KOPF_FIDELITY_SHOW` prints the differences.
+//! The requests are `requests.jsonl`; the real server's answers are kept in `recorded.jsonl`, so that the
+//! comparison also runs without one: it is a test of the crate `kopf-apiserver` (`cargo test -p kopf-apiserver --test conformance`). With `KOPF_CONFORMANCE_KUBECONFIG` naming the kubeconfig of a fresh control plane (admin
+//! token, no controllers) its answers are taken afresh, and kept when `KOPF_CONFORMANCE_RECORD` is set.
+//! `KOPF_CONFORMANCE_SHOW` prints the differences.
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and says what it measured")]
 
+#[path = "../../rust/kopf-apiserver/tests/support/mod.rs"]
 mod support;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use support::client::{Answer, Client};
 const WANTED_PERCENT: usize = 97;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance")
 }
 
 fn lines(name: &str) -> Vec<Value> {
@@ -179,14 +180,14 @@ fn cut(value: &Value) -> String {
 }
 
 async fn real_answers(requests: &[Value], normaliser: &Normaliser) -> Vec<Value> {
-    let Ok(kubeconfig) = std::env::var("KOPF_FIDELITY_KUBECONFIG") else {
-        println!("no real server: KOPF_FIDELITY_KUBECONFIG is not set, so the recorded answers are used");
+    let Ok(kubeconfig) = std::env::var("KOPF_CONFORMANCE_KUBECONFIG") else {
+        println!("no real server: KOPF_CONFORMANCE_KUBECONFIG is not set, so the recorded answers are used");
         return lines("recorded.jsonl");
     };
     let client = Client::from_kubeconfig(Path::new(&kubeconfig));
     let answers: Vec<Value> =
         replay(&client, requests, 5000).await.iter().map(|a| normaliser.answer(a)).collect();
-    if std::env::var("KOPF_FIDELITY_RECORD").is_ok() {
+    if std::env::var("KOPF_CONFORMANCE_RECORD").is_ok() {
         let text: Vec<String> = answers.iter().map(Value::to_string).collect();
         std::fs::write(folder().join("recorded.jsonl"), text.join("\n") + "\n")
             .expect("the record is written");
@@ -216,7 +217,7 @@ async fn answers_are_those_of_a_real_server() {
     for (i, ((request, real), ours)) in requests.iter().zip(&real).zip(&ours).enumerate() {
         if real == ours {
             equal += 1;
-        } else if std::env::var("KOPF_FIDELITY_SHOW").is_ok() {
+        } else if std::env::var("KOPF_CONFORMANCE_SHOW").is_ok() {
             let what = format!("#{i} {} {} {}", request["method"], request["path"], cut(&request["body"]));
             println!("{what}\n    {}", first_difference(real, ours, "").unwrap_or_default());
         }

@@ -1,0 +1,45 @@
+"""Where the objects for a cluster come from: texts, files, folders, dicts. It owns the reading and the order;
+it must not know what becomes of the objects.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+Source = str | os.PathLike[str] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
+
+
+def read(source: Source) -> list[Mapping[str, Any]]:
+    """The objects of the source. A text without a colon is the name of a file or a folder."""
+    if isinstance(source, Mapping):
+        return [source]
+    if isinstance(source, os.PathLike) or (
+        isinstance(source, str) and "\n" not in source and ":" not in source
+    ):
+        path = pathlib.Path(source)
+        if path.is_dir():
+            files = [it for it in sorted(path.iterdir()) if it.suffix in (".yaml", ".yml", ".json")]
+            return [body for file in files for body in read(file)]
+        return _read_text(path.read_text(encoding="utf-8"))
+    if isinstance(source, str):
+        return _read_text(source)
+    return [body for body in source]
+
+
+def _read_text(text: str) -> list[Mapping[str, Any]]:
+    bodies: list[Mapping[str, Any]] = []
+    for body in yaml.safe_load_all(text):
+        if not body:
+            continue
+        bodies += body["items"] if str(body.get("kind")).endswith("List") and "items" in body else [body]
+    return bodies
+
+
+def rank(body: Mapping[str, Any]) -> int:
+    """Definitions and namespaces come before those who need them."""
+    return {"CustomResourceDefinition": 0, "Namespace": 1}.get(str(body.get("kind")), 2)

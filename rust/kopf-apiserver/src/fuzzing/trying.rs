@@ -1,0 +1,259 @@
+//! The laws, tried with mutations of good inputs: the requests of the conformance tests and some more. Half a second for
+//! each law in every run of the tests; `KOPF_FUZZ_SECONDS` makes it longer, `KOPF_FUZZ_SEED` repeats a run,
+//! `KOPF_FUZZ_CORPUS=fuzz/corpus` writes the good inputs for the coverage-guided targets.
+
+#![allow(clippy::disallowed_methods, reason = "the time of a run is real time")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Longer than any input may take, on a machine with much else to do.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// A small generator of random numbers.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 8).unwrap_or_default() % limit.max(1)
+    }
+    fn of<'t, T>(&mut self, list: &'t [T]) -> &'t T {
+        list.get(self.below(list.len())).expect("a choice")
+    }
+}
+
+const PIECES: [&[u8]; 40] = [
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"\"",
+    b"null",
+    b"true",
+    b"-1",
+    b"0",
+    b"1e999",
+    b"9223372036854775808",
+    b"1.5",
+    b"\\u0000",
+    b"\\ud800",
+    "\u{e9}\u{1f600}".as_bytes(),
+    b"/",
+    b"//",
+    b"..",
+    b"%2f",
+    b"%",
+    b"?",
+    b"&",
+    b"=",
+    b",",
+    b"!",
+    b"(",
+    b" in (",
+    b"status",
+    b"scale",
+    b"metadata",
+    b"managedFields",
+    b"default",
+    b"$patch",
+    b"$retainKeys",
+    b"$setElementOrder/containers",
+    b"{\"$patch\":\"delete\"}",
+    b"~1",
+    b"-",
+    b"k8s\0",
+    b"application/apply-patch+yaml",
+];
+
+/// An input that is a bit different, or two that are mixed.
+fn mutated(dice: &mut Dice, seeds: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = dice.of(seeds).clone();
+    for _ in 0..=dice.below(4) {
+        let at = dice.below(out.len() + 1);
+        let length = dice.below(1 + (out.len() - at).min(24));
+        match dice.below(7) {
+            0 => drop(out.drain(at..at + length)),
+            1 => drop(out.splice(at..at, dice.of(&PIECES).iter().copied())),
+            2 => drop(out.splice(at..at + length, dice.of(&PIECES).iter().copied())),
+            3 => {
+                let other = dice.of(seeds).clone();
+                let from = dice.below(other.len() + 1);
+                let count = dice.below(1 + (other.len() - from).min(200));
+                let part = other.into_iter().skip(from).take(count);
+                drop(out.splice(at..at, part));
+            }
+            4 => {
+                let part: Vec<u8> = out.iter().skip(at).take(length).copied().collect();
+                drop(out.splice(at..at, part));
+            }
+            5 => {
+                if let Some(byte) = out.get_mut(at) {
+                    *byte ^= 1 << dice.below(8);
+                }
+            }
+            _ => swap_values(dice, &mut out, seeds),
+        }
+    }
+    out
+}
+
+/// Exchanges a JSON value within the input for another one, so that it stays JSON.
+fn swap_values(dice: &mut Dice, out: &mut Vec<u8>, seeds: &[Vec<u8>]) {
+    let Some((at, length)) = some_value(dice, out) else { return };
+    let other = dice.of(seeds).clone();
+    if let Some((from, count)) = some_value(dice, &other) {
+        drop(out.splice(at..at + length, other.into_iter().skip(from).take(count)));
+    }
+}
+
+/// Where a JSON value lies after some colon, comma or bracket.
+fn some_value(dice: &mut Dice, text: &[u8]) -> Option<(usize, usize)> {
+    let starts: Vec<usize> = text
+        .iter()
+        .enumerate()
+        .filter(|(_, b)| matches!(b, b':' | b',' | b'[' | b'\n'))
+        .map(|(i, _)| i + 1)
+        .collect();
+    for _ in 0..8 {
+        let start = *starts.get(dice.below(starts.len()))?;
+        let rest = text.get(start..)?;
+        let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<serde::de::IgnoredAny>();
+        if values.next().is_some_and(|v| v.is_ok()) {
+            return Some((start, values.byte_offset()));
+        }
+    }
+    None
+}
+
+fn run(name: &str, seeds: &[Vec<u8>], law: fn(&[u8])) {
+    let setting = |key: &str| std::env::var(key).ok().and_then(|v| v.parse::<u64>().ok());
+    let time = setting("KOPF_FUZZ_SECONDS").map_or(Duration::from_millis(500), Duration::from_secs);
+    let seed = setting("KOPF_FUZZ_SEED").unwrap_or_else(crate::meta::random_bits);
+    let mut dice = Dice(seed | 1);
+    if let Ok(folder) = std::env::var("KOPF_FUZZ_CORPUS") {
+        write_corpus(&std::path::Path::new(&folder).join(name), seeds);
+    }
+    for input in seeds {
+        law(input);
+    }
+    let began = Instant::now();
+    let mut tried = 0_u64;
+    while began.elapsed() < time {
+        let input = mutated(&mut dice, seeds);
+        let before = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| law(&input)));
+        let shown = || input.escape_ascii().to_string();
+        assert!(outcome.is_ok(), "{name}: broken after {tried} tries of seed {seed} by\n{}", shown());
+        assert!(before.elapsed() < SLOW, "{name}: {:?} were taken by\n{}", before.elapsed(), shown());
+        tried += 1;
+    }
+    assert!(tried > 5, "only {tried} tries of {name}");
+    if time > Duration::from_secs(1) {
+        let _ =
+            std::io::Write::write_all(&mut std::io::stderr(), format!("{name}: {tried} tries\n").as_bytes());
+    }
+}
+
+/// Good inputs as files, for the coverage-guided targets to begin with.
+fn write_corpus(folder: &std::path::Path, seeds: &[Vec<u8>]) {
+    std::fs::create_dir_all(folder).expect("a folder");
+    for (i, seed) in seeds.iter().enumerate() {
+        std::fs::write(folder.join(format!("seed-{i}")), seed).expect("a file");
+    }
+}
+
+/// The requests of the conformance tests, as text.
+fn recorded() -> Vec<Value> {
+    let text = include_str!("../../../../tests/conformance/requests.jsonl");
+    text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+#[test]
+fn any_request_is_answered() {
+    let seeds: Vec<Vec<u8>> = recorded()
+        .iter()
+        .map(|r| {
+            let text = |key: &str| r[key].as_str().unwrap_or_default();
+            let mut out = format!("{} {}", text("method"), text("path"));
+            if !text("type").is_empty() {
+                out.push_str(&format!("\ncontent-type: {}", text("type")));
+            }
+            for (key, value) in r["headers"].as_object().into_iter().flatten() {
+                out.push_str(&format!("\n{key}: {}", value.as_str().unwrap_or_default()));
+            }
+            out.push_str(&format!("\n\n{}", text("body")));
+            out.into_bytes()
+        })
+        .collect();
+    run("requests", &seeds, requests);
+}
+
+/// The objects and patches among the recorded bodies.
+fn bodies() -> Vec<Value> {
+    let all = recorded().into_iter().filter_map(|r| serde_json::from_str(r["body"].as_str()?).ok());
+    all.filter(|v: &Value| v.is_object() || v.is_array()).collect()
+}
+
+#[test]
+fn any_patch_keeps_its_laws() {
+    let bodies = bodies();
+    let mut dice = Dice(7);
+    let names = ["core.v1.Pod", "apps.v1.Deployment", "core.v1.Service", "meta.v1.ObjectMeta", "nothing"];
+    let seeds: Vec<Vec<u8>> = (0..2_000)
+        .map(|_| {
+            let name = dice.of(&names);
+            format!("{name}\n{}\n{}", dice.of(&bodies), dice.of(&bodies)).into_bytes()
+        })
+        .collect();
+    run("patches", &seeds, patches);
+}
+
+#[test]
+fn any_schema_keeps_its_laws() {
+    let mut declared =
+        vec![definition().pointer("/spec/versions/0/schema/openAPIV3Schema").cloned().expect("it")];
+    let bodies = bodies();
+    for body in &bodies {
+        for version in body.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten() {
+            declared.extend(version.pointer("/schema/openAPIV3Schema").cloned());
+        }
+    }
+    let mut dice = Dice(7);
+    let seeds: Vec<Vec<u8>> =
+        (0..2_000).map(|_| format!("{}\n{}", dice.of(&declared), dice.of(&bodies)).into_bytes()).collect();
+    run("schemas", &seeds, schemas);
+}
+
+#[test]
+fn any_text_is_a_selector_or_is_refused() {
+    let mut seeds: Vec<Vec<u8>> = [
+        "a=b",
+        "a==b,c!=d",
+        "a in (b,c),!d",
+        "x.y/z notin (1)",
+        "a>1,b<2",
+        "metadata.name=x,metadata.namespace!=y",
+        "spec.nodeName=",
+        "shardRange(object.metadata.uid, '0x0', '0x8000000000000000')",
+        "{.a[0].b}",
+        ".a[?(@.b==1)]",
+        "12Ki",
+        "1e3",
+        "-0.5m",
+        "2024-01-01T00:00:00Z",
+        "a: &x [1, 2]\nb: *x\n",
+        "- 1\n- {a: b}\n",
+        "{\"a\": 1}",
+    ]
+    .map(|t| t.as_bytes().to_vec())
+    .into();
+    seeds
+        .push(b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x0a\x0a\x03\x0a\x01m\x12\x03\x0a\x01a".to_vec());
+    seeds.extend(recorded().iter().filter_map(|r| Some(r["path"].as_str()?.as_bytes().to_vec())));
+    run("selectors", &seeds, selectors);
+}

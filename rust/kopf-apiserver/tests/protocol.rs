@@ -1,0 +1,342 @@
+//! Claims about what is spoken: HTTP/2, compression, forms of answers, encodings of bodies, bounds, and who is let in.
+
+#![allow(clippy::expect_used, reason = "a test may stop")]
+
+mod support;
+
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kopf_apiserver::{Server, ServerOptions, start};
+use rustls::pki_types::ServerName;
+use serde_json::{Value, json};
+use support::client::connector_for;
+use tokio::net::TcpStream;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const THINGS: &str = "/apis/protocol.test/v1/namespaces/default/things";
+
+async fn plain() -> Server {
+    start(ServerOptions { tls: false, ..ServerOptions::default() }).await.expect("a server")
+}
+
+type Headers<'h> = &'h [(&'h str, &'h str)];
+
+/// One request over HTTP/1.1 with these headers.
+async fn ask(
+    server: &Server,
+    method: &str,
+    path: &str,
+    headers: Headers<'_>,
+    body: impl Into<Bytes>,
+) -> Response<Bytes> {
+    let stream = TcpStream::connect(("127.0.0.1", server.port())).await.expect("a connection");
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("a handshake");
+    tokio::spawn(connection);
+    let mut request = Request::builder().method(method).uri(path).header("host", "127.0.0.1");
+    if !headers.iter().any(|(name, _)| *name == "authorization") {
+        request = request.header("authorization", format!("Bearer {}", server.token()));
+    }
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(body.into())).expect("a request");
+    let (parts, body) = sender.send_request(request).await.expect("an answer").into_parts();
+    Response::from_parts(parts, body.collect().await.expect("a body").to_bytes())
+}
+
+fn json_of(answer: &Response<Bytes>) -> Value {
+    serde_json::from_slice(answer.body()).expect("JSON")
+}
+
+fn header<'a>(answer: &'a Response<Bytes>, name: &str) -> &'a str {
+    answer.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+}
+
+async fn declare(server: &Server) {
+    let definition = json!({"metadata": {"name": "things.protocol.test"}, "spec": {
+        "group": "protocol.test", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+        "versions": [{"name": "v1", "served": true, "storage": true,
+            "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size", "description": "How large"}],
+            "schema": {"openAPIV3Schema": {"type": "object", "description": "A thing.", "properties": {"spec": {"type": "object",
+                "properties": {"size": {"type": "integer", "description": "How large."}}}}}}}]}});
+    server
+        .create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition)
+        .await
+        .expect("declared");
+}
+
+fn thing(name: &str, size: u32) -> Value {
+    json!({"apiVersion": "protocol.test/v1", "kind": "Thing", "metadata": {"name": name}, "spec": {"size": size}})
+}
+
+#[tokio::test]
+async fn http_2_is_spoken_when_it_is_agreed_upon_and_when_it_is_just_begun() {
+    for tls in [true, false] {
+        let server = start(ServerOptions { tls, ..ServerOptions::default() }).await.expect("a server");
+        let stream = TcpStream::connect(("127.0.0.1", server.port())).await.expect("a connection");
+        let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        let mut sender = if tls {
+            let name = ServerName::try_from("127.0.0.1").expect("a name");
+            let stream = connector_for(&[b"h2"]).connect(name, stream).await.expect("TLS");
+            assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+            let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.expect("a handshake");
+            tokio::spawn(connection);
+            sender
+        } else {
+            let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.expect("a handshake");
+            tokio::spawn(connection);
+            sender
+        };
+        let request = |path: &str| {
+            let url = format!("{}{path}", server.url());
+            let authorization = format!("Bearer {}", server.token());
+            let request = Request::builder().uri(url).header("authorization", authorization);
+            request.body(Full::new(Bytes::new())).expect("a request")
+        };
+        // A watch and other requests share the connection.
+        let watch = sender.send_request(request(&format!("{MAPS}?watch=1"))).await.expect("a watch");
+        let listed = sender.send_request(request(MAPS)).await.expect("an answer");
+        assert_eq!(listed.version(), http::Version::HTTP_2);
+        assert_eq!(listed.status(), 200);
+        server.create(MAPS, &json!({"metadata": {"name": "m"}})).await.expect("created");
+        let frame = watch.into_body().frame().await.expect("a frame").expect("a frame");
+        let line: Value = serde_json::from_slice(frame.data_ref().expect("data")).expect("JSON");
+        assert_eq!(
+            (line["type"].as_str(), line["object"]["metadata"]["name"].as_str()),
+            (Some("ADDED"), Some("m"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn large_answers_are_compressed_for_who_can_read_that() {
+    let server = plain().await;
+    let data: serde_json::Map<String, Value> =
+        (0..200).map(|i| (format!("k{i}"), "x".repeat(1000).into())).collect();
+    server.create(MAPS, &json!({"metadata": {"name": "large"}, "data": data})).await.expect("created");
+    let gzip = [("accept-encoding", "gzip")];
+    let packed = ask(&server, "GET", &format!("{MAPS}/large"), &gzip, "").await;
+    assert_eq!(header(&packed, "content-encoding"), "gzip");
+    assert!(packed.body().len() < 20_000);
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&packed.body()[..]).read_to_string(&mut text).expect("gzip");
+    let open = ask(&server, "GET", &format!("{MAPS}/large"), &[], "").await;
+    assert_eq!(header(&open, "content-encoding"), "");
+    assert_eq!(text.as_bytes(), open.body());
+    let small = ask(&server, "GET", "/version", &gzip, "").await;
+    assert_eq!(header(&small, "content-encoding"), "");
+}
+
+#[tokio::test]
+async fn tables_have_the_columns_that_were_declared() {
+    let server = plain().await;
+    declare(&server).await;
+    server.create(THINGS, &thing("one", 3)).await.expect("created");
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
+    let listed = json_of(&ask(&server, "GET", THINGS, &table, "").await);
+    assert_eq!(listed["kind"], "Table");
+    let names: Vec<&Value> =
+        listed["columnDefinitions"].as_array().into_iter().flatten().map(|c| &c["name"]).collect();
+    assert_eq!(names, ["Name", "Size"]);
+    assert_eq!(listed["columnDefinitions"][1]["description"], "How large");
+    assert_eq!(listed["rows"][0]["cells"], json!(["one", 3]));
+    assert_eq!(listed["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+    let whole =
+        json_of(&ask(&server, "GET", &format!("{THINGS}/one?includeObject=Object"), &table, "").await);
+    assert_eq!(whole["rows"][0]["object"]["spec"]["size"], 3);
+
+    let wide = json_of(&ask(&server, "GET", "/api/v1/services?includeObject=None", &table, "").await);
+    assert_eq!(wide["rows"][0]["cells"][0], "kubernetes");
+    assert_eq!(wide["rows"][0]["object"], Value::Null);
+
+    let partial = [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")];
+    let partial = json_of(&ask(&server, "GET", THINGS, &partial, "").await);
+    assert_eq!(partial["kind"], "PartialObjectMetadataList");
+    assert_eq!(partial["items"][0]["metadata"]["name"], "one");
+    assert_eq!(partial["items"][0].get("spec"), None);
+    let strange = [("accept", "application/json;as=Poem;v=v1;g=meta.k8s.io")];
+    assert_eq!(ask(&server, "GET", THINGS, &strange, "").await.status(), 406);
+}
+
+#[tokio::test]
+async fn published_schemas_tell_what_was_declared() {
+    let server = plain().await;
+    let before = json_of(&ask(&server, "GET", "/openapi/v3", &[], "").await);
+    assert_eq!(before["paths"].get("apis/protocol.test/v1"), None);
+    declare(&server).await;
+    let index = json_of(&ask(&server, "GET", "/openapi/v3", &[], "").await);
+    let url =
+        index["paths"]["apis/protocol.test/v1"]["serverRelativeURL"].as_str().expect("an address").to_owned();
+    let document = json_of(&ask(&server, "GET", &url, &[], "").await);
+    let schema = &document["components"]["schemas"]["test.protocol.v1.Thing"];
+    assert_eq!(schema["description"], "A thing.");
+    assert_eq!(schema["properties"]["spec"]["properties"]["size"]["description"], "How large.");
+    assert_eq!(
+        schema["x-kubernetes-group-version-kind"],
+        json!([{"group": "protocol.test", "version": "v1", "kind": "Thing"}])
+    );
+    let meta = schema["properties"]["metadata"]["allOf"][0]["$ref"].as_str().expect("a reference");
+    let name = meta.rsplit('/').next().expect("a name");
+    assert!(document["components"]["schemas"][name]["properties"]["labels"]["description"].is_string());
+
+    let second = json_of(&ask(&server, "GET", "/openapi/v2", &[], "").await);
+    assert!(second["definitions"]["test.protocol.v1.Thing"]["properties"]["spec"].is_object());
+    let wanted = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let empty = ask(&server, "GET", "/openapi/v2", &[("accept", wanted)], "").await;
+    assert!(header(&empty, "content-type").ends_with("+protobuf"));
+    assert!(empty.body().starts_with(b"\x0a\x032.0"));
+}
+
+#[tokio::test]
+async fn every_reference_of_the_published_schemas_leads_somewhere() {
+    fn references<'v>(value: &'v Value, out: &mut Vec<&'v str>) {
+        match value {
+            Value::Object(map) => {
+                out.extend(map.get("$ref").and_then(Value::as_str));
+                map.values().for_each(|v| references(v, out));
+            }
+            Value::Array(list) => list.iter().for_each(|v| references(v, out)),
+            _ => {}
+        }
+    }
+    let server = plain().await;
+    declare(&server).await;
+    let index = json_of(&ask(&server, "GET", "/openapi/v3", &[], "").await);
+    for entry in index["paths"].as_object().into_iter().flatten().map(|(_, v)| v) {
+        let url = entry["serverRelativeURL"].as_str().expect("an address");
+        let document = json_of(&ask(&server, "GET", url, &[], "").await);
+        let mut all = Vec::new();
+        references(&document, &mut all);
+        for reference in all {
+            assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{url}: {reference}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn yaml_bodies_are_read_whole_and_large() {
+    let server = plain().await;
+    declare(&server).await;
+    let yaml = [("content-type", "application/yaml")];
+    let text = "# as people write it\napiVersion: protocol.test/v1\nkind: Thing\nmetadata:\n  name: one\n  labels: &all {a: \"1\"}\n\
+                \u{20} annotations: *all\nspec:\n  size: 3\n";
+    let made = ask(&server, "POST", THINGS, &yaml, text).await;
+    assert_eq!(made.status(), 201, "{:?}", made.body());
+    assert_eq!(json_of(&made)["metadata"]["annotations"], json!({"a": "1"}));
+
+    let patch = [("content-type", "application/apply-patch+yaml")];
+    let text = "apiVersion: protocol.test/v1\nkind: Thing\nmetadata: {name: one}\nspec: {size: 4}\n";
+    let path = format!("{THINGS}/one?fieldManager=me&force=true");
+    assert_eq!(json_of(&ask(&server, "PATCH", &path, &patch, text).await)["spec"]["size"], 4);
+
+    let mut large = String::from("metadata:\n  name: large\ndata:\n");
+    for i in 0..800 {
+        large.push_str(&format!("  key-{i}: |\n    {}\n", "line of text ".repeat(90)));
+    }
+    assert!(large.len() > 900_000);
+    let made = ask(&server, "POST", MAPS, &yaml, large).await;
+    assert_eq!(made.status(), 201);
+    assert_eq!(json_of(&made)["data"].as_object().map(serde_json::Map::len), Some(800));
+    let broken = ask(&server, "POST", MAPS, &yaml, "metadata: [").await;
+    assert_eq!((broken.status().as_u16(), json_of(&broken)["reason"].as_str()), (400, Some("BadRequest")));
+}
+
+/// A message's field of bytes.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(bytes.len()).expect("a short field");
+    [&[number << 3 | 2, length], bytes].concat()
+}
+
+#[tokio::test]
+async fn protocol_buffers_are_read_for_built_in_kinds_only() {
+    let server = plain().await;
+    declare(&server).await;
+    let media = [("content-type", "application/vnd.kubernetes.protobuf")];
+    let body = |version: &str, kind: &str| {
+        let head = [field(1, version.as_bytes()), field(2, kind.as_bytes())].concat();
+        let entry = [field(1, b"a"), field(2, b"b")].concat();
+        let raw = [field(1, &field(1, b"m")), field(2, &entry)].concat();
+        [b"k8s\0", &field(1, &head)[..], &field(2, &raw)].concat()
+    };
+    let made = ask(&server, "POST", MAPS, &media, body("v1", "ConfigMap")).await;
+    assert_eq!(made.status(), 201, "{:?}", made.body());
+    assert_eq!(json_of(&made)["data"], json!({"a": "b"}));
+    assert_eq!(header(&made, "content-type"), "application/json");
+    assert_eq!(ask(&server, "POST", MAPS, &media, "{}").await.status(), 400);
+    assert_eq!(ask(&server, "POST", THINGS, &media, body("protocol.test/v1", "Thing")).await.status(), 415);
+}
+
+#[tokio::test]
+async fn bodies_and_objects_are_bounded() {
+    let server = plain().await;
+    let json = [("content-type", "application/json")];
+    let map = |size: usize| json!({"metadata": {"name": "m"}, "data": {"k": "x".repeat(size)}}).to_string();
+    let refused = ask(&server, "POST", MAPS, &json, map(4 << 20)).await;
+    assert_eq!(refused.status(), 413);
+    assert_eq!(json_of(&refused)["kind"], "Status");
+    let refused = ask(&server, "POST", MAPS, &json, map(1_900_000)).await;
+    assert!(refused.status().is_client_error() || refused.status() == 500, "{}", refused.status());
+    assert_eq!(ask(&server, "POST", MAPS, &json, map(900_000)).await.status(), 201);
+    let nested =
+        format!("{{\"metadata\":{{\"name\":\"n\"}},\"x\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    assert_eq!(ask(&server, "POST", MAPS, &json, nested).await.status(), 400);
+}
+
+#[tokio::test]
+async fn nothing_is_reachable_from_outside_loopback() {
+    let server = plain().await;
+    // The address by which the machine would speak to others; nothing is sent.
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    let outside = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr()).map(|a| a.ip());
+    let Some(outside) = outside.ok().filter(|ip: &IpAddr| !ip.is_loopback() && !ip.is_unspecified()) else {
+        return;
+    };
+    let refused = TcpStream::connect(SocketAddr::new(outside, server.port())).await;
+    assert!(refused.is_err(), "{outside}:{} is open", server.port());
+}
+
+#[tokio::test]
+async fn strangers_are_turned_away_and_users_stand_in_for_others_if_they_may() {
+    let jane = kopf_apiserver::User { name: "jane".into(), groups: vec!["system:authenticated".into()] };
+    let options = ServerOptions {
+        tls: false,
+        authorization: true,
+        users: vec![("jane-token".into(), jane)],
+        ..ServerOptions::default()
+    };
+    let server = start(options).await.expect("a server");
+    let wrong = ask(&server, "GET", MAPS, &[("authorization", "Bearer wrong")], "").await;
+    assert_eq!((wrong.status().as_u16(), json_of(&wrong)["message"].as_str()), (401, Some("Unauthorized")));
+    let nobody = ask(&server, "GET", MAPS, &[("authorization", "")], "").await;
+    assert_eq!(nobody.status(), 403);
+    assert_eq!(ask(&server, "GET", MAPS, &[], "").await.status(), 200);
+    let asked =
+        ask(&server, "GET", MAPS, &[("impersonate-user", "bob"), ("impersonate-group", "staff")], "").await;
+    assert!(
+        json_of(&asked)["message"].as_str().is_some_and(|m| m.contains("User \"bob\" cannot list")),
+        "{asked:?}"
+    );
+    let janes = [("authorization", "Bearer jane-token"), ("impersonate-user", "admin")];
+    let refused = json_of(&ask(&server, "GET", MAPS, &janes, "").await);
+    assert!(
+        refused["message"].as_str().is_some_and(|m| m.contains("cannot impersonate resource \"users\"")),
+        "{refused}"
+    );
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let who = ask(
+        &server,
+        "POST",
+        path,
+        &[("impersonate-user", "system:serviceaccount:a:b"), ("impersonate-group", "system:masters")],
+        review,
+    )
+    .await;
+    assert_eq!(json_of(&who)["status"]["userInfo"]["username"], "system:serviceaccount:a:b");
+}

@@ -1,0 +1,217 @@
+//! The laws, and what an omniscient witness must remember to judge by them.
+//!
+//! The witness sees the server and the calls of handlers. It knows nothing of how the operator works.
+
+use crate::cluster::{Cluster, Version};
+use crate::worlds::World;
+use kopf_core::cause::{Change, Reason};
+use kopf_core::time::Timestamp;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+#[derive(Clone, Debug, Default)]
+pub struct Ghost {
+    /// The first law that was broken, in words.
+    pub wrong: Option<String>,
+    /// For which change each handler has finished, unless that was lost.
+    finished: BTreeMap<Arc<str>, Reason>,
+    /// Who has finished since the last handled state.
+    called: BTreeSet<Arc<str>>,
+    /// The states that they have seen.
+    seen: BTreeSet<String>,
+    /// Who has said farewell to the object.
+    farewell: BTreeSet<Arc<str>>,
+    /// The last handled state.
+    base: Option<String>,
+    /// Somebody has removed the last handled state: what is written next may be older than that.
+    vague: bool,
+    /// The last state for which a function was left: it is to be applied to that one or to a later one.
+    left: Option<u64>,
+    /// Refused writes in a row, and when the last of them was.
+    failures: Option<(u32, Timestamp)>,
+}
+
+impl Ghost {
+    pub fn accuse(&mut self, wrong: &str) {
+        self.wrong.get_or_insert_with(|| wrong.to_owned());
+    }
+
+    /// A handler is called.
+    pub fn called(
+        &mut self,
+        cluster: &Cluster,
+        view: &Version,
+        id: &Arc<str>,
+        change: &Change,
+        is_final: bool,
+    ) {
+        let (latest, reason) = (&cluster.latest, change.reason);
+        let title = reason.title();
+        if self.finished.get(id) == Some(&reason) {
+            self.accuse(&format!("{id} is called again for the same {title}"));
+        }
+        if reason == Reason::Create && latest.base.is_some() {
+            self.accuse(&format!("{id} is called for a creation that is handled"));
+        }
+        if reason == Reason::Update && latest.base.as_ref() == Some(&view.essence) {
+            self.accuse(&format!("{id} is called for a change that is handled"));
+        }
+        if reason == Reason::Delete && !(cluster.exists && latest.is_blocked()) {
+            self.accuse(&format!("{id} is called for a deletion that is let go"));
+        }
+        if format!("{:?}", change.diff).contains("kopf.zalando.org") {
+            self.accuse(&format!("{id} is told of our own annotations"));
+        }
+        if is_final {
+            self.finished.insert(Arc::clone(id), reason);
+            self.called.insert(Arc::clone(id));
+            self.seen.insert(view.essence.clone());
+            if reason == Reason::Delete {
+                self.farewell.insert(Arc::clone(id));
+            }
+        }
+    }
+
+    /// Whether the handler leaves a function to be applied with the patch.
+    pub fn leaves_function(&mut self, world: &World, view: &Version, id: &str) -> bool {
+        let leaves = world.leaves_function == Some(id);
+        self.left = leaves.then_some(view.number).or(self.left);
+        leaves
+    }
+
+    /// What these handlers have done is lost with the write that would have told of it.
+    pub fn lost(&mut self, learned: &[Arc<str>]) {
+        for id in learned {
+            self.finished.remove(id);
+        }
+    }
+
+    pub fn farewells_are_lost(&mut self) {
+        self.finished.retain(|_, reason| *reason != Reason::Delete);
+    }
+
+    pub fn functions_are_lost(&mut self) {
+        self.left = None;
+    }
+
+    /// The operator dies. The next one resumes what this one has resumed.
+    pub fn crashed(&mut self) {
+        self.finished.retain(|_, reason| *reason != Reason::Resume);
+        self.left = None;
+        self.failures = None;
+    }
+
+    /// The handling gives way to another one, and its progress goes.
+    pub fn superseded(&mut self, new: Reason) {
+        self.finished.retain(|_, reason| *reason == new);
+    }
+
+    /// Somebody removes our annotations: nobody can know what was finished.
+    pub fn stripped(&mut self) {
+        *self = Self {
+            wrong: self.wrong.take(),
+            farewell: std::mem::take(&mut self.farewell),
+            left: self.left,
+            failures: self.failures,
+            vague: true,
+            ..Self::default()
+        };
+    }
+
+    /// The operator has written something.
+    pub fn wrote(&mut self, world: &World, cluster: &Cluster) {
+        let latest = &cluster.latest;
+        if latest.base == self.base {
+            return;
+        }
+        let expected = if self.base.is_none() { &world.creators } else { &world.updaters };
+        if let Some(base) = &latest.base
+            && !latest.is_deleting()
+            && !self.vague
+            && !expected.is_empty()
+        {
+            if let Some(id) = expected.iter().find(|id| !self.called.contains(*id)) {
+                self.accuse(&format!("a change is taken for handled that {id} was not called for"));
+            } else if !world.filtered && !self.seen.contains(base) {
+                self.accuse("a state is taken for handled that no handler has seen");
+            }
+        }
+        self.base.clone_from(&latest.base);
+        self.vague = false;
+        self.called.clear();
+        self.seen.clear();
+        self.finished.retain(|_, reason| matches!(reason, Reason::Delete | Reason::Resume));
+    }
+
+    /// The operator has changed what only the object's freshest state may decide.
+    pub fn edited(&mut self, world: &World, cluster: &Cluster, theirs: bool, running: bool) {
+        let latest = &cluster.latest;
+        if latest.has_theirs() != theirs {
+            self.accuse("a finalizer of somebody else has come or gone");
+        }
+        if latest.is_deleting() && !latest.is_blocked() {
+            if let Some(id) = world.farewells.iter().find(|id| !self.farewell.contains(*id)) {
+                self.accuse(&format!("a deletion is let go before {id} is done"));
+            }
+            if running {
+                self.accuse("a deletion is let go while a daemon runs");
+            }
+        }
+    }
+
+    /// A write is refused.
+    pub fn failed(&mut self, now: Timestamp) {
+        let count = match self.failures {
+            Some((count, last)) if now.seconds_since(last) < f64::from(count) => {
+                self.accuse("refused writes are repeated without growing pauses");
+                count
+            }
+            Some((count, _)) => count + 1,
+            None => 1,
+        };
+        self.failures = Some((count, now));
+    }
+
+    pub fn succeeded(&mut self) {
+        self.failures = None;
+    }
+
+    /// All is told, and nobody has anything to do.
+    pub fn rested(&mut self, world: &World, cluster: &Cluster, known: bool) {
+        let latest = &cluster.latest;
+        if !cluster.exists {
+            if known {
+                self.accuse("an object that is no more is remembered");
+            }
+            return;
+        }
+        if latest.is_deleting() {
+            if latest.is_blocked() {
+                self.accuse("a deletion is held for ever");
+            }
+            return;
+        }
+        if latest.base.as_ref() != Some(&latest.essence) {
+            self.accuse("a change is lost");
+        }
+        if !world.farewells.is_empty() && !latest.is_blocked() {
+            self.accuse("a deletion would not be held");
+        }
+        let done = latest.body.pointer("/status/done").and_then(Value::as_u64);
+        if self.left.is_some_and(|left| done.is_none_or(|done| done < left)) {
+            self.accuse("a function is lost");
+        }
+    }
+}
+
+impl Hash for Ghost {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.finished.hash(state);
+        self.called.hash(state);
+        self.seen.hash(state);
+        self.farewell.hash(state);
+        (&self.base, self.vague, self.left, self.failures.map(|(count, _)| count)).hash(state);
+    }
+}

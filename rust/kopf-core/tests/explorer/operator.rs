@@ -1,0 +1,581 @@
+//! The operator's side of the model: the worker of one object, stopped between any two effects.
+//!
+//! It does what the engine's worker and dispatcher do around the core's cycle, with the core's own consistency, throttle and
+//! roster, and one step at a time: it can be stopped, outrun or killed between any two of them. The calls of handlers are
+//! told to `Ghost`, which must know nothing of how they came about.
+
+use crate::cluster::{BASE, Cluster, OURS, Refusal, Version};
+use crate::flaws::Flaw;
+use crate::laws::Ghost;
+use crate::worlds::World;
+use kopf_core::cause::EventType;
+use kopf_core::consistency::{Consistency, Written};
+use kopf_core::cycle::{Answer, Conclusion, Cycle, Memory, Moment, Next, Observation};
+use kopf_core::daemon;
+use kopf_core::finalizer::{self, Edit};
+use kopf_core::notes::Note;
+use kopf_core::outcome::{Attempt, Outcome};
+use kopf_core::script::{Reply, Script, Step, StepReply};
+use kopf_core::throttle::Throttle;
+use kopf_core::time::Timestamp;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Seconds for which the own write is awaited.
+const WINDOW: f64 = 5.0;
+/// Seconds after unexpected errors.
+const PAUSES: [f64; 3] = [1.0, 2.0, 3.0];
+
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub kind: EventType,
+    pub version: Arc<Version>,
+    pub woken: bool,
+}
+
+/// Where the operator stands between two steps.
+#[derive(Clone, Debug)]
+pub enum Stage {
+    Idle,
+    /// A cycle waits for the own write; its inputs, since it can be lived again from them.
+    Waiting {
+        event: Event,
+        opened: Opened,
+    },
+    /// A cycle is over, and these are its writes.
+    Writing(Box<Writing>),
+    /// Delayed handlers are waited for.
+    Dozing {
+        event: Event,
+        until: Timestamp,
+    },
+}
+
+/// What a cycle is opened with, and what it was answered since.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    memory: Memory,
+    moment: Moment,
+    answers: Vec<(Answer, Timestamp)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Writing {
+    pub event: Event,
+    pub conclusion: Conclusion,
+    /// The merge patch is done with.
+    pub merged: bool,
+    /// What the server has answered last.
+    pub latest: Option<Arc<Version>>,
+    /// Who has finished in this cycle: lost with the write.
+    pub learned: Vec<Arc<str>>,
+}
+
+/// How a request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Luck {
+    /// As it should.
+    Good,
+    /// The server refuses it.
+    Refused,
+    /// It is done, but the answer does not come.
+    Unanswered,
+}
+
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
+pub struct Operator {
+    pub up: bool,
+    pub known: bool,
+    pub memory: Memory,
+    pub consistency: Option<Consistency>,
+    pub throttle: Throttle,
+    pub pending: VecDeque<Event>,
+    pub stage: Stage,
+    pub running: Vec<usize>,
+    pub ended: Vec<Arc<str>>,
+    /// Those that run are asked to stop.
+    pub asked: bool,
+    /// What daemons see.
+    pub seen: Option<Arc<Version>>,
+    /// What is awaited may never come.
+    pub in_doubt: bool,
+    /// The flaw of taking the next event for the own echo is about to strike.
+    pub skipping: bool,
+}
+
+impl Operator {
+    pub fn new() -> Self {
+        Self {
+            up: true,
+            known: false,
+            memory: Memory::default(),
+            consistency: None,
+            throttle: Throttle::default(),
+            pending: VecDeque::new(),
+            stage: Stage::Idle,
+            running: Vec::new(),
+            ended: Vec::new(),
+            asked: false,
+            seen: None,
+            in_doubt: false,
+            skipping: false,
+        }
+    }
+
+    /// It dies, and all that it remembered with it.
+    pub fn crash(&mut self, ghost: &mut Ghost) {
+        let mut is_parting = self.memory.parted;
+        if let Stage::Writing(writing) = &self.stage {
+            ghost.lost(&writing.learned);
+            is_parting |= writing.conclusion.parted;
+        }
+        if is_parting {
+            // The progress is removed at the end of the deletion, before it is let go.
+            ghost.farewells_are_lost();
+        }
+        ghost.crashed();
+        *self = Self { up: false, ..Self::new() };
+    }
+
+    /// The stream tells something.
+    pub fn deliver(&mut self, world: &World, kind: EventType, version: Arc<Version>) {
+        if !self.known {
+            self.known = true;
+            self.memory = Memory { noticed_by_listing: kind == EventType::Listed, ..Memory::default() };
+        } else if world.flaw == Some(Flaw::ResumesAgain) && kind == EventType::Listed {
+            self.memory = Memory { noticed_by_listing: true, fully_handled_once: false, ..self.memory };
+        }
+        if std::mem::take(&mut self.skipping) {
+            return;
+        }
+        self.seen = Some(Arc::clone(&version));
+        let mut event = Event { kind, version, woken: false };
+        if !world.every_event {
+            if world.flaw == Some(Flaw::KeepsOldest) && !self.pending.is_empty() {
+                return;
+            }
+            if world.flaw == Some(Flaw::MergesKinds) {
+                event.kind = self.pending.front().map_or(event.kind, |first| first.kind);
+            }
+            self.pending.clear();
+        }
+        self.pending.push_back(event);
+    }
+
+    /// A listing does not have the object.
+    pub fn vanish(&mut self) {
+        // Busy ones are forgotten when their worker is done; here, that makes no difference.
+        *self = Self::new();
+    }
+
+    /// A daemon has ended, as it was asked to.
+    pub fn exit(&mut self, world: &World) {
+        self.running.clear();
+        self.asked = false;
+        if world.flaw != Some(Flaw::EndsUnnoticed)
+            && self.known
+            && self.pending.is_empty()
+            && let Some(version) = &self.seen
+        {
+            let event = Event { kind: EventType::Modified, version: Arc::clone(version), woken: true };
+            self.pending.push_back(event);
+        }
+    }
+
+    /// The moment before which nothing can be done; none if something can be done now, or if there is nothing.
+    pub fn asleep(&self, now: Timestamp) -> Option<Timestamp> {
+        match &self.stage {
+            Stage::Idle if self.pending.is_empty() => None,
+            Stage::Idle => self.throttle.remaining(now).map(|left| now.plus(left)),
+            Stage::Dozing { until, .. } => Some(*until),
+            Stage::Waiting { .. } | Stage::Writing(_) => None,
+        }
+    }
+
+    /// Whether there is anything to do, now or later, without news.
+    pub fn is_busy(&self) -> bool {
+        !matches!(self.stage, Stage::Idle) || !self.pending.is_empty()
+    }
+
+    /// Does the next thing. False if that is to wait for news.
+    pub fn step(&mut self, world: &World, cluster: &mut Cluster, ghost: &mut Ghost, luck: Luck) -> bool {
+        match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Idle => {
+                if let Some(until) = self.asleep(cluster.now) {
+                    cluster.now = until;
+                    self.throttle.release();
+                    let last = self.pending.pop_back();
+                    self.pending = last.into_iter().collect();
+                }
+                let Some(event) = self.pending.pop_front() else { return false };
+                self.begin(world, cluster, ghost, event);
+            }
+            Stage::Waiting { event, mut opened } => {
+                let arrived = !self.pending.is_empty();
+                if !arrived {
+                    if !cluster.stream.is_empty() {
+                        self.stage = Stage::Waiting { event, opened };
+                        return false;
+                    }
+                    if !self.in_doubt {
+                        ghost.accuse("an own write is awaited that will never be told");
+                    }
+                    cluster.now = self.consistency.take().and_then(|it| it.deadline()).unwrap_or(cluster.now);
+                }
+                opened.answers.push((Answer::Consistent(!arrived), cluster.now));
+                self.live(world, cluster, ghost, event, opened);
+            }
+            Stage::Dozing { event, until } => {
+                let is_interrupted = !self.pending.is_empty() && world.flaw != Some(Flaw::SleepsThrough);
+                if is_interrupted {
+                    return true;
+                }
+                cluster.now = cluster.now.max(until);
+                self.pending.clear();
+                let event = Event { kind: EventType::Modified, woken: true, ..event };
+                self.begin(world, cluster, ghost, event);
+            }
+            Stage::Writing(writing) => self.write(world, cluster, ghost, *writing, luck),
+        }
+        true
+    }
+
+    fn begin(&mut self, world: &World, cluster: &mut Cluster, ghost: &mut Ghost, event: Event) {
+        let consistent = self.is_consistent(world, &event.version, cluster.now);
+        let consistent = consistent || world.flaw == Some(Flaw::NoWaiting);
+        let moment = Moment { now: cluster.now, entropy: 0, consistent };
+        let opened = Opened { memory: self.memory, moment, answers: Vec::new() };
+        self.live(world, cluster, ghost, event, opened);
+    }
+
+    fn is_consistent(&mut self, world: &World, version: &Version, now: Timestamp) -> bool {
+        let told = version.object.resource_version().map(|number| versioned(world, number));
+        let Some(consistency) = &mut self.consistency else { return true };
+        consistency.seen(told.as_deref());
+        let reached = consistency.is_reached(now);
+        if reached {
+            self.consistency = None;
+            self.in_doubt = false;
+        }
+        reached
+    }
+
+    /// Lives a cycle from its beginning: what was answered before is answered again, and nobody is called twice for that.
+    fn live(
+        &mut self,
+        world: &World,
+        cluster: &mut Cluster,
+        ghost: &mut Ghost,
+        event: Event,
+        opened: Opened,
+    ) {
+        let object = Arc::clone(&event.version.object);
+        let observation = Observation { event: event.kind, object, woken: event.woken };
+        let Opened { memory, moment, mut answers } = opened;
+        let (plan, rules) = (Arc::clone(&world.plan), Arc::clone(&world.rules));
+        let (mut cycle, mut next) = Cycle::open(observation, &memory, plan, rules, moment);
+        for (answer, now) in answers.clone() {
+            cycle.take_notes();
+            next = cycle.resume(answer, now);
+        }
+        let mut patch = serde_json::Map::new();
+        let mut learned = Vec::new();
+        loop {
+            for note in cycle.take_notes() {
+                if let Note::Superseded { new, .. } = note {
+                    ghost.superseded(new);
+                }
+            }
+            let answer = match next {
+                Next::Run(script) => Answer::Reply(self.answer(
+                    world,
+                    cluster,
+                    ghost,
+                    &event,
+                    &script,
+                    &mut patch,
+                    &mut learned,
+                )),
+                Next::Spawn(wanted) => self.staff(world, &wanted),
+                Next::AwaitConsistency => {
+                    self.stage = Stage::Waiting { event, opened: Opened { memory, moment, answers } };
+                    return;
+                }
+                Next::Done(conclusion) => {
+                    self.conclude(world, event, *conclusion, learned);
+                    return;
+                }
+            };
+            answers.push((answer.clone(), cluster.now));
+            next = cycle.resume(answer, cluster.now);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "it is the border between all the parts of the model")]
+    fn answer(
+        &self,
+        world: &World,
+        cluster: &Cluster,
+        ghost: &mut Ghost,
+        event: &Event,
+        script: &Script,
+        patch: &mut serde_json::Map<String, Value>,
+        learned: &mut Vec<Arc<str>>,
+    ) -> Reply {
+        patch.extend(script.preset.clone().unwrap_or_default());
+        let mut fns = self.memory.remaining_fns;
+        let mut steps = Vec::new();
+        for step in &script.steps {
+            let (Step::Watch { attempt, .. } | Step::Handle { attempt }) = step else {
+                panic!("the worlds have no such handlers: {step:?}");
+            };
+            let id = &world.rules.registry.handlers[attempt.handler].id;
+            let outcome = settle(world, attempt, cluster.now);
+            if let Some(more) = world.patches(id) {
+                patch.insert("status".to_owned(), more);
+            }
+            if let (Step::Handle { .. }, Some(change)) = (step, &script.change) {
+                ghost.called(cluster, &event.version, id, change, outcome.final_);
+                if outcome.final_ {
+                    learned.push(Arc::clone(id));
+                    fns |= ghost.leaves_function(world, &event.version, id);
+                }
+            }
+            steps.push(StepReply::Attempted(outcome));
+        }
+        Reply { steps, patch: (!patch.is_empty()).then(|| patch.clone()), fns, error: None }
+    }
+
+    fn staff(&mut self, world: &World, wanted: &daemon::Wanted) -> Answer {
+        let assessed = daemon::assess(wanted, &self.running, &self.ended, &world.rules.registry, None);
+        self.running.extend(assessed.start);
+        self.asked |= !assessed.stop.is_empty();
+        let is_watched = !assessed.stop.is_empty() && world.flaw != Some(Flaw::EndsUnnoticed);
+        Answer::Spawned { delay: is_watched.then_some(60.0), holds: assessed.holds }
+    }
+
+    fn conclude(&mut self, world: &World, event: Event, mut conclusion: Conclusion, learned: Vec<Arc<str>>) {
+        assert_eq!(conclusion.error, None);
+        self.memory.fully_handled_once |= conclusion.fully_handled_once;
+        if event.kind == EventType::Deleted {
+            // Nothing is remembered, unless something has come that is not told to be gone.
+            let pending = std::mem::take(&mut self.pending);
+            *self = Self { known: !pending.is_empty(), pending, ..Self::new() };
+            return;
+        }
+        if world.flaw == Some(Flaw::ReleasesEarly)
+            && event.version.is_deleting()
+            && event.version.is_blocked()
+        {
+            conclusion.finalizer = Some(Edit::Allow);
+        }
+        if world.flaw == Some(Flaw::KeepsNoProgress) && conclusion.delay.is_some() {
+            conclusion.patch = kopf_core::patch::Patch::default();
+        }
+        let writing = Writing { event, conclusion, merged: false, latest: None, learned };
+        self.stage = Stage::Writing(Box::new(writing));
+    }
+
+    /// The next request of a conclusion, or what follows from all of them.
+    fn write(
+        &mut self,
+        world: &World,
+        cluster: &mut Cluster,
+        ghost: &mut Ghost,
+        mut writing: Writing,
+        luck: Luck,
+    ) {
+        let conclusion = &writing.conclusion;
+        if !writing.merged {
+            writing.merged = true;
+            if !conclusion.patch.is_empty() {
+                let mut patch = Value::Object(conclusion.patch.0.clone());
+                if world.flaw == Some(Flaw::KeepsFreshest) {
+                    freshen(&mut patch, cluster);
+                }
+                let is_last = conclusion.finalizer.is_none() && !conclusion.fns;
+                let sent = self.send(cluster, luck, |cluster| cluster.merge_patch(&patch));
+                ghost.wrote(world, cluster);
+                match sent {
+                    Ok(version) => writing.latest = Some(version),
+                    Err(failure) => {
+                        return self.failed(world, cluster.now, ghost, &writing, failure, is_last);
+                    }
+                }
+                if luck == Luck::Good && !is_last {
+                    self.stage = Stage::Writing(Box::new(writing));
+                    return;
+                }
+            }
+        }
+        let conclusion = &writing.conclusion;
+        let mut outrun = false;
+        if conclusion.finalizer.is_some() || conclusion.fns {
+            let base = Arc::clone(writing.latest.as_ref().unwrap_or(&writing.event.version));
+            let mut body = base.body.clone();
+            if conclusion.fns {
+                body["status"] = json!({"done": base.number});
+            }
+            if let Some(edit) = conclusion.finalizer {
+                finalizer::edit(&mut body, OURS, edit);
+            }
+            if body != base.body {
+                let theirs = cluster.latest.has_theirs();
+                let sent = match world.flaw {
+                    Some(Flaw::OverwritesFinalizers) => {
+                        let finalizers = body["metadata"].get("finalizers").cloned().unwrap_or_default();
+                        let patch = json!({"metadata": {"finalizers": finalizers}});
+                        self.send(cluster, luck, |cluster| cluster.merge_patch(&patch))
+                    }
+                    _ => self.send(cluster, luck, |cluster| cluster.replace(base.number, body)),
+                };
+                if matches!(sent, Ok(_) | Err(Failure::Unanswered)) {
+                    ghost.edited(world, cluster, theirs, !self.running.is_empty());
+                }
+                match sent {
+                    Ok(version) => writing.latest = Some(version),
+                    Err(Failure::Refused(Refusal::Conflict)) => outrun = true,
+                    Err(failure) => return self.failed(world, cluster.now, ghost, &writing, failure, true),
+                }
+            }
+        }
+        ghost.succeeded();
+        self.throttle.succeed();
+        self.after(world, cluster, writing, outrun);
+    }
+
+    fn send(
+        &mut self,
+        cluster: &mut Cluster,
+        luck: Luck,
+        request: impl FnOnce(&mut Cluster) -> Result<(), Refusal>,
+    ) -> Result<Arc<Version>, Failure> {
+        if luck == Luck::Refused {
+            return Err(Failure::Error);
+        }
+        request(cluster).map_err(Failure::Refused)?;
+        if luck == Luck::Unanswered { Err(Failure::Unanswered) } else { Ok(Arc::clone(&cluster.latest)) }
+    }
+
+    fn failed(
+        &mut self,
+        world: &World,
+        now: Timestamp,
+        ghost: &mut Ghost,
+        writing: &Writing,
+        failure: Failure,
+        is_last: bool,
+    ) {
+        if failure == Failure::Refused(Refusal::Gone) {
+            if world.flaw != Some(Flaw::ForgetsMissing) {
+                self.doubt(now);
+            }
+            ghost.succeeded();
+            self.throttle.succeed();
+            return;
+        }
+        let is_release_only = writing.conclusion.is_release_only();
+        self.memory.parted = is_release_only && world.flaw != Some(Flaw::ForgetsParting);
+        let is_written = failure == Failure::Unanswered && is_last;
+        if !is_written && !is_release_only {
+            ghost.lost(&writing.learned);
+        }
+        // Whether the progress was removed is not known.
+        if writing.conclusion.parted && !is_release_only {
+            ghost.farewells_are_lost();
+        }
+        // What was written before the failure comes back as well.
+        if let Some(latest) = &writing.latest
+            && world.flaw != Some(Flaw::ForgetsHalf)
+        {
+            self.note_write(world, now, &writing.event, latest);
+        }
+        if failure == Failure::Unanswered && world.flaw != Some(Flaw::TrustsFailure) {
+            self.doubt(now);
+        }
+        ghost.functions_are_lost();
+        ghost.failed(now);
+        let pauses = if world.flaw == Some(Flaw::NeverSlows) { &[0.0] } else { &PAUSES[..] };
+        if world.flaw == Some(Flaw::NeverSlower) {
+            self.throttle.succeed();
+        }
+        self.throttle.fail(pauses, now);
+        if self.pending.is_empty() && world.flaw != Some(Flaw::ForgetsFailed) {
+            self.pending.push_back(Event { woken: true, ..writing.event.clone() });
+        }
+    }
+
+    fn doubt(&mut self, now: Timestamp) {
+        self.in_doubt = true;
+        self.consistency.get_or_insert_default().doubt(WINDOW, now);
+    }
+
+    fn after(&mut self, world: &World, cluster: &Cluster, writing: Writing, outrun: bool) {
+        let Writing { event, conclusion, latest, .. } = writing;
+        self.memory.parted = conclusion.parted && world.flaw != Some(Flaw::ForgetsParting);
+        self.memory.remaining_fns = outrun && conclusion.fns && world.flaw != Some(Flaw::ForgetsFunctions);
+        if let Some(latest) = &latest {
+            self.note_write(world, cluster.now, &event, latest);
+        }
+        let changed = latest.as_ref().is_some_and(|latest| latest.number != event.version.number);
+        let trusts = world.flaw == Some(Flaw::TrustsEcho) && latest.is_some();
+        if changed {
+            self.pending.retain(|event| !event.woken);
+        }
+        if let (false, Some(delay)) = (changed || trusts, conclusion.delay) {
+            self.stage = Stage::Dozing { event, until: cluster.now.plus(delay) };
+        }
+    }
+
+    fn note_write(&mut self, world: &World, now: Timestamp, event: &Event, latest: &Version) {
+        let vanishing = latest.is_deleting() && latest.object.finalizers().next().is_none();
+        self.in_doubt = vanishing || (self.in_doubt && latest.number == event.version.number);
+        let seen = versioned(world, &event.version.number.to_string());
+        let number = versioned(world, &latest.number.to_string());
+        match world.flaw {
+            Some(Flaw::SkipsNext) => self.skipping = true,
+            Some(Flaw::AwaitsNoop) => {
+                let written = Written { version: &number, vanishing };
+                self.consistency.get_or_insert_default().wrote(written, None, WINDOW, now);
+            }
+            _ => {
+                let written = Written { version: &number, vanishing };
+                self.consistency.get_or_insert_default().wrote(written, Some(&seen), WINDOW, now);
+            }
+        }
+    }
+}
+
+/// Why a request was of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    Refused(Refusal),
+    Error,
+    Unanswered,
+}
+
+/// What has no order is compared for equality.
+fn versioned(world: &World, number: &str) -> String {
+    if matches!(world.flaw, Some(Flaw::ExactVersion | Flaw::AwaitsNoop)) {
+        format!("v{number}")
+    } else {
+        number.to_owned()
+    }
+}
+
+/// The essence as it is on the server now, instead of the one that was handled.
+fn freshen(patch: &mut Value, cluster: &Cluster) {
+    let annotations = patch.get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
+    if let Some(base) = annotations.and_then(|all| all.get_mut(BASE))
+        && base.is_string()
+    {
+        *base = json!(format!("{}\n", cluster.latest.essence));
+    }
+}
+
+fn settle(world: &World, attempt: &Attempt, now: Timestamp) -> Outcome {
+    let raised = world.raises(attempt);
+    attempt.precheck(now).unwrap_or_else(|| attempt.settle(&raised, now)).outcome
+}

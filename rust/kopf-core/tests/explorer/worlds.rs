@@ -1,0 +1,228 @@
+//! The operators whose lives are explored: which handlers they have, and how those behave.
+
+use crate::flaws::Flaw;
+use kopf_core::cause::Reason;
+use kopf_core::cycle::Rules;
+use kopf_core::handler::{Handler, Kind};
+use kopf_core::outcome::{Attempt, Raised};
+use kopf_core::registry::{Plan, Registry};
+use kopf_core::resource::Resource;
+use kopf_core::settings::Settings;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What an operator is, and what is not true of it because of a flaw.
+#[derive(Debug)]
+pub struct World {
+    pub name: &'static str,
+    pub rules: Arc<Rules>,
+    pub plan: Arc<Plan>,
+    pub flaw: Option<Flaw>,
+    /// Each event counts, not only the newest state.
+    pub every_event: bool,
+    /// Some handlers are only for objects with a label.
+    pub filtered: bool,
+    /// Who must have been called before a creation, or another change, or a deletion is done.
+    pub creators: Vec<Arc<str>>,
+    pub updaters: Vec<Arc<str>>,
+    pub farewells: Vec<Arc<str>>,
+    /// Who succeeds at the second attempt only, ten seconds later.
+    flaky: Vec<&'static str>,
+    /// Who never succeeds.
+    hopeless: Vec<&'static str>,
+    /// Who writes the same into the status each time.
+    repetitive: Vec<&'static str>,
+    /// Who leaves a function.
+    pub leaves_function: Option<&'static str>,
+}
+
+impl World {
+    fn new(name: &'static str, flaw: Option<Flaw>, handlers: Vec<Value>) -> Self {
+        let mut all: Vec<Handler> = Vec::new();
+        for (key, mut handler) in handlers.into_iter().enumerate() {
+            if handler.get("key").is_none() {
+                handler["key"] = json!(key);
+            }
+            if handler.get("kind").is_none() {
+                handler["kind"] = json!("changing");
+            }
+            all.push(serde_json::from_value(handler).unwrap());
+        }
+        let unfiltered = |reason: Reason| {
+            let matching = all.iter().filter(|one| one.labels.is_empty() && one.field.is_none());
+            let ids = matching.filter(|one| match &one.kind {
+                Kind::Changing(it) => {
+                    it.reason == Some(reason) && (reason != Reason::Delete || it.requires_finalizer)
+                }
+                _ => false,
+            });
+            ids.map(|one| Arc::clone(&one.id)).collect::<Vec<_>>()
+        };
+        let (creators, updaters, farewells) =
+            (unfiltered(Reason::Create), unfiltered(Reason::Update), unfiltered(Reason::Delete));
+        let every_event = all.iter().any(|one| matches!(one.kind, Kind::Watching));
+        let filtered = all.iter().any(|one| !one.labels.is_empty());
+        let registry = Arc::new(Registry { handlers: all });
+        let plan = Arc::new(registry.plan(&resource(), &|_| true));
+        let settings = Arc::new(Settings::default());
+        let rules = Arc::new(Rules { registry, settings, lifecycle: kopf_core::lifecycle::Lifecycle::Asap });
+        Self {
+            name,
+            rules,
+            plan,
+            flaw,
+            every_event,
+            filtered,
+            creators,
+            updaters,
+            farewells,
+            flaky: Vec::new(),
+            hopeless: Vec::new(),
+            repetitive: Vec::new(),
+            leaves_function: None,
+        }
+    }
+
+    /// All of them, with the same flaw.
+    pub fn all(flaw: Option<Flaw>) -> Vec<Self> {
+        vec![
+            Self::plain(flaw),
+            Self::patient(flaw),
+            Self::resuming(flaw),
+            Self::filtered(flaw),
+            Self::noisy(flaw),
+            Self::background(flaw),
+            Self::transforming(flaw),
+        ]
+    }
+
+    /// One handler of each kind.
+    fn plain(flaw: Option<Flaw>) -> Self {
+        Self::new(
+            "plain",
+            flaw,
+            vec![
+                json!({"id": "c", "reason": "create"}),
+                json!({"id": "u", "reason": "update"}),
+                json!({"id": "d", "reason": "delete", "requires_finalizer": true}),
+            ],
+        )
+    }
+
+    /// Two handlers of each kind, one after another, with retries.
+    fn patient(flaw: Option<Flaw>) -> Self {
+        let world = Self::new(
+            "patient",
+            flaw,
+            vec![
+                json!({"id": "c1", "reason": "create"}),
+                json!({"id": "c2", "reason": "create"}),
+                json!({"id": "u1", "reason": "update"}),
+                json!({"id": "u2", "reason": "update"}),
+                json!({"id": "d1", "reason": "delete", "requires_finalizer": true}),
+                json!({"id": "d2", "reason": "delete"}),
+            ],
+        );
+        Self { flaky: vec!["c1", "u2", "d1"], hopeless: vec!["d2"], ..world }
+    }
+
+    /// Handlers for several reasons at once; no finalizer.
+    fn resuming(flaw: Option<Flaw>) -> Self {
+        let world = Self::new(
+            "resuming",
+            flaw,
+            vec![
+                json!({"id": "c", "key": 1, "reason": "create"}),
+                json!({"id": "r", "initial": true}),
+                json!({"id": "r2", "initial": true, "deleted": true}),
+                json!({"id": "f", "field": ["spec", "x"], "field_needs_change": true}),
+                json!({"id": "o", "reason": "delete"}),
+            ],
+        );
+        Self { flaky: vec!["r"], ..world }
+    }
+
+    /// Some handlers are for labelled objects only; an event handler makes each event count.
+    fn filtered(flaw: Option<Flaw>) -> Self {
+        let on = json!([["on", {"present": true}]]);
+        let world = Self::new(
+            "filtered",
+            flaw,
+            vec![
+                json!({"id": "e", "kind": "watching"}),
+                json!({"id": "c", "reason": "create"}),
+                json!({"id": "u", "reason": "update"}),
+                json!({"id": "l", "reason": "update", "labels": on}),
+                json!({"id": "d", "reason": "delete", "requires_finalizer": true, "labels": on}),
+            ],
+        );
+        Self { flaky: vec!["u"], repetitive: vec!["e"], ..world }
+    }
+
+    /// An event handler writes the same again and again, while the object has a label.
+    fn noisy(flaw: Option<Flaw>) -> Self {
+        let on = json!([["on", {"present": true}]]);
+        let world = Self::new(
+            "noisy",
+            flaw,
+            vec![
+                json!({"id": "e", "kind": "watching", "labels": on}),
+                json!({"id": "c", "reason": "create"}),
+                json!({"id": "u", "reason": "update"}),
+            ],
+        );
+        Self { repetitive: vec!["e"], filtered: true, ..world }
+    }
+
+    /// A daemon.
+    fn background(flaw: Option<Flaw>) -> Self {
+        Self::new(
+            "background",
+            flaw,
+            vec![
+                json!({"id": "b", "kind": "daemon"}),
+                json!({"id": "u", "reason": "update"}),
+                json!({"id": "d", "reason": "delete", "requires_finalizer": true}),
+            ],
+        )
+    }
+
+    /// Changes that depend on the freshest state.
+    fn transforming(flaw: Option<Flaw>) -> Self {
+        let world = Self::new(
+            "transforming",
+            flaw,
+            vec![json!({"id": "c", "reason": "create"}), json!({"id": "u", "reason": "update"})],
+        );
+        Self { leaves_function: Some("u"), ..world }
+    }
+
+    pub fn is_repetitive(&self) -> bool {
+        !self.repetitive.is_empty()
+    }
+
+    pub fn patches(&self, id: &str) -> Option<Value> {
+        self.repetitive.contains(&id).then(|| json!({ id: "seen" }))
+    }
+
+    pub fn raises(&self, attempt: &Attempt) -> Raised {
+        let id = &*self.rules.registry.handlers[attempt.handler].id;
+        let message = "boo".to_owned();
+        if self.hopeless.contains(&id) {
+            return Raised::Permanent { message };
+        }
+        if self.flaky.contains(&id) && attempt.retry == 0 {
+            return Raised::Temporary { message, delay: Some(10.0) };
+        }
+        Raised::Nothing
+    }
+}
+
+fn resource() -> Arc<Resource> {
+    let resource = json!({
+        "group": "kopf.dev", "version": "v1", "plural": "kopfexamples", "kind": "KopfExample",
+        "singular": "kopfexample", "shortcuts": [], "categories": [], "subresources": [], "verbs": [],
+        "namespaced": true, "preferred": true,
+    });
+    Arc::new(serde_json::from_value(resource).unwrap())
+}

@@ -1,0 +1,1 @@
+"""No handlers at all: they are in the registry that the runner was given."""
