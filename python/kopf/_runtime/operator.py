@@ -314,15 +314,25 @@ class _Life:
         self._spawn("ultimate termination", self._terminate_ultimately(), finishable=True)
         self._spawn("startup/cleanup activities", self._start_and_clean_up())
         if self._command is not None:
-            self._spawn("the command", self._when_started(self._command), finishable=True)
+            self._spawn("the command", self._command, when_started=True, finishable=True)
         elif self._errand is not None:
-            self._spawn("the command", self._when_started(self._drive_engine()), finishable=True)
+            self._spawn("the command", self._drive_engine(), when_started=True, finishable=True)
         else:
-            self._spawn("multidimensional multitasker", self._when_started(self._drive_engine()))
+            self._spawn("multidimensional multitasker", self._drive_engine(), when_started=True)
         return self._tasks
 
-    def _spawn(self, name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool = False) -> None:
-        task = self._loop.create_task(_guard(name, coroutine, finishable=finishable), name=name)
+    def _spawn(
+        self,
+        name: str,
+        coroutine: Coroutine[Any, Any, None],
+        *,
+        when_started: bool = False,
+        finishable: bool = False,
+    ) -> None:
+        outer = self._when_started(coroutine) if when_started else coroutine
+        task = self._loop.create_task(_guard(name, outer, finishable=finishable), name=name)
+        # A task that is cancelled before its first step awaits nothing; Python would warn of all of these.
+        task.add_done_callback(lambda _: (outer.close(), coroutine.close()))
         self._tasks.append(task)
 
     def _listen_to_signals(self) -> None:
@@ -370,11 +380,7 @@ class _Life:
                 self._loop.call_later(timeout, functools.partial(signal.pthread_kill, thread, signal.SIGKILL))
 
     async def _when_started(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        try:
-            await self._started.wait()
-        except BaseException:
-            coroutine.close()
-            raise
+        await self._started.wait()
         await coroutine
 
     async def _start_and_clean_up(self) -> None:

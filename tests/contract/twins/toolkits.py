@@ -242,6 +242,22 @@ def claim_scopes_of_operators():
     ]
 
 
+def claim_operators_that_end_before_they_begin():
+    import gc
+
+    async def spawned():
+        tasks = await kopf.spawn_tasks(registry=kopf.OperatorRegistry(), clusterwide=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def run():
+        asyncio.run(spawned())
+        gc.collect()
+
+    return warned(run)
+
+
 def claim_settings_of_operators():
     async def spawned(settings, **kwargs):
         tasks = await kopf.spawn_tasks(registry=kopf.OperatorRegistry(), settings=settings, **kwargs)
