@@ -91,8 +91,8 @@ sdist: | $(VENV)/.tools
 demo: $(VENV)/.installed
 	$(BIN)/python scripts/demo.py
 
-.PHONY: test test-rust test-border test-python
-test: test-rust test-border test-python
+.PHONY: test test-rust test-border test-python test-embedded
+test: test-rust test-border test-python test-embedded
 
 test-rust: | $(BIN)/python
 	cargo test --workspace --quiet
@@ -107,6 +107,10 @@ test-python: $(VENV)/.installed $(REFERENCE)/.installed
 .PHONY: explore
 explore:
 	cargo test --release -p kopf-core --test explorer -- --ignored --exact at_length --nocapture
+
+# The examples once again, on the server that is in the package.
+test-embedded: $(VENV)/.installed
+	$(PYTEST) tests/examples --embedded
 
 # The tests on the real control plane, under the reference: are our expectations those of Kopf?
 .PHONY: test-reference
