@@ -101,7 +101,13 @@ test-rust: | $(BIN)/python
 test-border: $(TESTING)/.installed
 	$(TESTING)/bin/python -m pytest -ra -o pythonpath= tests/units/border
 
-test-python: $(VENV)/.installed $(REFERENCE)/.installed
+# For the tests of kubectl: one that is installed, or one that is built with Go, once, and kept under target/. Without
+# either the tests say why they skip.
+.PHONY: kubectl
+kubectl:
+	@scripts/kubectl.sh || true
+
+test-python: $(VENV)/.installed $(REFERENCE)/.installed kubectl
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PYTEST_ARGS)
 
 # What can happen to one object, in all orders; a small part of it is in test-rust.
