@@ -212,7 +212,7 @@ def test_scaled(kubectl, widgets):
         "scale", "deploy/web", "--current-replicas=2", "--replicas=1"
     )
     assert kubectl("get", "wd/one", "deploy/web", "-o", "jsonpath={.items[*].spec.replicas}") == "3 4"
-    kubectl("autoscale", "deploy/web", "--max=5", "--cpu=50%")
+    kubectl("autoscale", "deploy/web", "--min=1", "--max=5")
     assert kubectl.object("hpa", "web")["spec"]["maxReplicas"] == 5
 
 
