@@ -1,4 +1,4 @@
-"""kubectl deletes: with and without waiting, with the three ways of cascading, by selection, and namespaces."""
+"""kubectl deletes: with and without waiting, with the three ways of cascading, by selection, namespaces."""
 
 import json
 
@@ -10,7 +10,11 @@ def family(kubectl):
     """An owner and what it owns."""
 
     def make(name: str, owner: dict | None = None, **meta) -> dict:
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"all": "ours"}, **meta}}
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "labels": {"all": "ours"}, **meta},
+        }
         if owner is not None:
             about = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"]}
             about["uid"] = owner["metadata"]["uid"]
