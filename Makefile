@@ -8,6 +8,7 @@
 #   make wheel          the wheel, in dist/
 #   make explore        the model explorer at length: minutes; EXPLORE_STATES and EXPLORE_LIVES say how long
 #   make bench          the benchmarks of the repository
+#   make differential-part   a part of the next one, each day another one; as CI does
 #   make differential   the same operators under the reference and under ours (needs the suite beside the checkout)
 #
 # Needed: Rust (rustup or any 1.95+), Python 3.11+, a C compiler, package registries.
@@ -100,7 +101,13 @@ test-rust: | $(BIN)/python
 test-border: $(TESTING)/.installed
 	$(TESTING)/bin/python -m pytest -ra -o pythonpath= tests/units/border
 
-test-python: $(VENV)/.installed $(REFERENCE)/.installed
+# For the tests of kubectl: one that is installed, or one that is built with Go, once, and kept under target/. Without
+# either the tests say why they skip.
+.PHONY: kubectl
+kubectl:
+	@scripts/kubectl.sh || true
+
+test-python: $(VENV)/.installed $(REFERENCE)/.installed kubectl
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PYTEST_ARGS)
 
 # What can happen to one object, in all orders; a small part of it is in test-rust.
@@ -180,6 +187,14 @@ differential: $(VENV)/.installed $(REFERENCE)/.installed
 	@test -f $(SUITE)/run.py || { echo 'There is no differential suite at $(SUITE): set SUITE to its folder.'; exit 1; }
 	$(BIN)/python $(SUITE)/run.py --reference $(abspath $(REFERENCE)/bin/python) \
 	    --candidate $(abspath $(BIN)/python) $(SUITE_ARGS)
+
+# A part of it, each day another one; all of it comes around in a week.
+.PHONY: differential-part
+differential-part: $(VENV)/.installed $(REFERENCE)/.installed
+	@if [ -f $(SUITE)/run.py ]; then \
+	    $(BIN)/python scripts/differential_part.py $(SUITE) $(abspath $(REFERENCE)/bin/python) \
+	        $(abspath $(BIN)/python) $(PART); \
+	else echo 'There is no differential suite at $(SUITE): nothing is compared with the reference.'; fi
 
 .PHONY: clean
 clean:

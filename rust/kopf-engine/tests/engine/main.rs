@@ -12,3 +12,4 @@ mod load;
 mod stage;
 mod streams;
 mod world;
+mod writes;
