@@ -37,6 +37,7 @@ def test_waiting_for_finalizers(kubectl, family):
     kubectl("delete", "cm", "held", "--wait=false")
     assert "held" in names(kubectl)
     with kubectl.start("delete", "cm", "held", "--wait=true") as process:
+        assert "deleted" in process.stdout.readline()  # It has asked, and waits.
         kubectl("patch", "cm", "held", "--type=json", "-p", '[{"op":"remove","path":"/metadata/finalizers"}]')
         assert process.wait(timeout=20) == 0
     assert "held" not in names(kubectl)
