@@ -10,11 +10,14 @@ import subprocess
 import sys
 
 import pytest
+from kopf import _kopf
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "typing"
 FILES = sorted(path.name for path in FOLDER.glob("*.py"))
 # The original has no type for functions given by their ids, though it takes them.
 UNTYPED_IN_ORIGINAL = "handlers.py"
+# What only the extension for tests of the border has.
+UNSHIPPED = ["Rehearsal", "admit", "rehearse"]
 
 
 def mypy(python: str, name: str, tmp_path: pathlib.Path) -> subprocess.CompletedProcess[str]:
@@ -59,6 +62,10 @@ def test_the_stub_is_what_the_extension_is(kopf_python, tmp_path):
         pytest.skip("stubs are compared with what is imported here")
     command = [sys.executable, "-m", "mypy.stubtest", "kopf._kopf", "--concise"]
     command += ["--allowlist", str(FOLDER / "stubtest-allowlist.txt")]
+    if not hasattr(_kopf, "rehearse"):
+        allowed = tmp_path / "unshipped.txt"
+        allowed.write_text("".join(f"kopf._kopf.{name}\n" for name in UNSHIPPED))
+        command += ["--allowlist", str(allowed)]
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
