@@ -8,6 +8,7 @@
 #   make wheel          the wheel, in dist/
 #   make explore        the model explorer at length: minutes; EXPLORE_STATES and EXPLORE_LIVES say how long
 #   make bench          the benchmarks of the repository
+#   make differential-part   a part of the next one, each day another one; as CI does
 #   make differential   the same operators under the reference and under ours (needs the suite beside the checkout)
 #
 # Needed: Rust (rustup or any 1.95+), Python 3.11+, a C compiler, package registries.
@@ -76,9 +77,14 @@ $(TESTING)/.installed: pyproject.toml requirements-dev.txt $(RUST) $(PACKAGE) | 
 	$(TESTING)/bin/python -m pip install --quiet --force-reinstall --no-deps $(TESTING)/wheel/*.whl
 	@touch $@
 
-.PHONY: wheel
+.PHONY: wheel sdist
 wheel: dist/.built
 	@ls -l dist/*.whl
+
+sdist: | $(VENV)/.tools
+	rm -f dist/*.tar.gz
+	$(BIN)/maturin sdist --out dist
+	@ls -l dist/*.tar.gz
 
 # --- The tasks.
 
@@ -86,8 +92,8 @@ wheel: dist/.built
 demo: $(VENV)/.installed
 	$(BIN)/python scripts/demo.py
 
-.PHONY: test test-rust test-border test-python
-test: test-rust test-border test-python
+.PHONY: test test-rust test-border test-python test-embedded
+test: test-rust test-border test-python test-embedded
 
 test-rust: | $(BIN)/python
 	cargo test --workspace --quiet
@@ -95,13 +101,23 @@ test-rust: | $(BIN)/python
 test-border: $(TESTING)/.installed
 	$(TESTING)/bin/python -m pytest -ra -o pythonpath= tests/units/border
 
-test-python: $(VENV)/.installed $(REFERENCE)/.installed
+# For the tests of kubectl: one that is installed, or one that is built with Go, once, and kept under target/. Without
+# either the tests say why they skip.
+.PHONY: kubectl
+kubectl:
+	@scripts/kubectl.sh || true
+
+test-python: $(VENV)/.installed $(REFERENCE)/.installed kubectl
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PYTEST_ARGS)
 
 # What can happen to one object, in all orders; a small part of it is in test-rust.
 .PHONY: explore
 explore:
 	cargo test --release -p kopf-core --test explorer -- --ignored --exact at_length --nocapture
+
+# The examples once again, on the server that is in the package.
+test-embedded: $(VENV)/.installed
+	$(PYTEST) tests/examples --embedded
 
 # The tests on the real control plane, under the reference: are our expectations those of Kopf?
 .PHONY: test-reference
@@ -122,8 +138,8 @@ operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
 	KOPF_OPERATORS_SITE=$$($(OPERATORS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/operators $(PYTEST_ARGS)
 
-.PHONY: lint lint-rust lint-python
-lint: lint-rust lint-python docs
+.PHONY: lint lint-rust lint-python lint-typing
+lint: lint-rust lint-python lint-typing docs
 
 lint-rust: | $(BIN)/python
 	cargo fmt --all --check
@@ -135,6 +151,17 @@ lint-python: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy python/kopf
 	cd python && ../$(BIN)/lint-imports --config ../.importlinter --no-cache
+
+# Typical operators as pyright sees them; mypy's view is among the tests.
+TYPING ?= .venvs/typing
+
+$(TYPING)/.installed:
+	$(PYTHON) -m venv $(TYPING)
+	$(TYPING)/bin/python -m pip install --quiet 'basedpyright>=1.31,<2'
+	@touch $@
+
+lint-typing: $(VENV)/.installed $(TYPING)/.installed
+	PYRIGHT=$(abspath $(TYPING)/bin/basedpyright) $(PYTEST) tests/contract/test_typing.py -k pyright
 
 # The site of the documentation, in site/; any broken link or reference is an error.
 DOCS ?= .venvs/docs
@@ -160,6 +187,14 @@ differential: $(VENV)/.installed $(REFERENCE)/.installed
 	@test -f $(SUITE)/run.py || { echo 'There is no differential suite at $(SUITE): set SUITE to its folder.'; exit 1; }
 	$(BIN)/python $(SUITE)/run.py --reference $(abspath $(REFERENCE)/bin/python) \
 	    --candidate $(abspath $(BIN)/python) $(SUITE_ARGS)
+
+# A part of it, each day another one; all of it comes around in a week.
+.PHONY: differential-part
+differential-part: $(VENV)/.installed $(REFERENCE)/.installed
+	@if [ -f $(SUITE)/run.py ]; then \
+	    $(BIN)/python scripts/differential_part.py $(SUITE) $(abspath $(REFERENCE)/bin/python) \
+	        $(abspath $(BIN)/python) $(PART); \
+	else echo 'There is no differential suite at $(SUITE): nothing is compared with the reference.'; fi
 
 .PHONY: clean
 clean:

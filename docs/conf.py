@@ -24,8 +24,8 @@ html_show_sphinx = False
 CONTENTS = {
     "First steps": "install quickstart walkthrough concepts migration",
     "Handlers": (
-        "handlers arguments filters resources errors-and-retries daemons timers subhandlers indexing admission "
-        "startup-and-exit"
+        "handlers arguments filters resources errors-and-retries daemons timers subhandlers indexing "
+        "admission startup-and-exit"
     ),
     "Objects": "state-and-finalizers storages hierarchies events",
     "Operators": (

@@ -1,6 +1,6 @@
-"""How long an operator's test takes: a server and an operator are started, an object is handled, all is stopped.
+"""How long an operator's test takes: server and operator are started, an object is handled, all is stopped.
 
-    .venv/bin/python scripts/bench_testkit.py [ROUNDS]
+.venv/bin/python scripts/bench_testkit.py [ROUNDS]
 """
 
 from __future__ import annotations

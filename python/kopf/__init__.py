@@ -523,17 +523,19 @@ if _beside.is_original_here(__path__):
 _compat.install()
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
+if not TYPE_CHECKING:  # type checkers must find those names that do not exist
 
-    if name in _MODULES:
-        value: object = import_module(_MODULES[name])
-    elif name in _MODULES_BY_NAME:
-        value = getattr(import_module(_MODULES_BY_NAME[name]), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value  # the next time, it is found without asking
-    return value
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name in _MODULES:
+            value: object = import_module(_MODULES[name])
+        elif name in _MODULES_BY_NAME:
+            value = getattr(import_module(_MODULES_BY_NAME[name]), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value  # the next time, it is found without asking
+        return value
 
 
 def __dir__() -> list[str]:

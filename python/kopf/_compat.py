@@ -212,7 +212,10 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "kopf._core.intents.piggybacking": {"kopf._runtime.login": _LOGINS},
     "kopf._core.reactor.inventory": {"kopf._runtime.placeholders": "ResourceMemories"},
-    "kopf._core.reactor.running": {"kopf._runtime.operator": "operator run run_tasks spawn_tasks"},
+    "kopf._core.reactor.running": {
+        "kopf._runtime.operator": "operator run spawn_tasks",
+        "kopf._runtime.tasks": "run_tasks",
+    },
     "kopf._core.reactor.subhandling": {
         "kopf._runtime.subhandling": "execute",
         "kopf._runtime.context": "subregistry_var subexecuted_var",

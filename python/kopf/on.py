@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from typing import Any
 
+    from kopf._intents.callbacks import ActivityDecorator as ActivityDecorator
+    from kopf._intents.callbacks import ChangingDecorator as ChangingDecorator
     from kopf._intents.callbacks import (
-        ActivityDecorator,
-        ChangingDecorator,
         ChangingFn,
-        DaemonDecorator,
         DelayFn,
-        IndexingDecorator,
         MetaFilterFn,
-        TimerDecorator,
-        WatchingDecorator,
-        WebhookDecorator,
         WhenFilterFn,
     )
+    from kopf._intents.callbacks import DaemonDecorator as DaemonDecorator
+    from kopf._intents.callbacks import IndexingDecorator as IndexingDecorator
+    from kopf._intents.callbacks import TimerDecorator as TimerDecorator
+    from kopf._intents.callbacks import WatchingDecorator as WatchingDecorator
+    from kopf._intents.callbacks import WebhookDecorator as WebhookDecorator
     from kopf._intents.errors import ErrorsMode
     from kopf._intents.filters import MetaFilterToken
     from kopf._intents.registries import OperatorRegistry
@@ -41,13 +41,15 @@ if TYPE_CHECKING:
     ValueFilter = Any | MetaFilterToken | MetaFilterFn
 
 
-def __getattr__(name: str) -> object:
-    if name.endswith("Decorator"):
-        from kopf._intents import callbacks
+if not TYPE_CHECKING:  # type checkers must find those names that do not exist
 
-        if hasattr(callbacks, name):
-            return getattr(callbacks, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        if name.endswith("Decorator"):
+            from kopf._intents import callbacks
+
+            if hasattr(callbacks, name):
+                return getattr(callbacks, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

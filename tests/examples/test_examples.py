@@ -210,9 +210,9 @@ def test_testing(operator, stage):
 
 def test_every_example_is_complete_and_tested():
     assert len(FOLDERS) >= 5
-    text = pathlib.Path(__file__).read_text()
+    text = "".join(path.read_text() for path in pathlib.Path(__file__).parent.glob("test_*.py"))
     for name in FOLDERS:
-        assert f'@example("{name}")' in text, f"{name} has no test"
+        assert f'"{name}"' in text, f"{name} has no test"
         assert {path.name for path in (EXAMPLES / name).iterdir()} >= {
             "example.py",
             "README.md",
@@ -275,3 +275,14 @@ def test_admission(operator, stage, cluster):
         stage.shelf.delete("birthday")
     assert run.stop() == 0
     stage.shelf.delete("birthday")
+
+
+@example("31-embedding")
+def test_embedding(operator, stage):
+    run = operator(script=stage.file)
+    run.wait_for_log(r"The operator is ready; the program goes on\.")
+    stage.apply()
+    stage.shelf.wait_until_handled(stage.name, status={"note": "noted"})
+    run.wait_for_log(r"Doing first: buy some milk")
+    assert run.stop() == 0
+    assert "The end: 1 done." in run.log

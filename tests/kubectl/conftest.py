@@ -1,7 +1,7 @@
 """What the tests of kubectl share: the binary, and a cluster of each test's own to which it is pointed.
 
-The binary is the one of $KUBECTL or of the PATH, or it is built with Go (see scripts/kubectl.sh); without any of them the
-tests are skipped and say so.
+The binary is the one of $KUBECTL or of the PATH, or it is built with Go (see scripts/kubectl.sh); without any
+of them the tests are skipped and say so.
 """
 
 import json
@@ -23,7 +23,7 @@ metadata: {name: widgets.kubectl.example.com}
 spec:
   group: kubectl.example.com
   scope: Namespaced
-  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList, shortNames: [wd], categories: [all]}
+  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList, shortNames: [wd]}
   versions:
     - name: v1
       served: true

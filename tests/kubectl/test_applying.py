@@ -141,7 +141,13 @@ def test_edited(kubectl, widgets):
     unchanged = kubectl.run("edit", "wd", "one", EDITOR=editor(kubectl, ""))
     assert "Edit cancelled, no changes made." in unchanged.stdout + unchanged.stderr
     assert "is invalid" in kubectl.fails("edit", "wd", "one", EDITOR=editor(kubectl, "s/size: .*/size: 0/"))
-    kubectl("edit", "wd", "one", "--subresource=status", EDITOR=editor(kubectl, "s/^spec:/status: {ok: yes}\\nspec:/"))
+    kubectl(
+        "edit",
+        "wd",
+        "one",
+        "--subresource=status",
+        EDITOR=editor(kubectl, "s/^spec:/status: {ok: yes}\\nspec:/"),
+    )
     assert "status" in kubectl.object("wd", "one")
 
 
@@ -184,7 +190,15 @@ def test_patched_in_three_dialects(kubectl, widgets):
     containers = kubectl.object("deploy", "web")["spec"]["template"]["spec"]["containers"]
     assert {c["name"]: c["image"] for c in containers} == {"main": "nginx:1", "side": "busybox:9"}
     assert "not supported" in kubectl.fails("patch", "wd", "one", "-p", '{"spec":{"size":7}}')
-    kubectl("patch", "wd", "one", "--subresource=status", "--type=merge", "-p", '{"status":{"seen":1},"spec":{"size":1}}')
+    kubectl(
+        "patch",
+        "wd",
+        "one",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        '{"status":{"seen":1},"spec":{"size":1}}',
+    )
     found = kubectl.object("wd", "one")
     assert found["status"] == {"seen": 1} and found["spec"] == {"size": 7}
 
@@ -198,7 +212,7 @@ def test_scaled(kubectl, widgets):
         "scale", "deploy/web", "--current-replicas=2", "--replicas=1"
     )
     assert kubectl("get", "wd/one", "deploy/web", "-o", "jsonpath={.items[*].spec.replicas}") == "3 4"
-    kubectl("autoscale", "deploy/web", "--max=5", "--cpu=50%")
+    kubectl("autoscale", "deploy/web", "--min=1", "--max=5")
     assert kubectl.object("hpa", "web")["spec"]["maxReplicas"] == 5
 
 
@@ -216,7 +230,9 @@ def test_set_and_exposed(kubectl):
 def test_differences_are_shown_before_they_are_made(kubectl, widgets):
     kubectl("apply", "-f", kubectl.file(widgets))
     for how in ("--server-side=false", "--server-side=true"):
-        done = kubectl.run("diff", how, "--force-conflicts=" + how.split("=")[1], "-f", kubectl.file(sized(widgets, 5)))
+        done = kubectl.run(
+            "diff", how, "--force-conflicts=" + how.split("=")[1], "-f", kubectl.file(sized(widgets, 5))
+        )
         assert done.returncode == 1, done.stderr
         assert "-  size: 3" in done.stdout and "+  size: 5" in done.stdout
     assert kubectl.run("diff", "-f", kubectl.file(widgets)).returncode == 0

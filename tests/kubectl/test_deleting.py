@@ -1,4 +1,4 @@
-"""kubectl deletes: with and without waiting, with the three ways of cascading, by selection, and namespaces."""
+"""kubectl deletes: with and without waiting, with the three ways of cascading, by selection, namespaces."""
 
 import json
 
@@ -10,7 +10,11 @@ def family(kubectl):
     """An owner and what it owns."""
 
     def make(name: str, owner: dict | None = None, **meta) -> dict:
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"all": "ours"}, **meta}}
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "labels": {"all": "ours"}, **meta},
+        }
         if owner is not None:
             about = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"]}
             about["uid"] = owner["metadata"]["uid"]
@@ -33,6 +37,7 @@ def test_waiting_for_finalizers(kubectl, family):
     kubectl("delete", "cm", "held", "--wait=false")
     assert "held" in names(kubectl)
     with kubectl.start("delete", "cm", "held", "--wait=true") as process:
+        assert "deleted" in process.stdout.readline()  # It has asked, and waits.
         kubectl("patch", "cm", "held", "--type=json", "-p", '[{"op":"remove","path":"/metadata/finalizers"}]')
         assert process.wait(timeout=20) == 0
     assert "held" not in names(kubectl)

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 
 import cluster as kube
 import controlplane
+import embedded
 import pytest
+from embedded import EmbeddedPlane
 from operators import Launcher
 
 GROUP = "testing.kopf.dev"
@@ -50,7 +52,11 @@ def reference_python(pytestconfig: pytest.Config) -> str:
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[controlplane.ControlPlane]:
+def control_plane(pytestconfig: pytest.Config) -> Iterator[controlplane.ControlPlane | EmbeddedPlane]:
+    if pytestconfig.getoption("--embedded"):
+        with embedded.running() as plane:
+            yield plane
+        return
     try:
         assets = controlplane.find_assets()
     except controlplane.Unavailable as error:

@@ -29,7 +29,7 @@ class ActivityFn(Protocol):
 
     def __call__(
         self, *, settings: OperatorSettings, retry: int, started: datetime.datetime,
-        runtime: datetime.timedelta, logger: Logger, memo: Any, param: Any, **kwargs: Any,
+        runtime: datetime.timedelta, logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
 
@@ -39,7 +39,7 @@ class IndexingFn(Protocol):
     def __call__(
         self, *, annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
         resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch,
-        logger: Logger, memo: Any, param: Any, **kwargs: Any,
+        logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
 
@@ -49,7 +49,7 @@ class WatchingFn(Protocol):
     def __call__(
         self, *, type: str, event: RawEvent, annotations: Annotations, labels: Labels, body: Body, meta: Meta,
         spec: Spec, status: Status, resource: Resource, uid: str, name: str,
-        namespace: str | None, patch: Patch, logger: Logger, memo: Any, param: Any, **kwargs: Any,
+        namespace: str | None, patch: Patch, logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
 
@@ -60,8 +60,8 @@ class ChangingFn(Protocol):
         self, *, retry: int, started: datetime.datetime, runtime: datetime.timedelta,
         annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
         resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch, logger: Logger,
-        memo: Any, param: Any, diff: Diff, old: BodyEssence | Any | None,
-        new: BodyEssence | Any | None, **kwargs: Any,
+        memo: Any, reason: str, diff: Diff, old: BodyEssence | Any | None,
+        new: BodyEssence | Any | None, param: Any = ..., **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
 
@@ -72,7 +72,7 @@ class WebhookFn(Protocol):
         self, *, dryrun: bool, warnings: list[str], subresource: str | None, userinfo: UserInfo,
         sslpeer: SSLPeer, headers: Headers, labels: Labels, annotations: Annotations, body: Body, meta: Meta,
         spec: Spec, status: Status, resource: Resource, uid: str, name: str,
-        namespace: str | None, patch: Patch, logger: Logger, memo: Any, param: Any, **kwargs: Any,
+        namespace: str | None, patch: Patch, logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
     ) -> SyncOrAsync[None]: ...  # fmt: skip
 
 
@@ -83,7 +83,7 @@ class DaemonFn(Protocol):
         self, *, stopped: DaemonStopped, retry: int, started: datetime.datetime, runtime: datetime.timedelta,
         annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
         resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch,
-        logger: Logger, memo: Any, param: Any, **kwargs: Any,
+        logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
 
@@ -93,7 +93,7 @@ class TimerFn(Protocol):
     def __call__(
         self, *, annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
         resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch,
-        logger: Logger, memo: Any, param: Any, **kwargs: Any,
+        logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
 
@@ -103,7 +103,7 @@ class DelayFn(Protocol):
     def __call__(
         self, *, annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
         resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch,
-        logger: Logger, memo: Any, **kwargs: Any,
+        logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
     ) -> float: ...  # fmt: skip
 
 
@@ -114,7 +114,7 @@ class WhenFilterFn(Protocol):
         self, *, type: str, event: RawEvent, annotations: Annotations, labels: Labels, body: Body, meta: Meta,
         spec: Spec, status: Status, resource: Resource, uid: str, name: str,
         namespace: str | None, patch: Patch, logger: Logger, memo: Any, diff: Diff,
-        old: BodyEssence | Any | None, new: BodyEssence | Any | None, **kwargs: Any,
+        old: BodyEssence | Any | None, new: BodyEssence | Any | None, param: Any = ..., **kwargs: Any,
     ) -> bool: ...  # fmt: skip
 
 
@@ -124,7 +124,7 @@ class MetaFilterFn(Protocol):
     def __call__(
         self, value: Any, *, type: str, annotations: Annotations, labels: Labels, body: Body, meta: Meta,
         spec: Spec, status: Status, resource: Resource, uid: str, name: str,
-        namespace: str | None, patch: Patch, logger: Logger, memo: Any, **kwargs: Any,
+        namespace: str | None, patch: Patch, logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
     ) -> bool: ...  # fmt: skip
 
 

@@ -4,7 +4,7 @@ webhooks, callbacks. The same rules for the mass of events are applied by the en
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kopf._intents.causes import Cause, ChangingCause, ResourceCause, WebhookCause
@@ -19,19 +19,23 @@ def selects(handler: ResourceHandler, resource: Resource) -> bool:
     return handler.selector is None or handler.selector.check(resource)
 
 
-def prematch(handler: ResourceHandler, cause: Cause) -> bool:
+Arguments = Callable[[Callable[..., Any]], Mapping[str, Any]]
+"""Tells the arguments for a function."""
+
+
+def prematch(handler: ResourceHandler, cause: Cause, arguments: Arguments | None = None) -> bool:
     """Whether the handler is for the object, regardless of what has changed in it."""
     if not isinstance(cause, ResourceCause):
         return False
-    kwargs = cause.kwargs
+    kwargs = arguments if arguments is not None else _all_of(cause)
     return _matches_object(handler, cause, kwargs) and _matches_when(handler, kwargs)
 
 
-def match(handler: ResourceHandler, cause: Cause) -> bool:
-    """Whether the handler is for the object and for the change."""
+def match(handler: ResourceHandler, cause: Cause, arguments: Arguments | None = None) -> bool:
+    """Whether the handler is for the object and for the change. Filters get these arguments, else all."""
     if not isinstance(cause, ResourceCause):
         return False
-    kwargs = cause.kwargs
+    kwargs = arguments if arguments is not None else _all_of(cause)
     return (
         _matches_object(handler, cause, kwargs)
         and _matches_change(handler, cause, kwargs)
@@ -39,7 +43,18 @@ def match(handler: ResourceHandler, cause: Cause) -> bool:
     )
 
 
-def _matches_object(handler: ResourceHandler, cause: ResourceCause, kwargs: Mapping[str, Any]) -> bool:
+def _all_of(cause: Cause) -> Arguments:
+    known: list[Mapping[str, Any]] = []
+
+    def arguments(_: Callable[..., Any]) -> Mapping[str, Any]:
+        if not known:
+            known.append(cause.kwargs)
+        return known[0]
+
+    return arguments
+
+
+def _matches_object(handler: ResourceHandler, cause: ResourceCause, kwargs: Arguments) -> bool:
     return (
         selects(handler, cause.resource)
         and _matches_subresource(handler, cause)
@@ -55,14 +70,14 @@ def _matches_subresource(handler: ResourceHandler, cause: ResourceCause) -> bool
     return handler.subresource == "*" or handler.subresource == cause.subresource
 
 
-def _matches_meta(filters: MetaFilters | None, values: Mapping[str, str], kwargs: Mapping[str, Any]) -> bool:
+def _matches_meta(filters: MetaFilters | None, values: Mapping[str, str], kwargs: Arguments) -> bool:
     for key, expected in (filters or {}).items():
         if expected is MetaFilterToken.ABSENT:
             passes = key not in values
         elif expected is MetaFilterToken.PRESENT:
             passes = key in values
         elif callable(expected):
-            passes = bool(expected(values.get(key), **kwargs))
+            passes = bool(expected(values.get(key), **kwargs(expected)))
         else:
             passes = key in values and values[key] == expected
         if not passes:
@@ -70,7 +85,7 @@ def _matches_meta(filters: MetaFilters | None, values: Mapping[str, str], kwargs
     return True
 
 
-def _matches_field(handler: ResourceHandler, cause: ResourceCause, kwargs: Mapping[str, Any]) -> bool:
+def _matches_field(handler: ResourceHandler, cause: ResourceCause, kwargs: Arguments) -> bool:
     if not handler.field:
         return True
     sources = [cause.new, cause.old] if isinstance(cause, ChangingCause) else [cause.body]
@@ -81,7 +96,7 @@ def _matches_field(handler: ResourceHandler, cause: ResourceCause, kwargs: Mappi
     )
 
 
-def _matches_change(handler: ResourceHandler, cause: ResourceCause, kwargs: Mapping[str, Any]) -> bool:
+def _matches_change(handler: ResourceHandler, cause: ResourceCause, kwargs: Arguments) -> bool:
     if not handler.field or not isinstance(handler, ChangingHandler) or not isinstance(cause, ChangingCause):
         return True
     old = dicts.resolve(cause.old, handler.field, default=dicts.ABSENCE)
@@ -93,15 +108,15 @@ def _matches_change(handler: ResourceHandler, cause: ResourceCause, kwargs: Mapp
     )
 
 
-def _matches_when(handler: ResourceHandler, kwargs: Mapping[str, Any]) -> bool:
-    return handler.when is None or bool(handler.when(**kwargs))
+def _matches_when(handler: ResourceHandler, kwargs: Arguments) -> bool:
+    return handler.when is None or bool(handler.when(**kwargs(handler.when)))
 
 
-def _passes(expected: Any, value: Any, kwargs: Mapping[str, Any]) -> bool:
+def _passes(expected: Any, value: Any, kwargs: Arguments) -> bool:
     if expected is MetaFilterToken.PRESENT:
         return value is not dicts.ABSENCE
     if expected is MetaFilterToken.ABSENT:
         return value is dicts.ABSENCE
     if callable(expected):
-        return bool(expected(value, **kwargs))
+        return bool(expected(value, **kwargs(expected)))
     return bool(value == expected)

@@ -67,7 +67,7 @@ def develop(
         _say(f"The cluster is at {cluster.url}; stop everything with Ctrl+C. Try:")
         _say(f"  kubectl --kubeconfig {shlex.quote(str(path))} get {_sample(manifests)}")
         try:
-            with Teller(cluster, _say_line):
+            with contextlib.nullcontext() if "--quiet" in options else Teller(cluster, _say_line):
                 return _Supervisor(paths, manifests, cluster, reload=reload, options=options).run(stop)
         finally:
             if state_file is not None:

@@ -5,102 +5,29 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from kopf._intents.causes import (
-    ChangingCause,
     IndexingCause,
     ResourceCause,
     SpawningCause,
-    WatchingCause,
 )
 from kopf._intents.handlers import Handler, ResourceHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
-from kopf._objects.diffs import Diff, DiffItem, DiffOperation
 from kopf._objects.memos import AnyMemo, Memo
 from kopf._objects.patches import Patch, PatchFn
-from kopf._objects.raw import RawEvent, RawEventType
-from kopf._objects.reasons import Reason
+from kopf._objects.raw import RawEventType
 from kopf._objects.resources import Resource
 from kopf._runtime.bridge import Change, Object
+from kopf._runtime.lazies import LazyChangingCause, LazyWatchingCause, diff_of, lazily
 from kopf._runtime.logs import LocalObjectLogger, ObjectLogger, TerseObjectLogger
-
-OPERATIONS = {operation.value: operation for operation in DiffOperation}
+from kopf._runtime.seeing import seen
 
 MAX_REVIEWED = 10_000
 
-
-class LazyEvent(dict[str, Any]):
-    """A raw event whose object becomes a dict only when it is looked at."""
-
-    def __init__(self, type: RawEventType, object: Object) -> None:
-        super().__init__(type=type)
-        self._object: Object | None = object
-
-    def _complete(self) -> dict[str, Any]:
-        if self._object is not None:
-            self["object"], self._object = self._object.to_dict(), None
-        return self
-
-    def __missing__(self, key: str) -> Any:
-        if key == "object" and self._object is not None:
-            return self._complete()[key]
-        raise KeyError(key)
-
-    def __contains__(self, key: object) -> bool:
-        return (key == "object" and self._object is not None) or super().__contains__(key)
-
-    def __iter__(self) -> Any:
-        self._complete()
-        return super().__iter__()
-
-    def __len__(self) -> int:
-        return super().__len__() + (self._object is not None)
-
-    def __eq__(self, other: object) -> bool:
-        self._complete()
-        return super().__eq__(other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = None
-
-    def __repr__(self) -> str:
-        self._complete()
-        return super().__repr__()
-
-    def __reduce__(self) -> Any:
-        return dict, (dict(self.items()),)
-
-    def get(self, key: str, default: Any = None, /) -> Any:
-        """The value of a key."""
-        try:
-            return self[key]
-        except KeyError:
-            return default
-
-    def keys(self) -> Any:
-        """The keys."""
-        self._complete()
-        return super().keys()
-
-    def values(self) -> Any:
-        """The values."""
-        self._complete()
-        return super().values()
-
-    def items(self) -> Any:
-        """The keys with their values."""
-        self._complete()
-        return super().items()
-
-    def copy(self) -> dict[str, Any]:
-        """A plain dict."""
-        return dict(self.items())
+_NOT_YET = object()
 
 
 class Cycle:
@@ -108,21 +35,20 @@ class Cycle:
 
     __slots__ = (
         "_changing",
-        "_changing_kwargs",
-        "_common",
         "_local_logger",
         "_logger",
+        "_memo",
+        "_memories",
+        "_patch",
         "_reduced",
         "_watching",
-        "_watching_kwargs",
         "body",
         "cancelled",
         "error",
         "essence",
+        "fns",
         "indices",
-        "memo",
         "object",
-        "patch",
         "resource",
         "sent",
         "settings",
@@ -138,7 +64,7 @@ class Cycle:
         uid: str,
         resource: Resource | None = None,
         type: RawEventType = None,
-        memo: AnyMemo = None,
+        memories: Memories,
         settings: OperatorSettings,
         indices: Mapping[str, Any],
         fns: Iterable[PatchFn] = (),
@@ -148,11 +74,13 @@ class Cycle:
         self.uid = uid
         self.resource = resource
         self.type = type
-        self.memo = memo
         self.settings = settings
         self.indices = indices
         self.body = body if body is not None else Body(object)
-        self.patch = Patch(None, body=self.body, fns=fns)
+        self.fns = fns  # what the previous cycle has left for the patch
+        self._memories = memories
+        self._memo: AnyMemo = _NOT_YET
+        self._patch: Patch | None = None
         self._logger: ObjectLogger | None = None
         self._local_logger: LocalObjectLogger | None = None
         self.error: BaseException | None = None
@@ -160,12 +88,9 @@ class Cycle:
         self.cancelled = False
         self.essence: Any = None  # as the user's storages have built it, if there are any
         self.sent = False  # whether a patch was sent to the engine, and has to be replaced by what it becomes
-        self._common: dict[str, Any] | None = None
-        self._watching: WatchingCause | None = None
-        self._changing: ChangingCause | None = None
-        self._watching_kwargs: dict[str, Any] | None = None
-        self._changing_kwargs: dict[str, Any] | None = None
-        self._reduced: dict[tuple[str, ...], tuple[ChangingCause, dict[str, Any]]] = {}
+        self._watching: ResourceCause | None = None
+        self._changing: ResourceCause | None = None
+        self._reduced: dict[tuple[str, ...], ResourceCause] | None = None
 
     def waits(self, task: asyncio.Task[Any] | None) -> None:
         """The script has to wait, in this task."""
@@ -191,28 +116,53 @@ class Cycle:
             self._local_logger = LocalObjectLogger(body=self.body, settings=self.settings)
         return self._local_logger
 
-    # The same as what causes say of themselves, but without descending into the metadata for the names.
     @property
-    def common(self) -> dict[str, Any]:
-        """The arguments that all handlers of the object have."""
-        if self._common is None:
-            body = self.body
-            meta = body.metadata
-            self._common = {
-                "memo": self.memo,
-                "resource": self.resource,
-                "patch": self.patch,
-                "body": body,
-                "spec": body.spec,
-                "meta": meta,
-                "status": body.status,
-                "uid": self.object.uid,
-                "name": self.object.name,
-                "namespace": self.object.namespace,
-                "labels": meta.labels,
-                "annotations": meta.annotations,
-            }
-        return self._common
+    def memo(self) -> AnyMemo:
+        """The memo of the object."""
+        if self._memo is _NOT_YET:
+            self._memo = self._memories.recall(self.uid)
+        return self._memo
+
+    @property
+    def patch(self) -> Patch:
+        """What is to be changed in the object."""
+        if self._patch is None:
+            self._patch = Patch(None, body=self.body, fns=self.fns)
+        return self._patch
+
+    @property
+    def patched(self) -> Patch | None:
+        """The patch, if anybody was interested in it so far."""
+        return self.patch if self.fns else self._patch
+
+    def arguments(
+        self, cause: ResourceCause, wanted: frozenset[str] | None, known: frozenset[str]
+    ) -> dict[str, Any]:
+        """The arguments for a function that sees only the wanted ones, or all of them if it is None.
+
+        The cause knows those that are so called.
+        """
+        indices = self.indices
+        if wanted is None:
+            everything = {name: getattr(cause, name) for name in known}
+            everything.update((name, derive(self)) for name, derive in DERIVED.items())
+            everything.update(indices)
+            return everything
+        arguments: dict[str, Any] = {}
+        for name in wanted:
+            if name in indices:
+                arguments[name] = indices[name]
+            elif name in known:
+                arguments[name] = getattr(cause, name)
+            elif name in DERIVED:
+                arguments[name] = DERIVED[name](self)
+        return arguments
+
+    def arguments_of(
+        self, cause: ResourceCause, known: frozenset[str]
+    ) -> Callable[[Callable[..., Any]], dict[str, Any]]:
+        """Who tells the arguments for any function, as far as it sees them."""
+        return lambda fn: self.arguments(cause, seen(fn), known)
 
     def indexing(self) -> tuple[ResourceCause, dict[str, Any]]:
         """The cause and the arguments of index functions. Their patch goes nowhere."""
@@ -226,29 +176,14 @@ class Cycle:
             patch=patch,
             body=self.body,
         )
-        return cause, {"logger": logger, **self.common, "patch": patch, **self.indices}
+        arguments = self.arguments(cause, None, INDEXING)
+        return cause, arguments
 
-    def watching(self) -> tuple[ResourceCause, dict[str, Any]]:
-        """The cause and the arguments of handlers of events."""
-        if self._watching is None or self._watching_kwargs is None:
-            event = LazyEvent(self.type, self.object)
-            logger = self.local_logger
-            self._watching = WatchingCause(
-                logger=logger,
-                indices=self.indices,
-                memo=self.memo,
-                resource=cast(Resource, self.resource),
-                patch=self.patch,
-                body=self.body,
-                type=self.type,
-                event=cast(RawEvent, event),
-            )
-            kwargs = self._watching_kwargs = self.common.copy()
-            kwargs["logger"] = logger
-            kwargs["type"] = self.type
-            kwargs["event"] = event
-            kwargs.update(self.indices)
-        return self._watching, self._watching_kwargs
+    def watching(self) -> ResourceCause:
+        """The cause for handlers of events."""
+        if self._watching is None:
+            self._watching = lazily(LazyWatchingCause, self)
+        return self._watching
 
     def spawning(self) -> SpawningCause:
         """The cause for the filters of daemons and timers."""
@@ -262,41 +197,32 @@ class Cycle:
             reset=False,
         )
 
-    def changing(self, change: Change) -> tuple[ResourceCause, dict[str, Any]]:
-        """The cause and the arguments of handlers of changes, for the object as a whole."""
-        if self._changing is None or self._changing_kwargs is None:
-            self._changing = ChangingCause(
-                logger=self.logger,
-                indices=self.indices,
-                memo=self.memo,
-                resource=cast(Resource, self.resource),
-                patch=self.patch,
-                body=self.body,
-                initial=change.initial,
-                reason=Reason(change.reason),
-                diff=_diff(change.diff),
-                old=change.old,
-                new=change.new,
-            )
-            self._changing_kwargs = {
-                "logger": self.logger,
-                **self.common,
-                **_changes(self._changing),
-                **self.indices,
-            }
-        return self._changing, self._changing_kwargs
+    def changing(self, change: Change) -> ResourceCause:
+        """The cause for handlers of changes, for the object as a whole."""
+        if self._changing is None:
+            self._changing = lazily(LazyChangingCause, self, change)
+        return self._changing
 
-    def changing_of(self, change: Change, handler: Handler) -> tuple[ResourceCause, dict[str, Any]]:
-        """The cause and the arguments of a handler of changes; if it has a field, for this field only."""
-        cause, kwargs = self.changing(change)
+    def changing_of(self, change: Change, handler: Handler) -> ResourceCause:
+        """The cause for a handler of changes; if it has a field, for this field only."""
+        cause = self.changing(change)
         field = handler.field if isinstance(handler, ResourceHandler) else None
-        if not field or not isinstance(cause, ChangingCause):
-            return cause, kwargs
+        if not field:
+            return cause
+        if self._reduced is None:
+            self._reduced = {}
         if field not in self._reduced:
             old, new, diff = change.reduced(field)
-            reduced = dataclasses.replace(cause, old=old, new=new, diff=_diff(diff))
-            self._reduced[field] = reduced, {**kwargs, **_changes(reduced), **self.indices}
+            reduced = lazily(LazyChangingCause, self, change)
+            reduced.old, reduced.new, reduced.diff = old, new, diff_of(diff)
+            self._reduced[field] = reduced
         return self._reduced[field]
+
+    def release(self) -> None:
+        """Let go what refers back to here, and so would wait for the garbage collector."""
+        self._watching = self._changing = self._reduced = None
+        if self._patch is not None:
+            self._patch._release()
 
     def preset(self, preset: Mapping[str, Any]) -> None:
         """Put to the patch what the engine has there already; what handlers have put there is stronger."""
@@ -310,9 +236,27 @@ class Cycle:
 
         merge(self.patch, preset)
 
-    def deliver(self, results: Iterable[tuple[str, Any]]) -> None:
+    def deliver(self, results: Sequence[tuple[str, Any]]) -> None:
         """Put the results of handlers to the status of the object."""
-        deliver(self.patch, results)
+        if results:
+            deliver(self.patch, results)
+
+
+WATCHING = frozenset({"logger", "memo", "resource", "patch", "body", "type", "event"})
+INDEXING = frozenset({"logger", "memo", "resource", "patch", "body"})
+CHANGING = frozenset({"logger", "memo", "resource", "patch", "body", "reason", "diff", "old", "new"})
+
+# The same as what causes say of themselves, but without descending into the metadata for the names.
+DERIVED: dict[str, Callable[[Cycle], Any]] = {
+    "spec": lambda cycle: cycle.body.spec,
+    "meta": lambda cycle: cycle.body.metadata,
+    "status": lambda cycle: cycle.body.status,
+    "labels": lambda cycle: cycle.body.metadata.labels,
+    "annotations": lambda cycle: cycle.body.metadata.annotations,
+    "uid": lambda cycle: cycle.object.uid,
+    "name": lambda cycle: cycle.object.name,
+    "namespace": lambda cycle: cycle.object.namespace,
+}
 
 
 def deliver(patch: Patch, results: Iterable[tuple[str, Any]]) -> None:
@@ -322,14 +266,6 @@ def deliver(patch: Patch, results: Iterable[tuple[str, Any]]) -> None:
             patch.setdefault("status", {}).setdefault(id, {}).update(result)
         else:
             patch.setdefault("status", {})[id] = result
-
-
-def _diff(items: Iterable[tuple[str, tuple[str, ...], Any, Any]]) -> Diff:
-    return Diff(DiffItem(OPERATIONS[op], field, old, new) for op, field, old, new in items)
-
-
-def _changes(cause: ChangingCause) -> dict[str, Any]:
-    return {"reason": cause.reason, "diff": cause.diff, "old": cause.old, "new": cause.new}
 
 
 class Memories:

@@ -26,8 +26,10 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.logs import Logger
 from kopf._runtime.bridge import Attempt, Raised, Settled, plain
 from kopf._runtime.context import handler_var
+from kopf._runtime.seeing import seen
 from kopf._runtime.threads import Threads
 
+OF_ATTEMPTS = frozenset({"param", "retry", "started", "runtime"})
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -42,12 +44,14 @@ class Attempted(NamedTuple):
 class Callee:
     """A handler that is ready to be called."""
 
-    __slots__ = ("fn", "handler", "is_async")
+    __slots__ = ("fn", "handler", "is_async", "wanted")
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
         self.fn: Callable[..., Any] = handler.fn
         self.is_async = is_async_fn(handler.fn)
+        self.wanted = seen(handler.fn)
+        """The names of the arguments that the function can see; None if that can be all of them."""
 
 
 class Invoker:
@@ -91,14 +95,8 @@ class Invoker:
         error: BaseException | None = None
         result = None
         try:
-            started = attempt.started
+            arguments = _arguments(callee, attempt)
             # The indices are arguments too, and they win over all others.
-            arguments = {
-                "param": callee.handler.param,
-                "retry": attempt.retry,
-                "started": EPOCH + datetime.timedelta(0, 0, started),
-                "runtime": datetime.timedelta(0, 0, Attempt.now() - started),
-            }
             arguments.update(kwargs)
             handler_var.set(callee.handler)
             if callee.is_async:
@@ -125,6 +123,19 @@ class Invoker:
             limit.__cause__ = error
             error = limit
         return Attempted(settled, None, error)
+
+
+def _arguments(callee: Callee, attempt: Attempt) -> dict[str, Any]:
+    wanted = callee.wanted
+    if wanted is not None and wanted.isdisjoint(OF_ATTEMPTS):
+        return {}
+    started = attempt.started
+    return {
+        "param": callee.handler.param,
+        "retry": attempt.retry,
+        "started": EPOCH + datetime.timedelta(0, 0, started),
+        "runtime": datetime.timedelta(0, 0, Attempt.now() - started),
+    }
 
 
 def settle(attempt: Attempt, error: Exception) -> Settled:

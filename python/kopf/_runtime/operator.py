@@ -11,7 +11,7 @@ import logging
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Literal
 
 from kopf._intents import lifecycles, wire
@@ -40,14 +40,14 @@ from kopf._runtime.invocation import Invoker
 from kopf._runtime.pulse import pulse_var
 from kopf._runtime.refreshing import Refresher
 from kopf._runtime.serving import Server
+from kopf._runtime.tasks import Task, guard
+from kopf._runtime.tasks import run_tasks as run_tasks
 from kopf._runtime.threads import Threads
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
-Task = asyncio.Task[Any]
 Errand = Literal["freeze", "resume"]
 
-HUNG_TASKS_TIMEOUT = 5.0
 NATIVE_LIFECYCLES = {
     lifecycles.all_at_once: "all_at_once",
     lifecycles.one_by_one: "one_by_one",
@@ -210,55 +210,6 @@ def _spawn_tasks(
     return life.spawn()
 
 
-async def run_tasks(root_tasks: Collection[Task], *, ignored: Collection[Task] = frozenset()) -> None:
-    """Wait until any of the operator's tasks ends, and end them all, and all others started since then.
-
-    Raises the error of the task that failed, if any did.
-    """
-    try:
-        await asyncio.wait(root_tasks, return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError:
-        await _stop(root_tasks, title="Root", cancelled=True)
-        await _stop_hung(root_tasks, ignored)
-        raise
-    await _stop(root_tasks, title="Root", cancelled=False)
-    await _stop_hung(root_tasks, ignored)
-    for task in root_tasks:
-        if task.done() and not task.cancelled():
-            error = task.exception()
-            if error is not None:
-                raise error
-
-
-async def _stop(tasks: Iterable[Task], *, title: str, cancelled: bool) -> None:
-    how = "cancelling" if cancelled else "finishing"
-    pending = {task for task in tasks if not task.done()}
-    for task in pending:
-        task.cancel()
-    while pending:
-        try:
-            await asyncio.wait(pending)
-        except asyncio.CancelledError:
-            # Whoever is impatient is not let go before the operator has cleaned up.
-            logger.debug(f"{title} tasks are not stopped: double-{how}; tasks left: {pending!r}")
-            continue
-        pending = {task for task in pending if not task.done()}
-    logger.debug(f"{title} tasks are stopped: {how} normally; tasks left: {pending!r}")
-
-
-async def _stop_hung(root_tasks: Collection[Task], ignored: Collection[Task]) -> None:
-    hung = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}
-    if hung:
-        pulse = pulse_var.get()
-        if pulse is not None and pulse.time is not None:
-            ending = asyncio.ensure_future(asyncio.wait(hung))
-            await pulse.time.wait_in_loop(ending, HUNG_TASKS_TIMEOUT, lambda: None)
-            ending.cancel()
-        else:
-            await asyncio.wait(hung, timeout=HUNG_TASKS_TIMEOUT)
-        await _stop([task for task in hung if not task.done()], title="Hung", cancelled=False)
-
-
 class _Life:
     """One operator from its start to its end."""
 
@@ -314,15 +265,25 @@ class _Life:
         self._spawn("ultimate termination", self._terminate_ultimately(), finishable=True)
         self._spawn("startup/cleanup activities", self._start_and_clean_up())
         if self._command is not None:
-            self._spawn("the command", self._when_started(self._command), finishable=True)
+            self._spawn("the command", self._command, when_started=True, finishable=True)
         elif self._errand is not None:
-            self._spawn("the command", self._when_started(self._drive_engine()), finishable=True)
+            self._spawn("the command", self._drive_engine(), when_started=True, finishable=True)
         else:
-            self._spawn("multidimensional multitasker", self._when_started(self._drive_engine()))
+            self._spawn("multidimensional multitasker", self._drive_engine(), when_started=True)
         return self._tasks
 
-    def _spawn(self, name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool = False) -> None:
-        task = self._loop.create_task(_guard(name, coroutine, finishable=finishable), name=name)
+    def _spawn(
+        self,
+        name: str,
+        coroutine: Coroutine[Any, Any, None],
+        *,
+        when_started: bool = False,
+        finishable: bool = False,
+    ) -> None:
+        outer = self._when_started(coroutine) if when_started else coroutine
+        task = self._loop.create_task(guard(name, outer, finishable=finishable), name=name)
+        # A task that is cancelled before its first step awaits nothing; Python would warn of all of these.
+        task.add_done_callback(lambda _: (outer.close(), coroutine.close()))
         self._tasks.append(task)
 
     def _listen_to_signals(self) -> None:
@@ -370,11 +331,7 @@ class _Life:
                 self._loop.call_later(timeout, functools.partial(signal.pthread_kill, thread, signal.SIGKILL))
 
     async def _when_started(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        try:
-            await self._started.wait()
-        except BaseException:
-            coroutine.close()
-            raise
+        await self._started.wait()
         await coroutine
 
     async def _start_and_clean_up(self) -> None:
@@ -500,7 +457,7 @@ class _Webhooks:
     async def __aenter__(self) -> None:
         if self._admission is not None and self._admission.needed:
             name = "admission webhook server"
-            coroutine = _guard(name, self._admission.serve(), finishable=False)
+            coroutine = guard(name, self._admission.serve(), finishable=False)
             self._task = asyncio.get_running_loop().create_task(coroutine, name=name)
             self._task.add_done_callback(lambda _: self._on_end())
 
@@ -515,21 +472,6 @@ class _Webhooks:
             error = task.exception()
             if error is not None:
                 raise error
-
-
-async def _guard(name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool) -> None:
-    title = name[:1].upper() + name[1:]
-    try:
-        await coroutine
-    except asyncio.CancelledError:
-        logger.debug(f"{title} is cancelled.")
-        raise
-    except Exception as e:
-        logger.exception(f"{title} has failed: {e}")
-        raise
-    task = asyncio.current_task()
-    if not finishable and not (task is not None and task.cancelling()):
-        logger.warning(f"{title} has finished unexpectedly.")
 
 
 def _failure_to_error(kind: str, message: str) -> Exception:

@@ -32,7 +32,7 @@ from kopf._runtime.context import (
     subregistry_var,
     subsettings_var,
 )
-from kopf._runtime.cycles import Cycle, Memories
+from kopf._runtime.cycles import CHANGING, WATCHING, Cycle, Memories
 from kopf._runtime.daemons import Daemons, Run
 from kopf._runtime.driving import Relay, drive
 from kopf._runtime.invocation import Callee, Invoker
@@ -153,7 +153,7 @@ class Server:
                 uid=script.uid,
                 resource=script.resource,
                 type=script.event,
-                memo=self._memories.recall(script.uid),
+                memories=self._memories,
                 settings=self._settings,
                 indices=self._indices,
                 fns=self._memories.take_carried(script.uid),
@@ -214,9 +214,10 @@ class Server:
             self._answer(script, cycle, replies, error)
 
     def _answer(self, script: bridge.Script, cycle: Cycle, replies: list[Any], error: str | None) -> None:
-        patch = cycle.patch
-        sendable = error is None and (cycle.sent or len(patch) > 0)
-        script.answer(replies, patch if sendable else None, bool(patch.fns), error)
+        patch = cycle.patched
+        sendable = error is None and (cycle.sent or (patch is not None and len(patch) > 0))
+        fns = patch is not None and bool(patch.fns)
+        script.answer(replies, patch if sendable else None, fns, error)
         cycle.sent = cycle.sent or sendable
         self.answered(script)
         if self._pulse is not None:
@@ -248,10 +249,12 @@ class Server:
 
     async def _watch(self, step: bridge.Watch, cycle: Cycle, results: list[tuple[str, Any]]) -> Any:
         callee = self._callees[step.handler]
-        cause, kwargs = cycle.watching()
-        if step.guarded and not matching.match(self._handlers[step.handler], cause):
+        cause = cycle.watching()
+        sees = cycle.arguments_of(cause, WATCHING)
+        if step.guarded and not matching.match(self._handlers[step.handler], cause, sees):
             return None
         cause_var.set(cause)
+        kwargs = cycle.arguments(cause, callee.wanted, WATCHING)
         attempted = await self._invoker.attempt(callee, step.attempt, kwargs, cycle.local_logger, stored=True)
         if attempted.result is not None:
             results.append((callee.handler.id, attempted.result))
@@ -261,7 +264,8 @@ class Server:
         self, step: bridge.Handle, cycle: Cycle, change: Change, results: list[tuple[str, Any]]
     ) -> Any:
         callee = self._callees[step.handler]
-        cause, kwargs = cycle.changing_of(_present(change), callee.handler)
+        cause = cycle.changing_of(_present(change), callee.handler)
+        kwargs = cycle.arguments(cause, callee.wanted, CHANGING)
         subrefs_var.set(())
         attempted = await subhandling.call(self._invoker, callee, step.attempt, cause, kwargs, cycle.logger)
         if attempted.result is not None:
@@ -274,16 +278,17 @@ class Server:
         return [(matches, matches) for matches in matched]
 
     def _match(self, step: bridge.Match, cycle: Cycle, change: Change) -> list[tuple[bool, bool]]:
-        cause, _ = cycle.changing(_present(change))
+        cause = cycle.changing(_present(change))
         matched = []
+        sees = cycle.arguments_of(cause, CHANGING)
         for index in step.handlers:
             handler = self._handlers[index]
-            prematch = matching.prematch(handler, cause)
-            matched.append((prematch, prematch and matching.match(handler, cause)))
+            prematch = matching.prematch(handler, cause, sees)
+            matched.append((prematch, prematch and matching.match(handler, cause, sees)))
         return matched
 
     def _pick(self, step: bridge.Pick, cycle: Cycle, change: Change) -> list[int]:
-        cause, _ = cycle.changing(_present(change))
+        cause = cycle.changing(_present(change))
         handlers: list[Handler] = [self._handlers[index] for index, _ in step.handlers]
         state = {self._handlers[index].id: Progress(retries) for index, retries in step.handlers}
         picked = self._lifecycle(handlers, state=state, **cause.kwargs)
@@ -314,7 +319,7 @@ class Server:
         if cycle is not None:
             if cycle.body is not self._daemons.body(cycle.uid):
                 cycle.body._release()
-            cycle.patch._release()
+            cycle.release()
         if cycle is not None and cycle.task is not None and not cycle.task.done():
             self._keep(cycle.task)  # it was given up, but it is still there
 
@@ -335,6 +340,7 @@ class Server:
             cycle = self._cycles[job.cycle] = Cycle(
                 job.object,
                 uid=uid,
+                memories=self._memories,
                 settings=self._settings,
                 indices=self._indices,
                 fns=self._memories.take_carried(uid),

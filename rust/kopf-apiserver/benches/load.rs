@@ -192,13 +192,13 @@ fn writing(servers: &Runtime, clients: &Runtime) {
             }
         });
         let count = CONNECTIONS * OBJECTS;
-        let (elapsed, server_time) = (before.elapsed(), consumed("server") - server_before);
+        let (elapsed, server_time) = (before.elapsed(), consumed("server").saturating_sub(server_before));
         println!(
             "{count} {what} over {CONNECTIONS} connections: {:.0}/s by the clock; {:.1} us of the processor for each in the \
              server, {:.1} us in the clients",
             count as f64 / elapsed.as_secs_f64(),
             server_time.as_secs_f64() * 1e6 / count as f64,
-            (consumed("client") - client_before).as_secs_f64() * 1e6 / count as f64,
+            consumed("client").saturating_sub(client_before).as_secs_f64() * 1e6 / count as f64,
         );
         (spent, wall, writes) = (spent + server_time, wall + elapsed, writes + count);
     }
@@ -268,7 +268,7 @@ fn watching(servers: &Runtime, clients: &Runtime) {
         }
         told
     });
-    let spent = consumed("server") - server_before;
+    let spent = consumed("server").saturating_sub(server_before);
     assert_eq!(told, WATCHERS * CHANGES, "something was lost or told twice");
     println!(
         "{WATCHERS} watchers were told {told} changes in {:?}; {:.1} us of the processor for each in the server",

@@ -4,6 +4,7 @@ type Known = &'static [(&'static str, &'static str, i64, &'static str)];
 
 const AGE: (&str, &str, i64, &str) = ("Age", "string", 0, "age");
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub(crate) fn of(group: &str, plural: &str) -> Known {
     match (group, plural) {
         ("", "pods") => &[

@@ -262,7 +262,7 @@ fn book_status(definition: &mut Value, before: &Value) {
     for set in [&mut changes.added, &mut changes.modified, &mut changes.removed] {
         fields::strip(set, "f:spec");
         // Already there when the definition was made.
-        set.retain(|path| path.get(1).is_none_or(|p| p != "f:storedVersions"));
+        set.retain(|path| path.get(1).is_none_or(|p| **p != *"f:storedVersions"));
     }
     let who = fields::Entry {
         manager: "kube-apiserver".into(),

@@ -3,14 +3,15 @@
 //! The rules are those of server-side apply: a change takes the fields that it adds or alters, from everybody; a removal
 //! takes them away from everybody. Lists with identities have their items as paths, other lists are one value.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use crate::schema::{ListType, Schema};
 
-/// A path: `f:name`, `k:{..}`, `v:..` elements.
-pub(crate) type Path = Vec<String>;
+/// A path: `f:name`, `k:{..}`, `v:..` elements; shared, since the paths of one object repeat them.
+pub(crate) type Path = Vec<Arc<str>>;
 /// A set of paths.
 pub(crate) type Set = BTreeSet<Path>;
 
@@ -78,10 +79,10 @@ pub(crate) fn item_key(item: &Value, schema: &Schema) -> String {
     }
 }
 
-fn entries<'v>(value: Option<&'v Value>, schema: &Schema, list: bool) -> Vec<(String, &'v Value)> {
+fn entries<'v>(value: Option<&'v Value>, schema: &Schema, list: bool) -> Vec<(Arc<str>, &'v Value)> {
     match value {
-        Some(Value::Object(map)) => map.iter().map(|(k, v)| (format!("f:{k}"), v)).collect(),
-        Some(Value::Array(items)) if list => items.iter().map(|v| (item_key(v, schema), v)).collect(),
+        Some(Value::Object(map)) => map.iter().map(|(k, v)| (format!("f:{k}").into(), v)).collect(),
+        Some(Value::Array(items)) if list => items.iter().map(|v| (item_key(v, schema).into(), v)).collect(),
         _ => Vec::new(),
     }
 }
@@ -124,7 +125,7 @@ pub(crate) fn compare<'v>(
             // What stayed as it was needs no path.
             let kept = left.iter().map(|(k, v)| (k, Some(v), right.get(k))).filter(|(_, a, b)| a != b);
             for (key, before, after) in kept.chain(come) {
-                path.push(format!("f:{key}"));
+                path.push(format!("f:{key}").into());
                 compare(before, after, schema.child(key).map_or(&any, |s| s), path, out);
                 path.pop();
             }
@@ -214,11 +215,14 @@ pub(crate) fn strip(set: &mut Set, other_part: &str) {
         "f:managedFields",
         "f:resourceVersion",
     ];
-    set.retain(|path| match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [] | ["f:apiVersion" | "f:kind" | "f:metadata"] => false,
-        [first, ..] if *first == other_part => false,
-        ["f:metadata", name, ..] => !META.contains(name),
-        _ => true,
+    set.retain(|path| {
+        let mut elements = path.iter().map(|element| &**element);
+        match (elements.next(), elements.next()) {
+            (None, _) | (Some("f:apiVersion" | "f:kind" | "f:metadata"), None) => false,
+            (Some(first), _) if first == other_part => false,
+            (Some("f:metadata"), Some(name)) => !META.contains(&name),
+            _ => true,
+        }
     });
 }
 
@@ -233,39 +237,33 @@ pub(crate) fn from_json(json: &Value, path: &mut Path, out: &mut Set) {
             out.insert(path.clone());
             continue;
         }
-        path.push(key.clone());
+        path.push(key.as_str().into());
         from_json(child, path, out);
         path.pop();
     }
 }
 
-#[derive(Default)]
-struct Node {
-    member: bool,
-    children: BTreeMap<String, Node>,
-}
-
 /// Writes `fieldsV1`.
 pub(crate) fn to_json(set: &Set) -> Value {
-    fn write(node: &Node) -> Value {
-        let mut out = Map::new();
-        if node.member && !node.children.is_empty() {
-            out.insert(".".into(), json!({}));
-        }
-        for (key, child) in &node.children {
-            out.insert(key.clone(), write(child));
-        }
-        Value::Object(out)
+    let paths: Vec<&Path> = set.iter().collect();
+    to_json_below(&paths, 0)
+}
+
+/// The same of paths that are equal up to this depth; they are sorted, so that those with one more element in common lie
+/// side by side, the shortest first.
+fn to_json_below(paths: &[&Path], depth: usize) -> Value {
+    let mut out = Map::new();
+    let member = paths.first().is_some_and(|p| p.len() == depth);
+    let longer = paths.get(usize::from(member)..).unwrap_or_default();
+    if member && !longer.is_empty() {
+        out.insert(".".into(), json!({}));
     }
-    let mut root = Node::default();
-    for path in set {
-        let mut node = &mut root;
-        for element in path {
-            node = node.children.entry(element.clone()).or_default();
+    for group in longer.chunk_by(|a, b| a.get(depth) == b.get(depth)) {
+        if let Some(element) = group.first().and_then(|p| p.get(depth)) {
+            out.insert(element.to_string(), to_json_below(group, depth + 1));
         }
-        node.member = true;
     }
-    write(&root)
+    Value::Object(out)
 }
 
 /// A path as messages show it: `.spec.containers[name="c"].image`.

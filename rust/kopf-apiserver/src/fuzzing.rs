@@ -179,7 +179,9 @@ fn managed(live: &Value, config: &Value, schema: &Schema) {
     let mut read = fields::Set::new();
     fields::from_json(&fields::to_json(&named), &mut Vec::new(), &mut read);
     assert_eq!(named, read, "managed fields are read as they were written");
-    named.iter().for_each(|path| drop(fields::show(path)));
+    for path in &named {
+        drop(fields::show(path));
+    }
 
     let mut same = fields::Comparison::default();
     fields::compare(Some(live), Some(live), schema, &mut Vec::new(), &mut same);
@@ -211,10 +213,10 @@ pub fn schemas(data: &[u8]) {
     }
     let schema = Schema::from_json(&declared);
     let mut pruned = object.clone();
-    prune(&mut pruned, &schema, "", &mut Vec::new());
+    prune(&mut pruned, &schema, &mut Vec::new());
     let mut again = Vec::new();
     let before = pruned.clone();
-    prune(&mut pruned, &schema, "", &mut again);
+    prune(&mut pruned, &schema, &mut again);
     assert!(before == pruned && again.is_empty(), "pruning twice prunes more: {again:?}");
     fill_defaults(&mut pruned, &schema);
     let filled = pruned.clone();
@@ -244,7 +246,7 @@ pub fn selectors(data: &[u8]) {
     drop(route::parse(text));
     drop(Query::parse(text));
     if let Ok(labels) = Labels::parse(text) {
-        let some = |key: &str| (key.len() % 2 == 0).then_some("1");
+        let some = |key: &str| key.len().is_multiple_of(2).then_some("1");
         // Whatever it selects, it selects the same again.
         assert_eq!(labels.matches(some), labels.matches(some));
     }
@@ -255,6 +257,6 @@ pub fn selectors(data: &[u8]) {
     drop(body::from_yaml(data));
     drop(crate::request::parse_json(data).map_err(|e| crate::request::json_complaint(data, &e)));
     drop(crate::schema::formats::quantity(&Value::from(text)));
-    drop(crate::schema::formats::time(text, text.len() % 2 == 0));
+    drop(crate::schema::formats::time(text, text.len().is_multiple_of(2)));
     let _ = crate::table::found(&json!({"a": [{"b": 1}]}), text);
 }

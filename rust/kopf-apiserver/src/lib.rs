@@ -1,9 +1,15 @@
 //! An in-memory Kubernetes API server, for running and testing operators with no cluster.
 //!
 //! It speaks the protocol of Kubernetes 1.36 over loopback (HTTP/1.1 and HTTP/2, TLS or plain, bearer tokens), keeps
-//! objects in memory with one counter of versions, and can misbehave on request. `tests/conformance` (of the
-//! repository) compares its answers
-//! with those of a real server: 1,339 of 1,370 are equal. `benches/load.rs` measures what it bears.
+//! objects in memory with one counter of versions, and can misbehave on request. `tests/conformance` of the repository compares
+//! its answers with those of a real server: 1,339 of 1,370 are equal; `tests/kubectl` works with it by the real kubectl.
+//!
+//! # What it bears
+//!
+//! `benches/load.rs` measures it, over loopback HTTP with kept connections, objects of 1 kB with a declared schema, and counts
+//! the processor's time of the server's threads alone: 34 us for a creation, 50 us for a replacement, 53 to 68 us for a merge
+//! patch, that is 20,000 writes a second for each processor that the server has. A change told to one of 1,000 watchers
+//! takes 6 us. An object takes 1.2 to 1.8 times its JSON in memory. Starting and stopping with TLS takes 0.3 ms.
 //!
 //! # Where compared answers differ
 //!
@@ -16,7 +22,7 @@
 //!
 //! # What is not imitated
 //!
-//! - **Encodings**: JSON only; no protobuf and no CBOR. A YAML body is read as far as it is JSON.
+//! - **Encodings**: answers are JSON. Bodies may also be YAML and, for built-in kinds, protocol buffers; no CBOR.
 //! - **Validation of built-in kinds**: unknown fields, types, enumerations, names, labels and the most common demands
 //!   (selectors, containers, ports, immutability); not the hundreds of rules for volumes, affinities, quantities and so on.
 //! - **Defaults of built-in kinds**: those of pods, workloads, jobs, services, secrets, RBAC, webhooks and storage; rarer
@@ -27,12 +33,14 @@
 //! - **Machinery**: no scheduler, kubelet, exec, attach, port-forward, proxy or logs (logs are empty); `controllers` are
 //!   simulations that say what a cluster would say. Evictions ask no budget.
 //! - **Tables** have the usual columns of common kinds and name with age for the rest; descriptions are short.
-//! - **`OpenAPI`** documents carry types, merge keys and paths, no descriptions.
+//! - **`OpenAPI`** documents carry types, merge keys and paths; declared kinds as they were declared, short descriptions of
+//!   the main built-in kinds and fields. Version 2 is empty for who wants it in protocol buffers: kubectl looks there only
+//!   for kinds that are not in version 3.
 //! - **CEL** rules run in a CEL library: no cost limits, no type checking of expressions before they run, and quantities
 //!   are numbers.
 //! - **Watches** from a version before the server's start are told everything since the start; the history keeps the last
 //!   10,000 events of each kind (or 32 MB), not five minutes.
-//! - **Access**: users have tokens or nothing; no certificates, no impersonation, no aggregation of cluster roles.
+//! - **Access**: users have tokens or nothing; no certificates, no aggregation of cluster roles.
 //! - **Priority and fairness, audit, metrics, aggregation of other API servers**: not there.
 
 mod access;

@@ -7,6 +7,7 @@ use http::{HeaderMap, Method};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use crate::schema::Place;
 use crate::status::{Cause, Status};
 
 /// Who asks.
@@ -181,23 +182,6 @@ pub(crate) fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_jso
     let value = Reader { place: &Place::Top, twice: &mut twice }.deserialize(&mut reader)?;
     reader.end()?;
     Ok((value, twice))
-}
-
-/// Where the reader is. Only complaints need it as text, and most bodies give none.
-enum Place<'p> {
-    Top,
-    Member(&'p Place<'p>, &'p str),
-    Item(&'p Place<'p>, usize),
-}
-
-impl Place<'_> {
-    fn show(&self) -> String {
-        match self {
-            Self::Top => String::new(),
-            Self::Member(within, key) => crate::schema::join(&within.show(), key),
-            Self::Item(within, index) => format!("{}[{index}]", within.show()),
-        }
-    }
 }
 
 struct Reader<'t, 'p> {

@@ -76,18 +76,31 @@ impl Stored {
 
 /// Writes an object with its type in front; tells where the rest begins.
 pub(crate) fn encode(value: &Value) -> (Bytes, usize) {
-    let mut out = Vec::with_capacity(1024);
+    thread_local! {
+        // The text is of the right size at once when it is copied, and large blocks are not asked for again and again.
+        static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+    BUFFER.with_borrow_mut(|out| {
+        out.clear();
+        let body = encode_into(out, value);
+        let encoded = (Bytes::copy_from_slice(out), body);
+        out.shrink_to(64 * 1024);
+        encoded
+    })
+}
+
+fn encode_into(out: &mut Vec<u8>, value: &Value) -> usize {
     let mut body = 1;
     out.push(b'{');
     if let Value::Object(map) = value {
         for key in ["kind", "apiVersion"] {
             if let Some(value) = map.get(key) {
-                write_member(&mut out, key, value);
+                write_member(out, key, value);
             }
         }
         body = out.len();
         for (key, value) in map.iter().filter(|(k, _)| *k != "kind" && *k != "apiVersion") {
-            write_member(&mut out, key, value);
+            write_member(out, key, value);
         }
     }
     out.push(b'}');
@@ -95,8 +108,7 @@ pub(crate) fn encode(value: &Value) -> (Bytes, usize) {
     if out.get(body) == Some(&b',') {
         body += 1;
     }
-    out.shrink_to_fit();
-    (out.into(), body)
+    body
 }
 
 fn write_member(out: &mut Vec<u8>, key: &str, value: &Value) {

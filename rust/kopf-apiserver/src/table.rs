@@ -104,6 +104,9 @@ fn at<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
 
 fn cell(source: &str, kind: &str, object: &Value) -> Value {
     let (word, rest) = source.split_once(' ').unwrap_or((source, ""));
+    if let Some(found) = rarer_cell(word, rest, object) {
+        return found;
+    }
     let number = |path: &str| at(object, path).and_then(Value::as_i64).unwrap_or_default();
     let or_none =
         |v: Option<&Value>| v.filter(|v| v.as_str() != Some("")).cloned().unwrap_or_else(|| "<none>".into());
@@ -141,6 +144,38 @@ fn cell(source: &str, kind: &str, object: &Value) -> Value {
                 .collect();
             if text.is_empty() { "<none>".into() } else { text.join(",").into() }
         }
+        "role-ref" => format!(
+            "{}/{}",
+            at(object, ".roleRef.kind").and_then(Value::as_str).unwrap_or_default(),
+            at(object, ".roleRef.name").and_then(Value::as_str).unwrap_or_default()
+        )
+        .into(),
+        "event-object" => {
+            let about =
+                object.get("involvedObject").or_else(|| object.get("regarding")).unwrap_or(&Value::Null);
+            let text = |key: &str| about.get(key).and_then(Value::as_str).unwrap_or_default();
+            format!("{}/{}", text("kind").to_lowercase(), text("name")).into()
+        }
+        "last-seen" => {
+            object.get("lastTimestamp").and_then(Value::as_str).map_or("<unknown>".into(), age).into()
+        }
+        "job-status" => {
+            let done = at(object, ".status.conditions")
+                .and_then(Value::as_array)
+                .is_some_and(|l| l.iter().any(|c| c["type"] == "Complete" && c["status"] == "True"));
+            if done { "Complete" } else { "Running" }.into()
+        }
+        "pod-ready" | "pod-restarts" | "pod-status" => pod_cell(word, object),
+        path if kind == "date" => {
+            found(object, path).and_then(Value::as_str).map_or(Value::Null, |t| age(t).into())
+        }
+        path => found(object, path).map_or(Value::Null, |v| typed(v, kind)),
+    }
+}
+
+/// Cells of kinds that are less often looked at.
+fn rarer_cell(word: &str, rest: &str, object: &Value) -> Option<Value> {
+    Some(match word {
         "has" => at(object, rest).is_some_and(|v| v != &Value::Bool(false)).to_string().into(),
         "length" => at(object, rest).and_then(Value::as_array).map_or(0, Vec::len).into(),
         "joined" => joined(at(object, rest)).into(),
@@ -183,33 +218,8 @@ fn cell(source: &str, kind: &str, object: &Value) -> Value {
             let roles = labels.filter_map(|(k, _)| k.strip_prefix("node-role.kubernetes.io/"));
             joined(Some(&roles.map(Value::from).collect())).into()
         }
-        "role-ref" => format!(
-            "{}/{}",
-            at(object, ".roleRef.kind").and_then(Value::as_str).unwrap_or_default(),
-            at(object, ".roleRef.name").and_then(Value::as_str).unwrap_or_default()
-        )
-        .into(),
-        "event-object" => {
-            let about =
-                object.get("involvedObject").or_else(|| object.get("regarding")).unwrap_or(&Value::Null);
-            let text = |key: &str| about.get(key).and_then(Value::as_str).unwrap_or_default();
-            format!("{}/{}", text("kind").to_lowercase(), text("name")).into()
-        }
-        "last-seen" => {
-            object.get("lastTimestamp").and_then(Value::as_str).map_or("<unknown>".into(), age).into()
-        }
-        "job-status" => {
-            let done = at(object, ".status.conditions")
-                .and_then(Value::as_array)
-                .is_some_and(|l| l.iter().any(|c| c["type"] == "Complete" && c["status"] == "True"));
-            if done { "Complete" } else { "Running" }.into()
-        }
-        "pod-ready" | "pod-restarts" | "pod-status" => pod_cell(word, object),
-        path if kind == "date" => {
-            found(object, path).and_then(Value::as_str).map_or(Value::Null, |t| age(t).into())
-        }
-        path => found(object, path).map_or(Value::Null, |v| typed(v, kind)),
-    }
+        _ => return None,
+    })
 }
 
 /// Texts or numbers side by side.

@@ -232,12 +232,12 @@ async fn yaml_bodies_are_read_whole_and_large() {
 
     let patch = [("content-type", "application/apply-patch+yaml")];
     let text = "apiVersion: protocol.test/v1\nkind: Thing\nmetadata: {name: one}\nspec: {size: 4}\n";
-    let path = format!("{THINGS}/one?fieldManager=me&force=true");
-    assert_eq!(json_of(&ask(&server, "PATCH", &path, &patch, text).await)["spec"]["size"], 4);
+    let one = format!("{THINGS}/one?fieldManager=me&force=true");
+    assert_eq!(json_of(&ask(&server, "PATCH", &one, &patch, text).await)["spec"]["size"], 4);
 
     let mut large = String::from("metadata:\n  name: large\ndata:\n");
     for i in 0..800 {
-        large.push_str(&format!("  key-{i}: |\n    {}\n", "line of text ".repeat(90)));
+        large = format!("{large}{}", format_args!("  key-{i}: |\n    {}\n", "line of text ".repeat(90)));
     }
     assert!(large.len() > 900_000);
     let made = ask(&server, "POST", MAPS, &yaml, large).await;

@@ -49,7 +49,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// The next byte that is not white space, without moving past it.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
         // Servers write no white space.
@@ -87,14 +87,14 @@ impl<'t> Cursor<'t> {
     }
 
     /// Moves past one byte, if it is the next.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn take(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
         found
     }
 
-    #[inline(always)]
+    #[inline]
     fn expect(&mut self, byte: u8, problem: &'static str) -> Scanned<()> {
         if self.take(byte) { Ok(()) } else { self.fault(problem) }
     }
@@ -255,7 +255,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// Moves past a string.
-    #[inline(always)]
+    #[inline]
     fn pass_string(&mut self) -> Scanned<()> {
         if self.is_next(b'"')
             && let Some(end) = end_of_usual_string(self.text.as_bytes(), self.at + 1)
@@ -298,7 +298,7 @@ impl<'t> Cursor<'t> {
         start..at
     }
 
-    #[inline(always)]
+    #[inline]
     fn key(&mut self) -> Scanned<()> {
         self.pass_string()?;
         self.expect(b':', "a colon is expected")
@@ -355,7 +355,7 @@ impl<'t> Cursor<'t> {
 }
 
 /// The first quote, backslash or control character at or after a place; eight bytes at a time.
-#[inline(always)]
+#[inline]
 fn next_special(bytes: &[u8], mut at: usize) -> usize {
     while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let hits = specials(u64::from_le_bytes(*chunk));
@@ -373,7 +373,7 @@ fn next_special(bytes: &[u8], mut at: usize) -> usize {
 /// The place after the closing quote of a string that begins there, if there is nothing unusual in it.
 ///
 /// Eight bytes at a time, and each special one of them in its turn: in JSON within JSON, every fifth byte is special.
-#[inline(always)]
+#[inline]
 fn end_of_usual_string(bytes: &[u8], mut at: usize) -> Option<usize> {
     while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let mut hits = specials(u64::from_le_bytes(*chunk));
@@ -397,7 +397,7 @@ fn end_of_usual_string(bytes: &[u8], mut at: usize) -> Option<usize> {
 }
 
 /// Marks the quotes, the backslashes and the control characters among eight bytes; and maybe, falsely, those after them.
-#[inline(always)]
+#[inline]
 fn specials(word: u64) -> u64 {
     let quote = word ^ (ONES * u64::from(b'"'));
     let slash = word ^ (ONES * u64::from(b'\\'));
@@ -413,7 +413,7 @@ fn is_simple_escape(byte: u8) -> bool {
 }
 
 /// The place after a string of which the opening quote is before that place, in a text that was checked before.
-#[inline(always)]
+#[inline]
 fn end_of_known_string(bytes: &[u8], mut at: usize) -> usize {
     loop {
         at = next_special(bytes, at);

@@ -142,7 +142,7 @@ impl Poster {
     async fn post(&self, post: &Post) -> Result<(), RequestError> {
         let default = self.shared.api.default_namespace().await?;
         let namespace = post.namespace(default.as_deref());
-        let document = post.document(namespace, &self.shared.rules.settings.posting).to_string();
+        let document = post.document(namespace, &self.shared.current.get().settings.posting).to_string();
         let url = self.resource.url(Some(namespace), None, None);
         let payload = Payload::Json(document.as_bytes());
         self.shared.api.request_with(&Method::POST, &url, payload, &post.backoffs).await?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kopf_core::cause::EventType;
 use kopf_core::consistency::Written;
-use kopf_core::cycle::{Answer, Conclusion, Next, Sequel};
+use kopf_core::cycle::{Answer, Conclusion, Next, Rules, Sequel};
 use kopf_core::daemon::Wanted;
 use kopf_core::indexing::Round;
 use kopf_core::notes::Level;
@@ -201,13 +201,14 @@ impl Worker {
     /// Wakes the object up as the reference does: by a write whose echo comes as an event. True if there will be one.
     async fn touch(&self, event: &Event) -> bool {
         let now = self.shared().clock.now().to_string();
-        let storage = &self.shared().rules.settings.persistence.progress_storage;
+        let rules = self.shared().current.get();
+        let storage = &rules.settings.persistence.progress_storage;
         let mut patch = Patch::default();
         storage.touch(&event.object, &mut patch, Some(&now));
         let change = Change { cycle: self.shared().next_cycle(), patch, finalizer: None, functions: false };
         let mut applied = Applied::default();
         // If it fails, the cycle is begun without an echo.
-        let _ = Box::pin(self.patching().apply(&event.object, change, &mut applied)).await;
+        let _ = Box::pin(self.patching(&rules).apply(&event.object, change, &mut applied)).await;
         self.note_write(&event.object, &applied);
         applied.gone
             || applied.latest.is_some_and(|it| it.resource_version() != event.object.resource_version())
@@ -338,8 +339,9 @@ impl Worker {
         let Conclusion { delay, patch, finalizer, fns: functions, sequel, .. } = *conclusion;
         let change = Change { cycle: id, patch, finalizer, functions };
         let mut applied = Applied::default();
+        let rules = self.shared().current.get();
         if !change.is_empty()
-            && let Err(error) = Box::pin(self.apply(&event.object, change, &mut applied)).await
+            && let Err(error) = Box::pin(self.apply(&rules, &event.object, change, &mut applied)).await
         {
             self.note_parting(is_release_only);
             self.note_write(&event.object, &applied);
@@ -363,11 +365,12 @@ impl Worker {
     /// Applies the change; if the server goes on to refuse it, then as much of it as it accepts.
     async fn apply(
         &self,
+        rules: &Rules,
         object: &Arc<Object>,
         change: Change,
         applied: &mut Applied,
     ) -> Result<(), PatchingError> {
-        let patching = self.patching();
+        let patching = self.patching(rules);
         let error = match patching.apply(object, change, applied).await {
             Err(error) if error.is_rejection() && !applied.unwritten.is_empty() => error,
             result => return result,
@@ -438,13 +441,13 @@ impl Worker {
         }
     }
 
-    fn patching(&self) -> Patching<'_> {
+    fn patching<'a>(&'a self, rules: &'a Rules) -> Patching<'a> {
         let shared = self.shared();
         Patching {
             api: &shared.api,
             invoker: &shared.invoker,
             resource: &self.dispatcher.plan.resource,
-            finalizer: &shared.rules.settings.persistence.finalizer,
+            finalizer: &rules.settings.persistence.finalizer,
             compat: shared.rules.settings.compat,
         }
     }

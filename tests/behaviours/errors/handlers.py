@@ -30,8 +30,8 @@ def strict(memo, **_):
     raise ValueError("That is it.")
 
 
-@kopf.on.create("widgets", timeout=0.3)
+@kopf.on.create("widgets", timeout=300)
 def impatient(memo, spec, retry, **_):
     memo.calls.append(("impatient", retry))
     if spec.get("fails") == "for long":
-        raise kopf.TemporaryError("Not yet.", delay=0.2)
+        raise kopf.TemporaryError("Not yet.", delay=200)

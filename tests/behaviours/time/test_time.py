@@ -268,6 +268,24 @@ def test_the_runner_of_the_command_line_goes_by_the_same_time(frozen, make, hand
     assert runner.exit_code == 0
 
 
+def test_a_handler_that_does_not_return_holds_the_time(frozen, run, make):
+    gate = threading.Event()
+    running = run({"gate": gate})
+    make(spec={"gate": 1})
+    running.until("gated")
+    with pytest.raises(TimeoutError, match=r"Of 5 seconds to pass, 5.0 are left after 0.1 seconds"):
+        frozen.advance(5, timeout=0.1)
+    gate.set()
+    frozen.advance(5)
+
+
+def test_two_operators_live_in_one_time(frozen, run, make):
+    first, second = run(), run()
+    make(spec={"interval": True})
+    frozen.advance(10 + 60)
+    assert (len(first.of("steady")), len(second.of("steady"))) == (2, 2)
+
+
 def test_time_goes_on_from_where_it_is_and_is_real_in_the_next_cluster():
     real = lambda: datetime.datetime.now(datetime.UTC)  # noqa: E731
     with Cluster() as cluster:

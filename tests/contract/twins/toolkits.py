@@ -6,6 +6,7 @@ import contextvars
 import copy
 import inspect
 import logging
+import socket
 import ssl
 import threading
 import types
@@ -241,6 +242,22 @@ def claim_scopes_of_operators():
     ]
 
 
+def claim_operators_that_end_before_they_begin():
+    import gc
+
+    async def spawned():
+        tasks = await kopf.spawn_tasks(registry=kopf.OperatorRegistry(), clusterwide=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def run():
+        asyncio.run(spawned())
+        gc.collect()
+
+    return warned(run)
+
+
 def claim_settings_of_operators():
     async def spawned(settings, **kwargs):
         tasks = await kopf.spawn_tasks(registry=kopf.OperatorRegistry(), settings=settings, **kwargs)
@@ -375,17 +392,25 @@ def served(server, count=1):
     return outcome(lambda: asyncio.run(asyncio.wait_for(main(), 10)))
 
 
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
 def claim_urls_of_webhook_servers():
-    cases = [
-        {"port": 50123},
-        {"port": 50124, "addr": "127.0.0.1"},
-        {"port": 50125, "addr": "0.0.0.0", "path": "/p/"},
-        {"port": 50126, "host": "me.example", "path": "/p"},
-        {"port": 50128, "addr": "127.0.0.1", "host": "me.example"},
-    ]
-    return [served(kopf.WebhookServer(insecure=True, **case)) for case in cases] + [
+    def url(cls=kopf.WebhookServer, **kwargs):
+        port = free_port()
+        return served(cls(insecure=True, port=port, **kwargs)).replace(str(port), "PORT")
+
+    return [
+        url(),
+        url(addr="127.0.0.1"),
+        url(addr="0.0.0.0", path="/p/"),
+        url(host="me.example", path="/p"),
+        url(addr="127.0.0.1", host="me.example"),
+        url(kopf.WebhookK3dServer),
         served(kopf.WebhookServer(insecure=True, context=ssl.create_default_context())),
-        served(kopf.WebhookK3dServer(insecure=True, port=50127)),
     ]
 
 
@@ -524,6 +549,20 @@ def claim_namespace_patterns():
 
     patterns = ["a", "a*", "!a", "a*,!ab", "!a*,ab", "*,!a", "a?", "[ab]", "a, b", "", re.compile("a.*")]
     return [[match_namespace(name, pattern) for name in ["a", "ab", "b"]] for pattern in patterns]
+
+
+def claim_types_of_functions():
+    from kopf._core.intents import callbacks
+
+    kinds = ["Activity", "Changing", "Daemon", "Delay", "Indexing", "MetaFilter", "Timer", "Watching"]
+    kinds += ["Webhook", "WhenFilter"]
+    return {
+        kind: sorted(
+            [parameter.name, parameter.kind.name, parameter.default is not parameter.empty]
+            for parameter in inspect.signature(getattr(callbacks, f"{kind}Fn").__call__).parameters.values()
+        )
+        for kind in kinds
+    }
 
 
 def claim_detection_of_coroutines():

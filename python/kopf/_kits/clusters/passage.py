@@ -69,12 +69,18 @@ class Passage:
         until = time.monotonic() + timeout
         goes = not self.time.frozen
         self.freeze()
+        target = self.time.now + round(seconds * SECOND)
         try:
             self.settle(timeout)
-            target = self.time.now + round(seconds * SECOND)
             while self.time.leap(target):
                 self.settle(until - time.monotonic())
             self.settle(until - time.monotonic())
+        except TimeoutError:
+            left = (target - self.time.now) / SECOND
+            raise TimeoutError(
+                f"Of {seconds} seconds to pass, {left} are left after {timeout} seconds of real time: there"
+                " is more to be done in them, or a handler does not return."
+            ) from None
         finally:
             if goes:
                 self.thaw()

@@ -272,7 +272,7 @@ fn schema_or(kind: &str, bytes: &[u8], depth: usize) -> Result<Value, Unreadable
     while let Some((number, piece)) = pieces.next()? {
         match (kind, number, piece) {
             ("B", 1, Piece::Number(n)) => allowed = n != 0,
-            ("A", 1, Piece::Bytes(b)) | ("B", 2, Piece::Bytes(b)) | ("S", 1, Piece::Bytes(b)) => {
+            ("A" | "S", 1, Piece::Bytes(b)) | ("B", 2, Piece::Bytes(b)) => {
                 one = Some(value("apiextensions.v1.JSONSchemaProps", Piece::Bytes(b), depth)?);
             }
             ("A", 2, Piece::Bytes(b)) => {
@@ -290,6 +290,7 @@ fn schema_or(kind: &str, bytes: &[u8], depth: usize) -> Result<Value, Unreadable
 }
 
 #[cfg(test)]
+#[expect(clippy::expect_used, reason = "a test may stop")]
 mod tests {
     use serde_json::json;
 

@@ -181,13 +181,12 @@ fn any_request_is_answered() {
             let text = |key: &str| r[key].as_str().unwrap_or_default();
             let mut out = format!("{} {}", text("method"), text("path"));
             if !text("type").is_empty() {
-                out.push_str(&format!("\ncontent-type: {}", text("type")));
+                out = format!("{out}\ncontent-type: {}", text("type"));
             }
             for (key, value) in r["headers"].as_object().into_iter().flatten() {
-                out.push_str(&format!("\n{key}: {}", value.as_str().unwrap_or_default()));
+                out = format!("{out}\n{key}: {}", value.as_str().unwrap_or_default());
             }
-            out.push_str(&format!("\n\n{}", text("body")));
-            out.into_bytes()
+            format!("{out}\n\n{}", text("body")).into_bytes()
         })
         .collect();
     run("requests", &seeds, requests);

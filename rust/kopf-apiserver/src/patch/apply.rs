@@ -1,6 +1,8 @@
 //! Server-side apply: the merge of a configuration into a live object, conflicts with other managers, and the removal of
 //! what the manager no longer names.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use crate::fields::{self, Comparison, Entry, Path, Set};
@@ -87,7 +89,7 @@ fn gone(before: &Set, now: &Set, others: &[Entry]) -> Vec<Path> {
     out
 }
 
-fn remove(object: &mut Value, path: &[String], schema: &Schema) {
+fn remove(object: &mut Value, path: &[Arc<str>], schema: &Schema) {
     let any = Schema::anything();
     let Some((first, rest)) = path.split_first() else { return };
     if let (Some(name), Value::Object(map)) = (first.strip_prefix("f:"), &mut *object) {
@@ -97,7 +99,9 @@ fn remove(object: &mut Value, path: &[String], schema: &Schema) {
             remove(child, rest, schema.child(name).map_or(&any, |s| s));
         }
     } else if let Value::Array(list) = object {
-        let Some(at) = list.iter().position(|item| fields::item_key(item, schema) == *first) else { return };
+        let Some(at) = list.iter().position(|item| *fields::item_key(item, schema) == **first) else {
+            return;
+        };
         if rest.is_empty() {
             list.remove(at);
         } else if let Some(item) = list.get_mut(at) {

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Schema, Type, join};
+use super::{Place, Schema, Type};
 
 /// What was met besides the value.
 #[derive(Debug, Default)]
@@ -13,22 +13,21 @@ pub(crate) struct Notes {
 
 /// Reads an object of a built-in kind; the error is the text of a failed decoding.
 pub(crate) fn decode(value: Value, schema: &Schema, notes: &mut Notes) -> Result<Value, String> {
-    let frame = Frame { owner: owner(&schema.type_name), path: String::new(), full: String::new() };
+    let frame = Frame { owner: &schema.type_name, place: Place::Top };
     read(value, schema, &frame, notes).map(|v| v.unwrap_or_else(|| Value::Object(Map::new())))
 }
 
-/// Where the reader is: the enclosing type, the path of field names, the path with indices.
-struct Frame {
-    owner: String,
-    path: String,
-    full: String,
+/// Where the reader is, and in which type.
+struct Frame<'f> {
+    owner: &'f str,
+    place: Place<'f>,
 }
 
 fn owner(type_name: &str) -> String {
     type_name.rsplit('.').next().unwrap_or_default().to_owned()
 }
 
-fn read(value: Value, schema: &Schema, at: &Frame, notes: &mut Notes) -> Result<Option<Value>, String> {
+fn read(value: Value, schema: &Schema, at: &Frame<'_>, notes: &mut Notes) -> Result<Option<Value>, String> {
     match (schema.kind, value) {
         (_, Value::Null) => Ok(None),
         (Type::Object, Value::Object(map)) => {
@@ -58,7 +57,11 @@ fn read(value: Value, schema: &Schema, at: &Frame, notes: &mut Notes) -> Result<
     }
 }
 
-fn read_integer(number: serde_json::Number, schema: &Schema, at: &Frame) -> Result<Option<Value>, String> {
+fn read_integer(
+    number: serde_json::Number,
+    schema: &Schema,
+    at: &Frame<'_>,
+) -> Result<Option<Value>, String> {
     let whole = number.as_i64().or_else(|| {
         #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and within range")]
         number.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9.0e15).map(|f| f as i64)
@@ -99,7 +102,7 @@ fn type_label(schema: &Schema) -> String {
     }
 }
 
-fn mismatch(value: &Value, schema: &Schema, at: &Frame) -> String {
+fn mismatch(value: &Value, schema: &Schema, at: &Frame<'_>) -> String {
     let found = match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),
@@ -117,8 +120,8 @@ fn mismatch(value: &Value, schema: &Schema, at: &Frame) -> String {
         _ => {
             format!(
                 "json: cannot unmarshal {found} into Go struct field {}.{} of type {}",
-                at.owner,
-                at.path,
+                owner(at.owner),
+                at.place.fields(),
                 type_label(schema)
             )
         }
@@ -128,31 +131,26 @@ fn mismatch(value: &Value, schema: &Schema, at: &Frame) -> String {
 fn read_struct(
     map: Map<String, Value>,
     schema: &Schema,
-    at: &Frame,
+    at: &Frame<'_>,
     notes: &mut Notes,
 ) -> Result<Option<Value>, String> {
     let mut out = Map::new();
     for (key, value) in map {
-        let full = join(&at.full, &key);
-        let Some((name, property)) = find(schema, &key) else {
-            notes.unknown.push(full);
+        let place = Place::Member(&at.place, &key);
+        let Some(property) = schema.properties.get(&key) else {
+            notes.unknown.push(place.show());
             continue;
         };
-        let frame = Frame { owner: owner(&schema.type_name), path: join(&at.path, &name), full };
+        let frame = Frame { owner: &schema.type_name, place };
         if let Some(read) = read(value, property, &frame, notes)? {
             // What is empty is not written, unless the field is always written or the emptiness says something.
-            if property.written.is_some() || !is_empty(&read, property) || schema.required.contains(&name) {
-                out.insert(name, read);
+            if property.written.is_some() || !is_empty(&read, property) || schema.required.contains(&key) {
+                out.insert(key, read);
             }
         }
     }
     write_always(&mut out, schema, true);
     Ok(Some(Value::Object(out)))
-}
-
-/// Field names are met exactly; nothing else is accepted.
-fn find<'s>(schema: &'s Schema, key: &str) -> Option<(String, &'s Schema)> {
-    schema.properties.get_key_value(key).map(|(k, v)| (k.clone(), v.as_ref()))
 }
 
 fn is_empty(value: &Value, schema: &Schema) -> bool {
@@ -229,16 +227,16 @@ pub(crate) fn zero(schema: &Schema) -> Value {
 fn read_map(
     map: Map<String, Value>,
     schema: &Schema,
-    at: &Frame,
+    at: &Frame<'_>,
     notes: &mut Notes,
 ) -> Result<Option<Value>, String> {
     let mut out = Map::new();
     for (key, value) in map {
-        let frame = Frame { owner: at.owner.clone(), path: at.path.clone(), full: join(&at.full, &key) };
         let Some(item) = &schema.additional else {
             out.insert(key, value);
             continue;
         };
+        let frame = Frame { owner: at.owner, place: Place::Key(&at.place, &key) };
         // A null in a map of strings reads as the empty string.
         match read(value, item, &frame, notes)? {
             Some(read) => out.insert(key, read),
@@ -252,14 +250,13 @@ fn read_map(
 fn read_list(
     list: Vec<Value>,
     schema: &Schema,
-    at: &Frame,
+    at: &Frame<'_>,
     notes: &mut Notes,
 ) -> Result<Option<Value>, String> {
     let Some(items) = &schema.items else { return Ok(Some(Value::Array(list))) };
     let mut out = Vec::with_capacity(list.len());
     for (i, value) in list.into_iter().enumerate() {
-        let frame =
-            Frame { owner: at.owner.clone(), path: at.path.clone(), full: format!("{}[{i}]", at.full) };
+        let frame = Frame { owner: at.owner, place: Place::Item(&at.place, i) };
         match read(value, items, &frame, notes)? {
             Some(read) => out.push(read),
             None if items.kind == Type::String => out.push("".into()),

@@ -221,13 +221,17 @@ impl Checks {
 }
 
 /// Drops what a declared schema does not know; the paths of what was dropped are collected.
-pub(crate) fn prune(value: &mut Value, schema: &Schema, path: &str, dropped: &mut Vec<String>) {
+pub(crate) fn prune(value: &mut Value, schema: &Schema, dropped: &mut Vec<String>) {
+    prune_at(value, schema, &Place::Top, dropped);
+}
+
+fn prune_at(value: &mut Value, schema: &Schema, place: &Place<'_>, dropped: &mut Vec<String>) {
     match value {
-        Value::Object(map) => prune_map(map, schema, path, dropped),
+        Value::Object(map) => prune_map(map, schema, place, dropped),
         Value::Array(list) => {
             if let Some(items) = &schema.items {
                 for (i, item) in list.iter_mut().enumerate() {
-                    prune(item, items, &format!("{path}[{i}]"), dropped);
+                    prune_at(item, items, &Place::Item(place, i), dropped);
                 }
             }
         }
@@ -235,24 +239,53 @@ pub(crate) fn prune(value: &mut Value, schema: &Schema, path: &str, dropped: &mu
     }
 }
 
-fn prune_map(map: &mut Map<String, Value>, schema: &Schema, path: &str, dropped: &mut Vec<String>) {
-    let system = schema.embedded || path.is_empty();
+fn prune_map(map: &mut Map<String, Value>, schema: &Schema, place: &Place<'_>, dropped: &mut Vec<String>) {
+    let system = schema.embedded || matches!(place, Place::Top);
     let keeps = schema.keeps_unknown();
     map.retain(|key, child| {
         if system && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
             return true;
         }
-        let below = join(path, key);
+        let below = Place::Member(place, key);
         match schema.child(key) {
-            Some(known) => prune(child, known, &below, dropped),
+            Some(known) => prune_at(child, known, &below, dropped),
             None if keeps => {}
             None => {
-                dropped.push(below);
+                dropped.push(below.show());
                 return false;
             }
         }
         true
     });
+}
+
+/// Where a reader is in an object. Only complaints need it as text, and most objects give none.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'p> {
+    Top,
+    /// A field of a structure.
+    Member(&'p Place<'p>, &'p str),
+    /// A key of a map.
+    Key(&'p Place<'p>, &'p str),
+    Item(&'p Place<'p>, usize),
+}
+
+impl Place<'_> {
+    pub(crate) fn show(&self) -> String {
+        match self {
+            Self::Top => String::new(),
+            Self::Member(within, key) | Self::Key(within, key) => join(&within.show(), key),
+            Self::Item(within, index) => format!("{}[{index}]", within.show()),
+        }
+    }
+    /// Only the names of fields.
+    pub(crate) fn fields(&self) -> String {
+        match self {
+            Self::Top => String::new(),
+            Self::Member(within, key) => join(&within.fields(), key),
+            Self::Key(within, _) | Self::Item(within, _) => within.fields(),
+        }
+    }
 }
 
 /// A field's path, as messages write it.
@@ -313,7 +346,7 @@ mod tests {
     fn unknown_fields_are_pruned_and_defaults_filled() {
         let mut value = json!({"kind": "K", "metadata": {}, "spec": {"n": 1, "junk": 1, "any": {"kept": 1}}});
         let mut dropped = Vec::new();
-        prune(&mut value, &schema(), "", &mut dropped);
+        prune(&mut value, &schema(), &mut dropped);
         fill_defaults(&mut value, &schema());
         assert_eq!(dropped, ["spec.junk"]);
         assert_eq!(value["spec"], json!({"n": 1, "any": {"kept": 1}, "d": "x"}));

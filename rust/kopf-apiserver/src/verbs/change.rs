@@ -42,8 +42,12 @@ pub(super) async fn change(
         None if reset || !old_meta.contains_key("managedFields") => Vec::new(),
         None => {
             // Who writes managers means it: so they are moved from one way of applying to the other.
-            let said = new.get("metadata").and_then(Value::as_object).map(fields::read).unwrap_or_default();
-            let known = if said.is_empty() { fields::read(old_meta) } else { said };
+            let said = new.get("metadata").and_then(Value::as_object);
+            let said = said.filter(|meta| meta.get("managedFields") != old_meta.get("managedFields"));
+            let mut known = said.map(fields::read).unwrap_or_default();
+            if known.is_empty() {
+                known = fields::read(old_meta);
+            }
             booked(call, before, &new, known, options)
         }
     };

@@ -223,7 +223,7 @@ fn shape_custom(resource: &Resource, mut value: Value, findings: &mut Findings) 
         findings.unknown.extend(notes.unknown.into_iter().map(|f| format!("metadata.{f}")));
         map.insert("metadata".into(), meta);
     }
-    schema::prune(&mut value, &schema, "", &mut findings.unknown);
+    schema::prune(&mut value, &schema, &mut findings.unknown);
     schema::fill_defaults(&mut value, &schema);
     drop_forbidden_nulls(&mut value, &schema);
     Ok(value)

@@ -41,12 +41,17 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
         let before = view_value(&old, &call.resource);
         let (patched, twice) = patched(call, dialect, &before)?;
         let mut findings = Findings { twice, ..Findings::default() };
-        let mut value = conform::shape(&call.resource, patched.clone(), &mut findings)
-            .map_err(|why| unreadable(&patched, &why))?;
+        let wrong_kind = check_kind(call, &patched);
+        // Complaints show the patched object as it was: it is patched again for them.
+        let refused = |why: String| match self::patched(call, dialect, &before) {
+            Ok((patched, _)) => unreadable(&patched, &why),
+            Err(status) => status,
+        };
+        let mut value = conform::shape(&call.resource, patched, &mut findings).map_err(refused)?;
         if let (Strictness::Strict, Some(why)) = (options.strictness, findings.complaint()) {
-            return Err(unreadable(&patched, &why));
+            return Err(refused(why));
         }
-        check_kind(call, &patched)?;
+        wrong_kind?;
         let warnings = findings.judge(options.strictness, &call.resource)?;
         check_name(&value, name)?;
         conform::check_place(call, &mut value)?;

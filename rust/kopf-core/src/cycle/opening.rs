@@ -147,10 +147,10 @@ impl Cycle {
             return self.tell();
         }
         let (held, blocked) = (self.is_held(), self.is_blocked());
-        // Nobody is called again for a deletion that only waits for daemons, or for its own release.
+        // Nobody is called again for a deletion that only waits for daemons, or for its own release; which may be done.
         if self.memory.parted && self.is_deleting() && blocked {
             self.cause = None;
-            return self.conclude();
+            return self.pass_gate();
         }
         // A deletion is to be held from now on; handling begins when that is sure.
         if held && !blocked && !self.is_deleting() {

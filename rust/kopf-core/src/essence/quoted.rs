@@ -48,7 +48,7 @@ impl<'t> Quoted<'t> {
 }
 
 /// How many bytes are equal and no escapes, by eights and what is left of the last eight.
-#[inline(always)]
+#[inline]
 fn equal_run(found: &[u8], expected: &[u8]) -> usize {
     let mut at = 0;
     while let (Some(a), Some(b)) = (eight(found, at), eight(expected, at)) {
@@ -64,7 +64,7 @@ fn equal_run(found: &[u8], expected: &[u8]) -> usize {
     at
 }
 
-#[inline(always)]
+#[inline]
 fn eight(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..).and_then(<[u8]>::first_chunk::<8>).map(|chunk| u64::from_le_bytes(*chunk))
 }

@@ -83,6 +83,8 @@ pub struct Cluster {
     pub now: Timestamp,
     /// Seconds for which news may be under way.
     pub lag: f64,
+    /// The latest version is the operator's own.
+    pub ours: bool,
     /// How many writes of the operator have changed the object.
     pub writes: u32,
 }
@@ -94,7 +96,7 @@ impl Cluster {
         let now = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
         let latest = Version::new(100, body);
         let told = Told { kind: EventType::Added, version: Arc::clone(&latest), by: now.plus(lag) };
-        Self { latest, exists: true, stream: VecDeque::from([told]), now, lag, writes: 0 }
+        Self { latest, exists: true, stream: VecDeque::from([told]), now, lag, ours: false, writes: 0 }
     }
 
     /// Whether that much time may go by without any of the news having come.
@@ -145,9 +147,11 @@ impl Cluster {
         if !self.exists {
             return Err(Refusal::Gone);
         }
-        let before = self.latest.number;
+        let (before, ours) = (self.latest.number, self.ours);
         self.put(body);
-        self.writes += u32::from(self.latest.number != before);
+        let is_changed = self.latest.number != before;
+        self.writes += u32::from(is_changed);
+        self.ours = is_changed || ours;
         Ok(())
     }
 
@@ -160,6 +164,7 @@ impl Cluster {
         self.exists = !version.is_deleting() || version.is_blocked() || version.has_theirs();
         let kind = if self.exists { EventType::Modified } else { EventType::Deleted };
         self.latest = Arc::clone(&version);
+        self.ours = false;
         self.stream.push_back(Told { kind, version, by: self.now.plus(self.lag) });
     }
 }

@@ -47,12 +47,12 @@ const fn case(flaw: Flaw, history: &'static str, found: &'static [(&'static str,
 pub const CASES: &[Case] = &[
     case(
         Flaw::NoWaiting,
-        "handling goes on at once after an own write, with whatever state comes (nolar/kopf#729, #784)",
+        "handling goes on at once after an own write, with whatever state comes (of the family of nolar/kopf#729, #732, #784, #844)",
         &[("plain", "that is handled"), ("patient", "called again"), ("resuming", "")],
     ),
     case(
         Flaw::ExactVersion,
-        "only the very version that was written ends the wait, though a later state may come in its stead (nolar/kopf#732)",
+        "only the very version that was written ends the wait, though a later state may come in its stead (the same family; contract 2.3)",
         &[("plain", "an own write is awaited that will never be told")],
     ),
     case(
@@ -62,12 +62,12 @@ pub const CASES: &[Case] = &[
     ),
     case(
         Flaw::SkipsNext,
-        "the next event after an own write is taken for its echo, whatever it tells (nolar/kopf#844; java-operator-sdk#2944)",
+        "the next event after an own write is taken for its echo, whatever it tells (the same family; operator-framework/java-operator-sdk#2944)",
         &[("plain", ""), ("patient", "")],
     ),
     case(
         Flaw::KeepsOldest,
-        "of the events that wait, the first one is kept, not the last (nolar/kopf#729, an update is swallowed)",
+        "of the events that wait, the first one is kept, not the last (the same family: an update is swallowed)",
         &[("plain", "a change is lost")],
     ),
     case(
@@ -117,17 +117,17 @@ pub const CASES: &[Case] = &[
     ),
     case(
         Flaw::ResumesAgain,
-        "listed again is taken for started again (zalando-incubator/kopf#60, #223, #230)",
+        "listed again is taken for started again (of the family of zalando-incubator/kopf#60, #223, #230; nolar/kopf#783)",
         &[("resuming", "another look at what is done makes work")],
     ),
     case(
         Flaw::KeepsNoProgress,
-        "progress is remembered in memory only: a restart begins anew (zalando-incubator/kopf#241; nolar/kopf#783)",
+        "progress is remembered in memory only: a restart begins anew (the same family)",
         &[("patient", "")],
     ),
     case(
         Flaw::KeepsFreshest,
-        "what is kept as handled is the state at the time of the write, not the one that was handled (nolar/kopf#729)",
+        "what is kept as handled is the state at the time of the write, not the one that was handled (the same family)",
         &[("plain", "a state is taken for handled that no handler has seen")],
     ),
     case(

@@ -288,7 +288,7 @@ impl Model {
         let mut hasher = DefaultHasher::new();
         let Self { cluster, operator, ghost, budget } = self;
         let awaited = operator.consistency.as_ref().map(|it| format!("{it:?}"));
-        (cluster.exists, budget, ghost, cluster.now, awaited).hash(&mut hasher);
+        ((cluster.exists, cluster.ours), budget, ghost, cluster.now, awaited).hash(&mut hasher);
         let newest = cluster.latest.number;
         let note = |version: &Version, hasher: &mut DefaultHasher| {
             (version.digest, newest - version.number).hash(hasher);

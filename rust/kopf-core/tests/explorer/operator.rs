@@ -432,6 +432,10 @@ impl Operator {
                     }
                     _ => self.send(cluster, luck, |cluster| cluster.replace(base.number, body)),
                 };
+                let is_outrun = matches!(sent, Err(Failure::Refused(_)));
+                if is_outrun && writing.conclusion.parted && cluster.ours && !self.in_doubt {
+                    ghost.accuse("a deletion that is let go is let go again");
+                }
                 if matches!(sent, Ok(_) | Err(Failure::Unanswered)) {
                     ghost.edited(world, cluster, theirs, !self.running.is_empty());
                 }
@@ -447,8 +451,9 @@ impl Operator {
         self.after(world, cluster, writing, outrun);
     }
 
+    #[expect(clippy::unused_self, reason = "it is the operator who sends")]
     fn send(
-        &mut self,
+        &self,
         cluster: &mut Cluster,
         luck: Luck,
         request: impl FnOnce(&mut Cluster) -> Result<(), Refusal>,

@@ -102,3 +102,21 @@ async fn credentials_that_are_refused_for_a_while_are_tried_again() {
     world.pass_until("the handling", 0.5, 30.0, |world| world.stage.called(0) == 1).await;
     assert!(world.stage.has_logged(Level::Warning, "The credentials are read again"));
 }
+
+#[tokio::test]
+async fn a_release_that_is_outrun_does_not_call_the_deletion_handlers_again() {
+    let mut world = World::new().await;
+    world.serve(vec![handler("clean", "delete")], |_| {}).await;
+    world.create("contended", json!({})).await;
+    world.settle().await;
+    world.stage.hold();
+    world.delete("contended").await;
+    world.until("the deletion", |world| world.stage.held() == 1).await;
+    world.patch("contended", json!({"metadata": {"labels": {"somebody": "was-here"}}})).await;
+    world.settle().await;
+    world.stage.release();
+    world.settle().await;
+    world.pass(20.0).await;
+    assert!(world.find("contended").await.is_none(), "it is let go nevertheless");
+    assert_eq!(world.stage.called(0), 1);
+}

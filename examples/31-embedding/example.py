@@ -1,0 +1,62 @@
+"""An operator inside of another program: in a thread, with its own registry and settings, stopped by a flag.
+
+It is run as it is: `python example.py`. With `kopf run`, it does nothing: the default registry is empty.
+"""
+
+import asyncio
+import signal
+import threading
+
+import kopf
+
+registry = kopf.OperatorRegistry()
+
+
+@kopf.on.login(registry=registry)
+def log_in(**kwargs) -> kopf.ConnectionInfo | None:
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
+@kopf.on.create("errands", registry=registry)
+async def note(spec: kopf.Spec, memo: kopf.Memo, name: str, **_):
+    memo.program.do(f"{name}: {spec['what']}")
+    return "noted"
+
+
+class Program:
+    """The other program: it has work to do, and knows nothing of operators."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.done: list[str] = []
+
+    def do(self, what: str) -> None:
+        self.done.append(what)
+        print(f"Doing {what}", flush=True)
+
+
+def main() -> None:
+    program = Program()
+    ready = threading.Event()
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    kopf.configure(log_format=kopf.LogFormat.PLAIN, log_prefix=True)
+    operator = kopf.operator(
+        registry=registry,
+        settings=settings,
+        clusterwide=True,
+        ready_flag=ready,
+        stop_flag=program.stopping,
+        memo=kopf.Memo(program=program),
+    )
+    thread = threading.Thread(target=asyncio.run, args=(operator,))
+    thread.start()
+    signal.signal(signal.SIGTERM, lambda *_: program.stopping.set())
+    ready.wait()
+    print("The operator is ready; the program goes on.", flush=True)
+    thread.join()
+    print(f"The end: {len(program.done)} done.", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""What most handlers never look at, made when somebody does: raw events, causes, differences. It owns when
+they are made; what they are is the cycle's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from kopf._intents.causes import ChangingCause, WatchingCause
+from kopf._objects.diffs import Diff, DiffItem, DiffOperation
+from kopf._objects.raw import RawEventType
+from kopf._objects.reasons import Reason
+from kopf._runtime.bridge import Object
+
+if TYPE_CHECKING:
+    from kopf._runtime.cycles import Cycle
+
+OPERATIONS = {operation.value: operation for operation in DiffOperation}
+
+
+class LazyEvent(dict[str, Any]):
+    """A raw event whose object becomes a dict only when it is looked at."""
+
+    def __init__(self, type: RawEventType, object: Object) -> None:
+        super().__init__(type=type)
+        self._object: Object | None = object
+
+    def _complete(self) -> dict[str, Any]:
+        if self._object is not None:
+            self["object"], self._object = self._object.to_dict(), None
+        return self
+
+    def __missing__(self, key: str) -> Any:
+        if key == "object" and self._object is not None:
+            return self._complete()[key]
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return (key == "object" and self._object is not None) or super().__contains__(key)
+
+    def __iter__(self) -> Any:
+        self._complete()
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        return super().__len__() + (self._object is not None)
+
+    def __eq__(self, other: object) -> bool:
+        self._complete()
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        self._complete()
+        return super().__repr__()
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self.items()),)
+
+    def get(self, key: str, default: Any = None, /) -> Any:
+        """The value of a key."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def keys(self) -> Any:
+        """The keys."""
+        self._complete()
+        return super().keys()
+
+    def values(self) -> Any:
+        """The values."""
+        self._complete()
+        return super().values()
+
+    def items(self) -> Any:
+        """The keys with their values."""
+        self._complete()
+        return super().items()
+
+    def copy(self) -> dict[str, Any]:
+        """A plain dict."""
+        return dict(self.items())
+
+
+class _Later:
+    """An attribute of a cause that is made when somebody looks at it."""
+
+    def __init__(self, make: Callable[[Any, Any], Any]) -> None:
+        self._make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, cause: Any, _: type) -> Any:
+        value = cause.__dict__[self._name] = self._make(cause._cycle, cause._change)
+        return value
+
+
+class LazyWatchingCause(WatchingCause):
+    """The same as its parent, of a cycle."""
+
+    logger = _Later(lambda cycle, _: cycle.local_logger)
+    indices = _Later(lambda cycle, _: cycle.indices)
+    memo = _Later(lambda cycle, _: cycle.memo)
+    resource = _Later(lambda cycle, _: cycle.resource)
+    patch = _Later(lambda cycle, _: cycle.patch)
+    body = _Later(lambda cycle, _: cycle.body)
+    type: Any = _Later(lambda cycle, _: cycle.type)
+    event: Any = _Later(lambda cycle, _: LazyEvent(cycle.type, cycle.object))
+
+
+class LazyChangingCause(ChangingCause):
+    """The same as its parent, of a cycle and a change."""
+
+    logger = _Later(lambda cycle, _: cycle.logger)
+    indices = _Later(lambda cycle, _: cycle.indices)
+    memo = _Later(lambda cycle, _: cycle.memo)
+    resource = _Later(lambda cycle, _: cycle.resource)
+    patch = _Later(lambda cycle, _: cycle.patch)
+    body = _Later(lambda cycle, _: cycle.body)
+    initial: Any = _Later(lambda _, change: change.initial)
+    reason: Any = _Later(lambda _, change: Reason(change.reason))
+    diff: Any = _Later(lambda _, change: diff_of(change.diff))
+    old: Any = _Later(lambda _, change: change.old)
+    new: Any = _Later(lambda _, change: change.new)
+
+
+def lazily(cls: Any, cycle: Cycle, change: Any = None) -> Any:
+    """A cause of this class, of a cycle and a change in it."""
+    cause = object.__new__(cls)
+    cause._cycle, cause._change = cycle, change
+    return cause
+
+
+def diff_of(items: Iterable[tuple[str, tuple[str, ...], Any, Any]]) -> Diff:
+    """The differences as handlers see them."""
+    return Diff(DiffItem(OPERATIONS[op], field, old, new) for op, field, old, new in items)

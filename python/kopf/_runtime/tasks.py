@@ -1,0 +1,83 @@
+"""The tasks of an operator as asyncio has them. It owns how they end: together, with their errors, and in
+time; it must not know what they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Iterable
+from typing import Any
+
+from kopf._runtime.pulse import pulse_var
+
+Task = asyncio.Task[Any]
+
+HUNG_TASKS_TIMEOUT = 5.0
+
+logger = logging.getLogger("kopf._core.reactor.running")
+
+
+async def run_tasks(root_tasks: Collection[Task], *, ignored: Collection[Task] = frozenset()) -> None:
+    """Wait until any of the operator's tasks ends, and end them all, and all others started since then.
+
+    Raises the error of the task that failed, if any did.
+    """
+    try:
+        await asyncio.wait(root_tasks, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        await _stop(root_tasks, title="Root", cancelled=True)
+        await _stop_hung(root_tasks, ignored)
+        raise
+    await _stop(root_tasks, title="Root", cancelled=False)
+    await _stop_hung(root_tasks, ignored)
+    for task in root_tasks:
+        if task.done() and not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                raise error
+
+
+async def _stop(tasks: Iterable[Task], *, title: str, cancelled: bool) -> None:
+    how = "cancelling" if cancelled else "finishing"
+    pending = {task for task in tasks if not task.done()}
+    for task in pending:
+        task.cancel()
+    while pending:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError:
+            # Whoever is impatient is not let go before the operator has cleaned up.
+            logger.debug(f"{title} tasks are not stopped: double-{how}; tasks left: {pending!r}")
+            continue
+        pending = {task for task in pending if not task.done()}
+    logger.debug(f"{title} tasks are stopped: {how} normally; tasks left: {pending!r}")
+
+
+async def _stop_hung(root_tasks: Collection[Task], ignored: Collection[Task]) -> None:
+    hung = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}
+    if hung:
+        pulse = pulse_var.get()
+        if pulse is not None and pulse.time is not None:
+            ending = asyncio.ensure_future(asyncio.wait(hung))
+            await pulse.time.wait_in_loop(ending, HUNG_TASKS_TIMEOUT, lambda: None)
+            ending.cancel()
+        else:
+            await asyncio.wait(hung, timeout=HUNG_TASKS_TIMEOUT)
+        await _stop([task for task in hung if not task.done()], title="Hung", cancelled=False)
+
+
+async def guard(name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool) -> None:
+    """Run the coroutine, and log how it has ended."""
+    title = name[:1].upper() + name[1:]
+    try:
+        await coroutine
+    except asyncio.CancelledError:
+        logger.debug(f"{title} is cancelled.")
+        raise
+    except Exception as e:
+        logger.exception(f"{title} has failed: {e}")
+        raise
+    task = asyncio.current_task()
+    if not finishable and not (task is not None and task.cancelling()):
+        logger.warning(f"{title} has finished unexpectedly.")

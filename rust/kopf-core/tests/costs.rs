@@ -1,0 +1,81 @@
+//! What the hot path allocates. Time depends on the machine, and this does not: a regression is seen at once.
+//!
+//! The workload is the commonest one: an object that was handled before is seen again. If a count has grown for a good
+//! reason, raise its limit and say in the commit what it is worth.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "it is a test: it panics, and it tells the counts"
+)]
+
+mod sim;
+
+use allocation_counter::{AllocationInfo, measure};
+use kopf_core::cause::EventType;
+use kopf_core::cycle::{Cycle, Memory, Moment, Next, Observation, Rules};
+use kopf_core::lifecycle::Lifecycle;
+use kopf_core::object::{Object, decode_page};
+use kopf_core::registry::Registry;
+use kopf_core::settings::Settings;
+use serde_json::{Value, json};
+use sim::World;
+use std::sync::Arc;
+
+/// A world with an object that was handled, of some kilobytes.
+fn handled() -> World {
+    let mut world = World::new();
+    for (key, reason) in ["create", "update", "delete"].into_iter().enumerate() {
+        world.declare(json!({"id": reason, "kind": "changing", "key": key, "reason": reason}));
+    }
+    let items: Vec<Value> = (0..20)
+        .map(|i| json!({"name": format!("component-{i}"), "port": 8000 + i, "env": [{"name": "A", "value": "b"}]}))
+        .collect();
+    world.edit(&json!({"spec": {"items": items, "image": "example.com/app:v1"}}));
+    for _ in 0..3 {
+        world.cycle(EventType::Added);
+    }
+    world
+}
+
+fn expect(what: &str, info: &AllocationInfo, count: u64, bytes: u64) {
+    println!("{what}: {} allocations, {} bytes", info.count_total, info.bytes_total);
+    assert!(
+        info.count_total <= count && info.bytes_total <= bytes,
+        "{what}: {} allocations of {} bytes, where {count} of {bytes} are enough",
+        info.count_total,
+        info.bytes_total,
+    );
+}
+
+#[test]
+fn objects_are_decoded_with_few_allocations() {
+    let text = handled().body.to_string();
+    let info = measure(|| drop(Object::decode(&text).unwrap()));
+    expect("decoding", &info, 5, 3 * text.len() as u64);
+    let page = format!(
+        r#"{{"kind":"XList","apiVersion":"v1","metadata":{{}},"items":[{}]}}"#,
+        [&*text; 100].join(",")
+    );
+    let info = measure(|| drop(decode_page(page.as_bytes()).unwrap()));
+    expect("decoding a page of 100", &info, 420, 3 * page.len() as u64);
+}
+
+#[test]
+fn handled_objects_are_recognised_with_few_allocations() {
+    let world = handled();
+    let object = Arc::new(Object::decode(&world.body.to_string()).unwrap());
+    let registry = Arc::new(Registry { handlers: world.handlers.clone() });
+    let plan = Arc::new(registry.plan(&sim::resource(), &|_| true));
+    let settings = Arc::new(Settings::default());
+    let rules = Arc::new(Rules { registry, settings, lifecycle: Lifecycle::default() });
+    let memory = Memory { fully_handled_once: true, ..Memory::default() };
+    let info = measure(|| {
+        let moment = Moment { now: world.now, entropy: 0, consistent: true };
+        let observation =
+            Observation { event: EventType::Modified, object: Arc::clone(&object), woken: false };
+        let (_, next) = Cycle::open(observation, &memory, Arc::clone(&plan), Arc::clone(&rules), moment);
+        assert!(matches!(next, Next::Done(conclusion) if conclusion.patch.is_empty()));
+    });
+    expect("a cycle with nothing to do", &info, 7, 600);
+}

@@ -1,0 +1,80 @@
+"""Typed operators are accepted by type checkers, mistakes are found, and the stub is what the extension is.
+
+The sources are in `tests/typing`. They are typical for operators of Kopf 1.45, and are accepted with it, too.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+from kopf import _kopf
+
+FOLDER = pathlib.Path(__file__).resolve().parents[1] / "typing"
+FILES = sorted(path.name for path in FOLDER.glob("*.py"))
+# The original has no type for functions given by their ids, though it takes them.
+UNTYPED_IN_ORIGINAL = "handlers.py"
+# What only the extension for tests of the border has.
+UNSHIPPED = ["Rehearsal", "admit", "rehearse"]
+
+
+def mypy(python: str, name: str, tmp_path: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    options = ["--strict", "--config-file=", f"--cache-dir={tmp_path}", f"--python-executable={python}"]
+    command = [sys.executable, "-m", "mypy", *options, str(FOLDER / name)]
+    env = {key: value for key, value in os.environ.items() if key not in ("MYPYPATH", "PYTHONPATH")}
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
+
+
+def test_files_are_seen():
+    assert FILES == ["embedding.py", "handlers.py", "mistakes.py"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_operators_are_accepted_and_mistakes_are_found_by_mypy(name, kopf_python, tmp_path):
+    done = mypy(kopf_python, name, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_they_are_accepted_with_the_original_too(name, reference_python, tmp_path):
+    done = mypy(reference_python, name, tmp_path)
+    mine = [line for line in done.stdout.splitlines() if f"/{name}:" in line and "error:" in line]
+    if name == UNTYPED_IN_ORIGINAL:
+        mine = [line for line in mine if "[dict-item]" not in line]
+    assert mine == []
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != "mistakes.py"])
+def test_operators_are_accepted_by_pyright(name, kopf_python, tmp_path):
+    tool = os.environ.get("PYRIGHT") or shutil.which("basedpyright") or shutil.which("pyright")
+    if tool is None:
+        pytest.skip("pyright is not installed: `make lint-typing` has its own")
+    shutil.copy(FOLDER / name, tmp_path)
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
+    done = subprocess.run([tool, "--pythonpath", kopf_python], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_stub_is_what_the_extension_is(kopf_python, tmp_path):
+    if kopf_python != sys.executable:
+        pytest.skip("stubs are compared with what is imported here")
+    command = [sys.executable, "-m", "mypy.stubtest", "kopf._kopf", "--concise"]
+    command += ["--allowlist", str(FOLDER / "stubtest-allowlist.txt")]
+    if not hasattr(_kopf, "rehearse"):
+        allowed = tmp_path / "unshipped.txt"
+        allowed.write_text("".join(f"kopf._kopf.{name}\n" for name in UNSHIPPED))
+        command += ["--allowlist", str(allowed)]
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_wrong_stub_would_be_found(kopf_python, tmp_path):
+    """The same, without the list of what is allowed: something is found."""
+    command = [sys.executable, "-m", "mypy.stubtest", "kopf._kopf", "--concise"]
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
+    assert done.returncode == 1
+    assert "kopf._kopf.DiffTuple is not present at runtime" in done.stdout

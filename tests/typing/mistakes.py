@@ -1,0 +1,32 @@
+"""What type checkers must find; an ignored error that is not there is an error by itself."""
+
+from typing import Any
+
+import kopf
+
+
+@kopf.on.create("x")  # type: ignore[arg-type]
+def without_the_rest(spec: kopf.Spec) -> None: ...
+
+
+@kopf.on.create("x", errors="permanent")  # type: ignore[arg-type]
+def with_a_string_for_errors(**_: Any) -> None: ...
+
+
+@kopf.on.create("x", old=1)  # type: ignore[call-arg]
+def with_an_option_of_others(**_: Any) -> None: ...
+
+
+@kopf.on.field("x")  # type: ignore[call-arg]
+def without_a_field(**_: Any) -> None: ...
+
+
+@kopf.on.create("x")  # type: ignore[arg-type]
+def with_a_wrong_type(spec: int, **_: Any) -> None: ...
+
+
+def change(body: kopf.Body, spec: kopf.Spec) -> None:
+    body["x"] = 1  # type: ignore[index]
+    spec.x  # type: ignore[attr-defined]  # noqa: B018
+    kopf.ConnectionInfo("https://x")  # type: ignore[misc]
+    kopf.nope  # type: ignore[attr-defined]  # noqa: B018
