@@ -178,7 +178,8 @@ def settings_to_wire(settings: settings_.OperatorSettings) -> Wire:
             "cancellation_polling instant_exit_timeout instant_exit_zero_time_cycles",
         ),
         "networking": {
-            **_pick(settings.networking, "request_timeout connect_timeout login_timeout enforce_retry_after trust_env"),
+            **_pick(settings.networking, "request_timeout connect_timeout login_timeout"),
+            **_pick(settings.networking, "enforce_retry_after trust_env"),
             "error_backoffs": backoffs_to_wire(settings.networking.error_backoffs),
         },
         "persistence": {

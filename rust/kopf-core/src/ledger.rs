@@ -156,8 +156,8 @@ impl Memory {
         ledger.unwritten.clear();
         ledger.refusals = 0;
         let own = own_annotations(object, patch, &settings.persistence);
-        let text = settings.persistence.diffbase_storage.own_keys(object).into_iter();
-        if let Some(text) = text.filter_map(|key| own.get(&key)?.as_str()).next() {
+        let mut keys = settings.persistence.diffbase_storage.own_keys(object).into_iter();
+        if let Some(text) = keys.find_map(|key| own.get(&key)?.as_str()) {
             self.handled = Some(digest(text));
             ledger.kept = self.stripped.then(|| Box::from(text));
         }
@@ -247,11 +247,11 @@ pub fn own_part(
 }
 
 fn as_annotations(annotations: Map<String, Value>) -> Map<String, Value> {
-    let is_empty = annotations.is_empty();
-    match json!({ "metadata": { "annotations": annotations } }) {
-        Value::Object(patch) if !is_empty => patch,
-        _ => Map::new(),
+    let mut patch = Patch::default();
+    if !annotations.is_empty() {
+        patch.set(&["metadata", "annotations"], Value::Object(annotations));
     }
+    patch.0
 }
 
 fn missing_annotations(object: &Object, own: &Map<String, Value>) -> Map<String, Value> {

@@ -149,7 +149,7 @@ impl Patching<'_> {
         patch: Patch,
         applied: &mut Applied,
     ) -> Result<(), PatchingError> {
-        applied.unwritten = patch.0.clone();
+        applied.unwritten.clone_from(&patch.0);
         let wanted = Value::Object(patch.0.clone());
         if self.resource.has_subresource("status") {
             let (body, status) = patch.split_status();
@@ -192,12 +192,9 @@ impl Patching<'_> {
         let mut base = Arc::clone(applied.latest.as_ref().unwrap_or(object));
         for attempt in 0.. {
             let operations = self.operations(&base, cycle, finalizer, functions).await?;
-            let remaining = match self.operate(object, &base, &operations, applied).await? {
-                None => {
-                    applied.carry = false;
-                    return Ok(());
-                }
-                Some(remaining) => remaining,
+            let Some(remaining) = self.operate(object, &base, &operations, applied).await? else {
+                applied.carry = false;
+                return Ok(());
             };
             if attempt < CONFLICTS && !self.compat {
                 let latest = self.refetch(object).await?;

@@ -41,10 +41,8 @@ impl Patching<'_> {
             attempts.insert(0, (more.0, named));
         }
         for (kept, given_up) in attempts {
-            let outcome = match kept.is_empty() {
-                true => Ok(()),
-                false => self.merge(object, Patch(kept), applied).await,
-            };
+            let outcome =
+                if kept.is_empty() { Ok(()) } else { self.merge(object, Patch(kept), applied).await };
             match outcome {
                 Ok(()) => {
                     let text = format!(

@@ -162,6 +162,7 @@ pub struct Conclusion {
 
 /// The machine.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct Cycle {
     event: EventType,
     object: Arc<Object>,
