@@ -247,6 +247,14 @@ def large(theatre: Theatre) -> None:
     theatre.change("parcel-large-note", 2)
 
 
+@row("a part of a patch is refused for ever")
+def refused(theatre: Theatre) -> None:
+    theatre.create("picky")
+    changes(theatre)
+    theatre.wait(lambda: ("second", "picky") in [call[:2] for call in theatre.calls], 10)
+    theatre.change("picky", 2)
+
+
 @row("created and deleted while nobody looked")
 def unseen(theatre: Theatre) -> None:
     theatre.proxy.stop()

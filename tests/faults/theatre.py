@@ -40,7 +40,10 @@ spec:
         openAPIV3Schema:
           type: object
           properties:
-            spec: {{type: object, x-kubernetes-preserve-unknown-fields: true}}
+            spec:
+              type: object
+              x-kubernetes-preserve-unknown-fields: true
+              properties: {{strict: {{type: integer}}}}
             status: {{type: object, x-kubernetes-preserve-unknown-fields: true}}
 """
 CONVERGE = 20.0
@@ -102,6 +105,8 @@ class Theatre:
             self.memos[name] = memo
             told("first", name, old, new)
             patch.status["first"] = spec.get("value")
+            if name == "picky":
+                patch.spec["strict"] = "not a number"
             time.sleep(self.slowness)
 
         @kopf.on.create(KIND, id="second")
@@ -216,7 +221,8 @@ class Theatre:
             if name in self.deleted:
                 result.stuck += 1
             elif not self.is_handled(body):
-                result.why.append(f"{name} is not handled: {json.dumps(body)[:600]}")
+                body["metadata"].pop("managedFields", None)
+                result.why.append(f"{name} is not handled: {json.dumps(body)[:900]}")
         for name, value in self.wanted.items():
             for handler in ("first", "second"):
                 seen = [new for who, whom, _, new in self.calls if (who, whom) == (handler, name)]

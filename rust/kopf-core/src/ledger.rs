@@ -81,7 +81,10 @@ impl Ledger {
             owed.0 = without(owed.0, &self.unwritten);
             owed.merge(unwritten);
         }
-        let mut amended = if owed.is_empty() { Arc::clone(object) } else { overlaid(object, &owed.0)? };
+        // What handlers have put elsewhere is not there before the server has accepted it: it may have its reasons not to.
+        let mut ours = own_part(object, &owed.0, persistence);
+        ours.extend(owed.0.get("status").map(|status| ("status".to_owned(), status.clone())));
+        let mut amended = if ours.is_empty() { Arc::clone(object) } else { overlaid(object, &ours)? };
         let mut anew = false;
         if let Some(restart) = self.restart(&amended, persistence, plan) {
             amended = overlaid(&amended, &restart.0)?;
