@@ -297,7 +297,7 @@ def test_strange_progress_is_read_as_far_as_it_goes(operator, shelf, record):
 
 
 def test_lost_notes_mean_a_new_creation(operator, shelf):
-    run = operator(SIMPLE)
+    run = operator(SIMPLE, environment={"KOPF_COMPAT": "1.45"})
     shelf.create("p1", {"size": 1})
     shelf.wait_until_handled("p1")
     shelf.annotate("p1", last_handled_configuration=None)

@@ -186,7 +186,8 @@ def test_change_while_creation_is_in_progress_is_still_a_creation(operator, shel
 @kopf.on.update('parcels')
 def update(**_):
     called('update')
-"""
+""",
+        environment={"KOPF_COMPAT": "1.45"},
     )
     shelf.create("p1", {"open": False})
     run.wait_for_call("patient", count=2)
