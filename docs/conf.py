@@ -30,10 +30,10 @@ CONTENTS = {
     "Objects": "state-and-finalizers storages hierarchies events",
     "Operators": (
         "settings commands logging authentication peering probes deployment embedding testing dev "
-        "troubleshooting compatibility"
+        "reliability performance troubleshooting compatibility"
     ),
     "Examples": "/examples/*/README",
-    "The project": "/README /ARCHITECTURE /CONTRIBUTING /CHANGELOG",
+    "The project": "/README /ARCHITECTURE /CONTRIBUTING /SECURITY /CHANGELOG",
 }
 
 
