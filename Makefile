@@ -27,6 +27,7 @@ PYTEST := $(BIN)/python -m pytest -ra -o pythonpath=
 PYTEST_ARGS ?=
 SUITE ?= ../shared/differential
 BENCHES ?= ../shared/bench
+CONTROLPLANE ?= ../shared/controlplane
 
 # The same interpreter for the build of the extension, whatever else is on the PATH.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
@@ -176,11 +177,19 @@ docs: $(DOCS)/.installed
 	rm -rf site
 	$(DOCS)/bin/sphinx-build -q -W --keep-going -c docs -d site/.doctrees . site
 
+# The harness is copied, as it is built where it is.
+BENCH_BUILD ?= target/bench
+
 .PHONY: bench
 bench: $(VENV)/.installed $(REFERENCE)/.installed
 	@test -f $(BENCHES)/bench.py || { echo 'There is no benchmark harness at $(BENCHES): set BENCHES to its folder.'; exit 1; }
-	$(BIN)/python $(BENCHES)/bench.py --kopf reference=$(abspath $(REFERENCE)/bin/python) \
-	    --kopf ours=$(abspath $(BIN)/python) --reference reference $(BENCH_ARGS)
+	mkdir -p $(BENCH_BUILD)/src
+	cp -r $(BENCHES)/. $(BENCH_BUILD)/src
+	CARGO_TARGET_DIR=$(abspath $(BENCH_BUILD)) cargo build --release --quiet \
+	    --manifest-path $(BENCH_BUILD)/src/Cargo.toml
+	$(BIN)/python $(BENCHES)/bench.py --controlplane $(CONTROLPLANE) --bin $(BENCH_BUILD)/release \
+	    --kopf reference=$(abspath $(REFERENCE)/bin/python) --kopf ours=$(abspath $(BIN)/python) \
+	    --reference reference $(BENCH_ARGS)
 
 .PHONY: differential
 differential: $(VENV)/.installed $(REFERENCE)/.installed

@@ -105,10 +105,25 @@ impl DiffBaseStorage {
 
     /// Puts the essence into the patch.
     pub fn store(&self, object: &Object, patch: &mut Patch, essence: &Value) {
+        self.put(object, patch, essence, condensed::text);
+    }
+
+    /// The same, but whole, also if it does not fit: the server refuses it then.
+    pub fn store_whole(&self, object: &Object, patch: &mut Patch, essence: &Value) {
+        self.put(object, patch, essence, |_, essence, _| to_python_json(essence) + "\n");
+    }
+
+    fn put(
+        &self,
+        object: &Object,
+        patch: &mut Patch,
+        essence: &Value,
+        text: fn(&Object, &Value, &[String]) -> String,
+    ) {
         match self {
             Self::Annotations { prefix, .. } => {
                 let keys = self.own_keys(object);
-                let text = condensed::text(object, essence, &keys);
+                let text = text(object, essence, &keys);
                 for key in keys {
                     patch.set_annotation(&key, Some(text.clone()));
                 }
@@ -116,7 +131,7 @@ impl DiffBaseStorage {
             }
             Self::Status { field, .. } => patch.set(field.keys(), Value::String(to_python_json(essence))),
             Self::Foreign => {}
-            Self::Multi { storages } => storages.iter().for_each(|it| it.store(object, patch, essence)),
+            Self::Multi { storages } => storages.iter().for_each(|it| it.put(object, patch, essence, text)),
         }
     }
 

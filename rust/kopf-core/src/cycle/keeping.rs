@@ -82,7 +82,13 @@ impl Cycle {
         if let Some(change) = self.change()
             && let Some(new) = &change.new
         {
-            self.rules.settings.persistence.diffbase_storage.store(&self.object, patch, new);
+            let settings = &self.rules.settings;
+            let storage = &settings.persistence.diffbase_storage;
+            if settings.compat {
+                storage.store_whole(&self.object, patch, new);
+            } else {
+                storage.store(&self.object, patch, new);
+            }
         }
     }
 

@@ -203,4 +203,15 @@ mod tests {
         assert!(!text.contains("hunter2"));
         assert_eq!(compared(&object("Secret", &spec, Some(&text))), Comparison::Same);
     }
+
+    #[test]
+    fn it_is_whole_if_that_is_asked_for() {
+        let large = json!({"spec": {"x": "y".repeat(300_000)}});
+        let object = Object::decode(&large.to_string()).unwrap();
+        let (mut whole, mut fitting) = (Patch::default(), Patch::default());
+        DiffBaseStorage::default().store_whole(&object, &mut whole, &large);
+        DiffBaseStorage::default().store(&object, &mut fitting, &large);
+        assert!(Value::Object(whole.0).to_string().len() > 300_000);
+        assert!(Value::Object(fitting.0).to_string().len() < 1_000);
+    }
 }
