@@ -10,7 +10,6 @@ __version__: str
 
 def plain(value: Any) -> Any:
     """Make a deep copy of a value as it is after JSON; `TypeError` or `ValueError` if it cannot be JSON."""
-
 @final
 class Object(Mapping[str, Any]):
     """A read-only mapping over an object of the engine; stanzas are converted at their first touch."""
@@ -397,7 +396,6 @@ def build_certificate(hostnames: list[str], password: str | None = None) -> tupl
 
 def describe_certificate(der: bytes) -> dict[str, Any] | None:
     """Describe a certificate as `getpeercert()` of `ssl` does; None if it is not one."""
-
 @final
 class Probe:
     """Ask the probes how the operator is."""
@@ -577,7 +575,6 @@ def rehearse(
 
 def admit(engine: Engine, resource: dict[str, Any]) -> None:
     """Review requests about a resource as if it were found in a cluster; only in builds for tests."""
-
 @final
 class VirtualTime:
     """The time of the process, as tests move it; moments are in microseconds since the epoch."""

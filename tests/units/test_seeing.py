@@ -3,7 +3,7 @@
 import functools
 
 import pytest
-from kopf._runtime.seeing import seen
+from kopf._intents.seeing import seen
 
 
 def named(name, spec=None, *, body, **_): ...

@@ -6,9 +6,10 @@ These classes are also what tests construct to simulate a handler's context.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar
 
 from kopf._objects.bodies import Body
 from kopf._objects.diffs import EMPTY, Diff
@@ -22,6 +23,13 @@ from kopf._objects.resources import Resource
 from kopf._objects.reviews import Headers, Operation, SSLPeer, UserInfo
 from kopf._objects.stoppers import DaemonStopper
 
+Arguments = dict[str, Callable[[Any], Any]]
+"""How arguments are made of a cause, by their names."""
+
+
+def _named(*names: str) -> Arguments:
+    return {name: attrgetter(name) for name in names}
+
 
 @dataclass(repr=False, eq=False)
 class Cause(Record):
@@ -31,9 +39,21 @@ class Cause(Record):
     indices: Mapping[str, Index[Any, Any]]
     memo: AnyMemo
 
+    _arguments: ClassVar[Arguments] = _named("logger", "memo")
+
     @property
     def _kwargs(self) -> dict[str, Any]:
-        return {"logger": self.logger, "memo": self.memo}
+        return {name: make(self) for name, make in self._arguments.items()}
+
+    def arguments(self, wanted: frozenset[str] | None) -> dict[str, Any]:
+        """The arguments for a function that sees only the wanted ones, or all of them if it is None."""
+        if wanted is None:
+            return self.kwargs
+        known, indices = self._arguments, self.indices
+        found = {name: known[name](self) for name in wanted if name in known}
+        if not wanted.isdisjoint(indices):
+            found.update((name, indices[name]) for name in wanted if name in indices)
+        return found
 
     @property
     def kwargs(self) -> dict[str, Any]:
@@ -58,9 +78,7 @@ class ActivityCause(Cause):
     activity: Activity
     settings: Any
 
-    @property
-    def _kwargs(self) -> dict[str, Any]:
-        return {**super()._kwargs, "activity": self.activity, "settings": self.settings}
+    _arguments: ClassVar[Arguments] = {**Cause._arguments, **_named("activity", "settings")}
 
 
 @dataclass(repr=False, eq=False)
@@ -71,24 +89,18 @@ class ResourceCause(Cause):
     patch: Patch
     body: Body
 
-    @property
-    def _kwargs(self) -> dict[str, Any]:
-        body = self.body
-        meta = body.metadata
-        return {
-            **super()._kwargs,
-            "resource": self.resource,
-            "patch": self.patch,
-            "body": body,
-            "spec": body.spec,
-            "meta": meta,
-            "status": body.status,
-            "uid": meta.uid,
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "labels": meta.labels,
-            "annotations": meta.annotations,
-        }
+    _arguments: ClassVar[Arguments] = {
+        **Cause._arguments,
+        **_named("resource", "patch", "body"),
+        "spec": attrgetter("body.spec"),
+        "meta": attrgetter("body.metadata"),
+        "status": attrgetter("body.status"),
+        "uid": attrgetter("body.metadata.uid"),
+        "name": attrgetter("body.metadata.name"),
+        "namespace": attrgetter("body.metadata.namespace"),
+        "labels": attrgetter("body.metadata.labels"),
+        "annotations": attrgetter("body.metadata.annotations"),
+    }
 
 
 @dataclass(repr=False, eq=False)
@@ -98,9 +110,7 @@ class WatchingCause(ResourceCause):
     type: RawEventType
     event: RawEvent
 
-    @property
-    def _kwargs(self) -> dict[str, Any]:
-        return {**super()._kwargs, "type": self.type, "event": self.event}
+    _arguments: ClassVar[Arguments] = {**ResourceCause._arguments, **_named("type", "event")}
 
 
 @dataclass(repr=False, eq=False)
@@ -142,20 +152,15 @@ class ChangingCause(ResourceCause):
     old: BodyEssence | None = None
     new: BodyEssence | None = None
 
+    _arguments: ClassVar[Arguments] = {
+        **ResourceCause._arguments,
+        **_named("reason", "diff", "old", "new"),
+    }
+
     @property
     def deleted(self) -> bool:
         """Whether the object is being deleted."""
         return self.body.metadata.deletion_timestamp is not None
-
-    @property
-    def _kwargs(self) -> dict[str, Any]:
-        return {
-            **super()._kwargs,
-            "reason": self.reason,
-            "diff": self.diff,
-            "old": self.old,
-            "new": self.new,
-        }
 
 
 @dataclass(repr=False, eq=False)
@@ -175,18 +180,8 @@ class WebhookCause(ResourceCause):
     new: Body | None = None
     diff: Diff | None = None
 
-    @property
-    def _kwargs(self) -> dict[str, Any]:
-        names = [
-            "dryrun",
-            "headers",
-            "sslpeer",
-            "userinfo",
-            "warnings",
-            "operation",
-            "subresource",
-            "old",
-            "new",
-            "diff",
-        ]
-        return {**super()._kwargs, **{name: getattr(self, name) for name in names}}
+    _arguments: ClassVar[Arguments] = {
+        **ResourceCause._arguments,
+        **_named("dryrun", "headers", "sslpeer", "userinfo", "warnings", "operation", "subresource"),
+        **_named("old", "new", "diff"),
+    }

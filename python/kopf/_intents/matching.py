@@ -1,15 +1,16 @@
-"""Whether a handler is for a cause. It owns the rules of filters for the code that runs in Python: sub-
-handlers,
-webhooks, callbacks. The same rules for the mass of events are applied by the engine."""
+"""Whether a handler is for a cause. It owns the rules of filters for the code that runs in Python:
+sub-handlers, webhooks, callbacks. The same rules for the mass of events are applied by the engine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kopf._intents.causes import Cause, ChangingCause, ResourceCause, WebhookCause
 from kopf._intents.filters import MetaFilters, MetaFilterToken
 from kopf._intents.handlers import ChangingHandler, ResourceHandler, WebhookHandler
+from kopf._intents.seeing import seen
 from kopf._objects import dicts
 from kopf._objects.resources import Resource
 
@@ -19,48 +20,29 @@ def selects(handler: ResourceHandler, resource: Resource) -> bool:
     return handler.selector is None or handler.selector.check(resource)
 
 
-Arguments = Callable[[Callable[..., Any]], Mapping[str, Any]]
-"""Tells the arguments for a function."""
-
-
-def prematch(handler: ResourceHandler, cause: Cause, arguments: Arguments | None = None) -> bool:
+def prematch(handler: ResourceHandler, cause: Cause) -> bool:
     """Whether the handler is for the object, regardless of what has changed in it."""
     if not isinstance(cause, ResourceCause):
         return False
-    kwargs = arguments if arguments is not None else _all_of(cause)
-    return _matches_object(handler, cause, kwargs) and _matches_when(handler, kwargs)
+    return _matches_object(handler, cause) and _matches_when(handler, cause)
 
 
-def match(handler: ResourceHandler, cause: Cause, arguments: Arguments | None = None) -> bool:
-    """Whether the handler is for the object and for the change. Filters get these arguments, else all."""
+def match(handler: ResourceHandler, cause: Cause) -> bool:
+    """Whether the handler is for the object and for the change."""
     if not isinstance(cause, ResourceCause):
         return False
-    kwargs = arguments if arguments is not None else _all_of(cause)
     return (
-        _matches_object(handler, cause, kwargs)
-        and _matches_change(handler, cause, kwargs)
-        and _matches_when(handler, kwargs)
+        _matches_object(handler, cause) and _matches_change(handler, cause) and _matches_when(handler, cause)
     )
 
 
-def _all_of(cause: Cause) -> Arguments:
-    known: list[Mapping[str, Any]] = []
-
-    def arguments(_: Callable[..., Any]) -> Mapping[str, Any]:
-        if not known:
-            known.append(cause.kwargs)
-        return known[0]
-
-    return arguments
-
-
-def _matches_object(handler: ResourceHandler, cause: ResourceCause, kwargs: Arguments) -> bool:
+def _matches_object(handler: ResourceHandler, cause: ResourceCause) -> bool:
     return (
         selects(handler, cause.resource)
         and _matches_subresource(handler, cause)
-        and _matches_meta(handler.labels, cause.body.metadata.labels, kwargs)
-        and _matches_meta(handler.annotations, cause.body.metadata.annotations, kwargs)
-        and _matches_field(handler, cause, kwargs)
+        and _matches_meta(handler.labels, cause.body.metadata.labels, cause)
+        and _matches_meta(handler.annotations, cause.body.metadata.annotations, cause)
+        and _matches_field(handler, cause)
     )
 
 
@@ -70,14 +52,14 @@ def _matches_subresource(handler: ResourceHandler, cause: ResourceCause) -> bool
     return handler.subresource == "*" or handler.subresource == cause.subresource
 
 
-def _matches_meta(filters: MetaFilters | None, values: Mapping[str, str], kwargs: Arguments) -> bool:
+def _matches_meta(filters: MetaFilters | None, values: Mapping[str, str], cause: Cause) -> bool:
     for key, expected in (filters or {}).items():
         if expected is MetaFilterToken.ABSENT:
             passes = key not in values
         elif expected is MetaFilterToken.PRESENT:
             passes = key in values
         elif callable(expected):
-            passes = bool(expected(values.get(key), **kwargs(expected)))
+            passes = bool(expected(values.get(key), **cause.arguments(seen(expected))))
         else:
             passes = key in values and values[key] == expected
         if not passes:
@@ -85,38 +67,38 @@ def _matches_meta(filters: MetaFilters | None, values: Mapping[str, str], kwargs
     return True
 
 
-def _matches_field(handler: ResourceHandler, cause: ResourceCause, kwargs: Arguments) -> bool:
+def _matches_field(handler: ResourceHandler, cause: ResourceCause) -> bool:
     if not handler.field:
         return True
     sources = [cause.new, cause.old] if isinstance(cause, ChangingCause) else [cause.body]
     expected = MetaFilterToken.PRESENT if handler.value is None else handler.value
     return any(
-        _passes(expected, dicts.resolve(source, handler.field, default=dicts.ABSENCE), kwargs)
+        _passes(expected, dicts.resolve(source, handler.field, default=dicts.ABSENCE), cause)
         for source in sources
     )
 
 
-def _matches_change(handler: ResourceHandler, cause: ResourceCause, kwargs: Arguments) -> bool:
+def _matches_change(handler: ResourceHandler, cause: ResourceCause) -> bool:
     if not handler.field or not isinstance(handler, ChangingHandler) or not isinstance(cause, ChangingCause):
         return True
     old = dicts.resolve(cause.old, handler.field, default=dicts.ABSENCE)
     new = dicts.resolve(cause.new, handler.field, default=dicts.ABSENCE)
     return (
         (not handler.field_needs_change or old != new)
-        and (handler.old is None or _passes(handler.old, old, kwargs))
-        and (handler.new is None or _passes(handler.new, new, kwargs))
+        and (handler.old is None or _passes(handler.old, old, cause))
+        and (handler.new is None or _passes(handler.new, new, cause))
     )
 
 
-def _matches_when(handler: ResourceHandler, kwargs: Arguments) -> bool:
-    return handler.when is None or bool(handler.when(**kwargs(handler.when)))
+def _matches_when(handler: ResourceHandler, cause: Cause) -> bool:
+    return handler.when is None or bool(handler.when(**cause.arguments(seen(handler.when))))
 
 
-def _passes(expected: Any, value: Any, kwargs: Arguments) -> bool:
+def _passes(expected: Any, value: Any, cause: Cause) -> bool:
     if expected is MetaFilterToken.PRESENT:
         return value is not dicts.ABSENCE
     if expected is MetaFilterToken.ABSENT:
         return value is dicts.ABSENCE
     if callable(expected):
-        return bool(expected(value, **kwargs(expected)))
+        return bool(expected(value, **cause.arguments(seen(expected))))
     return bool(value == expected)

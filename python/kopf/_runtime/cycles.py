@@ -5,14 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from kopf._intents.causes import (
-    IndexingCause,
-    ResourceCause,
-    SpawningCause,
-)
+from kopf._intents.causes import ResourceCause
 from kopf._intents.handlers import Handler, ResourceHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
@@ -21,9 +17,15 @@ from kopf._objects.patches import Patch, PatchFn
 from kopf._objects.raw import RawEventType
 from kopf._objects.resources import Resource
 from kopf._runtime.bridge import Change, Object
-from kopf._runtime.lazies import LazyChangingCause, LazyWatchingCause, diff_of, lazily
-from kopf._runtime.logs import LocalObjectLogger, ObjectLogger, TerseObjectLogger
-from kopf._runtime.seeing import seen
+from kopf._runtime.lazies import (
+    LazyChangingCause,
+    LazyIndexingCause,
+    LazySpawningCause,
+    LazyWatchingCause,
+    diff_of,
+    lazily,
+)
+from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
 
 MAX_REVIEWED = 10_000
 
@@ -135,49 +137,10 @@ class Cycle:
         """The patch, if anybody was interested in it so far."""
         return self.patch if self.fns else self._patch
 
-    def arguments(
-        self, cause: ResourceCause, wanted: frozenset[str] | None, known: frozenset[str]
-    ) -> dict[str, Any]:
-        """The arguments for a function that sees only the wanted ones, or all of them if it is None.
-
-        The cause knows those that are so called.
-        """
-        indices = self.indices
-        if wanted is None:
-            everything = {name: getattr(cause, name) for name in known}
-            everything.update((name, derive(self)) for name, derive in DERIVED.items())
-            everything.update(indices)
-            return everything
-        arguments: dict[str, Any] = {}
-        for name in wanted:
-            if name in indices:
-                arguments[name] = indices[name]
-            elif name in known:
-                arguments[name] = getattr(cause, name)
-            elif name in DERIVED:
-                arguments[name] = DERIVED[name](self)
-        return arguments
-
-    def arguments_of(
-        self, cause: ResourceCause, known: frozenset[str]
-    ) -> Callable[[Callable[..., Any]], dict[str, Any]]:
-        """Who tells the arguments for any function, as far as it sees them."""
-        return lambda fn: self.arguments(cause, seen(fn), known)
-
-    def indexing(self) -> tuple[ResourceCause, dict[str, Any]]:
-        """The cause and the arguments of index functions. Their patch goes nowhere."""
-        logger = TerseObjectLogger(body=self.body, settings=self.settings)
-        patch = Patch(None, body=self.body)
-        cause = IndexingCause(
-            logger=logger,
-            indices=self.indices,
-            memo=self.memo,
-            resource=cast(Resource, self.resource),
-            patch=patch,
-            body=self.body,
-        )
-        arguments = self.arguments(cause, None, INDEXING)
-        return cause, arguments
+    def indexing(self) -> ResourceCause:
+        """The cause for index functions. Their patch goes nowhere."""
+        cause: ResourceCause = lazily(LazyIndexingCause, self)
+        return cause
 
     def watching(self) -> ResourceCause:
         """The cause for handlers of events."""
@@ -185,17 +148,10 @@ class Cycle:
             self._watching = lazily(LazyWatchingCause, self)
         return self._watching
 
-    def spawning(self) -> SpawningCause:
+    def spawning(self) -> ResourceCause:
         """The cause for the filters of daemons and timers."""
-        return SpawningCause(
-            logger=self.logger,
-            indices=self.indices,
-            memo=self.memo,
-            resource=cast(Resource, self.resource),
-            patch=self.patch,
-            body=self.body,
-            reset=False,
-        )
+        cause: ResourceCause = lazily(LazySpawningCause, self)
+        return cause
 
     def changing(self, change: Change) -> ResourceCause:
         """The cause for handlers of changes, for the object as a whole."""
@@ -240,23 +196,6 @@ class Cycle:
         """Put the results of handlers to the status of the object."""
         if results:
             deliver(self.patch, results)
-
-
-WATCHING = frozenset({"logger", "memo", "resource", "patch", "body", "type", "event"})
-INDEXING = frozenset({"logger", "memo", "resource", "patch", "body"})
-CHANGING = frozenset({"logger", "memo", "resource", "patch", "body", "reason", "diff", "old", "new"})
-
-# The same as what causes say of themselves, but without descending into the metadata for the names.
-DERIVED: dict[str, Callable[[Cycle], Any]] = {
-    "spec": lambda cycle: cycle.body.spec,
-    "meta": lambda cycle: cycle.body.metadata,
-    "status": lambda cycle: cycle.body.status,
-    "labels": lambda cycle: cycle.body.metadata.labels,
-    "annotations": lambda cycle: cycle.body.metadata.annotations,
-    "uid": lambda cycle: cycle.object.uid,
-    "name": lambda cycle: cycle.object.name,
-    "namespace": lambda cycle: cycle.object.namespace,
-}
 
 
 def deliver(patch: Patch, results: Iterable[tuple[str, Any]]) -> None:

@@ -22,11 +22,11 @@ from kopf._intents.errors import (
     TemporaryError,
 )
 from kopf._intents.handlers import Handler
+from kopf._intents.seeing import seen
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.logs import Logger
 from kopf._runtime.bridge import Attempt, Raised, Settled, plain
 from kopf._runtime.context import handler_var
-from kopf._runtime.seeing import seen
 from kopf._runtime.threads import Threads
 
 OF_ATTEMPTS = frozenset({"param", "retry", "started", "runtime"})

@@ -5,13 +5,16 @@ they are made; what they are is the cycle's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from kopf._intents.causes import ChangingCause, WatchingCause
+from kopf._intents.causes import Arguments, Cause, ChangingCause, IndexingCause, SpawningCause, WatchingCause
 from kopf._objects.diffs import Diff, DiffItem, DiffOperation
+from kopf._objects.patches import Patch
 from kopf._objects.raw import RawEventType
 from kopf._objects.reasons import Reason
 from kopf._runtime.bridge import Object
+from kopf._runtime.logs import TerseObjectLogger
 
 if TYPE_CHECKING:
     from kopf._runtime.cycles import Cycle
@@ -103,28 +106,64 @@ class _Later:
         return value
 
 
-class LazyWatchingCause(WatchingCause):
+class _OfCycle:
+    """What the causes of one cycle share."""
+
+    logger: Any = _Later(lambda cycle, _: cycle.logger)
+    indices: Any = _Later(lambda cycle, _: cycle.indices)
+    memo: Any = _Later(lambda cycle, _: cycle.memo)
+    resource: Any = _Later(lambda cycle, _: cycle.resource)
+    patch: Any = _Later(lambda cycle, _: cycle.patch)
+    body: Any = _Later(lambda cycle, _: cycle.body)
+
+    def __init_subclass__(cls) -> None:
+        # Nobody is to see from outside when things are made.
+        cls.__name__ = cls.__qualname__ = cls.__bases__[-1].__name__
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The parent: copies with some attributes replaced are of no cycle."""
+        return type(self).__bases__[-1]
+
+
+def _of_cycle(cls: type[Cause]) -> Arguments:
+    return cls._arguments | {
+        name: attrgetter(f"_cycle.object.{name}") for name in ("uid", "name", "namespace")
+    }
+
+
+class LazyWatchingCause(_OfCycle, WatchingCause):
     """The same as its parent, of a cycle."""
 
+    _arguments = _of_cycle(WatchingCause)
+
     logger = _Later(lambda cycle, _: cycle.local_logger)
-    indices = _Later(lambda cycle, _: cycle.indices)
-    memo = _Later(lambda cycle, _: cycle.memo)
-    resource = _Later(lambda cycle, _: cycle.resource)
-    patch = _Later(lambda cycle, _: cycle.patch)
-    body = _Later(lambda cycle, _: cycle.body)
     type: Any = _Later(lambda cycle, _: cycle.type)
     event: Any = _Later(lambda cycle, _: LazyEvent(cycle.type, cycle.object))
 
 
-class LazyChangingCause(ChangingCause):
+class LazyIndexingCause(_OfCycle, IndexingCause):
+    """The same as its parent, of a cycle."""
+
+    _arguments = _of_cycle(IndexingCause)
+
+    logger = _Later(lambda cycle, _: TerseObjectLogger(body=cycle.body, settings=cycle.settings))
+    patch = _Later(lambda cycle, _: Patch(None, body=cycle.body))
+
+
+class LazySpawningCause(_OfCycle, SpawningCause):
+    """The same as its parent, of a cycle."""
+
+    _arguments = _of_cycle(SpawningCause)
+
+    reset = False
+
+
+class LazyChangingCause(_OfCycle, ChangingCause):
     """The same as its parent, of a cycle and a change."""
 
-    logger = _Later(lambda cycle, _: cycle.logger)
-    indices = _Later(lambda cycle, _: cycle.indices)
-    memo = _Later(lambda cycle, _: cycle.memo)
-    resource = _Later(lambda cycle, _: cycle.resource)
-    patch = _Later(lambda cycle, _: cycle.patch)
-    body = _Later(lambda cycle, _: cycle.body)
+    _arguments = _of_cycle(ChangingCause)
+
     initial: Any = _Later(lambda _, change: change.initial)
     reason: Any = _Later(lambda _, change: Reason(change.reason))
     diff: Any = _Later(lambda _, change: diff_of(change.diff))

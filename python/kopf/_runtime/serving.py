@@ -32,7 +32,7 @@ from kopf._runtime.context import (
     subregistry_var,
     subsettings_var,
 )
-from kopf._runtime.cycles import CHANGING, WATCHING, Cycle, Memories
+from kopf._runtime.cycles import Cycle, Memories
 from kopf._runtime.daemons import Daemons, Run
 from kopf._runtime.driving import Relay, drive
 from kopf._runtime.invocation import Callee, Invoker
@@ -225,7 +225,7 @@ class Server:
 
     # Nothing is put to the indices before all the functions are called: if a filter fails, they stay as is.
     async def _index(self, step: bridge.Index, cycle: Cycle) -> dict[int, Any]:
-        cause, kwargs = cycle.indexing()
+        cause = cycle.indexing()
         replies: dict[int, Any] = {}
         stale = {self._handlers[index].id for index in step.excluded}
         results: dict[str, Any] = {}
@@ -237,6 +237,7 @@ class Server:
                 replies[number] = None
                 continue
             cause_var.set(cause)
+            kwargs = cause.arguments(callee.wanted)
             attempted = await self._invoker.attempt(callee, call.attempt, kwargs, cause.logger, stored=False)
             replies[number] = attempted.settled
             results[id] = attempted
@@ -250,11 +251,10 @@ class Server:
     async def _watch(self, step: bridge.Watch, cycle: Cycle, results: list[tuple[str, Any]]) -> Any:
         callee = self._callees[step.handler]
         cause = cycle.watching()
-        sees = cycle.arguments_of(cause, WATCHING)
-        if step.guarded and not matching.match(self._handlers[step.handler], cause, sees):
+        if step.guarded and not matching.match(self._handlers[step.handler], cause):
             return None
         cause_var.set(cause)
-        kwargs = cycle.arguments(cause, callee.wanted, WATCHING)
+        kwargs = cause.arguments(callee.wanted)
         attempted = await self._invoker.attempt(callee, step.attempt, kwargs, cycle.local_logger, stored=True)
         if attempted.result is not None:
             results.append((callee.handler.id, attempted.result))
@@ -265,7 +265,7 @@ class Server:
     ) -> Any:
         callee = self._callees[step.handler]
         cause = cycle.changing_of(_present(change), callee.handler)
-        kwargs = cycle.arguments(cause, callee.wanted, CHANGING)
+        kwargs = cause.arguments(callee.wanted)
         subrefs_var.set(())
         attempted = await subhandling.call(self._invoker, callee, step.attempt, cause, kwargs, cycle.logger)
         if attempted.result is not None:
@@ -280,11 +280,10 @@ class Server:
     def _match(self, step: bridge.Match, cycle: Cycle, change: Change) -> list[tuple[bool, bool]]:
         cause = cycle.changing(_present(change))
         matched = []
-        sees = cycle.arguments_of(cause, CHANGING)
         for index in step.handlers:
             handler = self._handlers[index]
-            prematch = matching.prematch(handler, cause, sees)
-            matched.append((prematch, prematch and matching.match(handler, cause, sees)))
+            prematch = matching.prematch(handler, cause)
+            matched.append((prematch, prematch and matching.match(handler, cause)))
         return matched
 
     def _pick(self, step: bridge.Pick, cycle: Cycle, change: Change) -> list[int]:

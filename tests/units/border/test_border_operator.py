@@ -171,7 +171,6 @@ def test_unsupported_flags_are_errors():
         kopf.run(registry=OperatorRegistry(), clusterwide=True, stop_flag=5)
 
 
-
 def test_scopes_are_checked():
     with pytest.raises(TypeError, match="either cluster-wide or namespaced"):
         kopf.run(registry=OperatorRegistry(), clusterwide=True, namespaces=["x"])
