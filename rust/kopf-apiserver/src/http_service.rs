@@ -126,10 +126,11 @@ async fn process(cluster: &Arc<Cluster>, request: &mut Request) -> Option<Respon
     if let Some(status) = verdict.status {
         return Some(status.into());
     }
-    if let Err(status) = body::translate(cluster, request, &route) {
-        return Some(status.into());
-    }
-    Some(verbs::answer(cluster, request, route).await)
+    let answer = match body::translate(cluster, request, &route) {
+        Ok(()) => verbs::answer(cluster, request, route).await,
+        Err(status) => status.into(),
+    };
+    (!verdict.lost).then_some(answer)
 }
 
 /// The verb and resource of a request, as faults name them.
