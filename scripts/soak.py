@@ -220,9 +220,7 @@ def grown(samples: list[dict[str, float]]) -> list[str]:
 def leaks(told: dict[str, Any], load: Load, bodies: list[Any]) -> list[str]:
     """What is left of objects that are not there, or missing of those that are."""
     labelled = {"async", "sync"}
-    manned = {
-        it["metadata"]["name"] for it in bodies if it["metadata"]["labels"].get("daemon") in labelled
-    }
+    manned = {it["metadata"]["name"] for it in bodies if it["metadata"]["labels"].get("daemon") in labelled}
     daemons, indexed = told["daemons"], set(told["indexed"])
     wrong = [f"daemon of {name}: {daemons.get(name, 0)}" for name in manned ^ set(daemons)]
     wrong += [f"{count} daemons of {name}" for name, count in daemons.items() if count > 1]
@@ -279,7 +277,9 @@ def main() -> int:
         else:
             code = patient.stop()
             wrong += [f"the operator has ended with {code}"] if code else []
-    print(f"{load.changes} changes of {load.count} objects, {faults.count} faults; converged in {seconds:.0f} s")
+    print(
+        f"{load.changes} changes of {load.count} objects, {faults.count} faults; converged in {seconds:.0f} s"
+    )
     warm = max(1, len(samples) // 5)
     wrong += grown(samples[warm:]) if len(samples) > warm + 3 else ["too short to judge"]
     print("\n".join(wrong[:50]) or "Nothing has grown, nothing is lost.")
