@@ -1,4 +1,4 @@
-"""`make crash`: an operator dies at every point of every scenario, with all variations; a line for each scenario.
+"""`make crash`: an operator dies at every point of every scenario, with all variations; a line for each.
 
     python scripts/crash.py [TITLE...]
 

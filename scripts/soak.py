@@ -7,6 +7,7 @@ The cluster is in the memory of this process, the operator (`soak_operator.py`) 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -264,10 +265,8 @@ def main() -> int:
         cluster.withdraw_faults()
         wrong, until = [], time.monotonic() + CONVERGENCE
         while time.monotonic() < until and patient.process.poll() is None:
-            try:
+            with contextlib.suppress(Refused):
                 wrong = load.unhandled() or leaks(patient.ask(), load, cluster.list("soaks"))
-            except Refused:
-                pass
             if not wrong:
                 break
             time.sleep(1)

@@ -1,5 +1,5 @@
 """The operator of `soak.py`: handlers of all kinds, some of which fail at times. It owns what is told of the
-process on request, a line of JSON for each line of its input; it must not know what the cluster is put through.
+process on request, a line of JSON for each line of its input; it must not know what the cluster goes through.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""The lives of an operator: it dies at a chosen point, another one takes its place, and both are judged. It owns
-the points, the deaths and the invariants; it must not know what the handlers of a scenario are.
+"""The lives of an operator: it dies at a chosen point, another one takes its place, and both are judged.
+It owns the points, the deaths and the invariants; it must not know what the handlers of a scenario are.
 
-For the cluster, whoever is cut off from it is dead: nothing of it arrives any more. What is left of the dead in
-this process is a ghost, whose handlers do nothing; then it is ended, and all of its memory with it.
+For the cluster, whoever is cut off from it is dead: nothing of it arrives any more. What is left of the dead
+in this process is a ghost, whose handlers do nothing; then it is ended, and all of its memory with it.
 """
 
 from __future__ import annotations

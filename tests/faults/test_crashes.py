@@ -1,6 +1,7 @@
 """An operator may die at any moment: before and after every request, and whenever a handler returns.
 
-The moments are not guessed: a run without deaths shows them. Here, one of a few is tried; `make crash` tries all.
+The moments are not guessed: a run without deaths shows them. Here, one of a few is tried; `make crash` tries
+all.
 """
 
 import dataclasses
