@@ -6,7 +6,6 @@ Only JSON-like values cross: functions stay here and are marked as callables, to
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -188,8 +187,17 @@ def settings_to_wire(settings: settings_.OperatorSettings) -> Wire:
             "diffbase_storage": diffbase_storage_to_wire(settings.persistence.diffbase_storage),
             "consistency_timeout": settings.persistence.consistency_timeout,
         },
-        "compat": os.environ.get("KOPF_COMPAT", "") == "1.45",
+        "compat": _is_compatible(settings.process.compat),
     }
+
+
+def _is_compatible(version: str | None) -> bool:
+    if version not in (None, settings_.ORIGINAL):
+        raise ValueError(
+            f"There is no compatibility with {version!r}: settings.process.compat, or KOPF_COMPAT,"
+            f" can only be {settings_.ORIGINAL!r} or nothing."
+        )
+    return version is not None
 
 
 def _pick(group: Any, names: str) -> Wire:
