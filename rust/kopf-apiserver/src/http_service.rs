@@ -101,6 +101,7 @@ fn entry(cluster: &Cluster, request: &Request, query: String, code: u16) -> Entr
         path: request.path.clone(),
         query,
         content_type: request.header("content-type").to_owned(),
+        accept: request.header("accept").to_owned(),
         user_agent: request.header("user-agent").to_owned(),
         body: request.body.clone(),
         code,

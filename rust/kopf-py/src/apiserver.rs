@@ -137,8 +137,8 @@ impl ApiServer {
         })
     }
 
-    /// The requests that came over the network: time, method, path, query, content type, agent, body, code, user. Only those
-    /// after the first so many; with how many there have been.
+    /// The requests that came over the network: time, method, path, query, content type, agent, body, code, user,
+    /// accepted types. Only those after the first so many; with how many there have been.
     #[pyo3(signature = (after = 0))]
     fn journal<'py>(&self, py: Python<'py>, after: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
         let list = PyList::empty(py);
@@ -154,6 +154,7 @@ impl ApiServer {
                 entry.body.as_ref(),
                 entry.code,
                 entry.user,
+                entry.accept,
             );
             let row: Bound<'py, PyTuple> = row.into_pyobject(py)?;
             list.append(row)?;

@@ -70,6 +70,8 @@ class Request:
     code: int
     """0 if the connection was reset on request."""
     user: str
+    accept: str
+    """What answers are wanted, by the request's header."""
 
     @property
     def json(self) -> Any:
