@@ -194,8 +194,12 @@ impl Api {
             let connection = self.vault.connection().await?;
             let request = build(method, url, payload)?;
             let busy = self.clock.busy();
-            let response = connection.send(request).await?;
+            let sent = connection.send(request).await;
             drop(busy);
+            if sent.is_err() && connection.is_distrusted() {
+                self.vault.renew(&connection).await;
+            }
+            let response = sent?;
             if response.status() != http::StatusCode::UNAUTHORIZED {
                 self.vault.accept().await;
             }

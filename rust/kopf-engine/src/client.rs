@@ -5,6 +5,7 @@
 //! 40 ms per write). Knows nothing of retries (`api.rs`) nor of choosing between several credentials (`vault.rs`).
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -41,6 +42,8 @@ pub struct Connection {
     /// Tells equal credentials from changed ones, without keeping the secrets for that.
     pub fingerprint: u64,
     client: Client,
+    /// One side does not accept the other's certificate.
+    distrust: AtomicBool,
 }
 
 impl Connection {
@@ -53,7 +56,16 @@ impl Connection {
         let server = address_of(&config);
         let client = build(config, agent, headers_of(given)?)?;
         let key = key.to_owned();
-        Ok(Self { key, priority, expiration, server, default_namespace, fingerprint, client })
+        Ok(Self {
+            key,
+            priority,
+            expiration,
+            server,
+            default_namespace,
+            fingerprint,
+            client,
+            distrust: AtomicBool::default(),
+        })
     }
 
     /// Connects with the service account of the pod that we run in.
@@ -102,6 +114,7 @@ impl Connection {
             default_namespace,
             fingerprint: mark,
             client,
+            distrust: AtomicBool::default(),
         })
     }
 
@@ -118,7 +131,13 @@ impl Connection {
             default_namespace,
             fingerprint,
             client,
+            distrust: AtomicBool::default(),
         }
+    }
+
+    /// Whether a handshake has failed because of a certificate: those that were read may have been replaced since.
+    pub fn is_distrusted(&self) -> bool {
+        self.distrust.load(Ordering::Relaxed)
     }
 
     /// Sends one request; the response's body is still to be read.
@@ -126,9 +145,26 @@ impl Connection {
         let (parts, body) = request.into_parts();
         let request = Request::from_parts(parts, Body::from(Bytes::from(body)));
         self.client.send(request).await.map_err(|error| {
+            if is_about_certificates(&error) {
+                self.distrust.store(true, Ordering::Relaxed);
+            }
             RequestError::Transport(format!("cannot reach {}: {}", self.server, explained(&error)))
         })
     }
+}
+
+/// Whether it is the certificate of one side that the other one does not accept.
+fn is_about_certificates(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<rustls::Error>() {
+            return matches!(error, rustls::Error::InvalidCertificate(_) | rustls::Error::AlertReceived(_));
+        }
+        // What an error of I/O wraps is not its source: that one's source is.
+        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        cause = wrapped.map_or_else(|| error.source(), |wrapped| Some(wrapped));
+    }
+    false
 }
 
 /// The server's address as people write it.
