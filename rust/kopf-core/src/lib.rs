@@ -17,6 +17,7 @@ pub mod cycle;
 pub mod daemon;
 pub mod diff;
 pub mod diffbase;
+pub mod discretion;
 pub mod essence;
 pub mod filters;
 pub mod finalizer;

@@ -21,8 +21,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tower::BoxError;
 use tower::util::MapErr;
 
+use crate::client::causes::{explained, is_about_certificates};
 use crate::credentials::Credentials;
 use crate::error::{LoginError, RequestError};
+
+mod causes;
 
 /// Where a service account's token is, if the operator runs in a cluster.
 const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -79,7 +82,7 @@ impl Connection {
     /// Connects as the current context of the kubeconfig says: `KUBECONFIG`, else `~/.kube/config`.
     pub async fn from_kubeconfig(agent: &str) -> Result<Self, LoginError> {
         let explain = |error: kube::config::KubeconfigError| {
-            LoginError(format!("The kubeconfig cannot be used: {error}"))
+            LoginError(format!("The kubeconfig cannot be used: {}", explained(&error)))
         };
         let file = Kubeconfig::read().map_err(explain)?;
         if file.current_context.as_deref().unwrap_or_default().is_empty() {
@@ -153,23 +156,14 @@ impl Connection {
     }
 }
 
-/// Whether it is the certificate of one side that the other one does not accept.
-fn is_about_certificates(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<rustls::Error>() {
-            return matches!(error, rustls::Error::InvalidCertificate(_) | rustls::Error::AlertReceived(_));
-        }
-        // What an error of I/O wraps is not its source: that one's source is.
-        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        cause = wrapped.map_or_else(|| error.source(), |wrapped| Some(wrapped));
-    }
-    false
-}
-
-/// The server's address as people write it.
+/// The server's address as people write it, without a password, if it has one.
 fn address_of(config: &Config) -> String {
-    config.cluster_url.to_string().trim_end_matches('/').to_owned()
+    let url = config.cluster_url.to_string();
+    let url = url.trim_end_matches('/');
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => url.to_owned(),
+    }
 }
 
 /// Whether this process runs in a cluster's pod with a service account.
@@ -182,20 +176,6 @@ pub fn has_kubeconfig() -> bool {
     let named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
     let home = std::env::home_dir().is_some_and(|home| home.join(".kube/config").exists());
     named || home
-}
-
-/// The whole chain of causes: the outermost one alone rarely says what is wrong.
-fn explained(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let next = inner.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 fn fingerprint(parts: &[&str]) -> u64 {
