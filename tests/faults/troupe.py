@@ -90,7 +90,7 @@ class Troupe:
         return self._answers.get(timeout=PATIENCE)
 
     def _send(self, what: dict[str, Any]) -> None:
-        if self._socket is not None:
+        if self._socket is not None and self.running:
             self._socket.sendall(json.dumps(what).encode() + b"\n")
 
     @property

@@ -42,7 +42,10 @@ def found(text: str) -> list[str]:
     shown = []
     for plant in ALL:
         forms = {plant.text, plant.encoded.rstrip("="), plant.encoded[3:-4], urllib.parse.quote(plant.text)}
-        forms |= {base64.b64encode(b"Basic " + plant.text.encode()).decode(), json.dumps(list(plant.text.encode()))}
+        forms |= {
+            base64.b64encode(b"Basic " + plant.text.encode()).decode(),
+            json.dumps(list(plant.text.encode())),
+        }
         # Bytes as some languages show them, and what stands behind other texts in one encoding.
         forms |= {base64.b64encode(b"x" * shift + plant.text.encode()).decode()[4:-4] for shift in (1, 2)}
         for form in forms:

@@ -139,14 +139,29 @@ def test_nothing_is_told_of_what_comes_to_the_webhook(planted_cluster, authority
     arguments = ["run", "--standalone", "-A", "--debug", str(HERE / "careless.py")]
     with running(arguments, tmp_path, {"CARELESS_OPTIONS": json.dumps(options)}) as run:
         resource = {"group": "", "version": "v1", "resource": "secrets"}
-        request = {"uid": "1", "resource": resource, "operation": "CREATE", "userInfo": {"username": BODY.text}}
+        request = {
+            "uid": "1",
+            "resource": resource,
+            "operation": "CREATE",
+            "userInfo": {"username": BODY.text},
+        }
         reviews: list[Any] = [
-            {"request": {**request, "object": secret(name, key=BODY.encoded)}} for name in ("fine", "bad", "odd")
+            {"request": {**request, "object": secret(name, key=BODY.encoded)}}
+            for name in ("fine", "bad", "odd")
         ]
-        reviews += [{"request": {"uid": BODY.text}}, {"request": BODY.text}, {"request": [BODY.text]}, BODY.text]
+        reviews += [
+            {"request": {"uid": BODY.text}},
+            {"request": BODY.text},
+            {"request": [BODY.text]},
+            BODY.text,
+        ]
         reviews += [{"request": {**request, "object": BODY.text}}]
         reviews += [{"request": {**request, "resource": {**resource, "resource": BODY.text}}}]
-        bodies = [json.dumps(review) for review in reviews] + [BODY.text, "{" + BODY.text, "\udcff" + BODY.text]
+        bodies = [json.dumps(review) for review in reviews] + [
+            BODY.text,
+            "{" + BODY.text,
+            "\udcff" + BODY.text,
+        ]
         wait_until(lambda: post(options["port"], "{}") > 0, run)
         codes = [post(options["port"], body) for body in bodies]
         told = run.outputs() + json.dumps(planted_cluster.list("events"))
@@ -191,7 +206,12 @@ def test_nothing_is_told_of_the_user_of_a_kubeconfig(what, planted_cluster, tmp_
     user = dict(USERS[what])
     if "command" in user:
         api = "client.authentication.k8s.io/v1"
-        run_it = {"apiVersion": api, "command": "sh", "args": ["-c", user["command"]], "interactiveMode": "Never"}
+        run_it = {
+            "apiVersion": api,
+            "command": "sh",
+            "args": ["-c", user["command"]],
+            "interactiveMode": "Never",
+        }
         user = {"exec": run_it}
     if "client-key-data" in user:
         user["client-certificate-data"] = config["clusters"][0]["cluster"]["certificate-authority-data"]

@@ -21,6 +21,8 @@ pub mod discretion;
 pub mod essence;
 pub mod filters;
 pub mod finalizer;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod handler;
 pub mod ids;
 pub mod indexing;

@@ -25,7 +25,7 @@ use crate::client::causes::{explained, is_about_certificates};
 use crate::credentials::Credentials;
 use crate::error::{LoginError, RequestError};
 
-mod causes;
+pub(crate) mod causes;
 
 /// Where a service account's token is, if the operator runs in a cluster.
 const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -213,7 +213,7 @@ fn headers_of(given: &Credentials) -> Result<Vec<HeaderValue>, LoginError> {
     Ok(vec![value])
 }
 
-fn config_of(given: &Credentials) -> Result<Config, LoginError> {
+pub(crate) fn config_of(given: &Credentials) -> Result<Config, LoginError> {
     let url = given.server.parse();
     let url = url.map_err(|error| {
         LoginError(format!("The server's address {:?} is not a URL: {error}", given.server))

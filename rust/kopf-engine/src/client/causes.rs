@@ -9,7 +9,7 @@ use kube::client::AuthError;
 use kube::config::KubeconfigError;
 
 /// The error and its causes, in one line.
-pub(super) fn explained(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn explained(error: &(dyn Error + 'static)) -> String {
     if let Some(text) = chain(error).find_map(discreet) {
         return text;
     }
