@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
 use http_body_util::BodyExt as _;
+use kopf_core::discretion::is_discreet_path;
 use kopf_core::notes::Level;
 use kopf_core::settings::Settings;
 use kube::client::Body;
@@ -207,15 +208,19 @@ impl Api {
             let connection = self.vault.connection().await?;
             let request = build(method, url, payload)?;
             let busy = self.clock.busy();
-            let response = connection.send(request).await?;
+            let sent = connection.send(request).await;
             drop(busy);
+            if sent.is_err() && connection.is_distrusted() {
+                self.vault.renew(&connection).await;
+            }
+            let response = sent?;
             if response.status() != http::StatusCode::UNAUTHORIZED {
                 self.vault.accept().await;
             }
             if response.status().is_success() {
                 return Ok(response);
             }
-            let error = refusal(response).await;
+            let error = refusal(response, url).await;
             if error.status != 401 {
                 return Err(RequestError::Api(Box::new(error)));
             }
@@ -251,13 +256,14 @@ fn build(method: &Method, url: &str, payload: Payload<'_>) -> Result<Request<Vec
     request.body(payload.bytes()).map_err(|error| RequestError::Malformed(format!("{method} {url}: {error}")))
 }
 
-async fn refusal(response: Response<Body>) -> ApiError {
+async fn refusal(response: Response<Body>, url: &str) -> ApiError {
     let status = response.status().as_u16();
     let retry_after =
         response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let body =
         response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    ApiError::from_response(status, retry_after.as_deref(), &body)
+    let error = ApiError::from_response(status, retry_after.as_deref(), &body);
+    if is_discreet_path(url) { error.discreet() } else { error }
 }
 
 fn broken(error: impl std::fmt::Display) -> RequestError {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use http::Method;
 use kopf_core::diff::{DiffItem, diff_left};
+use kopf_core::discretion::{shown, shown_diff, shown_operations};
 use kopf_core::finalizer::{self, Edit};
 use kopf_core::jsonpatch;
 use kopf_core::ledger;
@@ -161,14 +162,16 @@ impl Patching<'_> {
             if !body.is_empty() {
                 let document = Value::Object(body);
                 self.debug(object, || {
-                    format!("Merge-patching the resource with: {}", python_repr(&document))
+                    format!("Merge-patching the resource with: {}", python_repr(&shown(object, &document)))
                 });
                 self.send(object, None, Payload::MergePatch(document.to_string().as_bytes()), applied)
                     .await?;
             }
             if let Some(status) = status.filter(|status| !status.is_null()) {
                 let document = json!({ "status": status });
-                self.debug(object, || format!("Merge-patching the status with: {}", python_repr(&document)));
+                self.debug(object, || {
+                    format!("Merge-patching the status with: {}", python_repr(&shown(object, &document)))
+                });
                 self.send(
                     object,
                     Some("status"),
@@ -178,7 +181,9 @@ impl Patching<'_> {
                 .await?;
             }
         } else {
-            self.debug(object, || format!("Merge-patching the resource with: {}", python_repr(&wanted)));
+            self.debug(object, || {
+                format!("Merge-patching the resource with: {}", python_repr(&shown(object, &wanted)))
+            });
             self.send(object, None, Payload::MergePatch(wanted.to_string().as_bytes()), applied).await?;
         }
         applied.merged = std::mem::take(&mut applied.unwritten);
@@ -266,7 +271,12 @@ impl Patching<'_> {
             })];
             document.extend(operations);
             let document = Value::Array(document);
-            self.debug(object, || format!("JSON-patching the {what} with: {}", python_repr(&document)));
+            self.debug(object, || {
+                format!(
+                    "JSON-patching the {what} with: {}",
+                    python_repr(&shown_operations(object, &document))
+                )
+            });
             let text = document.to_string();
             match self.send(object, subresource, Payload::JsonPatch(text.as_bytes()), applied).await {
                 Ok(()) => {}
@@ -368,7 +378,7 @@ impl Patching<'_> {
         let lost = diff_left(Some(wanted), Some(&kept));
         let lost: Vec<DiffItem> = lost.into_iter().filter(|item| !is_harmless(item)).collect();
         if !lost.is_empty() {
-            let text = kopf_core::diff::python_repr(&lost);
+            let text = kopf_core::diff::python_repr(&shown_diff(object, &lost));
             let text = format!("Merge-patching finished with inconsistencies: {text}");
             self.invoker.log(Entry::local(Level::Warning, object, text));
         }

@@ -34,6 +34,8 @@ const PAUSES: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0];
 /// How much longer a pause can be by chance.
 const JITTER: f64 = 0.2;
 /// How many times the pause between broken connections is doubled at most, and what it does not exceed, in seconds.
+/// From so many breaks in a row on, they are told.
+const TOLD_BREAKS: u32 = 4;
 const MOST_BREAKS: u32 = 10;
 const LONGEST_BREAK: f64 = 5.0;
 
@@ -183,12 +185,17 @@ impl Stream {
                 Err(RequestError::Api(refusal)) if refusal.status == 410 => {
                     return self.relist(failures).await;
                 }
-                Err(RequestError::Transport(_) | RequestError::Timeout) => {
+                Err(error @ (RequestError::Transport(_) | RequestError::Timeout)) => {
                     // The connection broke before it gave anything: not in a tight loop.
                     let _busy = self.api.clock().busy();
                     let pause = self.settings.watching.reconnect_backoff * f64::from(1_u32 << breaks);
                     breaks = (breaks + 1).min(MOST_BREAKS);
-                    sleep(seconds(self.jittered(pause.min(LONGEST_BREAK)))).await;
+                    let pause = pause.min(LONGEST_BREAK);
+                    // One break is nothing to talk about.
+                    if breaks >= TOLD_BREAKS {
+                        self.complain(&error, pause);
+                    }
+                    sleep(seconds(self.jittered(pause))).await;
                 }
                 // Nothing is lost: it goes on from the last version, unless that goes on for too long.
                 Err(RequestError::Api(refusal)) if *failures + 1 < PAUSES.len() && sink.insists(&refusal) => {
