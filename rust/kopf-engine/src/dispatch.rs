@@ -33,6 +33,9 @@ use crate::worker::Worker;
 
 /// How many objects may be worked on at once, before reading of the streams is held.
 const ROOM: usize = 5_000;
+/// How much may wait for the other side at once: enough for it not to wait for the server, and no objects in memory that
+/// could as well wait in the server's.
+const BACKLOG: usize = 256;
 
 /// What all streams of an operator share.
 pub struct Shared {
@@ -380,7 +383,8 @@ impl Sink for DispatchSink {
 
     async fn room(&self) {
         let shared = &self.dispatcher.shared;
-        while shared.workers.len() > ROOM && !shared.stopping.is_cancelled() {
+        let is_full = || shared.workers.len() > ROOM || shared.invoker.backlog() > BACKLOG;
+        while is_full() && !shared.stopping.is_cancelled() {
             // The timeout is a safety net only: the notification is the rule.
             let _ = tokio::time::timeout(seconds(1.0), shared.freed.notified()).await;
         }

@@ -115,6 +115,10 @@ impl Invoker for Border {
         }
     }
 
+    fn backlog(&self) -> usize {
+        self.pending()
+    }
+
     fn enabled(&self, level: Level) -> bool {
         crate::logging::number(level) >= self.threshold.load(Ordering::Relaxed)
     }

@@ -29,6 +29,7 @@ use crate::border::{Border, Item};
 use crate::convert::{python_to_map, python_to_value};
 use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
+use crate::memory;
 use crate::runtime::{check_process, runtime};
 use crate::task::requests::{
     Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform, read_credentials,
@@ -177,7 +178,9 @@ impl Engine {
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         check_process(self.home)?;
         let list = PyList::empty(py);
-        for item in self.border.take() {
+        let items = self.border.take();
+        memory::moved(runtime()?, items.len());
+        for item in items {
             list.append(self.item_to_python(py, item)?)?;
         }
         Ok(list)
