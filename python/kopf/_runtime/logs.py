@@ -198,7 +198,7 @@ def say(adapter: Logger, level: int, text: str) -> None:
     """
     # Whoever makes loggers or records of their own is asked.
     is_usual = type(logger) is logging.Logger and logging.getLogRecordFactory() is logging.LogRecord
-    if type(adapter) not in _OURS or not is_usual:
+    if isinstance(adapter, logging.Logger) or type(adapter) not in _OURS or not is_usual:
         adapter.log(level, text)
         return
     if not adapter.isEnabledFor(level):

@@ -64,7 +64,10 @@ async fn tidy() {
     }
     MOVED.store(0, Ordering::Relaxed);
     WATCHED.store(false, Ordering::Release);
-    #[expect(unsafe_code, reason = "it only looks at the free memory of this thread, and at what no thread has")]
+    #[expect(
+        unsafe_code,
+        reason = "it only looks at the free memory of this thread, and at what no thread has"
+    )]
     unsafe {
         mi_collect(true);
     }
