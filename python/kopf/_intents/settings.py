@@ -143,6 +143,9 @@ class WatchingSettings(Watched):
     chunk_size: int | None = None
     """How many objects are listed by one request; None: all of them."""
 
+    projections: bool = not IS_COMPATIBLE
+    """Whether only the metadata of objects is asked for where no handler can see anything else."""
+
     initial_streaming: bool = False
     """Whether to get the initial objects by the watch request instead of listing them."""
 

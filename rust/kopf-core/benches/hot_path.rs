@@ -69,7 +69,9 @@ fn cycling(criterion: &mut Criterion) {
     });
     let mut changed = world.body.clone();
     changed["spec"]["image"] = json!("example.com/app:v2");
-    for (title, body) in [("a cycle of a handled object", &world.body), ("the first step of an update", &changed)] {
+    for (title, body) in
+        [("a cycle of a handled object", &world.body), ("the first step of an update", &changed)]
+    {
         let object = Arc::new(Object::decode(&body.to_string()).unwrap());
         let memory = Memory { fully_handled_once: true, ..Memory::default() };
         criterion.bench_function(title, |bencher| {

@@ -5,6 +5,7 @@
 //! 40 ms per write). Knows nothing of retries (`api.rs`) nor of choosing between several credentials (`vault.rs`).
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,8 +21,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tower::BoxError;
 use tower::util::MapErr;
 
+use crate::client::causes::{explained, is_about_certificates};
 use crate::credentials::Credentials;
 use crate::error::{LoginError, RequestError};
+
+pub(crate) mod causes;
 
 /// Where a service account's token is, if the operator runs in a cluster.
 const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -41,6 +45,8 @@ pub struct Connection {
     /// Tells equal credentials from changed ones, without keeping the secrets for that.
     pub fingerprint: u64,
     client: Client,
+    /// One side does not accept the other's certificate.
+    distrust: AtomicBool,
 }
 
 impl Connection {
@@ -53,7 +59,16 @@ impl Connection {
         let server = address_of(&config);
         let client = build(config, agent, headers_of(given)?)?;
         let key = key.to_owned();
-        Ok(Self { key, priority, expiration, server, default_namespace, fingerprint, client })
+        Ok(Self {
+            key,
+            priority,
+            expiration,
+            server,
+            default_namespace,
+            fingerprint,
+            client,
+            distrust: AtomicBool::default(),
+        })
     }
 
     /// Connects with the service account of the pod that we run in.
@@ -67,7 +82,7 @@ impl Connection {
     /// Connects as the current context of the kubeconfig says: `KUBECONFIG`, else `~/.kube/config`.
     pub async fn from_kubeconfig(agent: &str) -> Result<Self, LoginError> {
         let explain = |error: kube::config::KubeconfigError| {
-            LoginError(format!("The kubeconfig cannot be used: {error}"))
+            LoginError(format!("The kubeconfig cannot be used: {}", explained(&error)))
         };
         let file = Kubeconfig::read().map_err(explain)?;
         if file.current_context.as_deref().unwrap_or_default().is_empty() {
@@ -102,6 +117,7 @@ impl Connection {
             default_namespace,
             fingerprint: mark,
             client,
+            distrust: AtomicBool::default(),
         })
     }
 
@@ -118,7 +134,13 @@ impl Connection {
             default_namespace,
             fingerprint,
             client,
+            distrust: AtomicBool::default(),
         }
+    }
+
+    /// Whether a handshake has failed because of a certificate: those that were read may have been replaced since.
+    pub fn is_distrusted(&self) -> bool {
+        self.distrust.load(Ordering::Relaxed)
     }
 
     /// Sends one request; the response's body is still to be read.
@@ -126,14 +148,22 @@ impl Connection {
         let (parts, body) = request.into_parts();
         let request = Request::from_parts(parts, Body::from(Bytes::from(body)));
         self.client.send(request).await.map_err(|error| {
+            if is_about_certificates(&error) {
+                self.distrust.store(true, Ordering::Relaxed);
+            }
             RequestError::Transport(format!("cannot reach {}: {}", self.server, explained(&error)))
         })
     }
 }
 
-/// The server's address as people write it.
+/// The server's address as people write it, without a password, if it has one.
 fn address_of(config: &Config) -> String {
-    config.cluster_url.to_string().trim_end_matches('/').to_owned()
+    let url = config.cluster_url.to_string();
+    let url = url.trim_end_matches('/');
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => url.to_owned(),
+    }
 }
 
 /// Whether this process runs in a cluster's pod with a service account.
@@ -146,20 +176,6 @@ pub fn has_kubeconfig() -> bool {
     let named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
     let home = std::env::home_dir().is_some_and(|home| home.join(".kube/config").exists());
     named || home
-}
-
-/// The whole chain of causes: the outermost one alone rarely says what is wrong.
-fn explained(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let next = inner.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 fn fingerprint(parts: &[&str]) -> u64 {
@@ -197,7 +213,7 @@ fn headers_of(given: &Credentials) -> Result<Vec<HeaderValue>, LoginError> {
     Ok(vec![value])
 }
 
-fn config_of(given: &Credentials) -> Result<Config, LoginError> {
+pub(crate) fn config_of(given: &Credentials) -> Result<Config, LoginError> {
     let url = given.server.parse();
     let url = url.map_err(|error| {
         LoginError(format!("The server's address {:?} is not a URL: {error}", given.server))
