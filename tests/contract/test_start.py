@@ -1,4 +1,4 @@
-"""What an operator loads before it does anything: all of that stays in memory, and costs time at each start."""
+"""What an operator loads before it does anything: all that stays in memory, and costs time at each start."""
 
 import json
 import subprocess

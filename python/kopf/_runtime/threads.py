@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 TURN = 0.02
-"""For how long (seconds) a thread goes on with our functions before others get it who use the executor, too."""
+"""For how long (seconds) a thread goes on with our functions before others get it: it may be shared."""
 
 
 class Threads:
