@@ -98,7 +98,7 @@ impl Note {
                 format!("{} is in progress: {}", reason.capitalized(), python_repr(&object.to_value()))
             }
             Self::Diff(change) => {
-                format!("{} diff: {}", change.reason.capitalized(), diff::python_repr(&change.diff))
+                format!("{} diff: {}", change.reason.capitalized(), diff::python_repr(change.diff()))
             }
             Self::Processed { reason, succeeded, failed } => {
                 format!("{} is processed: {succeeded} succeeded; {failed} failed.", reason.capitalized())

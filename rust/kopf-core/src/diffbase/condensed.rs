@@ -31,7 +31,7 @@ const DIGEST: &str = "kopf.dev/digest";
 /// The text of an essence, as it fits into the annotations of the object, in so many copies of it.
 pub(super) fn text(object: &Object, essence: &Value, own: &[String]) -> String {
     let text = to_python_json(essence) + "\n";
-    if object.raw().len() < SMALL && text.len() < SMALL {
+    if is_small(object, &text) {
         return text;
     }
     let others = object.raw_annotations().filter(|(key, _)| !own.iter().any(|own| own == key));
@@ -53,6 +53,11 @@ pub(super) fn text(object: &Object, essence: &Value, own: &[String]) -> String {
         }
     }
     condensed
+}
+
+/// Whether it fits for sure.
+pub(super) fn is_small(object: &Object, text: &str) -> bool {
+    object.raw().len() < SMALL && text.len() < SMALL - 1
 }
 
 /// The essence of which this was stored, as far as it can be known from the present one: what has changed is not there.
