@@ -9,7 +9,8 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, header};
+use http_body_util::BodyExt as _;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::rt::TokioExecutor;
@@ -22,6 +23,7 @@ use tower::util::MapErr;
 
 use crate::credentials::Credentials;
 use crate::error::{LoginError, RequestError};
+use crate::wire::{Answer, Wire, WireError};
 
 /// Where a service account's token is, if the operator runs in a cluster.
 const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -41,6 +43,8 @@ pub struct Connection {
     /// Tells equal credentials from changed ones, without keeping the secrets for that.
     pub fingerprint: u64,
     client: Client,
+    /// The shorter way of simple requests; only tests have none.
+    wire: Option<Wire>,
 }
 
 impl Connection {
@@ -51,9 +55,18 @@ impl Connection {
         let default_namespace = given.default_namespace.clone();
         let fingerprint = fingerprint(&[&identity_of(given)]);
         let server = address_of(&config);
-        let client = build(config, agent, headers_of(given)?)?;
+        let (client, wire) = build(config, agent, headers_of(given)?)?;
         let key = key.to_owned();
-        Ok(Self { key, priority, expiration, server, default_namespace, fingerprint, client })
+        Ok(Self {
+            key,
+            priority,
+            expiration,
+            server,
+            default_namespace,
+            fingerprint,
+            client,
+            wire: Some(wire),
+        })
     }
 
     /// Connects with the service account of the pod that we run in.
@@ -93,7 +106,7 @@ impl Connection {
     ) -> Result<Self, LoginError> {
         let default_namespace = Some(config.default_namespace.clone());
         let server = address_of(&config);
-        let client = build(config, agent, vec![])?;
+        let (client, wire) = build(config, agent, vec![])?;
         Ok(Self {
             key: key.to_owned(),
             priority,
@@ -102,6 +115,7 @@ impl Connection {
             default_namespace,
             fingerprint: mark,
             client,
+            wire: Some(wire),
         })
     }
 
@@ -118,17 +132,74 @@ impl Connection {
             default_namespace,
             fingerprint,
             client,
+            wire: None,
         }
     }
 
-    /// Sends one request; the response's body is still to be read.
-    pub async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
-        let (parts, body) = request.into_parts();
-        let request = Request::from_parts(parts, Body::from(Bytes::from(body)));
-        self.client.send(request).await.map_err(|error| {
-            RequestError::Transport(format!("cannot reach {}: {}", self.server, explained(&error)))
+    /// Sends one request, and reads the whole answer.
+    pub(crate) async fn ask(
+        &self,
+        method: &Method,
+        url: &str,
+        content_type: Option<&str>,
+        body: &[u8],
+    ) -> Result<Answer, RequestError> {
+        let Some(wire) = self.wire.as_ref().filter(|_| Wire::is_plain(url)) else {
+            return self.ask_client(method, url, content_type, body).await;
+        };
+        wire.ask(method.as_str(), url, content_type, body).await.map_err(|error| match error {
+            WireError::Unreachable(error) => self.unreachable(&*error),
+            WireError::Cut(error) => cut(&*error),
         })
     }
+
+    async fn ask_client(
+        &self,
+        method: &Method,
+        url: &str,
+        content_type: Option<&str>,
+        body: &[u8],
+    ) -> Result<Answer, RequestError> {
+        let response = self.send(request(method, url, content_type, body)?).await?;
+        let status = response.status().as_u16();
+        let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = retry_after.map(str::to_owned);
+        let body =
+            response.into_body().collect().await.map_err(|error| cut(&*BoxError::from(error)))?.to_bytes();
+        Ok(Answer { status, retry_after, body })
+    }
+
+    /// Sends a request to be answered with a stream.
+    pub(crate) async fn open(&self, url: &str) -> Result<Response<Body>, RequestError> {
+        self.send(request(&Method::GET, url, None, b"")?).await
+    }
+
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> RequestError {
+        RequestError::Transport(format!("cannot reach {}: {}", self.server, explained(error)))
+    }
+
+    /// Sends one request; the response's body is still to be read.
+    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, RequestError> {
+        self.client.send(request).await.map_err(|error| self.unreachable(&error))
+    }
+}
+
+fn request(
+    method: &Method,
+    url: &str,
+    content_type: Option<&str>,
+    body: &[u8],
+) -> Result<Request<Body>, RequestError> {
+    let mut request = Request::builder().method(method).uri(url).header(header::ACCEPT, "application/json");
+    if let Some(content_type) = content_type {
+        request = request.header(header::CONTENT_TYPE, content_type);
+    }
+    let body = Body::from(Bytes::copy_from_slice(body));
+    request.body(body).map_err(|error| RequestError::Malformed(format!("{method} {url}: {error}")))
+}
+
+fn cut(error: &(dyn std::error::Error + 'static)) -> RequestError {
+    RequestError::Transport(format!("the response was cut: {error}"))
 }
 
 /// The server's address as people write it.
@@ -261,7 +332,7 @@ fn pem_of(data: &str, what: &str) -> Result<Vec<u8>, LoginError> {
     STANDARD.decode(compact).map_err(|_| LoginError(format!("{what}: neither PEM nor base64 of PEM.")))
 }
 
-fn build(config: Config, agent: &str, authorization: Vec<HeaderValue>) -> Result<Client, LoginError> {
+fn build(config: Config, agent: &str, authorization: Vec<HeaderValue>) -> Result<(Client, Wire), LoginError> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -277,7 +348,7 @@ fn build_over<C>(
     config: Config,
     agent: &str,
     authorization: Vec<HeaderValue>,
-) -> Result<Client, LoginError>
+) -> Result<(Client, Wire), LoginError>
 where
     C: tower::Service<http::Uri> + Clone + Send + Sync + 'static,
     C::Response: hyper_util::client::legacy::connect::Connection
@@ -297,15 +368,17 @@ where
     config.headers.push((header::USER_AGENT, agent));
     config.headers.extend(authorization.into_iter().map(|value| (header::AUTHORIZATION, value)));
     let https = config.rustls_https_connector_with_connector(connector).map_err(explain)?;
+    let wire = Wire::new(&config, https.clone()).map_err(explain)?;
     let transport = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https);
     let transport = MapErr::new(transport, BoxError::from);
     let auth = config.auth_layer().map_err(explain)?;
     let builder = ClientBuilder::new(transport, config.default_namespace.clone());
     let extra = config.extra_headers_layer().map_err(explain)?;
-    Ok(match auth {
+    let client = match auth {
         Some(auth) => {
             builder.with_layer(&extra).with_layer(&auth).with_layer(&config.base_uri_layer()).build()
         }
         None => builder.with_layer(&extra).with_layer(&config.base_uri_layer()).build(),
-    })
+    };
+    Ok((client, wire))
 }
