@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Response, header};
 use http_body_util::BodyExt as _;
+use kopf_core::discretion::is_discreet_path;
 use kopf_core::notes::Level;
 use kopf_core::settings::Settings;
 use kube::client::Body;
@@ -20,17 +21,24 @@ use crate::clock::Clock;
 use crate::error::{ApiError, RequestError};
 use crate::invoke::{Entry, Invoker};
 use crate::vault::Vault;
+use crate::wire::Question;
 
 const LOGGER: &str = "kopf._cogs.clients.api";
 
 /// How many requests there may be at once: each of them holds a connection of about 100 kB, and the server queues them anyway.
 const LANES: usize = 24;
 
+/// Only the metadata, or all of it from servers that cannot do that.
+const ACCEPT_PARTIAL: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+                              application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
 /// What a request sends.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
     /// Nothing.
     None,
+    /// Nothing, and no more than the metadata of objects is wanted back.
+    Partial,
     /// A new object.
     Json(&'a [u8]),
     /// RFC 7386.
@@ -40,16 +48,23 @@ pub enum Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
+    fn accept(self) -> &'static str {
+        match self {
+            Self::Partial => ACCEPT_PARTIAL,
+            _ => "application/json",
+        }
+    }
+
     fn bytes(self) -> &'a [u8] {
         match self {
-            Self::None => b"",
+            Self::None | Self::Partial => b"",
             Self::Json(bytes) | Self::MergePatch(bytes) | Self::JsonPatch(bytes) => bytes,
         }
     }
 
     fn content_type(self) -> Option<&'static str> {
         match self {
-            Self::None => None,
+            Self::None | Self::Partial => None,
             Self::Json(_) => Some("application/json"),
             Self::MergePatch(_) => Some("application/merge-patch+json"),
             Self::JsonPatch(_) => Some("application/json-patch+json"),
@@ -175,8 +190,14 @@ impl Api {
         loop {
             let connection = self.vault.connection().await?;
             let busy = self.clock.busy();
-            let answer = connection.ask(method, url, payload.content_type(), payload.bytes()).await?;
+            let question =
+                Question { method, url, accept: payload.accept(), content_type: payload.content_type() };
+            let answered = connection.ask(question, payload.bytes()).await;
             drop(busy);
+            if answered.is_err() && connection.is_distrusted() {
+                self.vault.renew(&connection).await;
+            }
+            let answer = answered?;
             if answer.status != 401 {
                 self.vault.accept().await;
             }
@@ -184,6 +205,7 @@ impl Api {
                 return Ok(answer.body);
             }
             let error = ApiError::from_response(answer.status, answer.retry_after.as_deref(), &answer.body);
+            let error = if is_discreet_path(url) { error.discreet() } else { error };
             if error.status != 401 {
                 return Err(RequestError::Api(Box::new(error)));
             }
@@ -192,27 +214,31 @@ impl Api {
     }
 
     /// Opens a stream for reading: one attempt, apart from changes of credentials.
-    pub async fn stream(&self, url: &str) -> Result<Body, RequestError> {
+    pub async fn stream(&self, url: &str, payload: Payload<'_>) -> Result<Body, RequestError> {
         let watching = &self.settings.watching;
         let networking = &self.settings.networking;
         let limit = watching.connect_timeout.or(networking.connect_timeout).or(networking.request_timeout);
-        Ok(within(limit, self.open(url)).await?.into_body())
+        Ok(within(limit, self.open(url, payload)).await?.into_body())
     }
 
     /// Gets the head of a successful response. Refused credentials are replaced until there are no others.
-    async fn open(&self, url: &str) -> Result<Response<Body>, RequestError> {
+    async fn open(&self, url: &str, payload: Payload<'_>) -> Result<Response<Body>, RequestError> {
         loop {
             let connection = self.vault.connection().await?;
             let busy = self.clock.busy();
-            let response = connection.open(url).await?;
+            let sent = connection.open(url, payload.accept()).await;
             drop(busy);
+            if sent.is_err() && connection.is_distrusted() {
+                self.vault.renew(&connection).await;
+            }
+            let response = sent?;
             if response.status() != http::StatusCode::UNAUTHORIZED {
                 self.vault.accept().await;
             }
             if response.status().is_success() {
                 return Ok(response);
             }
-            let error = refusal(response).await;
+            let error = refusal(response, url).await;
             if error.status != 401 {
                 return Err(RequestError::Api(Box::new(error)));
             }
@@ -240,13 +266,14 @@ fn is_retriable(error: &RequestError) -> bool {
     }
 }
 
-async fn refusal(response: Response<Body>) -> ApiError {
+async fn refusal(response: Response<Body>, url: &str) -> ApiError {
     let status = response.status().as_u16();
     let retry_after =
         response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let body =
         response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    ApiError::from_response(status, retry_after.as_deref(), &body)
+    let error = ApiError::from_response(status, retry_after.as_deref(), &body);
+    if is_discreet_path(url) { error.discreet() } else { error }
 }
 
 async fn within<T>(

@@ -5,6 +5,7 @@
 //! 40 ms per write). Knows nothing of retries (`api.rs`) nor of choosing between several credentials (`vault.rs`).
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,9 +22,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tower::BoxError;
 use tower::util::MapErr;
 
+use crate::client::causes::{explained, is_about_certificates};
 use crate::credentials::Credentials;
 use crate::error::{LoginError, RequestError};
-use crate::wire::{Answer, Wire, WireError};
+use crate::wire::{Answer, Question, Wire, WireError};
+
+pub(crate) mod causes;
 
 /// Where a service account's token is, if the operator runs in a cluster.
 const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -45,6 +49,8 @@ pub struct Connection {
     client: Client,
     /// The shorter way of simple requests; only tests have none.
     wire: Option<Wire>,
+    /// One side does not accept the other's certificate.
+    distrust: AtomicBool,
 }
 
 impl Connection {
@@ -66,6 +72,7 @@ impl Connection {
             fingerprint,
             client,
             wire: Some(wire),
+            distrust: AtomicBool::default(),
         })
     }
 
@@ -80,7 +87,7 @@ impl Connection {
     /// Connects as the current context of the kubeconfig says: `KUBECONFIG`, else `~/.kube/config`.
     pub async fn from_kubeconfig(agent: &str) -> Result<Self, LoginError> {
         let explain = |error: kube::config::KubeconfigError| {
-            LoginError(format!("The kubeconfig cannot be used: {error}"))
+            LoginError(format!("The kubeconfig cannot be used: {}", explained(&error)))
         };
         let file = Kubeconfig::read().map_err(explain)?;
         if file.current_context.as_deref().unwrap_or_default().is_empty() {
@@ -116,6 +123,7 @@ impl Connection {
             fingerprint: mark,
             client,
             wire: Some(wire),
+            distrust: AtomicBool::default(),
         })
     }
 
@@ -133,48 +141,45 @@ impl Connection {
             fingerprint,
             client,
             wire: None,
+            distrust: AtomicBool::default(),
         }
     }
 
+    /// Whether a handshake has failed because of a certificate: those that were read may have been replaced since.
+    pub fn is_distrusted(&self) -> bool {
+        self.distrust.load(Ordering::Relaxed)
+    }
+
     /// Sends one request, and reads the whole answer.
-    pub(crate) async fn ask(
-        &self,
-        method: &Method,
-        url: &str,
-        content_type: Option<&str>,
-        body: &[u8],
-    ) -> Result<Answer, RequestError> {
-        let Some(wire) = self.wire.as_ref().filter(|_| Wire::is_plain(url)) else {
-            return self.ask_client(method, url, content_type, body).await;
+    pub(crate) async fn ask(&self, question: Question<'_>, body: &[u8]) -> Result<Answer, RequestError> {
+        let Some(wire) = self.wire.as_ref().filter(|_| Wire::is_plain(question.url)) else {
+            return self.ask_client(question, body).await;
         };
-        wire.ask(method.as_str(), url, content_type, body).await.map_err(|error| match error {
+        wire.ask(question, body).await.map_err(|error| match error {
             WireError::Unreachable(error) => self.unreachable(&*error),
             WireError::Cut(error) => cut(&*error),
         })
     }
 
-    async fn ask_client(
-        &self,
-        method: &Method,
-        url: &str,
-        content_type: Option<&str>,
-        body: &[u8],
-    ) -> Result<Answer, RequestError> {
-        let response = self.send(request(method, url, content_type, body)?).await?;
+    async fn ask_client(&self, question: Question<'_>, body: &[u8]) -> Result<Answer, RequestError> {
+        let response = self.send(request(question, body)?).await?;
         let status = response.status().as_u16();
         let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = retry_after.map(str::to_owned);
-        let body =
-            response.into_body().collect().await.map_err(|error| cut(&*BoxError::from(error)))?.to_bytes();
-        Ok(Answer { status, retry_after, body })
+        let body = response.into_body().collect().await.map_err(|error| cut(&*BoxError::from(error)))?;
+        Ok(Answer { status, retry_after, body: body.to_bytes() })
     }
 
     /// Sends a request to be answered with a stream.
-    pub(crate) async fn open(&self, url: &str) -> Result<Response<Body>, RequestError> {
-        self.send(request(&Method::GET, url, None, b"")?).await
+    pub(crate) async fn open(&self, url: &str, accept: &str) -> Result<Response<Body>, RequestError> {
+        let question = Question { method: &Method::GET, url, accept, content_type: None };
+        self.send(request(question, b"")?).await
     }
 
     fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> RequestError {
+        if is_about_certificates(error) {
+            self.distrust.store(true, Ordering::Relaxed);
+        }
         RequestError::Transport(format!("cannot reach {}: {}", self.server, explained(error)))
     }
 
@@ -184,13 +189,9 @@ impl Connection {
     }
 }
 
-fn request(
-    method: &Method,
-    url: &str,
-    content_type: Option<&str>,
-    body: &[u8],
-) -> Result<Request<Body>, RequestError> {
-    let mut request = Request::builder().method(method).uri(url).header(header::ACCEPT, "application/json");
+fn request(question: Question<'_>, body: &[u8]) -> Result<Request<Body>, RequestError> {
+    let Question { method, url, accept, content_type } = question;
+    let mut request = Request::builder().method(method).uri(url).header(header::ACCEPT, accept);
     if let Some(content_type) = content_type {
         request = request.header(header::CONTENT_TYPE, content_type);
     }
@@ -202,9 +203,14 @@ fn cut(error: &(dyn std::error::Error + 'static)) -> RequestError {
     RequestError::Transport(format!("the response was cut: {error}"))
 }
 
-/// The server's address as people write it.
+/// The server's address as people write it, without a password, if it has one.
 fn address_of(config: &Config) -> String {
-    config.cluster_url.to_string().trim_end_matches('/').to_owned()
+    let url = config.cluster_url.to_string();
+    let url = url.trim_end_matches('/');
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => url.to_owned(),
+    }
 }
 
 /// Whether this process runs in a cluster's pod with a service account.
@@ -217,20 +223,6 @@ pub fn has_kubeconfig() -> bool {
     let named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
     let home = std::env::home_dir().is_some_and(|home| home.join(".kube/config").exists());
     named || home
-}
-
-/// The whole chain of causes: the outermost one alone rarely says what is wrong.
-fn explained(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let next = inner.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 fn fingerprint(parts: &[&str]) -> u64 {
@@ -268,7 +260,7 @@ fn headers_of(given: &Credentials) -> Result<Vec<HeaderValue>, LoginError> {
     Ok(vec![value])
 }
 
-fn config_of(given: &Credentials) -> Result<Config, LoginError> {
+pub(crate) fn config_of(given: &Credentials) -> Result<Config, LoginError> {
     let url = given.server.parse();
     let url = url.map_err(|error| {
         LoginError(format!("The server's address {:?} is not a URL: {error}", given.server))

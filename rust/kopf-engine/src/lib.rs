@@ -35,6 +35,8 @@ pub mod discovery;
 pub mod dispatch;
 pub mod errands;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod indexing;
 pub mod invoke;
 pub mod observation;

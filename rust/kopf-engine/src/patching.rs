@@ -8,13 +8,17 @@ use std::sync::Arc;
 
 use http::Method;
 use kopf_core::diff::{DiffItem, diff_left};
+use kopf_core::discretion::{shown, shown_diff, shown_operations};
 use kopf_core::finalizer::{self, Edit};
 use kopf_core::jsonpatch;
+use kopf_core::ledger;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::patch::Patch;
 use kopf_core::path::FieldPath;
+use kopf_core::registry::Plan;
 use kopf_core::resource::Resource;
+use kopf_core::settings::Persistence;
 use kopf_core::value::{Map, Value, python_repr, truthy};
 use serde::{Serialize, Serializer};
 use serde_json::json;
@@ -77,6 +81,8 @@ pub struct Patching<'a> {
     pub finalizer: &'a str,
     /// Whether conflicts are left to the next event, as the reference does.
     pub compat: bool,
+    /// Whose progress goes with an object that is let go, and where it is; if it has stayed there until then.
+    pub parting: Option<(&'a Plan, &'a Persistence)>,
 }
 
 /// Why the functions could not be applied.
@@ -156,7 +162,7 @@ impl Patching<'_> {
         let body = Part(&applied.unwritten, apart.then_some("status"));
         if !apart || !body.is_empty() {
             self.debug(object, || {
-                format!("Merge-patching the resource with: {}", python_repr(&body.to_value()))
+                format!("Merge-patching the resource with: {}", python_repr(&shown(object, &body.to_value())))
             });
             let document = body.to_json();
             self.send(object, None, Payload::MergePatch(&document), applied).await?;
@@ -164,7 +170,10 @@ impl Patching<'_> {
         let status = applied.unwritten.get("status").filter(|status| apart && !status.is_null());
         if let Some(status) = status {
             self.debug(object, || {
-                format!("Merge-patching the status with: {}", python_repr(&json!({ "status": status })))
+                format!(
+                    "Merge-patching the status with: {}",
+                    python_repr(&shown(object, &json!({ "status": status })))
+                )
             });
             let document = [b"{\"status\":", &*to_json(status), b"}"].concat();
             self.send(object, Some("status"), Payload::MergePatch(&document), applied).await?;
@@ -254,7 +263,12 @@ impl Patching<'_> {
             })];
             document.extend(operations);
             let document = Value::Array(document);
-            self.debug(object, || format!("JSON-patching the {what} with: {}", python_repr(&document)));
+            self.debug(object, || {
+                format!(
+                    "JSON-patching the {what} with: {}",
+                    python_repr(&shown_operations(object, &document))
+                )
+            });
             let text = document.to_string();
             match self.send(object, subresource, Payload::JsonPatch(text.as_bytes()), applied).await {
                 Ok(()) => {}
@@ -278,7 +292,16 @@ impl Patching<'_> {
         functions: bool,
     ) -> Result<Vec<Value>, PatchingError> {
         let (before, mut after) = if functions {
-            (base.to_value(), self.call_functions(cycle, base).await?)
+            let mut after = self.call_functions(cycle, base).await?;
+            if let Some(leftovers) = self.leftovers(base, finalizer) {
+                jsonpatch::apply_merge(&mut after, &leftovers.0);
+            }
+            (base.to_value(), after)
+        } else if let Some(leftovers) = self.leftovers(base, finalizer) {
+            let before = base.to_value();
+            let mut after = before.clone();
+            jsonpatch::apply_merge(&mut after, &leftovers.0);
+            (before, after)
         } else {
             // Of the whole object, only the finalizers matter.
             let finalizers: Vec<&str> = base.finalizers().collect();
@@ -290,6 +313,15 @@ impl Patching<'_> {
             finalizer::edit(&mut after, self.finalizer, edit);
         }
         Ok(jsonpatch::operations(&before, &after))
+    }
+
+    /// The progress of a deletion that is over; if there is any on the object.
+    fn leftovers(&self, base: &Object, finalizer: Option<Edit>) -> Option<Patch> {
+        let (plan, persistence) = self.parting?;
+        let is_parting = finalizer == Some(Edit::Allow) && base.deletion_timestamp().is_some();
+        is_parting
+            .then(|| ledger::leftovers(base, persistence, plan))
+            .filter(|leftovers| !leftovers.is_empty())
     }
 
     async fn call_functions(&self, cycle: CycleId, object: &Arc<Object>) -> Result<Value, PatchingError> {
@@ -342,7 +374,7 @@ impl Patching<'_> {
         let lost = diff_left(Some(&wanted), Some(&kept));
         let lost: Vec<DiffItem> = lost.into_iter().filter(|item| !is_harmless(item)).collect();
         if !lost.is_empty() {
-            let text = kopf_core::diff::python_repr(&lost);
+            let text = kopf_core::diff::python_repr(&shown_diff(object, &lost));
             let text = format!("Merge-patching finished with inconsistencies: {text}");
             self.invoker.log(Entry::local(Level::Warning, object, text));
         }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, poll_fn, ready};
-use http::{Request, Response, Uri};
+use http::{Method, Request, Response, Uri};
 use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
 use kube::Config;
@@ -43,6 +43,18 @@ impl<T: hyper::rt::Read + hyper::rt::Write + Send + Unpin> Io for T {}
 type Stream = TokioIo<Box<dyn Io>>;
 type Dial = Box<dyn Fn() -> BoxFuture<'static, Result<Stream, BoxError>> + Send + Sync>;
 type Stamp = BoxCloneSyncService<Request<Empty<Bytes>>, Response<()>, BoxError>;
+
+/// What is asked, apart from the body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question<'q> {
+    pub(crate) method: &'q Method,
+    /// The path and the query.
+    pub(crate) url: &'q str,
+    /// What the answer is to be.
+    pub(crate) accept: &'q str,
+    /// What the body is, if there is one.
+    pub(crate) content_type: Option<&'q str>,
+}
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -105,14 +117,8 @@ impl Wire {
     }
 
     /// Asks, and reads the whole answer.
-    pub(crate) async fn ask(
-        &self,
-        method: &str,
-        url: &str,
-        content_type: Option<&str>,
-        body: &[u8],
-    ) -> Result<Answer, WireError> {
-        let request = self.request(method, url, content_type, body).await.map_err(WireError::Unreachable)?;
+    pub(crate) async fn ask(&self, question: Question<'_>, body: &[u8]) -> Result<Answer, WireError> {
+        let request = self.request(question, body).await.map_err(WireError::Unreachable)?;
         let mut stream = match self.take() {
             Some(stream) => stream,
             None => (self.dial)().await.map_err(WireError::Unreachable)?,
@@ -124,19 +130,15 @@ impl Wire {
         Ok(answer)
     }
 
-    async fn request(
-        &self,
-        method: &str,
-        url: &str,
-        content_type: Option<&str>,
-        body: &[u8],
-    ) -> Result<Vec<u8>, BoxError> {
+    async fn request(&self, question: Question<'_>, body: &[u8]) -> Result<Vec<u8>, BoxError> {
+        let Question { method, url, accept, content_type } = question;
         let mut head = String::with_capacity(512 + url.len());
         let _ = write!(head, "{method} {}{url} HTTP/1.1\r\n", self.base);
         match &self.headers {
             Some(headers) => head.push_str(headers),
             None => head.push_str(&self.stamped().await?),
         }
+        let _ = write!(head, "accept: {accept}\r\n");
         if let Some(content_type) = content_type {
             let _ = write!(head, "content-type: {content_type}\r\ncontent-length: {}\r\n", body.len());
         }
@@ -149,7 +151,7 @@ impl Wire {
     /// The headers of this moment: tokens may be refreshed for it.
     async fn stamped(&self) -> Result<String, BoxError> {
         let stamped = self.stamp.clone().oneshot(Request::new(Empty::new())).await?;
-        let mut text = format!("host: {}\r\naccept: application/json\r\n", self.host);
+        let mut text = format!("host: {}\r\n", self.host);
         for (name, value) in stamped.headers() {
             let value = value.to_str()?;
             let _ = write!(text, "{name}: {value}\r\n");

@@ -27,6 +27,14 @@ where
     (Wire::new(config, connector).unwrap(), dialled)
 }
 
+fn get(url: &str) -> Question<'_> {
+    Question { method: &Method::GET, url, accept: "application/json", content_type: None }
+}
+
+fn patch(url: &str) -> Question<'_> {
+    Question { method: &Method::PATCH, content_type: Some("application/json"), ..get(url) }
+}
+
 fn config() -> Config {
     let mut config = Config::new("https://example.com:6443/base/".parse().unwrap());
     config.auth_info.token = Some("secret".to_owned().into());
@@ -65,11 +73,11 @@ async fn requests_say_who_asks_and_share_a_connection() {
             }
         }
     });
-    let answer = wire.ask("PATCH", "/apis/x?y=z", Some("application/json"), b"{}").await.unwrap();
+    let answer = wire.ask(patch("/apis/x?y=z"), b"{}").await.unwrap();
     assert_eq!((answer.status, &*answer.body), (200, &b"ok"[..]));
-    wire.ask("GET", "/api", None, b"").await.unwrap();
+    wire.ask(get("/api"), b"").await.unwrap();
     assert_eq!(dialled.load(Ordering::Relaxed), 1);
-    let says = "host: example.com:6443\r\naccept: application/json\r\nauthorization: Bearer secret\r\nuser-agent: kopf\r\n";
+    let says = "host: example.com:6443\r\nauthorization: Bearer secret\r\nuser-agent: kopf\r\naccept: application/json\r\n";
     assert_eq!(
         *got.lock().unwrap(),
         [
@@ -90,7 +98,7 @@ async fn closed_and_unruly_connections_are_not_used_again() {
             stream.write_all(after.as_bytes()).await.unwrap();
         });
         for _ in 0..2 {
-            assert_eq!(wire.ask("GET", "/", None, b"").await.unwrap().status, 200);
+            assert_eq!(wire.ask(get("/"), b"").await.unwrap().status, 200);
             // The server goes on to the end of the connection.
             for _ in 0..10 {
                 tokio::task::yield_now().await;
@@ -107,7 +115,7 @@ async fn connections_that_nobody_needs_are_closed() {
             stream.write_all(OK.as_bytes()).await.unwrap();
         }
     });
-    wire.ask("GET", "/", None, b"").await.unwrap();
+    wire.ask(get("/"), b"").await.unwrap();
     assert_eq!(lock(&wire.idle).len(), 1);
     sleep(IDLE * 2 + Duration::from_secs(1)).await;
     assert_eq!(lock(&wire.idle).len(), 0);
@@ -122,7 +130,7 @@ async fn what_is_not_answered_is_told_from_what_is_answered_in_part() {
             request(&mut stream).await;
             stream.write_all(text.as_bytes()).await.unwrap();
         });
-        let error = wire.ask("GET", "/", None, b"").await.unwrap_err();
+        let error = wire.ask(get("/"), b"").await.unwrap_err();
         assert_eq!(matches!(error, WireError::Cut(_)), is_cut, "{text:?} {error}");
     }
 }
@@ -135,7 +143,7 @@ async fn an_answer_counts_though_the_request_was_not_read() {
         std::future::pending::<()>().await;
     });
     for _ in 0..2 {
-        let answer = wire.ask("PATCH", "/", Some("application/json"), &[b' '; 100_000]).await.unwrap();
+        let answer = wire.ask(patch("/"), &[b' '; 100_000]).await.unwrap();
         assert_eq!(answer.status, 413);
     }
     assert_eq!(dialled.load(Ordering::Relaxed), 2);
@@ -155,11 +163,8 @@ async fn tokens_of_files_are_read_for_each_request() {
     assert_eq!(wire.headers, None);
     let text = wire.stamped().await.unwrap();
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(
-        text,
-        "host: example.com\r\naccept: application/json\r\nauthorization: Bearer of-the-file\r\n"
-    );
-    assert!(matches!(wire.ask("GET", "/", None, b"").await, Err(WireError::Unreachable(_))));
+    assert_eq!(text, "host: example.com\r\nauthorization: Bearer of-the-file\r\n");
+    assert!(matches!(wire.ask(get("/"), b"").await, Err(WireError::Unreachable(_))));
 }
 
 #[test]
