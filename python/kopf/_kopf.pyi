@@ -215,6 +215,8 @@ class Script:
     def change(self) -> Change | None: ...
     @property
     def preset(self) -> dict[str, Any] | None: ...
+    @property
+    def last(self) -> bool: ...
     def answer(
         self,
         steps: list[
@@ -228,6 +230,7 @@ class Script:
         patch: dict[str, Any] | None = None,
         fns: bool = False,
         error: str | None = None,
+        closed: bool = False,
     ) -> None: ...
 
 @final
