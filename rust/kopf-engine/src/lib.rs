@@ -27,6 +27,7 @@
 
 pub mod admission;
 pub mod api;
+pub mod backlog;
 pub mod client;
 pub mod clock;
 pub mod credentials;
