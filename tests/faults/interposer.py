@@ -9,6 +9,7 @@ import dataclasses
 import http.client
 import http.server
 import json
+import socket
 import ssl
 import threading
 import time
@@ -27,6 +28,7 @@ class Asked:
     path: str
     watch: bool
     token: str
+    body: bytes = b""
 
     @property
     def verb(self) -> str:
@@ -48,15 +50,36 @@ class Doing:
     truncate: bool = False
     hang: bool = False
     """The connection stays open, and nothing ever comes."""
+    drip: bool = False
+    """The answer comes byte by byte."""
 
 
 Fault = Callable[[Asked], Doing | None]
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def refusal(code: int, reason: str, headers: dict[str, str] | None = None, **more: Any) -> Doing:
     """An answer as the API server refuses."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return Doing(answer=(code, json.dumps({**status, "message": reason, **more}), headers or {}))
+
+
+def parts_of(data: bytes, drip: bool) -> list[bytes]:
+    """All at once, or each byte for itself."""
+    return [bytes([byte]) for byte in data] if drip else [data]
+
+
+class Quiet(http.server.ThreadingHTTPServer):
+    """Clients that break off are no news."""
+
+    def handle_error(self, *_: object) -> None:
+        pass
 
 
 class Interposer:
@@ -68,6 +91,9 @@ class Interposer:
         self.faults: list[Fault] = []
         self.injected: list[bytes] = []
         self.silent = False
+        self.reluctant = 0.0
+        """How long requests with a body are left unread, in seconds; then they are read byte by byte."""
+        self.tls: ssl.SSLContext | None = None
         self.asked: list[tuple[float, Asked, int]] = []
         self._streams: set[Any] = set()
         self._server: http.server.ThreadingHTTPServer | None = None
@@ -79,7 +105,7 @@ class Interposer:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", self._port), self._handler())
+        server = Quiet(("127.0.0.1", self._port), self._handler())
         server.daemon_threads = True
         self._server, self._port = server, server.server_address[1]
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
@@ -109,6 +135,11 @@ class Interposer:
                 pass
 
             def setup(self) -> None:
+                self.given = self.request
+                if proxy.tls is not None:
+                    self.request.settimeout(TIMEOUT)
+                    self.request = proxy.tls.wrap_socket(self.request, server_side=True)
+                    self.request.settimeout(None)
                 super().setup()
                 proxy._streams.add(self)
 
@@ -116,6 +147,8 @@ class Interposer:
                 proxy._streams.discard(self)
                 with contextlib.suppress(OSError, ValueError):
                     super().finish()
+                if self.request is not self.given:
+                    self.request.close()
 
             def handle(self) -> None:
                 with contextlib.suppress(OSError, ValueError):
@@ -124,8 +157,8 @@ class Interposer:
             def serve(self) -> None:
                 url = urllib.parse.urlsplit(self.path)
                 token = self.headers.get("Authorization", "").removeprefix("Bearer ")
-                asked = Asked(self.command, url.path, "watch=true" in url.query, token)
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                body = self.take(int(self.headers.get("Content-Length") or 0))
+                asked = Asked(self.command, url.path, "watch=true" in url.query, token, body)
                 doing = next((it for fault in list(proxy.faults) if (it := fault(asked))), Doing())
                 time.sleep(doing.pause)
                 code = 0
@@ -146,6 +179,12 @@ class Interposer:
 
             do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve
 
+            def take(self, length: int) -> bytes:
+                if not proxy.reluctant or not length:
+                    return self.rfile.read(length)
+                time.sleep(proxy.reluctant)
+                return b"".join(self.rfile.read(1) for _ in range(length))
+
             def hang(self) -> None:
                 self.is_watching = True
                 while self.rfile.read(1):
@@ -157,7 +196,15 @@ class Interposer:
                 with contextlib.suppress(OSError):
                     self.connection.shutdown(2)
 
-            def answer(self, code: int, text: str, headers: dict[str, str], cut: int | None = None) -> None:
+            def answer(
+                self,
+                code: int,
+                text: str,
+                headers: dict[str, str],
+                cut: int | None = None,
+                *,
+                drip: bool = False,
+            ) -> None:
                 data = text.encode()
                 self.send_response(code)
                 for name, value in headers.items():
@@ -165,7 +212,8 @@ class Interposer:
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
-                self.wfile.write(data[:cut])
+                for part in parts_of(data[:cut], drip):
+                    self.wfile.write(part)
                 if cut is not None:
                     self.close()
 
@@ -185,7 +233,7 @@ class Interposer:
                     upstream.request(self.command, self.path, body or None, headers)
                     response = upstream.getresponse()
                     if asked.watch and response.status < 400:
-                        self.relay(response)
+                        self.relay(response, drip=doing.drip)
                         return response.status
                     text = response.read().decode()
                     if doing.lose:
@@ -193,12 +241,13 @@ class Interposer:
                     elif doing.garbage:
                         self.answer(response.status, "<html>not what you want</html>", {})
                     else:
-                        self.answer(response.status, text, {}, len(text) // 2 if doing.truncate else None)
+                        cut = len(text) // 2 if doing.truncate else None
+                        self.answer(response.status, text, {}, cut, drip=doing.drip)
                     return response.status
                 finally:
                     upstream.close()
 
-            def relay(self, response: http.client.HTTPResponse) -> None:
+            def relay(self, response: http.client.HTTPResponse, *, drip: bool) -> None:
                 self.is_watching = True
                 is_silent = False
                 self.send_response(response.status)
@@ -213,7 +262,8 @@ class Interposer:
                         continue
                     while proxy.injected:
                         self.chunk(proxy.injected.pop())
-                    self.chunk(line)
+                    for part in parts_of(line, drip):
+                        self.chunk(part)
                 self.wfile.write(b"0\r\n\r\n")
 
             def chunk(self, line: bytes) -> None:

@@ -6,17 +6,20 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from interposer import Asked, Doing, Fault, refusal
-from theatre import LAST, PREFIX, Theatre
+from theatre import LAST, PREFIX, Scenery, Theatre
 
 Row = Callable[[Theatre], None]
-ROWS: dict[str, Row] = {}
+ROWS: dict[str, tuple[Row, Scenery]] = {}
 
 
-def row(title: str) -> Callable[[Row], Row]:
+def row(title: str, **scenery: Any) -> Callable[[Row], Row]:
+    """A row of the table, and what must be there before the operator starts."""
+
     def register(function: Row) -> Row:
-        ROWS[title] = function
+        ROWS[title] = function, Scenery(**scenery)
         return function
 
     return register
@@ -67,12 +70,13 @@ def nothing(theatre: Theatre) -> None:
 
 @row("a change between two handlers")
 def between(theatre: Theatre) -> None:
-    theatre.slowness = 0.3
+    theatre.troupe.order(slowness=0.3)
+    before = len(theatre.calls)
     theatre.change("a", 2)
-    theatre.wait(lambda: ("first", "a") in [call[:2] for call in theatre.calls[-1:]], 5)
+    theatre.wait(lambda: ("first", "a") in [call[:2] for call in theatre.calls[before:]], 5)
     theatre.change("a", 3)
     theatre.create("d")
-    theatre.wait(lambda: ("first", "d") in [call[:2] for call in theatre.calls], 5)
+    theatre.wait(lambda: theatre.has_called("first", "d"), 5)
     theatre.change("d", 5)
 
 
@@ -211,7 +215,7 @@ def new_token(theatre: Theatre) -> None:
     theatre.proxy.cut()
     changes(theatre)
     time.sleep(3)
-    theatre.token = "second"
+    theatre.troupe.order(token="second")
 
 
 @row("somebody strips our annotations")
@@ -242,7 +246,7 @@ def large(theatre: Theatre) -> None:
     theatre.create("parcel-large-note", 1)
     theatre.annotate("parcel-large-note", {"example.com/note": "y" * 200_000})
     changes(theatre)
-    theatre.wait(lambda: ("second", "parcel-large") in [call[:2] for call in theatre.calls], 10)
+    theatre.wait(lambda: theatre.has_called("second", "parcel-large"), 10)
     theatre.change("parcel-large", 2)
     theatre.change("parcel-large-note", 2)
 
@@ -251,7 +255,7 @@ def large(theatre: Theatre) -> None:
 def refused(theatre: Theatre) -> None:
     theatre.create("picky")
     changes(theatre)
-    theatre.wait(lambda: ("second", "picky") in [call[:2] for call in theatre.calls], 10)
+    theatre.wait(lambda: theatre.has_called("second", "picky"), 10)
     theatre.change("picky", 2)
 
 

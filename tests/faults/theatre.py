@@ -6,23 +6,27 @@ It owns the common check at the end: nothing lost, nothing doubled, nothing stuc
 import collections
 import contextlib
 import dataclasses
-import gc
 import json
+import pathlib
 import ssl
+import sys
+import tempfile
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import interposer
-import kopf
-from kopf.testing import Cluster, Operator
+import trust
+from illusion import Illusion
+from kopf.testing import Cluster
+from troupe import Troupe
 
 GROUP = "faults.example.com"
 KIND = "parcels"
 PREFIX = "kopf.zalando.org/"
 LAST = PREFIX + "last-handled-configuration"
+NAME = "parcels-api.test"
 DEFINITION = f"""
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -63,101 +67,97 @@ class Result:
     leaked: int = 0
     why: list[str] = dataclasses.field(default_factory=list)
 
+    @property
+    def verdict(self) -> str:
+        """All in a word or two."""
+        words = [word for word in ("exits", "stuck", "lost", "leaked") if getattr(self, word)]
+        if self.doubles:
+            words.append(f"{self.doubles} doubled")
+        return ", ".join(words) or ("survived" if self.survived else "unfinished")
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenery:
+    """What a fault needs to be there before the operator starts."""
+
+    tls: bool = False
+    """The operator connects by a kubeconfig, and verifies the server's certificate."""
+    illusion: bool = False
+    """The operator's clock and names are ours."""
+    admission: bool = False
+    crowd: int = 0
+    """How many more objects there are."""
+    converge: float = CONVERGE
+    doubles: int = 0
+    """How many calls may be repeated, as the process dies between a call and the write of its outcome."""
+
 
 class Theatre:
     """One operator, one proxy, and a few objects."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        self.cluster, self.name = cluster, name
+    def __init__(self, cluster: Cluster, name: str, scenery: Scenery, python: str = sys.executable) -> None:
+        self.cluster, self.name, self.scenery = cluster, name, scenery
         info = cluster.connection
         context = ssl._create_unverified_context() if info.server.startswith("https") else None
         if context is not None and info.certificate_path:
             context.load_cert_chain(info.certificate_path, info.private_key_path)
+        self._stack = contextlib.ExitStack()
+        self.folder = pathlib.Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         self.proxy = interposer.Interposer(info.server, info.as_http_headers(), context)
+        self.trust = trust.Trust(self.folder) if scenery.tls or scenery.admission else None
+        self.illusion = Illusion(self.folder) if scenery.illusion else None
         self.calls: list[tuple[str, str, Any, Any]] = []
-        self.daemons: collections.Counter[str] = collections.Counter()
-        self.index: Any = None
-        self.memos: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-        self.token = "first"
-        self.logins = 0
         self.wanted: dict[str, int] = {}
         self.deleted: set[str] = set()
-        self.failure: BaseException | None = None
-        self.operator: Operator | None = None
-        self.slowness = 0.0
+        self.demands: list[tuple[str, Callable[[], Any]]] = []
+        """What else must hold at the end."""
         self._lock = threading.Lock()
+        own = cluster.kind == "embedded"
+        self.troupe = Troupe(
+            python,
+            ["--all-namespaces"] if own else ["--namespace", cluster.namespace],
+            self._options(),
+            self._environment(),
+            self._called,
+            self.folder,
+        )
 
-    # --- The operator.
+    def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if not self.scenery.tls:
+            url = self.proxy.url
+            options["server"] = url.replace("127.0.0.1", NAME) if self.scenery.illusion else url
+        if self.scenery.admission and self.trust is not None:
+            self.port = interposer.free_port()
+            options["managed"] = GROUP
+            options["webhooks"] = {"port": self.port, **self.trust.files()}
+        return options
 
-    def declare(self) -> None:
-        def told(handler: str, name: str, old: Any, new: Any) -> None:
-            with self._lock:
-                self.calls.append((handler, name, (old or {}).get("spec"), (new or {}).get("spec")))
+    def _environment(self) -> dict[str, str]:
+        environment: dict[str, str] = {"HOME": str(self.folder)}
+        if self.illusion is not None:
+            environment |= self.illusion.environment
+        if self.scenery.tls and self.trust is not None:
+            self.proxy.tls = self.trust.context()
+            environment["KUBECONFIG"] = str(self.trust.kubeconfig(self.proxy.url.replace("http:", "https:")))
+        return environment
 
-        @kopf.on.login()
-        def login(**_: Any) -> Any:
-            self.logins += 1
-            return kopf.ConnectionInfo(server=self.proxy.url, token=self.token)
-
-        @kopf.on.create(KIND, id="first")
-        @kopf.on.update(KIND, id="first")
-        def first(name: str, memo: Any, old: Any, new: Any, patch: Any, spec: Any, **_: Any) -> None:
-            self.memos[name] = memo
-            told("first", name, old, new)
-            patch.status["first"] = spec.get("value")
-            if name == "picky":
-                patch.spec["strict"] = "not a number"
-            time.sleep(self.slowness)
-
-        @kopf.on.create(KIND, id="second")
-        @kopf.on.update(KIND, id="second")
-        def second(name: str, old: Any, new: Any, spec: Any, **_: Any) -> Any:
-            told("second", name, old, new)
-            return {"value": spec.get("value")}
-
-        @kopf.on.delete(KIND, id="farewell")
-        def farewell(name: str, **_: Any) -> None:
-            told("farewell", name, None, None)
-
-        @kopf.daemon(KIND, id="companion", cancellation_timeout=1)
-        async def companion(name: str, stopped: Any, **_: Any) -> None:
-            self.daemons[name] += 1
-            try:
-                await stopped.wait()
-            finally:
-                self.daemons[name] -= 1
-
-        @kopf.index(KIND, id="known")
-        def known(name: str, **_: Any) -> Any:
-            return {name: 1}
-
-        @kopf.on.event(KIND, id="peek")
-        def peek(known: Any, **_: Any) -> None:
-            self.index = known
-
-    def settings(self) -> Any:
-        settings = kopf.OperatorSettings()
-        settings.networking.error_backoffs = [0.1, 0.2, 0.4]
-        settings.networking.request_timeout = 3
-        settings.queueing.error_delays = [0.1, 0.2, 0.5, 1.0]
-        settings.watching.inactivity_timeout = 1.5
-        settings.persistence.consistency_timeout = 1.0
-        settings.background.cancellation_polling = 1.0
-        settings.posting.enabled = False
-        return settings
+    def _called(self, call: list[Any]) -> None:
+        handler, name, old, new = call
+        with self._lock:
+            self.calls.append((handler, name, old, new))
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        self.operator = Operator(self.cluster, self.declare, settings=self.settings())
-        self.operator.start()
-        try:
-            yield
-        finally:
+        with self._stack:
+            self.troupe.start()
             try:
-                self.operator.stop()
-            except BaseException as e:
-                self.failure = e
-            self.proxy.stop()
+                yield
+            finally:
+                try:
+                    self.troupe.stop()
+                finally:
+                    self.proxy.stop()
 
     # --- The objects.
 
@@ -196,55 +196,71 @@ class Theatre:
         last: Any = json.loads(annotations[LAST])
         return bool(last["spec"] == body["spec"])
 
+    def has_called(self, handler: str, name: str) -> bool:
+        with self._lock:
+            return any(call[:2] == (handler, name) for call in self.calls)
+
     def wait(self, holds: Callable[[], Any], seconds: float = CONVERGE) -> float:
         """How long it took; more than allowed, if it never came."""
         start = time.monotonic()
+        step = 0.05 if len(self.wanted) < 100 else 0.5
         while not holds() and time.monotonic() - start < seconds:
-            time.sleep(0.05)
+            time.sleep(step)
         return time.monotonic() - start
 
     # --- The check.
 
     def result(self, start: float) -> Result:
         result = Result(self.name)
-        self.wait(self.is_converged)
+        self.wait(self.is_converged, self.scenery.converge)
         result.seconds = time.monotonic() - start
+        for _, holds in self.demands:
+            self.wait(holds)
         names = set(self.wanted)
-        self.wait(lambda: self.leaks(names) == [], 5)
-        assert self.operator is not None
-        result.exits = int(not self.operator.running)
+        self.wait(lambda: self.leaks(names) == [], 10)
+        result.exits = int(not self.troupe.running)
         leaks = self.leaks(names)
         result.leaked = len(leaks)
         result.why += leaks
+        unmet = [f"not so: {what}" for what, holds in self.demands if not holds()]
+        result.why += unmet
+        unhandled = []
         for body in self.cluster.list(KIND):
             name = body["metadata"]["name"]
             if name in self.deleted:
                 result.stuck += 1
             elif not self.is_handled(body):
                 body["metadata"].pop("managedFields", None)
-                result.why.append(f"{name} is not handled: {json.dumps(body)[:900]}")
+                unhandled.append(f"{name} is not handled: {json.dumps(body)[:900]}")
+        result.why += unhandled[:10]
+        self._judge_calls(result)
+        is_fine = not (unhandled or unmet)
+        result.survived = is_fine and not (result.lost or result.exits or result.stuck or result.leaked)
+        if not result.survived:
+            result.why.append(self.troupe.log)
+        return result
+
+    def _judge_calls(self, result: Result) -> None:
+        with self._lock:
+            calls = list(self.calls)
+        last = {(who, whom): (new or {}).get("value") for who, whom, _, new in calls}
         for name, value in self.wanted.items():
             for handler in ("first", "second"):
-                seen = [new for who, whom, _, new in self.calls if (who, whom) == (handler, name)]
-                if not seen or (seen[-1] or {}).get("value") != value:
+                if last.get((handler, name)) != value:
                     result.lost += 1
-                    result.why.append(f"{handler} has not seen {name} at {value}: {seen[-1:]}")
+                    seen = last.get((handler, name))
+                    result.why.append(f"{handler} has not seen {name} at {value}, but at {seen}")
         keys = [
-            (who, whom, json.dumps(old, sort_keys=True)[:300], json.dumps(new, sort_keys=True)[:300])
-            for who, whom, old, new in self.calls
+            (who, whom, json.dumps(old, sort_keys=True), json.dumps(new, sort_keys=True))
+            for who, whom, old, new in calls
         ]
         repeated = {key: count for key, count in collections.Counter(keys).items() if count > 1}
         result.doubles = sum(count - 1 for count in repeated.values())
-        result.why += [f"{count} times: {key}" for key, count in repeated.items()]
-        is_handled = not any("is not handled" in why for why in result.why)
-        result.survived = is_handled and not (result.lost or result.exits or result.stuck or result.leaked)
-        return result
+        result.why += [f"{count} times: {key}" for key, count in repeated.items()][:20]
 
     def leaks(self, names: set[str]) -> list[str]:
-        gc.collect()
-        running = {name for name, count in self.daemons.items() if count > 0}
-        doubled = {name for name, count in self.daemons.items() if count > 1}
-        indexed = set(self.index or ())
-        leaks = [f"daemon of {name}" for name in running - names] + [f"two daemons of {it}" for it in doubled]
-        leaks += [f"index entry of {name}" for name in indexed - names]
-        return leaks + [f"memo of {name}" for name in set(self.memos) - names]
+        seen = self.troupe.look()
+        leaks = [f"daemon of {name}" for name in set(seen["daemons"]) - names]
+        leaks += [f"two daemons of {name}" for name, count in seen["daemons"].items() if count > 1]
+        leaks += [f"index entry of {name}" for name in set(seen["index"]) - names]
+        return leaks + [f"memo of {name}" for name in set(seen["memos"]) - names]

@@ -68,7 +68,7 @@ class ConnectionInfo(KubeContext):
     def __repr__(self) -> str:
         shown = {f.name: getattr(self, f.name) for f in fields(self)}
         texts = [
-            f"{name}=***" if name in _SECRETS and value is not None else f"{name}={value!r}"
+            f"{name}=***" if name in _SECRETS and value is not None else f"{name}={_without_password(value)!r}"
             for name, value in shown.items()
         ]
         return f"{type(self).__name__}({', '.join(texts)})"
@@ -151,6 +151,15 @@ class Vault:
     async def populate(self, source: Mapping[str, KubeContext], /) -> None:
         """Add credentials."""
         self._items.update(source)
+
+
+def _without_password(value: Any) -> Any:
+    """An address with `***` in place of the password; whatever else as it is."""
+    if not isinstance(value, str) or "://" not in value or "@" not in value:
+        return value
+    scheme, rest = value.split("://", 1)
+    userinfo, host = rest.rsplit("@", 1)
+    return f"{scheme}://{userinfo.split(':', 1)[0]}:***@{host}" if ":" in userinfo else value
 
 
 def _decode_pem(data: DataT) -> bytes:

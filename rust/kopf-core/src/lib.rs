@@ -17,9 +17,12 @@ pub mod cycle;
 pub mod daemon;
 pub mod diff;
 pub mod diffbase;
+pub mod discretion;
 pub mod essence;
 pub mod filters;
 pub mod finalizer;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod handler;
 pub mod ids;
 pub mod indexing;

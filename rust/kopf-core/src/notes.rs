@@ -2,6 +2,7 @@
 
 use crate::cause::{Change, Reason};
 use crate::diff;
+use crate::discretion;
 use crate::object::Object;
 use crate::progress::Malformed;
 use crate::value::python_repr;
@@ -95,10 +96,15 @@ impl Note {
     pub fn text(&self, object: &Object) -> String {
         match self {
             Self::InProgress(reason) => {
-                format!("{} is in progress: {}", reason.capitalized(), python_repr(&object.to_value()))
+                format!(
+                    "{} is in progress: {}",
+                    reason.capitalized(),
+                    python_repr(&discretion::shown(object, &object.to_value()))
+                )
             }
             Self::Diff(change) => {
-                format!("{} diff: {}", change.reason.capitalized(), diff::python_repr(&change.diff))
+                let items = discretion::shown_diff(object, change.diff());
+                format!("{} diff: {}", change.reason.capitalized(), diff::python_repr(&items))
             }
             Self::Processed { reason, succeeded, failed } => {
                 format!("{} is processed: {succeeded} succeeded; {failed} failed.", reason.capitalized())

@@ -5,11 +5,13 @@
 //! 40 ms per write). Knows nothing of retries (`api.rs`) nor of choosing between several credentials (`vault.rs`).
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, header};
+use http_body_util::BodyExt as _;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::rt::TokioExecutor;
@@ -20,8 +22,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tower::BoxError;
 use tower::util::MapErr;
 
+use crate::client::causes::{explained, is_about_certificates};
 use crate::credentials::Credentials;
 use crate::error::{LoginError, RequestError};
+use crate::wire::{Answer, Question, Wire, WireError};
+
+pub(crate) mod causes;
 
 /// Where a service account's token is, if the operator runs in a cluster.
 const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -41,6 +47,10 @@ pub struct Connection {
     /// Tells equal credentials from changed ones, without keeping the secrets for that.
     pub fingerprint: u64,
     client: Client,
+    /// The shorter way of simple requests; only tests have none.
+    wire: Option<Wire>,
+    /// One side does not accept the other's certificate.
+    distrust: AtomicBool,
 }
 
 impl Connection {
@@ -51,9 +61,19 @@ impl Connection {
         let default_namespace = given.default_namespace.clone();
         let fingerprint = fingerprint(&[&identity_of(given)]);
         let server = address_of(&config);
-        let client = build(config, agent, headers_of(given)?)?;
+        let (client, wire) = build(config, agent, headers_of(given)?)?;
         let key = key.to_owned();
-        Ok(Self { key, priority, expiration, server, default_namespace, fingerprint, client })
+        Ok(Self {
+            key,
+            priority,
+            expiration,
+            server,
+            default_namespace,
+            fingerprint,
+            client,
+            wire: Some(wire),
+            distrust: AtomicBool::default(),
+        })
     }
 
     /// Connects with the service account of the pod that we run in.
@@ -67,7 +87,7 @@ impl Connection {
     /// Connects as the current context of the kubeconfig says: `KUBECONFIG`, else `~/.kube/config`.
     pub async fn from_kubeconfig(agent: &str) -> Result<Self, LoginError> {
         let explain = |error: kube::config::KubeconfigError| {
-            LoginError(format!("The kubeconfig cannot be used: {error}"))
+            LoginError(format!("The kubeconfig cannot be used: {}", explained(&error)))
         };
         let file = Kubeconfig::read().map_err(explain)?;
         if file.current_context.as_deref().unwrap_or_default().is_empty() {
@@ -93,7 +113,7 @@ impl Connection {
     ) -> Result<Self, LoginError> {
         let default_namespace = Some(config.default_namespace.clone());
         let server = address_of(&config);
-        let client = build(config, agent, vec![])?;
+        let (client, wire) = build(config, agent, vec![])?;
         Ok(Self {
             key: key.to_owned(),
             priority,
@@ -102,6 +122,8 @@ impl Connection {
             default_namespace,
             fingerprint: mark,
             client,
+            wire: Some(wire),
+            distrust: AtomicBool::default(),
         })
     }
 
@@ -118,22 +140,77 @@ impl Connection {
             default_namespace,
             fingerprint,
             client,
+            wire: None,
+            distrust: AtomicBool::default(),
         }
     }
 
-    /// Sends one request; the response's body is still to be read.
-    pub async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
-        let (parts, body) = request.into_parts();
-        let request = Request::from_parts(parts, Body::from(Bytes::from(body)));
-        self.client.send(request).await.map_err(|error| {
-            RequestError::Transport(format!("cannot reach {}: {}", self.server, explained(&error)))
+    /// Whether a handshake has failed because of a certificate: those that were read may have been replaced since.
+    pub fn is_distrusted(&self) -> bool {
+        self.distrust.load(Ordering::Relaxed)
+    }
+
+    /// Sends one request, and reads the whole answer.
+    pub(crate) async fn ask(&self, question: Question<'_>, body: &[u8]) -> Result<Answer, RequestError> {
+        let Some(wire) = self.wire.as_ref().filter(|_| Wire::is_plain(question.url)) else {
+            return self.ask_client(question, body).await;
+        };
+        wire.ask(question, body).await.map_err(|error| match error {
+            WireError::Unreachable(error) => self.unreachable(&*error),
+            WireError::Cut(error) => cut(&*error),
         })
+    }
+
+    async fn ask_client(&self, question: Question<'_>, body: &[u8]) -> Result<Answer, RequestError> {
+        let response = self.send(request(question, body)?).await?;
+        let status = response.status().as_u16();
+        let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = retry_after.map(str::to_owned);
+        let body = response.into_body().collect().await.map_err(|error| cut(&*BoxError::from(error)))?;
+        Ok(Answer { status, retry_after, body: body.to_bytes() })
+    }
+
+    /// Sends a request to be answered with a stream.
+    pub(crate) async fn open(&self, url: &str, accept: &str) -> Result<Response<Body>, RequestError> {
+        let question = Question { method: &Method::GET, url, accept, content_type: None };
+        self.send(request(question, b"")?).await
+    }
+
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> RequestError {
+        if is_about_certificates(error) {
+            self.distrust.store(true, Ordering::Relaxed);
+        }
+        RequestError::Transport(format!("cannot reach {}: {}", self.server, explained(error)))
+    }
+
+    /// Sends one request; the response's body is still to be read.
+    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, RequestError> {
+        self.client.send(request).await.map_err(|error| self.unreachable(&error))
     }
 }
 
-/// The server's address as people write it.
+fn request(question: Question<'_>, body: &[u8]) -> Result<Request<Body>, RequestError> {
+    let Question { method, url, accept, content_type } = question;
+    let mut request = Request::builder().method(method).uri(url).header(header::ACCEPT, accept);
+    if let Some(content_type) = content_type {
+        request = request.header(header::CONTENT_TYPE, content_type);
+    }
+    let body = Body::from(Bytes::copy_from_slice(body));
+    request.body(body).map_err(|error| RequestError::Malformed(format!("{method} {url}: {error}")))
+}
+
+fn cut(error: &(dyn std::error::Error + 'static)) -> RequestError {
+    RequestError::Transport(format!("the response was cut: {error}"))
+}
+
+/// The server's address as people write it, without a password, if it has one.
 fn address_of(config: &Config) -> String {
-    config.cluster_url.to_string().trim_end_matches('/').to_owned()
+    let url = config.cluster_url.to_string();
+    let url = url.trim_end_matches('/');
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => url.to_owned(),
+    }
 }
 
 /// Whether this process runs in a cluster's pod with a service account.
@@ -146,20 +223,6 @@ pub fn has_kubeconfig() -> bool {
     let named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
     let home = std::env::home_dir().is_some_and(|home| home.join(".kube/config").exists());
     named || home
-}
-
-/// The whole chain of causes: the outermost one alone rarely says what is wrong.
-fn explained(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let next = inner.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 fn fingerprint(parts: &[&str]) -> u64 {
@@ -197,7 +260,7 @@ fn headers_of(given: &Credentials) -> Result<Vec<HeaderValue>, LoginError> {
     Ok(vec![value])
 }
 
-fn config_of(given: &Credentials) -> Result<Config, LoginError> {
+pub(crate) fn config_of(given: &Credentials) -> Result<Config, LoginError> {
     let url = given.server.parse();
     let url = url.map_err(|error| {
         LoginError(format!("The server's address {:?} is not a URL: {error}", given.server))
@@ -261,7 +324,7 @@ fn pem_of(data: &str, what: &str) -> Result<Vec<u8>, LoginError> {
     STANDARD.decode(compact).map_err(|_| LoginError(format!("{what}: neither PEM nor base64 of PEM.")))
 }
 
-fn build(config: Config, agent: &str, authorization: Vec<HeaderValue>) -> Result<Client, LoginError> {
+fn build(config: Config, agent: &str, authorization: Vec<HeaderValue>) -> Result<(Client, Wire), LoginError> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -277,7 +340,7 @@ fn build_over<C>(
     config: Config,
     agent: &str,
     authorization: Vec<HeaderValue>,
-) -> Result<Client, LoginError>
+) -> Result<(Client, Wire), LoginError>
 where
     C: tower::Service<http::Uri> + Clone + Send + Sync + 'static,
     C::Response: hyper_util::client::legacy::connect::Connection
@@ -297,15 +360,17 @@ where
     config.headers.push((header::USER_AGENT, agent));
     config.headers.extend(authorization.into_iter().map(|value| (header::AUTHORIZATION, value)));
     let https = config.rustls_https_connector_with_connector(connector).map_err(explain)?;
+    let wire = Wire::new(&config, https.clone()).map_err(explain)?;
     let transport = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https);
     let transport = MapErr::new(transport, BoxError::from);
     let auth = config.auth_layer().map_err(explain)?;
     let builder = ClientBuilder::new(transport, config.default_namespace.clone());
     let extra = config.extra_headers_layer().map_err(explain)?;
-    Ok(match auth {
+    let client = match auth {
         Some(auth) => {
             builder.with_layer(&extra).with_layer(&auth).with_layer(&config.base_uri_layer()).build()
         }
         None => builder.with_layer(&extra).with_layer(&config.base_uri_layer()).build(),
-    })
+    };
+    Ok((client, wire))
 }

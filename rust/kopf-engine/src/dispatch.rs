@@ -24,6 +24,7 @@ use crate::backlog::WINDOW;
 use crate::clock::Clock;
 use crate::daemons::{Background, Staffed};
 use crate::error::ApiError;
+use crate::health::Health;
 use crate::indexing::{Barrier, Blocker, Filling};
 use crate::invoke::{CycleId, Entry, Invoker, Job};
 use crate::rules::CurrentRules;
@@ -38,6 +39,11 @@ const MOST_PENDING: usize = 100;
 const GO: usize = 64;
 /// How many objects may be worked on at once, before reading of the streams is held.
 const ROOM: usize = 5_000;
+/// How much may wait for the other side at once: enough for it not to wait for the server, and no objects in memory that
+/// could as well wait in the server's.
+const BACKLOG: usize = 256;
+/// Seconds between the looks at it.
+const PAUSE: f64 = 0.003;
 
 /// What all streams of an operator share.
 pub struct Shared {
@@ -67,6 +73,8 @@ pub struct Shared {
     pub cycles: AtomicU64,
     /// Why the operator is paused, if it is.
     pub pause: Arc<Pause>,
+    /// How the streams are.
+    pub health: Arc<Health>,
     /// Who we are among the operators.
     pub identity: String,
     /// Closed until the indices are filled; none if there are none.
@@ -445,9 +453,16 @@ impl Sink for DispatchSink {
     async fn room(&self) {
         let shared = &self.dispatcher.shared;
         let is_full = || shared.workers.len() > ROOM || self.dispatcher.slots().backlog.is_heavy();
-        while is_full() && !shared.stopping.is_cancelled() {
-            // The timeout is a safety net only: the notification is the rule.
-            let _ = tokio::time::timeout(seconds(1.0), shared.freed.notified()).await;
+        while !shared.stopping.is_cancelled() {
+            // It is taken in batches, in no time; and nobody tells.
+            if shared.invoker.backlog() > BACKLOG {
+                tokio::time::sleep(seconds(PAUSE)).await;
+            } else if is_full() {
+                // The timeout is a safety net only: the notification is the rule.
+                let _ = tokio::time::timeout(seconds(1.0), shared.freed.notified()).await;
+            } else {
+                return;
+            }
         }
     }
 
@@ -455,3 +470,6 @@ impl Sink for DispatchSink {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,6 +43,24 @@ impl ApiError {
         }
     }
 
+    /// The same without the server's words, where they repeat what it was given: all of a Secret, maybe. Fields stay named.
+    #[must_use]
+    pub fn discreet(mut self) -> Self {
+        if !matches!(self.status, 400 | 422) {
+            return self;
+        }
+        self.message =
+            "the server does not accept it (its words are not shown: they are about a Secret)".to_owned();
+        if let Some(status) = &mut self.payload {
+            status["message"] = Value::String(self.message.clone());
+            let causes = status.pointer_mut("/details/causes").and_then(Value::as_array_mut);
+            for cause in causes.into_iter().flatten().filter_map(Value::as_object_mut) {
+                cause.remove("message");
+            }
+        }
+        self
+    }
+
     /// The name of the class of such errors.
     pub fn class(&self) -> &'static str {
         match self.status {
@@ -171,6 +189,20 @@ mod tests {
         assert_eq!(error.message.len(), TEXT_LIMIT);
         assert!(error.message.ends_with("..."));
         assert_eq!(ApiError::from_response(500, None, b"{\"kind\":\"Secret\"}").payload, None);
+    }
+
+    #[test]
+    fn what_is_said_of_secrets_is_kept_back_but_for_the_fields() {
+        let body = br#"{"kind":"Status","message":"Invalid value: plant","reason":"Invalid","code":422,
+            "details":{"causes":[{"field":"data","message":"Invalid value: plant"}]}}"#;
+        let error = ApiError::from_response(422, None, body).discreet();
+        assert!(!error.to_string().contains("plant"), "{error}");
+        assert!(error.to_string().contains("'field': 'data'"), "{error}");
+        let garbage = ApiError::from_response(400, None, b"a plant").discreet();
+        assert!(!garbage.to_string().contains("plant"), "{garbage}");
+        let other =
+            ApiError::from_response(403, None, br#"{"kind":"Status","message":"may not"}"#).discreet();
+        assert_eq!(other.message, "may not");
     }
 
     #[test]

@@ -36,6 +36,9 @@ pub mod discovery;
 pub mod dispatch;
 pub mod errands;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+pub mod health;
 pub mod indexing;
 pub mod invoke;
 pub mod observation;
@@ -55,4 +58,5 @@ pub mod toggles;
 pub mod vault;
 pub mod virtual_time;
 pub mod watch;
+pub mod wire;
 pub mod worker;

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use kopf_core::discretion::shown;
 use kopf_core::ledger;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
@@ -47,7 +48,7 @@ impl Patching<'_> {
                 Ok(()) => {
                     let text = format!(
                         "The server does not accept a part of the patch, and it is given up: {}. The rest is kept. {refusal}",
-                        python_repr(&Value::Object(given_up))
+                        python_repr(&shown(object, &Value::Object(given_up)))
                     );
                     self.invoker.log(Entry::local(Level::Error, object, text));
                     applied.unwritten.clear();

@@ -54,6 +54,8 @@ struct Logins {
     pauses: usize,
     /// When it makes sense to log in again.
     again: Option<Timestamp>,
+    /// The same, if it is because of certificates.
+    renewal: Option<Timestamp>,
 }
 
 /// Why there was no login.
@@ -160,7 +162,7 @@ impl Vault {
         }
         self.in_doubt.store(false, Ordering::Relaxed);
         let mut logins = self.login.lock().await;
-        (logins.since, logins.pauses) = (None, 0);
+        (logins.since, logins.pauses, logins.renewal) = (None, 0, None);
     }
 
     /// Throws away a connection which the server does not let in any more; unless that has happened already: whoever was
@@ -179,6 +181,34 @@ impl Vault {
             if history.len() > REMEMBERED {
                 history.pop_front();
             }
+        }
+    }
+
+    /// Logs in again if the server cannot be trusted, or does not trust us: files with certificates are replaced now and then.
+    /// What there is stays in use if nothing else is found, for it may be the server that has changed for a while.
+    pub async fn renew(&self, distrusted: &Connection) {
+        if self.patience <= 0.0 || !self.let_in.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut logins = self.login.lock().await;
+        let is_known = {
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            open.iter().any(|known| std::ptr::eq(Arc::as_ptr(known), distrusted))
+        };
+        let now = self.clock.now();
+        if !is_known || logins.renewal.is_some_and(|moment| moment > now) {
+            return;
+        }
+        let Some(pause) = PAUSES.get(logins.pauses).or(PAUSES.last()).copied() else { return };
+        logins.pauses += 1;
+        logins.renewal = Some(now.plus(pause));
+        logins.refused.clear();
+        self.in_doubt.store(true, Ordering::Relaxed);
+        let what = format!("Certificates are not accepted between {} and us", distrusted.server);
+        self.say(Level::Warning, LOGGER, format!("{what}: the credentials are read again."));
+        if let Err(LoginFailure::Final(error) | LoginFailure::Passing(error)) = self.log_in(&mut logins).await
+        {
+            self.say(Level::Warning, LOGGER, format!("The credentials cannot be read again: {error}"));
         }
     }
 
@@ -209,8 +239,8 @@ impl Vault {
         })?;
         let login = login.map_err(|text| LoginFailure::Final(LoginError(text)))?;
         let found = match &login {
-            Login::Provided(items) => self.connect(items).map_err(LoginFailure::Final)?,
             // The files are perhaps being written.
+            Login::Provided(items) => self.connect(items).map_err(LoginFailure::Passing)?,
             Login::Fallback => self.fall_back().await.map_err(LoginFailure::Passing)?,
         };
         let fresh: Vec<_> = found
@@ -223,9 +253,9 @@ impl Vault {
         if fresh.is_empty() {
             let why = "no credentials were retrieved from the login handlers.";
             self.say(Level::Warning, LOGGER, format!("{title} has failed: {why}"));
-        } else {
-            self.say(Level::Info, LOGGER, format!("{title} has finished."));
+            return Ok(());
         }
+        self.say(Level::Info, LOGGER, format!("{title} has finished."));
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
     }

@@ -110,3 +110,46 @@ async fn requests_go_on_with_others_after_a_401_and_a_403_is_no_matter_of_creden
     assert!(lock(&stage.other_side.jobs).is_empty());
     assert!(stage.vault.connection().await.is_ok());
 }
+
+/// A vault that has let somebody in, with what it uses now.
+async fn renewable(patience: f64) -> (Arc<OtherSide>, Arc<Vault>, Arc<Connection>) {
+    let (other_side, vault) = vault(&[("given", credentials("g", 0, None))]);
+    let vault = Arc::new(Arc::into_inner(vault).unwrap().with_patience(patience));
+    vault.accept().await;
+    let connection = vault.connection().await.unwrap();
+    (other_side, vault, connection)
+}
+
+#[tokio::test(start_paused = true)]
+async fn certificates_that_are_not_accepted_let_log_in_again_but_not_at_once_again() {
+    let (other_side, vault, old) = renewable(60.0).await;
+    tokio::join!(vault.renew(&old), log_in(&other_side, Ok(vec![("k", credentials("1", 0, None))])));
+    let new = vault.connection().await.unwrap();
+    assert_eq!(new.key, "k");
+    vault.renew(&old).await; // by another request, which was on its way
+    vault.renew(&new).await; // too early
+    assert!(lock(&other_side.jobs).is_empty());
+    assert!(Arc::ptr_eq(&new, &vault.connection().await.unwrap()));
+    tokio::time::advance(std::time::Duration::from_millis(600)).await;
+    tokio::join!(vault.renew(&new), log_in(&other_side, Ok(vec![("k", credentials("1", 0, None))])));
+    assert!(!Arc::ptr_eq(&new, &vault.connection().await.unwrap()), "the files were read once more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_trusted_stays_in_use_if_there_is_nothing_else() {
+    let (other_side, vault, old) = renewable(60.0).await;
+    for answer in [Ok(vec![]), Err("no luck")] {
+        tokio::join!(vault.renew(&old), log_in(&other_side, answer));
+        assert!(Arc::ptr_eq(&old, &vault.connection().await.unwrap()));
+        tokio::time::advance(std::time::Duration::from_secs(11)).await;
+    }
+    assert_eq!(other_side.lines("Certificates are not accepted").len(), 2);
+    assert_eq!(other_side.lines("cannot be read again: no luck").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_patience_certificates_are_read_once_only() {
+    let (other_side, vault, old) = renewable(0.0).await;
+    vault.renew(&old).await;
+    assert!(lock(&other_side.jobs).is_empty());
+}

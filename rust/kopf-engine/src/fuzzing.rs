@@ -1,0 +1,109 @@
+//! What must hold for any input at all, for what the engine reads from elsewhere: kubeconfigs, credentials, refusals.
+//!
+//! The same as `fuzzing` of the core: the coverage-guided targets in `fuzz/` call these functions, and so does a bounded test.
+//! No file of a kubeconfig is read here, and no command of it is run. Never part of what is shipped.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "a broken law ends the run"
+)]
+
+use kube::config::{Kubeconfig, KubeconfigError};
+
+use crate::client::causes::explained;
+use crate::client::config_of;
+use crate::credentials::Credentials;
+use crate::error::ApiError;
+
+/// What no text for people may have in it.
+const PLANT: &str = "planted";
+
+/// Kubeconfigs, credentials and refusals are read or refused; what is said of them quotes nothing of their secrets.
+pub fn kubeconfigs(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match Kubeconfig::from_yaml(text) {
+        Ok(config) => {
+            let _ = serde_json::to_string(&config).expect("what was read can be written");
+        }
+        // Names of contexts may be told.
+        Err(error @ KubeconfigError::Parse(_)) => {
+            assert!(!explained(&error).contains(PLANT), "what is said of a kubeconfig");
+        }
+        Err(error) => drop(explained(&error)),
+    }
+    if let Ok(mut given) = serde_json::from_str::<Credentials>(text) {
+        // Files are not the affair of this law.
+        given.ca_path = None;
+        assert!(
+            given.server.contains(PLANT) || !format!("{given:?}").contains(PLANT),
+            "credentials for people"
+        );
+        if let Err(error) = config_of(&given) {
+            let told = error.0;
+            assert!(given.server.contains(PLANT) || !told.contains(PLANT), "what is said of credentials");
+        }
+    }
+    for status in [400, 409, 422, 500] {
+        let error = ApiError::from_response(status, Some(text), data);
+        assert!(error.retry_after.is_none_or(|pause| pause.is_finite() && pause >= 0.0), "a pause");
+        let _ = error.to_string();
+        let discreet = error.discreet();
+        if matches!(status, 400 | 422) {
+            assert!(!discreet.message.contains(PLANT), "what is said of a secret");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEEDS: [&str; 3] = [
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: c\n  cluster: {server: 'https://h:1', certificate-authority-data: cGxhbnRlZA==}\nusers:\n- name: u\n  user:\n    token: planted\n    exec: {apiVersion: client.authentication.k8s.io/v1, command: planted, args: [planted], env: [{name: a, value: planted}]}\ncontexts:\n- name: c\n  context: {cluster: c, user: u, namespace: n}\n",
+        r#"{"server":"https://h:1","token":"planted","scheme":"Bearer","private_key_data":"planted","certificate_data":"planted","ca_data":"planted","proxy_url":"http://h:1","priority":5,"expiration":1e9}"#,
+        r#"{"kind":"Status","code":422,"reason":"Invalid","message":"planted","details":{"retryAfterSeconds":1,"causes":[{"field":"data","message":"planted"}]}}"#,
+    ];
+    const PIECES: [&str; 20] = [
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"",
+        "- ",
+        ": ",
+        "\n",
+        "&a ",
+        "*a",
+        "!!binary ",
+        "|",
+        ">",
+        "'",
+        "#",
+        "null",
+        "-1",
+        "1e999",
+        "\t",
+        "\u{feff}",
+    ];
+
+    /// Every piece at every place, instead of nothing or of some characters: a bounded number of inputs, always the same.
+    #[test]
+    fn any_kubeconfig_is_read_or_refused_and_not_quoted() {
+        let mut tried = 0;
+        for seed in SEEDS {
+            kubeconfigs(seed.as_bytes());
+            for at in (0..seed.len()).step_by(3) {
+                for (number, piece) in PIECES.iter().enumerate() {
+                    let end = (at + number % 4).min(seed.len());
+                    let mut text = seed.as_bytes().to_vec();
+                    drop(text.splice(at..end, piece.bytes()));
+                    kubeconfigs(&text);
+                    tried += 1;
+                }
+            }
+        }
+        assert!(tried > 2_000, "{tried}");
+    }
+}
