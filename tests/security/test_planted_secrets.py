@@ -1,5 +1,5 @@
-"""Secrets are in none of the outputs of an operator: neither in logs of any level and format, nor in tracebacks, Events,
-probes, arguments, or files that are left.
+"""Secrets are in none of the outputs of an operator: neither in logs of any level and format, nor in
+tracebacks, Events, probes, arguments, or files that are left.
 """
 
 import base64
