@@ -30,8 +30,6 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -ra -o pythonpath=
 PYTEST_ARGS ?=
 SUITE ?= ../shared/differential
-BENCHES ?= ../shared/bench
-CONTROLPLANE ?= ../shared/controlplane
 
 # The same interpreter for the build of the extension, whatever else is on the PATH.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
@@ -185,6 +183,7 @@ lint-rust: | $(BIN)/python
 lint-python: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy python/kopf
+	cd benches && ../$(BIN)/mypy --strict run.py harness
 	cd python && ../$(BIN)/lint-imports --config ../.importlinter --no-cache
 
 # Typical operators as pyright sees them; mypy's view is among the tests.
@@ -211,19 +210,23 @@ docs: $(DOCS)/.installed
 	rm -rf site
 	$(DOCS)/bin/sphinx-build -q -W --keep-going -c docs -d site/.doctrees . site
 
-# The harness is copied, as it is built where it is.
-BENCH_BUILD ?= target/bench
+# Each Kopf has an environment with nothing but itself: client libraries would be imported at its login.
+BENCHED ?= .venvs/benched
+
+$(BENCHED)/ours/.installed: dist/.built
+	test -x $(BENCHED)/ours/bin/python || $(PYTHON) -m venv $(BENCHED)/ours
+	$(BENCHED)/ours/bin/python -m pip install --quiet --force-reinstall dist/*.whl
+	@touch $@
+
+$(BENCHED)/reference/.installed: requirements-reference.txt
+	$(PYTHON) -m venv $(BENCHED)/reference
+	$(BENCHED)/reference/bin/python -m pip install --quiet "$$(grep '^kopf==' requirements-reference.txt)"
+	@touch $@
 
 .PHONY: bench
-bench: $(VENV)/.installed $(REFERENCE)/.installed
-	@test -f $(BENCHES)/bench.py || { echo 'There is no benchmark harness at $(BENCHES): set BENCHES to its folder.'; exit 1; }
-	mkdir -p $(BENCH_BUILD)/src
-	cp -r $(BENCHES)/. $(BENCH_BUILD)/src
-	CARGO_TARGET_DIR=$(abspath $(BENCH_BUILD)) cargo build --release --quiet \
-	    --manifest-path $(BENCH_BUILD)/src/Cargo.toml
-	$(BIN)/python $(BENCHES)/bench.py --controlplane $(CONTROLPLANE) --bin $(BENCH_BUILD)/release \
-	    --kopf reference=$(abspath $(REFERENCE)/bin/python) --kopf ours=$(abspath $(BIN)/python) \
-	    --reference reference $(BENCH_ARGS)
+bench: $(BENCHED)/ours/.installed $(BENCHED)/reference/.installed
+	$(BIN)/python benches/run.py --ours $(abspath $(BENCHED)/ours/bin/python) \
+	    --reference $(abspath $(BENCHED)/reference/bin/python) $(BENCH_ARGS)
 
 .PHONY: differential
 differential: $(VENV)/.installed $(REFERENCE)/.installed

@@ -82,13 +82,17 @@ def cluster(kopf_cluster):
 
 
 @pytest.fixture
-def run(cluster, kopf_operator, request) -> Callable[..., Running]:
-    """Starts the operator of the folder; its handlers note their calls in the memo, which they all share."""
-    file = pathlib.Path(request.path).with_name("handlers.py")
+def run(cluster, kopf_operator, request, tmp_path) -> Callable[..., Running]:
+    """Starts the operator of the folder, or this one; its handlers note their calls in the shared memo."""
+    handlers = pathlib.Path(request.path).with_name("handlers.py")
 
-    def start(share: dict[str, Any] | None = None, **options: Any) -> Running:
+    def start(share: dict[str, Any] | None = None, source: str | None = None, **options: Any) -> Running:
         calls = Calls()
         memo = kopf.Memo(calls=calls, **(share or {}))
+        file = handlers
+        if source is not None:
+            file = tmp_path / "handlers.py"
+            file.write_text(source)
         return Running(kopf_operator(file, memo=memo, **options), calls, memo)
 
     return start

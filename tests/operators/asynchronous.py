@@ -69,7 +69,7 @@ async def relimit(old, new, body, **_):
     return {"from": old, "to": new}
 
 
-@kopf.daemon("accounts", initial_delay=0.1)
+@kopf.daemon("accounts", initial_delay=0.1, cancellation_polling=0.5)
 async def follow(stopped, body, patch, memo, **_):
     await stopped.wait(0.2)
     patch.status["followed"] = body.spec["plan"]

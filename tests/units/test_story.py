@@ -22,6 +22,7 @@ def request(method, path, body=None, code=200, content=MERGE, agent="kubectl/v1.
         body=text,
         code=code,
         user="admin",
+        accept="application/json",
     )
 
 

@@ -78,6 +78,20 @@ def test_storages_of_users_are_foreign_even_inside_of_ours():
     assert wire.diffbase_storage_to_wire(kopf.MultiDiffBaseStorage([MyBase()])) == foreign
 
 
+@pytest.mark.parametrize(("version", "is_compatible"), [(None, False), ("1.45", True)])
+def test_the_compatibility_is_told(version, is_compatible):
+    settings = kopf.OperatorSettings()
+    settings.process.compat = version
+    assert wire.settings_to_wire(settings)["compat"] is is_compatible
+
+
+def test_unknown_compatibility_is_refused():
+    settings = kopf.OperatorSettings()
+    settings.process.compat = "1.44"
+    with pytest.raises(ValueError, match=r"'1\.44'.* KOPF_COMPAT.*'1\.45'"):
+        wire.settings_to_wire(settings)
+
+
 def test_scalars_and_selectors_of_settings_are_expanded():
     settings = kopf.OperatorSettings()
     settings.networking.error_backoffs = 5

@@ -4,7 +4,6 @@ of each decorator; it must not know which registry is the default one."""
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,6 +21,7 @@ from kopf._intents.handlers import (
 )
 from kopf._intents.registries import OperatorRegistry, generate_id
 from kopf._intents.selectors import Selector
+from kopf._intents.settings import IS_COMPATIBLE
 from kopf._objects.dicts import parse_field
 from kopf._objects.reasons import Activity, Reason, WebhookType
 
@@ -48,7 +48,7 @@ def declare(decorator: str, fn: Fn, options: Options, registry: OperatorRegistry
     try:
         _declare(decorator, fn, options, registry)
     except (TypeError, ValueError) as e:
-        if os.environ.get("KOPF_COMPAT") != "1.45":  # the original says nothing of it
+        if not IS_COMPATIBLE:  # the original says nothing of it
             e.add_note(f"In the declaration of @kopf.on.{decorator}(...) for {fn!r}.")
         raise
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dis
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 REVEALING = frozenset(
@@ -25,6 +25,21 @@ def seen(fn: Callable[..., Any]) -> frozenset[str] | None:
         return _seen(fn)
     except TypeError:
         return None  # Not hashable, so not a function.
+
+
+METADATA = frozenset(
+    {
+        *("name", "namespace", "uid", "meta", "labels", "annotations", "type", "resource", "logger", "memo"),
+        *("stopped", "param", "retry", "started", "runtime"),
+    }
+)
+"""What can be told by the metadata of an object, or without any object. Patches are not among it."""
+
+
+def metadata_suffices(functions: Iterable[Callable[..., Any]], indices: Iterable[str] = ()) -> bool:
+    """Whether all the functions can see nothing but the metadata of objects, and indices."""
+    known = METADATA.union(indices)
+    return all((names := seen(fn)) is not None and names <= known for fn in functions)
 
 
 @functools.lru_cache(maxsize=10_000)

@@ -21,8 +21,11 @@ from kopf._objects.reviews import WebhookServerProtocol
 
 Backoffs = float | Iterable[float]
 
-IS_COMPATIBLE = os.environ.get("KOPF_COMPAT", "") == "1.45"
-"""Whether all is to be as in Kopf 1.45, even where it is better otherwise."""
+ORIGINAL = "1.45"
+"""The version of Kopf whose behaviour can be asked for."""
+
+IS_COMPATIBLE = os.environ.get("KOPF_COMPAT") == ORIGINAL
+"""Whether the environment asks for it."""
 
 
 class Watched(Record):
@@ -43,6 +46,9 @@ class ProcessSettings(Watched):
 
     ultimate_exiting_timeout: float | None = 600
     """How long the operator can be exiting before it is killed; None: forever."""
+
+    compat: str | None = os.environ.get("KOPF_COMPAT") or None
+    """The version of Kopf to behave as even where ours is better: `1.45`; None: none. Read at the start."""
 
 
 @dataclass(repr=False, eq=False)
@@ -136,6 +142,9 @@ class WatchingSettings(Watched):
 
     chunk_size: int | None = None
     """How many objects are listed by one request; None: all of them."""
+
+    projections: bool = not IS_COMPATIBLE
+    """Whether only the metadata of objects is asked for where no handler can see anything else."""
 
     initial_streaming: bool = False
     """Whether to get the initial objects by the watch request instead of listing them."""

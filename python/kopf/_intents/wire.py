@@ -6,8 +6,7 @@ Only JSON-like values cross: functions stay here and are marked as callables, to
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from kopf._intents import settings as settings_
@@ -23,6 +22,7 @@ from kopf._intents.handlers import (
     WatchingHandler,
     WebhookHandler,
 )
+from kopf._intents.seeing import metadata_suffices
 from kopf._intents.selectors import EVERYTHING, Selector, SelectorMapping
 from kopf._intents.storages import diffbase, progress
 from kopf._objects.dicts import parse_field
@@ -30,8 +30,11 @@ from kopf._objects.dicts import parse_field
 Wire = dict[str, Any]
 
 
-def handler_to_wire(handler: Handler) -> Wire:
-    """Describe a handler: what is common, and what belongs to its kind (see the key `kind`)."""
+def handler_to_wire(handler: Handler, indices: Collection[str] = ()) -> Wire:
+    """Describe a handler: what is common, and what belongs to its kind (see the key `kind`).
+
+    The indices are those that functions can see by these names.
+    """
     wire: Wire = {
         "id": str(handler.id),
         "key": id(handler.fn),
@@ -56,8 +59,15 @@ def handler_to_wire(handler: Handler) -> Wire:
             "when": handler.when is not None,
             "field": list(handler.field) if handler.field else None,
             "value": filter_to_wire(handler.value),
+            "metadata_only": metadata_suffices(_functions(handler), indices),
         }
     return wire | _kind_to_wire(handler)
+
+
+def _functions(handler: ResourceHandler) -> list[Any]:
+    filters = [*(handler.labels or {}).values(), *(handler.annotations or {}).values(), handler.value]
+    delay = getattr(handler, "initial_delay", None)
+    return [handler.fn, *(fn for fn in (handler.when, delay, *filters) if callable(fn))]
 
 
 def _kind_to_wire(handler: Handler) -> Wire:
@@ -161,7 +171,7 @@ def settings_to_wire(settings: settings_.OperatorSettings) -> Wire:
         "peering": _pick(settings.peering, "name stealth priority lifetime mandatory standalone clusterwide"),
         "watching": {
             **_pick(watching, "server_timeout client_timeout connect_timeout reconnect_backoff"),
-            **_pick(watching, "inactivity_timeout chunk_size initial_streaming"),
+            **_pick(watching, "inactivity_timeout chunk_size initial_streaming projections"),
             "label_selectors": _selectors_to_wire(watching.label_selectors),
             "field_selectors": _selectors_to_wire(watching.field_selectors),
             "shard_selectors": _selectors_to_wire(watching.shard_selectors),
@@ -188,8 +198,17 @@ def settings_to_wire(settings: settings_.OperatorSettings) -> Wire:
             "diffbase_storage": diffbase_storage_to_wire(settings.persistence.diffbase_storage),
             "consistency_timeout": settings.persistence.consistency_timeout,
         },
-        "compat": os.environ.get("KOPF_COMPAT", "") == "1.45",
+        "compat": _is_compatible(settings.process.compat),
     }
+
+
+def _is_compatible(version: str | None) -> bool:
+    if version not in (None, settings_.ORIGINAL):
+        raise ValueError(
+            f"There is no compatibility with {version!r}: settings.process.compat, or KOPF_COMPAT,"
+            f" can only be {settings_.ORIGINAL!r} or nothing."
+        )
+    return version is not None
 
 
 def _pick(group: Any, names: str) -> Wire:

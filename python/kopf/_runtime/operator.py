@@ -366,7 +366,7 @@ class _Life:
         lifecycle = NATIVE_LIFECYCLES.get(self._lifecycle, "custom")
         globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
         engine = Engine(
-            handlers=[_handler_to_wire(handler) for handler in handlers],
+            handlers=[wire.handler_to_wire(handler, self._indexers.indices) for handler in handlers],
             settings=wire.settings_to_wire(self._settings),
             lifecycle=lifecycle,
             namespaces=globs,
@@ -526,12 +526,6 @@ def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
     if parts.scheme != "http":
         raise Exception(f"Unsupported scheme: {endpoint}")
     return parts.hostname or "localhost", parts.port or 80, parts.path or "/"
-
-
-def _handler_to_wire(handler: ResourceHandler) -> dict[str, Any]:
-    described = wire.handler_to_wire(handler)
-    errors = described.get("errors")
-    return {**described, "errors": errors.lower() if errors is not None else None}
 
 
 def _make_resource(fields: dict[str, Any]) -> Resource:

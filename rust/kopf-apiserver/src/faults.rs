@@ -1,5 +1,6 @@
 //! Misbehaviour on request: what a test wants the server to do wrong, how often, and to whom.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +27,19 @@ pub enum Fault {
     Silence,
     /// Lists show the state of an earlier version.
     Stale(u64),
+    /// The request is done, but the connection is closed without an answer.
+    Lost,
+    /// Nobody reaches the server from now on, as if whoever asks had died: before the request is done, or after it.
+    CutOff(Done),
+}
+
+/// Whether a request is done before its sender is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It never arrives.
+    No,
+    /// It is done, but nobody learns of that.
+    Yes,
 }
 
 /// A fault and when it strikes. Empty texts match everything.
@@ -39,17 +53,25 @@ pub struct Injection {
     pub plural: String,
     /// How many times; `None` until it is withdrawn.
     pub times: Option<u32>,
+    /// How many requests that fit are spared before the first one is struck.
+    pub spared: u32,
 }
 
 impl Injection {
     /// A fault that strikes every request until it is withdrawn.
     pub fn always(fault: Fault) -> Self {
-        Self { fault, verb: String::new(), plural: String::new(), times: None }
+        Self { fault, verb: String::new(), plural: String::new(), times: None, spared: 0 }
     }
     /// Strikes this many times.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = Some(times);
+        self
+    }
+    /// Strikes only after so many requests that fit.
+    #[must_use]
+    pub fn after(mut self, spared: u32) -> Self {
+        self.spared = spared;
         self
     }
     /// Strikes only this verb.
@@ -75,12 +97,14 @@ impl Injection {
 pub struct Faults {
     active: Mutex<Vec<Injection>>,
     cut: Mutex<Vec<(u64, String)>>,
+    /// Nobody reaches the server.
+    cut_off: AtomicBool,
     signal: watch::Sender<u64>,
 }
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { active: Mutex::default(), cut: Mutex::default(), signal: watch::channel(0).0 }
+        Self { active: Mutex::default(), cut: Mutex::default(), cut_off: AtomicBool::new(false), signal: watch::channel(0).0 }
     }
 }
 
@@ -89,6 +113,8 @@ impl Default for Faults {
 pub(crate) struct Verdict {
     pub(crate) delay: Duration,
     pub(crate) reset: bool,
+    /// It is done, but not answered.
+    pub(crate) lost: bool,
     pub(crate) status: Option<Status>,
 }
 
@@ -99,9 +125,21 @@ impl Faults {
         self.signal.send_modify(|n| *n += 1);
     }
 
+    /// Lets nobody reach the server from now on, and closes all watches, as if all who ask had died.
+    pub fn cut_off(&self) {
+        self.cut_off.store(true, Ordering::SeqCst);
+        self.cut_watches("");
+    }
+
+    /// Whether nobody reaches the server.
+    pub fn is_cut_off(&self) -> bool {
+        self.cut_off.load(Ordering::SeqCst)
+    }
+
     /// Withdraws all faults.
     pub fn clear(&self) {
         self.lock().clear();
+        self.cut_off.store(false, Ordering::SeqCst);
         self.signal.send_modify(|n| *n += 1);
     }
 
@@ -145,13 +183,25 @@ impl Faults {
 
     /// What happens to a request; counts down the faults that strike it.
     pub(crate) fn judge(&self, verb: &str, plural: &str) -> Verdict {
-        let mut out = Verdict::default();
+        let mut out = Verdict { reset: self.is_cut_off(), ..Verdict::default() };
         let mut active = self.lock();
         for injection in active.iter_mut().filter(|i| i.strikes(verb, plural)) {
+            if let Some(left) = injection.spared.checked_sub(1) {
+                injection.spared = left;
+                continue;
+            }
             let writes = matches!(verb, "create" | "update" | "patch" | "delete");
             match &injection.fault {
                 Fault::Latency(delay) => out.delay += *delay,
                 Fault::Reset => out.reset = true,
+                Fault::Lost => out.lost = true,
+                Fault::CutOff(done) => {
+                    self.cut_off();
+                    match done {
+                        Done::No => out.reset = true,
+                        Done::Yes => out.lost = true,
+                    }
+                }
                 Fault::TooManyRequests(seconds) => out.status = Some(Status::too_many_requests(*seconds)),
                 Fault::Code(code) => out.status = Some(Status::new(*code, "InternalError", "injected fault")),
                 Fault::Conflict if writes => {

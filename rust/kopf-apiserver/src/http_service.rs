@@ -101,6 +101,7 @@ fn entry(cluster: &Cluster, request: &Request, query: String, code: u16) -> Entr
         path: request.path.clone(),
         query,
         content_type: request.header("content-type").to_owned(),
+        accept: request.header("accept").to_owned(),
         user_agent: request.header("user-agent").to_owned(),
         body: request.body.clone(),
         code,
@@ -126,10 +127,11 @@ async fn process(cluster: &Arc<Cluster>, request: &mut Request) -> Option<Respon
     if let Some(status) = verdict.status {
         return Some(status.into());
     }
-    if let Err(status) = body::translate(cluster, request, &route) {
-        return Some(status.into());
-    }
-    Some(verbs::answer(cluster, request, route).await)
+    let answer = match body::translate(cluster, request, &route) {
+        Ok(()) => verbs::answer(cluster, request, route).await,
+        Err(status) => status.into(),
+    };
+    (!verdict.lost).then_some(answer)
 }
 
 /// The verb and resource of a request, as faults name them.

@@ -27,6 +27,8 @@ pub struct Entry {
     pub query: String,
     /// `content-type` of the request.
     pub content_type: String,
+    /// `accept` of the request.
+    pub accept: String,
     /// `user-agent` of the request.
     pub user_agent: String,
     /// The body; longer ones are cut.

@@ -81,7 +81,7 @@ mod work;
 
 pub use clock::set_time;
 pub use controllers::Controllers;
-pub use faults::{Fault, Faults, Injection};
+pub use faults::{Done, Fault, Faults, Injection};
 pub use journal::{Entry, Journal};
 pub use request::User;
 pub use server::{Server, ServerError, ServerOptions, start};

@@ -7,7 +7,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kopf_apiserver::{Fault, Injection, Server, ServerOptions, start};
+use kopf_apiserver::{Done, Fault, Injection, Server, ServerOptions, start};
 use serde_json::{Value, json};
 use support::client::{Answer, Client};
 
@@ -78,6 +78,29 @@ async fn resets_close_the_connection() {
     assert_eq!(send(&server, "POST", MAPS, &map("m")).await.code, 201);
     let codes: Vec<u16> = server.journal().entries().iter().map(|e| e.code).collect();
     assert_eq!(codes, [0, 201]);
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_of_a_request_that_is_done() {
+    let server = plain().await;
+    server.faults().inject(Injection::always(Fault::Lost).on_verb("create").times(1).after(1));
+    assert_eq!(send(&server, "POST", MAPS, &map("spared")).await.code, 201);
+    assert_eq!(send(&server, "POST", MAPS, &map("m")).await.code, 0);
+    assert_eq!(send(&server, "GET", &format!("{MAPS}/m"), &Value::Null).await.code, 200);
+}
+
+#[tokio::test]
+async fn who_is_cut_off_reaches_nothing_until_the_faults_are_withdrawn() {
+    for (done, code) in [(Done::No, 404), (Done::Yes, 200)] {
+        let server = plain().await;
+        server.faults().inject(Injection::always(Fault::CutOff(done)).on_verb("create").times(1));
+        assert!(!server.faults().is_cut_off());
+        assert_eq!(send(&server, "POST", MAPS, &map("m")).await.code, 0);
+        assert!(server.faults().is_cut_off());
+        assert_eq!(send(&server, "GET", MAPS, &Value::Null).await.code, 0);
+        server.faults().clear();
+        assert_eq!(send(&server, "GET", &format!("{MAPS}/m"), &Value::Null).await.code, code);
+    }
 }
 
 #[tokio::test]

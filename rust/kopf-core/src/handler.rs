@@ -37,6 +37,9 @@ pub struct Handler {
     /// What the field must be.
     #[serde(default)]
     pub value: ValueFilter,
+    /// Whether its functions, those of its filters included, can see nothing but the metadata of objects.
+    #[serde(default)]
+    pub metadata_only: bool,
     /// What arbitrary exceptions mean.
     #[serde(default)]
     pub errors: Option<ErrorsMode>,

@@ -103,16 +103,8 @@ impl Ledger {
         {
             return None;
         }
-        let mut patch = Patch::default();
+        let mut patch = leftovers(object, persistence, plan);
         persistence.diffbase_storage.store(object, &mut patch, first);
-        let storage = &persistence.progress_storage;
-        for id in &plan.owned {
-            let record = storage.fetch(object, id).ok().flatten();
-            storage.purge(object, &mut patch, id);
-            for subref in record.iter().flat_map(|record| &record.subrefs) {
-                storage.purge(object, &mut patch, subref);
-            }
-        }
         Some(patch)
     }
 }
@@ -126,11 +118,22 @@ impl Memory {
         self.ledger.as_ref()?.amend(object, settings, plan)
     }
 
-    /// Takes note of what was handled before.
-    pub fn notice(&mut self, object: &Object, settings: &Settings) {
-        if self.handled.is_none() && is_kept(settings) {
-            let keys = settings.persistence.diffbase_storage.own_keys(object);
-            self.handled = keys.iter().find_map(|key| object.annotation(key)).map(|text| digest(&text));
+    /// Takes note of what was handled before; and of what was seen by those who have finished, if the operator has died
+    /// before all had.
+    pub fn notice(&mut self, object: &Object, settings: &Settings, plan: &Plan) {
+        if self.handled.is_some() || !is_kept(settings) {
+            return;
+        }
+        let persistence = &settings.persistence;
+        let keys = persistence.diffbase_storage.own_keys(object);
+        self.handled = keys.iter().find_map(|key| object.annotation(key)).map(|text| digest(&text));
+        if self.ledger.is_some() {
+            return;
+        }
+        let present = || essence(object, persistence, &plan.extra_fields);
+        let seen = persistence.diffbase_storage.fetch_seen(object, present);
+        if let Some(seen) = seen.filter(|_| is_half_done(object, persistence, plan)) {
+            self.ledger = Some(Arc::new(Ledger { first: Some(Arc::new(seen)), ..Ledger::default() }));
         }
     }
 
@@ -201,6 +204,28 @@ impl Memory {
     }
 }
 
+/// Whether some have finished, and others have not: otherwise, what is said of the first ones is a relic.
+fn is_half_done(object: &Object, persistence: &Persistence, plan: &Plan) -> bool {
+    plan.owned.iter().any(|id| {
+        let record = persistence.progress_storage.fetch(object, id).ok().flatten();
+        record.is_some_and(|record| record.success || record.failure || !record.subrefs.is_empty())
+    })
+}
+
+/// What removes all progress from the object.
+pub fn leftovers(object: &Object, persistence: &Persistence, plan: &Plan) -> Patch {
+    let (mut patch, storage) = (Patch::default(), &persistence.progress_storage);
+    for id in &plan.owned {
+        let record = storage.fetch(object, id).ok().flatten();
+        storage.purge(object, &mut patch, id);
+        for subref in record.iter().flat_map(|record| &record.subrefs) {
+            storage.purge(object, &mut patch, subref);
+        }
+    }
+    persistence.diffbase_storage.purge_seen(object, &mut patch);
+    patch
+}
+
 /// Who removed our annotations, as far as the server tells: whoever has changed the object last.
 pub fn culprit(object: &Object) -> Option<String> {
     let fields = object.field(&FieldPath::from_keys(["metadata", "managedFields"]))?;
@@ -232,7 +257,9 @@ fn own_annotations(
     patch: &Map<String, Value>,
     persistence: &Persistence,
 ) -> Map<String, Value> {
-    let own = persistence.diffbase_storage.own_keys(object);
+    let storage = &persistence.diffbase_storage;
+    let own: Vec<String> =
+        storage.own_keys(object).into_iter().chain(storage.seen_keys(object)).collect();
     let is_ours =
         |key: &str| persistence.progress_storage.clears_annotation(key) || own.iter().any(|own| own == key);
     let annotations = patch.get("metadata").and_then(|metadata| metadata.get("annotations"));

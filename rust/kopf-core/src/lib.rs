@@ -37,6 +37,7 @@ pub mod path;
 pub mod peering;
 pub mod posting;
 pub mod progress;
+pub mod projection;
 pub mod registry;
 pub mod resource;
 mod scan;

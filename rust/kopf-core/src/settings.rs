@@ -118,6 +118,8 @@ pub struct Watching {
     pub chunk_size: Option<u64>,
     /// Whether the listing comes through the stream.
     pub initial_streaming: bool,
+    /// Whether only the metadata of objects is asked for where handlers can see nothing else.
+    pub projections: bool,
     /// Label selectors of resources.
     pub label_selectors: SelectorMapping,
     /// Field selectors of resources.
@@ -278,6 +280,7 @@ impl Default for Watching {
             inactivity_timeout: Some(30.0),
             chunk_size: None,
             initial_streaming: false,
+            projections: true,
             label_selectors: Vec::new(),
             field_selectors: Vec::new(),
             shard_selectors: Vec::new(),

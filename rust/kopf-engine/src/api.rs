@@ -27,11 +27,17 @@ const LOGGER: &str = "kopf._cogs.clients.api";
 /// How many requests there may be at once: each of them holds a connection of about 100 kB, and the server queues them anyway.
 const LANES: usize = 50;
 
+/// Only the metadata, or all of it from servers that cannot do that.
+const ACCEPT_PARTIAL: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+                              application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
 /// What a request sends.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
     /// Nothing.
     None,
+    /// Nothing, and no more than the metadata of objects is wanted back.
+    Partial,
     /// A new object.
     Json(&'a [u8]),
     /// RFC 7386.
@@ -41,9 +47,16 @@ pub enum Payload<'a> {
 }
 
 impl Payload<'_> {
+    fn accept(self) -> &'static str {
+        match self {
+            Self::Partial => ACCEPT_PARTIAL,
+            _ => "application/json",
+        }
+    }
+
     fn content_type(self) -> Option<&'static str> {
         match self {
-            Self::None => None,
+            Self::None | Self::Partial => None,
             Self::Json(_) => Some("application/json"),
             Self::MergePatch(_) => Some("application/merge-patch+json"),
             Self::JsonPatch(_) => Some("application/json-patch+json"),
@@ -52,7 +65,7 @@ impl Payload<'_> {
 
     fn bytes(self) -> Vec<u8> {
         match self {
-            Self::None => vec![],
+            Self::None | Self::Partial => vec![],
             Self::Json(bytes) | Self::MergePatch(bytes) | Self::JsonPatch(bytes) => bytes.to_vec(),
         }
     }
@@ -177,11 +190,11 @@ impl Api {
     }
 
     /// Opens a stream for reading: one attempt, apart from changes of credentials.
-    pub async fn stream(&self, url: &str) -> Result<Body, RequestError> {
+    pub async fn stream(&self, url: &str, payload: Payload<'_>) -> Result<Body, RequestError> {
         let watching = &self.settings.watching;
         let networking = &self.settings.networking;
         let limit = watching.connect_timeout.or(networking.connect_timeout).or(networking.request_timeout);
-        Ok(within(limit, self.open(&Method::GET, url, Payload::None)).await?.into_body())
+        Ok(within(limit, self.open(&Method::GET, url, payload)).await?.into_body())
     }
 
     /// Gets the head of a successful response. Refused credentials are replaced until there are no others.
@@ -236,7 +249,7 @@ fn is_retriable(error: &RequestError) -> bool {
 }
 
 fn build(method: &Method, url: &str, payload: Payload<'_>) -> Result<Request<Vec<u8>>, RequestError> {
-    let mut request = Request::builder().method(method).uri(url).header(header::ACCEPT, "application/json");
+    let mut request = Request::builder().method(method).uri(url).header(header::ACCEPT, payload.accept());
     if let Some(content_type) = payload.content_type() {
         request = request.header(header::CONTENT_TYPE, content_type);
     }

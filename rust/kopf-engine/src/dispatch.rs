@@ -203,7 +203,7 @@ impl Dispatcher {
         let observation =
             Observation { event: event.kind, object: Arc::clone(&event.object), woken: event.woken };
         if !self.plan.changing.is_empty() {
-            slot.memory.notice(&event.object, &self.shared.rules.settings);
+            slot.memory.notice(&event.object, &self.shared.rules.settings, &self.plan);
         }
         let (mut cycle, mut next) =
             Cycle::open(observation, &slot.memory, Arc::clone(&self.plan), self.shared.current.get(), moment);

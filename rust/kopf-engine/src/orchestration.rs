@@ -9,6 +9,7 @@ use std::time::Duration;
 use kopf_core::admission::Served;
 use kopf_core::handler::Handler;
 use kopf_core::notes::Level;
+use kopf_core::projection::Projection;
 use kopf_core::resource::Resource;
 use kopf_core::selection::{self, Selection};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -358,6 +359,9 @@ impl Orchestrator {
             }
             let mut stream = self.stream(&shared, namespace.as_deref());
             stream.pause = Some(Arc::clone(&self.shared.pause));
+            if self.shared.rules.settings.watching.projections {
+                stream.projection = Projection::of(&dispatcher.plan, &self.shared.rules.registry);
+            }
             let following = indexing::follow(stream, Arc::clone(&dispatcher));
             let task = self.tasks.spawn(async move { following.await.map(|never| match never {}) });
             self.streams.insert((resource, namespace), (task, dispatcher));
@@ -477,6 +481,7 @@ impl Orchestrator {
             api: self.shared.api.clone(),
             resource: Arc::clone(resource),
             namespace: namespace.map(str::to_owned),
+            projection: Projection::Whole,
             selectors: selectors.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
             settings: Arc::clone(&self.shared.rules.settings),
             invoker: Arc::clone(&self.shared.invoker),

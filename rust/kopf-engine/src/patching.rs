@@ -11,11 +11,14 @@ use kopf_core::diff::{DiffItem, diff_left};
 use kopf_core::discretion::{shown, shown_diff, shown_operations};
 use kopf_core::finalizer::{self, Edit};
 use kopf_core::jsonpatch;
+use kopf_core::ledger;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::patch::Patch;
 use kopf_core::path::FieldPath;
+use kopf_core::registry::Plan;
 use kopf_core::resource::Resource;
+use kopf_core::settings::Persistence;
 use kopf_core::value::{Map, Value, python_repr, truthy};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -77,6 +80,8 @@ pub struct Patching<'a> {
     pub finalizer: &'a str,
     /// Whether conflicts are left to the next event, as the reference does.
     pub compat: bool,
+    /// Whose progress goes with an object that is let go, and where it is; if it has stayed there until then.
+    pub parting: Option<(&'a Plan, &'a Persistence)>,
 }
 
 /// Why the functions could not be applied.
@@ -295,7 +300,16 @@ impl Patching<'_> {
         functions: bool,
     ) -> Result<Vec<Value>, PatchingError> {
         let (before, mut after) = if functions {
-            (base.to_value(), self.call_functions(cycle, base).await?)
+            let mut after = self.call_functions(cycle, base).await?;
+            if let Some(leftovers) = self.leftovers(base, finalizer) {
+                jsonpatch::apply_merge(&mut after, &leftovers.0);
+            }
+            (base.to_value(), after)
+        } else if let Some(leftovers) = self.leftovers(base, finalizer) {
+            let before = base.to_value();
+            let mut after = before.clone();
+            jsonpatch::apply_merge(&mut after, &leftovers.0);
+            (before, after)
         } else {
             // Of the whole object, only the finalizers matter.
             let finalizers: Vec<&str> = base.finalizers().collect();
@@ -307,6 +321,15 @@ impl Patching<'_> {
             finalizer::edit(&mut after, self.finalizer, edit);
         }
         Ok(jsonpatch::operations(&before, &after))
+    }
+
+    /// The progress of a deletion that is over; if there is any on the object.
+    fn leftovers(&self, base: &Object, finalizer: Option<Edit>) -> Option<Patch> {
+        let (plan, persistence) = self.parting?;
+        let is_parting = finalizer == Some(Edit::Allow) && base.deletion_timestamp().is_some();
+        is_parting
+            .then(|| ledger::leftovers(base, persistence, plan))
+            .filter(|leftovers| !leftovers.is_empty())
     }
 
     async fn call_functions(&self, cycle: CycleId, object: &Arc<Object>) -> Result<Value, PatchingError> {

@@ -10,16 +10,18 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::Method;
 use http_body_util::BodyExt as _;
 use kopf_core::cause::EventType;
 use kopf_core::notes::Level;
-use kopf_core::object::{Object, WatchRecord, decode_page, decode_watch_line};
+use kopf_core::object::{DecodeError, Object, WatchRecord, decode_page, decode_watch_line};
+use kopf_core::projection::Projection;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
 use kopf_core::value::{Value, python_repr};
 use tokio::time::{sleep, timeout};
 
-use crate::api::{Api, seconds};
+use crate::api::{Api, Payload, seconds};
 use crate::error::{ApiError, RequestError};
 use crate::invoke::{Entry, Invoker};
 use crate::toggles::Pause;
@@ -59,6 +61,8 @@ pub struct Stream {
     pub resource: Arc<Resource>,
     /// Where to watch; all namespaces if none.
     pub namespace: Option<String>,
+    /// How much of each object.
+    pub projection: Projection,
     /// Server-side selectors: names and values of query parameters.
     pub selectors: Vec<(&'static str, String)>,
     /// Timeouts and sizes.
@@ -236,10 +240,10 @@ impl Stream {
             let mut query = vec![("limit", limit)];
             query.extend(self.selectors.iter().cloned());
             query.extend(token.take().map(|token| ("continue", token)));
-            let body = self.api.get(&self.url(&query)).await?;
+            let body = self.api.request(&Method::GET, &self.url(&query), self.payload()).await?;
             let page = decode_page(&body).map_err(|error| self.garbage(&error))?;
             for object in page.items {
-                sink.event(EventType::Listed, object);
+                sink.event(EventType::Listed, self.restored(object)?);
             }
             sink.room().await;
             token = page.continue_token.filter(|token| !token.is_empty());
@@ -274,7 +278,7 @@ impl Stream {
         sink: &mut S,
     ) -> Result<End, RequestError> {
         let silence = self.settings.watching.inactivity_timeout.map(seconds);
-        let mut body = self.api.stream(&self.url(query)).await?;
+        let mut body = self.api.stream(&self.url(query), self.payload()).await?;
         let mut lines = Lines::default();
         loop {
             let frame = match silence {
@@ -330,8 +334,20 @@ impl Stream {
         if let Some(seen) = object.resource_version() {
             place.version = Some(seen.to_owned());
         }
-        sink.event(kind, object);
+        sink.event(kind, self.restored(object)?);
         Ok(false)
+    }
+
+    fn payload(&self) -> Payload<'static> {
+        match self.projection {
+            Projection::Whole => Payload::None,
+            Projection::Metadata => Payload::Partial,
+        }
+    }
+
+    fn restored(&self, object: Object) -> Result<Object, RequestError> {
+        let restored: Result<_, DecodeError> = self.projection.restore(object, &self.resource);
+        restored.map_err(|error| self.garbage(&error))
     }
 
     fn garbage(&self, error: &dyn std::fmt::Display) -> RequestError {
@@ -522,6 +538,7 @@ mod tests {
             api: stage.shared.api.clone(),
             resource: resource("kopf.dev", "kopfexamples", true),
             namespace: Some("ns".to_owned()),
+            projection: Projection::Whole,
             selectors: vec![],
             settings: Arc::clone(&stage.shared.rules.settings),
             invoker: Arc::clone(&stage.shared.invoker),

@@ -449,6 +449,8 @@ impl Worker {
             resource: &self.dispatcher.plan.resource,
             finalizer: &rules.settings.persistence.finalizer,
             compat: shared.rules.settings.compat,
+            parting: (!shared.rules.settings.compat && !rules.settings.persistence.is_foreign())
+                .then_some((&*self.dispatcher.plan, &rules.settings.persistence)),
         }
     }
 

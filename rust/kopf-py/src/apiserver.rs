@@ -7,7 +7,7 @@ use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kopf_apiserver::{Controllers, Fault, Injection, Server, ServerError, ServerOptions};
+use kopf_apiserver::{Controllers, Done, Fault, Injection, Server, ServerError, ServerOptions};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -137,8 +137,8 @@ impl ApiServer {
         })
     }
 
-    /// The requests that came over the network: time, method, path, query, content type, agent, body, code, user. Only those
-    /// after the first so many; with how many there have been.
+    /// The requests that came over the network: time, method, path, query, content type, agent, body, code, user,
+    /// accepted types. Only those after the first so many; with how many there have been.
     #[pyo3(signature = (after = 0))]
     fn journal<'py>(&self, py: Python<'py>, after: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
         let list = PyList::empty(py);
@@ -154,6 +154,7 @@ impl ApiServer {
                 entry.body.as_ref(),
                 entry.code,
                 entry.user,
+                entry.accept,
             );
             let row: Bound<'py, PyTuple> = row.into_pyobject(py)?;
             list.append(row)?;
@@ -168,10 +169,18 @@ impl ApiServer {
     }
 
     /// Makes the server misbehave: in what, with which number, for which verb and resource, how many times.
-    #[pyo3(signature = (fault, number = 0.0, *, verb = "", plural = "", times = None))]
-    fn inject(&self, fault: &str, number: f64, verb: &str, plural: &str, times: Option<u32>) -> PyResult<()> {
+    #[pyo3(signature = (fault, number = 0.0, *, verb = "", plural = "", times = None, after = 0))]
+    fn inject(
+        &self,
+        fault: &str,
+        number: f64,
+        verb: &str,
+        plural: &str,
+        times: Option<u32>,
+        after: u32,
+    ) -> PyResult<()> {
         let fault = read_fault(fault, number)?;
-        let injection = Injection { times, ..Injection::always(fault) };
+        let injection = Injection { times, ..Injection::always(fault).after(after) };
         self.running()?.faults().inject(injection.on_verb(verb).on_resource(plural));
         Ok(())
     }
@@ -180,6 +189,18 @@ impl ApiServer {
     fn clear_faults(&self) -> PyResult<()> {
         self.running()?.faults().clear();
         Ok(())
+    }
+
+    /// Lets nobody reach the server over the network until the faults are withdrawn.
+    fn cut_off(&self) -> PyResult<()> {
+        self.running()?.faults().cut_off();
+        Ok(())
+    }
+
+    /// Whether nobody reaches the server over the network.
+    #[getter]
+    fn is_cut_off(&self) -> PyResult<bool> {
+        Ok(self.running()?.faults().is_cut_off())
     }
 
     /// Closes the open watches of a resource; of all, if it has no name.
@@ -255,6 +276,8 @@ fn read_fault(name: &str, number: f64) -> PyResult<Fault> {
         "gone" => Fault::Gone,
         "silence" => Fault::Silence,
         "stale" => Fault::Stale(number as u64),
+        "lost" => Fault::Lost,
+        "cut-off" => Fault::CutOff(if number > 0.0 { Done::Yes } else { Done::No }),
         other => return Err(PyValueError::new_err(format!("There is no fault {other:?}."))),
     })
 }

@@ -2,6 +2,8 @@
 
 import json
 
+import kopf
+
 
 def test_each_handler_is_called_once_with_the_object(run, make, handled, cluster):
     running = run()
@@ -48,6 +50,17 @@ def test_objects_from_before_the_operator_are_created_for_it(run, make, handled)
     running = run()
     handled("early")
     assert [call["name"] for call in running.of("first")] == ["early"]
+
+
+def test_who_removes_our_note_creates_anew_for_the_original(run, make, handled, cluster, last_key):
+    settings = kopf.OperatorSettings()
+    settings.process.compat = "1.45"
+    running = run(settings=settings)
+    make()
+    handled()
+    cluster.patch("widgets", "one", {"metadata": {"annotations": {last_key: None}}})
+    running.until("first", 2)
+    handled()
 
 
 def test_equal_names_are_told_apart_by_their_uids(run, make, handled, cluster):

@@ -18,7 +18,7 @@ native = pytest.importorskip("kopf._kopf", reason="the native module is not buil
 if not hasattr(native, "rehearse"):
     pytest.skip("the native module is built without the feature `testing`", allow_module_level=True)
 
-from kopf._intents import lifecycles
+from kopf._intents import lifecycles, wire
 from kopf._intents.handlers import ChangingHandler, ResourceHandler, WatchingHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
@@ -78,7 +78,7 @@ class Rig:
         self, *handlers: ResourceHandler, lifecycle: Any = lifecycles.asap, memo: Any = None
     ) -> None:
         self.engine = Engine(
-            handlers=[operator._handler_to_wire(handler) for handler in handlers],
+            handlers=[wire.handler_to_wire(handler) for handler in handlers],
             settings={},
             lifecycle="custom",
             namespaces=[],

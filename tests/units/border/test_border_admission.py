@@ -15,6 +15,7 @@ if not hasattr(native, "admit"):
     pytest.skip("the native module is built without the feature `testing`", allow_module_level=True)
 
 import kopf
+from kopf._intents import wire
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
@@ -54,7 +55,7 @@ class Rig:
         loop = asyncio.get_running_loop()
         handlers = operator._resource_handlers(self.registry)
         self.engine = Engine(
-            handlers=[operator._handler_to_wire(handler) for handler in handlers],
+            handlers=[wire.handler_to_wire(handler) for handler in handlers],
             settings={},
             lifecycle="asap",
             namespaces=[],

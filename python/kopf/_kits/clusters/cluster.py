@@ -31,7 +31,18 @@ from kopf._objects.credentials import ConnectionInfo
 from kopf._runtime.bridge import ApiServer
 
 Kind = Literal["embedded", "assets", "kubeconfig"]
-Fault = Literal["latency", "too-many-requests", "code", "reset", "conflict", "gone", "silence", "stale"]
+Fault = Literal[
+    "latency",
+    "too-many-requests",
+    "code",
+    "reset",
+    "conflict",
+    "gone",
+    "silence",
+    "stale",
+    "lost",
+    "cut-off",
+]
 Objects = list[Object]
 Places = list[Place]
 Names = list[str]
@@ -59,6 +70,8 @@ class Request:
     code: int
     """0 if the connection was reset on request."""
     user: str
+    accept: str
+    """What answers are wanted, by the request's header."""
 
     @property
     def json(self) -> Any:
@@ -441,13 +454,26 @@ class Cluster:
         verb: str = "",
         resource: str = "",
         times: int | None = None,
+        after: int = 0,
     ) -> None:
         """Make the embedded server misbehave, until it has happened so many times, or is withdrawn.
 
         The number is seconds for `latency` and `too-many-requests`, the code for `code`, the version for
-        `stale`.
+        `stale`; of `cut-off`, whether (1) or not (0) the request is done. The first requests that fit are
+        spared, if `after` says how many.
         """
-        self._embedded.inject(fault, number, verb=verb, plural=resource, times=times)
+        self._embedded.inject(fault, number, verb=verb, plural=resource, times=times, after=after)
+
+    def cut_off(self) -> None:
+        """Let nobody reach the embedded server until the faults are withdrawn: for it, all operators have
+        died in this moment.
+        """
+        self._embedded.cut_off()
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether nobody reaches the embedded server, by `cut_off()` or by that fault."""
+        return self._embedded.is_cut_off
 
     def withdraw_faults(self) -> None:
         """Let the embedded server behave again."""

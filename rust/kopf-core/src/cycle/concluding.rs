@@ -83,8 +83,18 @@ impl Cycle {
             self.notes.push(Note::Processed { reason, succeeded, failed });
         }
         if done {
-            self.forget_progress(state, &mut conclusion.patch);
-            self.keep_essence(&mut conclusion.patch);
+            if self.is_parting(reason) {
+                self.keep_essence(&mut conclusion.patch);
+                // Whoever takes over before the object is let go, must not call them again. What is not written anyway is
+                // the last outcome: it is as if the death had come a moment earlier.
+                if conclusion.is_written() || self.background.delay.is_some() {
+                    self.keep_progress(state, &mut conclusion.patch);
+                }
+            } else {
+                self.forget_progress(state, &mut conclusion.patch);
+                self.keep_essence(&mut conclusion.patch);
+                self.rules.settings.persistence.diffbase_storage.purge_seen(&self.object, &mut conclusion.patch);
+            }
             conclusion.sequel = Sequel::Over;
             conclusion.fully_handled_once = true;
             // The reference calls deletion handlers again and again while daemons are still stopping.
@@ -93,8 +103,13 @@ impl Cycle {
             return;
         }
         self.keep_progress(state, &mut conclusion.patch);
-        conclusion.sequel = Sequel::Ongoing(self.first_seen(reason));
+        conclusion.sequel = Sequel::Ongoing(self.first_seen(reason, &mut conclusion.patch));
         conclusion.delay = state.delay(self.moment.now).map(|delay| self.unhurried(delay));
+    }
+
+    /// Whether the progress stays on the object until it is let go, and goes in the same request.
+    fn is_parting(&self, reason: Reason) -> bool {
+        reason == Reason::Delete && !self.rules.settings.compat && self.foreign.is_none()
     }
 
     /// Only what has changed is written. Records of superseded causes go.
@@ -127,7 +142,7 @@ impl Cycle {
     }
 
     /// What those have seen of the object who have finished first: the others may see it otherwise.
-    fn first_seen(&mut self, reason: Reason) -> Option<Arc<Value>> {
+    fn first_seen(&mut self, reason: Reason, patch: &mut Patch) -> Option<Arc<Value>> {
         let is_followed = matches!(reason, Reason::Create | Reason::Update)
             && !self.rules.settings.compat
             && self.foreign.is_none();
@@ -136,6 +151,10 @@ impl Cycle {
         }
         if self.first.is_none() && self.advanced {
             self.first = self.change().and_then(|change| change.new.clone()).map(Arc::new);
+            if let Some(first) = &self.first {
+                // The operator may die before the others have seen it.
+                self.rules.settings.persistence.diffbase_storage.store_seen(&self.object, patch, first);
+            }
         }
         self.first.clone()
     }

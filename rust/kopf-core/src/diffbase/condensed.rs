@@ -22,6 +22,8 @@ const SMALL: usize = LIMIT / 4;
 const OBJECT_LIMIT: usize = 1_400_000;
 /// What is not longer than this stays as it is.
 const SHORT: usize = 128;
+/// How long is short enough for what is needed for a short while only.
+const BRIEF: usize = 1024;
 /// How deep it is looked into what is large; the first that fits.
 const DEPTHS: [usize; 4] = [6, 3, 2, 1];
 
@@ -49,6 +51,23 @@ pub(super) fn text(object: &Object, essence: &Value, own: &[String]) -> String {
         let tree = json!({ MARK: condense(essence, depth, is_secret) });
         condensed = to_python_json(&tree) + "\n";
         if condensed.len() <= room {
+            break;
+        }
+    }
+    condensed
+}
+
+/// The same as short as it is of use, wherever there is more room.
+pub(super) fn brief(object: &Object, essence: &Value) -> String {
+    let is_secret = object.kind() == Some("Secret");
+    let text = to_python_json(essence);
+    if text.len() <= BRIEF && !is_secret {
+        return text;
+    }
+    let mut condensed = String::new();
+    for depth in DEPTHS {
+        condensed = to_python_json(&json!({ MARK: condense(essence, depth, is_secret) }));
+        if condensed.len() <= BRIEF {
             break;
         }
     }

@@ -59,7 +59,7 @@ impl Scene {
         let moment = Moment { now, entropy: 0, consistent: true };
         let observation = Observation { event: EventType::Modified, object: Arc::clone(&object), woken };
         let settings = Arc::clone(&self.rules.settings);
-        self.memory.notice(&object, &settings);
+        self.memory.notice(&object, &settings, &self.plan);
         let (plan, rules) = (Arc::clone(&self.plan), Arc::clone(&self.rules));
         let (mut cycle, mut next) = Cycle::open(observation, &self.memory, plan, rules, moment);
         loop {
@@ -162,6 +162,55 @@ fn a_change_between_two_handlers_is_followed_by_an_update() {
     scene.settle();
     assert_eq!(scene.calls, ["c1 x=1", "c02 x=2", "u001 x=2", "u0002 x=2"]);
     assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
+}
+
+#[test]
+fn a_change_while_nobody_is_there_between_two_handlers_is_followed_by_an_update() {
+    let mut scene = Scene::new(false);
+    scene.cycle(false, true);
+    scene.memory = Memory::default();
+    scene.object["spec"]["x"] = json!(2);
+    scene.settle();
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=2", "u001 x=2", "u0002 x=2"]);
+    assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
+    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+}
+
+#[test]
+fn a_change_that_is_taken_back_while_nobody_is_there_is_taken_back_for_those_who_saw_it() {
+    let mut scene = Scene::new(false);
+    scene.settle();
+    scene.calls.clear();
+    scene.object["spec"]["x"] = json!(2);
+    scene.cycle(false, true);
+    scene.memory = Memory::default();
+    scene.object["spec"]["x"] = json!(1);
+    scene.settle();
+    assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=1"]);
+    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+}
+
+#[test]
+fn a_death_between_two_handlers_without_a_change_makes_no_update() {
+    let mut scene = Scene::new(false);
+    scene.cycle(false, true);
+    scene.memory = Memory::default();
+    scene.settle();
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
+    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+}
+
+#[test]
+fn what_the_first_have_seen_in_a_sequence_that_is_over_is_a_relic() {
+    let mut scene = Scene::new(false);
+    scene.settle();
+    let key = format!("{LAST}.seen");
+    scene.object["metadata"]["annotations"][&key] = json!("{\"spec\":{\"x\":7}}");
+    scene.memory = Memory::default();
+    scene.object["spec"]["x"] = json!(2);
+    scene.settle();
+    assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
+    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
 }
 
 #[test]

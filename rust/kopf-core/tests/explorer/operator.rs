@@ -13,6 +13,8 @@ use kopf_core::consistency::{Consistency, Written};
 use kopf_core::cycle::{Answer, Conclusion, Cycle, Memory, Moment, Next, Observation};
 use kopf_core::daemon;
 use kopf_core::finalizer::{self, Edit};
+use kopf_core::jsonpatch::apply_merge;
+use kopf_core::ledger;
 use kopf_core::notes::Note;
 use kopf_core::outcome::{Attempt, Outcome};
 use kopf_core::script::{Reply, Script, Step, StepReply};
@@ -421,6 +423,11 @@ impl Operator {
             }
             if let Some(edit) = conclusion.finalizer {
                 finalizer::edit(&mut body, OURS, edit);
+                if edit == Edit::Allow && base.is_deleting() {
+                    let settings = &world.rules.settings;
+                    let leftovers = ledger::leftovers(&base.object, &settings.persistence, &world.plan);
+                    apply_merge(&mut body, &leftovers.0);
+                }
             }
             if body != base.body {
                 let theirs = cluster.latest.has_theirs();

@@ -192,6 +192,7 @@ impl Wheel {
                 resource: &resource,
                 finalizer: &shared.current.get().settings.persistence.finalizer,
                 compat: shared.rules.settings.compat,
+                parting: None,
             };
             let mut applied = Applied::default();
             let mut pauses = WRITE_PAUSES.iter().filter(|_| !shared.rules.settings.compat);

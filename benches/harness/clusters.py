@@ -1,0 +1,153 @@
+"""Where the contestants work: the server in our package, or a real control plane. Each is started for a
+workload and thrown away afterwards."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from harness import processes
+from harness.load import BENCHES, Client
+
+Counts = dict[str, int]
+
+
+class Cluster(abc.ABC):
+    """An API server, without a kubelet or controllers."""
+
+    title: str
+    pids: list[int]
+
+    def __init__(self) -> None:
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bench-"))
+        self.kubeconfig = self.folder / "kubeconfig"
+
+    def _connect(self) -> None:
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        self.client = Client(config["clusters"][0]["cluster"], config["users"][0]["user"])
+
+    @abc.abstractmethod
+    def writes(self) -> int:
+        """How many writes there were so far, by whomever."""
+
+    @abc.abstractmethod
+    def _stop(self) -> None: ...
+
+    def cpu(self) -> float:
+        """The server's seconds of CPU so far."""
+        return sum(processes.cpu(pid) for pid in self.pids)
+
+    def stop(self) -> None:
+        """Stop it and remove what is left of it."""
+        self.client.close()
+        try:
+            self._stop()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Embedded(Cluster):
+    """The server in memory, in a process of its own."""
+
+    title = "embedded"
+
+    def __init__(self, python: str) -> None:
+        super().__init__()
+        command = [python, "-m", "kopf", "cluster", "--no-controllers", "--kubeconfig", str(self.kubeconfig)]
+        with (self.folder / "server.log").open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        self.pids = [self._process.pid]
+        deadline = time.monotonic() + 30
+        while not self.kubeconfig.exists():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise RuntimeError(
+                    "The embedded server does not start: " + (self.folder / "server.log").read_text()
+                )
+            time.sleep(0.02)
+        self._connect()
+
+    # Each write takes the next number.
+    def writes(self) -> int:
+        listing = json.loads(self.client.ok("GET", f"{BENCHES}?limit=1"))
+        return int(listing["metadata"]["resourceVersion"])
+
+    def _stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class ControlPlane(Cluster):
+    """An etcd with a kube-apiserver, by the scripts `up` and `down` of some folder."""
+
+    title = "control plane"
+
+    def __init__(self, scripts: pathlib.Path) -> None:
+        super().__init__()
+        self._scripts = scripts
+        environment = {**os.environ, "NO_KCM": "1"}
+        subprocess.run([scripts / "up", self.folder], env=environment, check=True, stdout=subprocess.DEVNULL)
+        self.pids = [int((self.folder / f"{name}.pid").read_text()) for name in ("kube-apiserver", "etcd")]
+        self._connect()
+
+    def writes(self) -> int:
+        text = self.client.ok("GET", "/metrics").decode()
+        count = 0
+        for labels, value in re.findall(r"^apiserver_request_total\{([^}]*)\} (\S+)", text, re.MULTILINE):
+            known = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            if known["verb"] in WRITING and known["resource"] in OURS and known["code"].startswith("2"):
+                count += int(float(value))
+        return count
+
+    def _stop(self) -> None:
+        subprocess.run([self._scripts / "down", self.folder], check=True, stdout=subprocess.DEVNULL)
+        time.sleep(0.5)
+        for pid in self.pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)  # it waits for etcd, which is gone
+
+
+WRITING = {"POST", "PATCH", "PUT", "DELETE"}
+OURS = {"benches", "events", "configmaps"}
+
+Starter = Callable[[], Cluster]
+
+
+def starter(controlplane: pathlib.Path | None, python: str | None) -> Starter:
+    """Who starts clusters of the wanted kind; the embedded ones need a Python with our package."""
+    if controlplane is not None:
+        scripts = controlplane
+        return lambda: ControlPlane(scripts)
+    if python is None:
+        raise SystemExit("The embedded server needs a contestant with our package: --ours PYTHON.")
+    server = python
+    return lambda: Embedded(server)
+
+
+def prepared(start: Starter) -> Any:
+    """A cluster with the definition of what the workloads are about."""
+    cluster = start()
+    try:
+        cluster.client.define()
+        if isinstance(cluster, ControlPlane):
+            time.sleep(3)  # it ends watches soon after a definition is established
+    except BaseException:
+        cluster.stop()
+        raise
+    return cluster

@@ -1,0 +1,107 @@
+"""Who is measured: Kopf in some environment, or a native program with the same duties. It owns their
+processes and what they report; it must not know what they are measured by."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from harness import processes
+
+OPERATORS = pathlib.Path(__file__).resolve().parents[1] / "operators"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Somebody with a name. Kopf has a Python with it; a peer is a program that obeys the same environment
+    variables."""
+
+    name: str
+    path: str
+    native: bool = False
+
+    def argv(self, operator: str) -> list[str]:
+        """The command of an operator."""
+        if self.native:
+            return [self.path]
+        return [self.path, "-m", "kopf", "run", "-A", "--standalone", str(OPERATORS / f"{operator}.py")]
+
+
+class Operator:
+    """An operator while it runs. It reports by lines of JSON to a file: see `operators/reporting.py`."""
+
+    def __init__(
+        self, contestant: Contestant, operator: str, mode: str, kubeconfig: pathlib.Path, **variables: Any
+    ) -> None:
+        folder = kubeconfig.parent
+        self._report = folder / f"{contestant.name}.{time.monotonic_ns()}.jsonl"
+        self._report.touch()
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(kubeconfig),
+            "BENCH_OUT": str(self._report),
+            "BENCH_MODE": mode,
+            **{f"BENCH_{key.upper()}": str(value) for key, value in variables.items()},
+        }
+        self._log = folder / f"{contestant.name}.log"
+        with self._log.open("ab") as log:
+            self.started = time.time()
+            self._process = subprocess.Popen(
+                contestant.argv(operator), env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def __enter__(self) -> Operator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(15)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
+    def reports(self, what: str) -> list[dict[str, Any]]:
+        """What it has reported so far."""
+        lines = map(json.loads, self._report.read_text().splitlines())
+        return [line for line in lines if line["what"] == what]
+
+    def wait(self, what: str, limit: float = 240.0) -> dict[str, Any]:
+        """The first report of the kind, when it is there."""
+        deadline = time.monotonic() + limit
+        while time.monotonic() < deadline:
+            found = self.reports(what) if f'"{what}"' in self._report.read_text() else []
+            if found:
+                return found[0]
+            if self._process.poll() is not None:
+                tail = self._log.read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"The operator has exited with {self._process.returncode}:\n{tail}")
+            time.sleep(0.02)
+        raise RuntimeError(f"The operator has not reported {what!r} in {limit:g} seconds.")
+
+    def cpu(self) -> float:
+        """Seconds of CPU so far."""
+        return processes.cpu(self.pid)
+
+    def quiesce(self) -> float:
+        """The same, when it has nothing to do any more."""
+        return processes.quiesce(self.pid)
+
+    def memory(self) -> processes.Memory:
+        """In MiB."""
+        return processes.memory(self.pid)
+
+    def switches(self) -> int:
+        """How many times its threads have gone to sleep so far."""
+        return processes.switches(self.pid)

@@ -1,0 +1,82 @@
+"""What processes cost, as the system tells: processor time, memory, switches. It must not know whose they
+are."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+TICK = os.sysconf("SC_CLK_TCK")
+QUIET = 0.011
+"""Seconds of CPU in half a second which are as good as none."""
+
+
+class Memory(NamedTuple):
+    """In MiB."""
+
+    resident: float
+    peak: float
+
+
+def cpu(pid: int) -> float:
+    """Seconds of user and system time so far."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def memory(pid: int) -> Memory:
+    """Resident memory, now and at most so far."""
+    status = _status(pid)
+    return Memory(status("VmRSS") / 1024, status("VmHWM") / 1024)
+
+
+def switches(pid: int) -> int:
+    """How many times its threads have gone to sleep so far."""
+    tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
+    return sum(_status(pid, task.name)("voluntary_ctxt_switches") for task in tasks)
+
+
+def _status(pid: int, thread: str | None = None) -> Callable[[str], int]:
+    path = f"/proc/{pid}/status" if thread is None else f"/proc/{pid}/task/{thread}/status"
+    text = pathlib.Path(path).read_text()
+
+    def value(key: str) -> int:
+        found = re.search(rf"^{key}:\s+(\d+)", text, re.MULTILINE)
+        if found is None:
+            raise RuntimeError(f"There is no {key} in {path}.")
+        return int(found[1])
+
+    return value
+
+
+def quiesce(pid: int, limit: float = 60.0) -> float:
+    """Wait until the process has nothing to do; return its seconds of CPU so far."""
+    deadline = time.monotonic() + limit
+    last = cpu(pid)
+    while time.monotonic() < deadline:
+        time.sleep(0.5)
+        now = cpu(pid)
+        if now - last <= QUIET:
+            return now
+        last = now
+    return last
+
+
+def run(argv: Sequence[str], times: int = 5) -> float:
+    """Run a command to its end several times; return the median of its seconds of CPU."""
+
+    def once() -> float:
+        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise RuntimeError(f"{argv} has exited with {process.returncode}.")
+        return usage.ru_utime + usage.ru_stime
+
+    return statistics.median(once() for _ in range(times))

@@ -1,0 +1,15 @@
+"""W6: when a handler starts."""
+
+import kopf
+from reporting import GROUP, is_probe, saw, tell
+
+
+@kopf.on.event(*GROUP)
+async def bench_event(name, **_):
+    saw(name, 0)
+
+
+@kopf.on.create(*GROUP, when=lambda name, **_: not is_probe(name))
+async def bench_create(name, **_):
+    tell("start", name=name)
+    return {"ok": True, "name": name}

@@ -1,0 +1,95 @@
+"""What the operators of the benchmarks tell: lines of JSON to the file `BENCH_OUT`. It uses the public
+interface of Kopf only, so it serves any contestant.
+
+`ready`: the first call of a handler. `done`: all expected objects were seen in the expected revision.
+`start`: a handler starts. `window_start`, `window_end`: all timers have fired once, and so many seconds have
+passed since.
+"""
+
+import json
+import os
+import threading
+import time
+
+import kopf
+
+GROUP = ("bench.example.com", "v1", "benches")
+EXPECTED = int(os.environ.get("BENCH_EXPECT", "0"))
+REVISION = int(os.environ.get("BENCH_REVISION", "0"))
+WINDOW = float(os.environ.get("BENCH_WINDOW", "10"))
+WORKERS = int(os.environ.get("BENCH_WORKERS", "0"))
+
+_file = open(os.environ["BENCH_OUT"], "a", buffering=1)  # noqa: SIM115
+_revisions: dict[str, int] = {}
+_told: set[str] = set()
+_calls = 0
+
+
+def tell(what: str, **values: object) -> None:
+    """Write a line."""
+    _file.write(json.dumps({"what": what, "t": time.time(), **values}) + "\n")
+
+
+def once(what: str, **values: object) -> None:
+    """Write a line if it is the first one of its kind."""
+    if what not in _told:
+        _told.add(what)
+        tell(what, **values)
+
+
+def is_probe(name: str) -> bool:
+    """Whether the object is only there for the operator to become ready by."""
+    return name.startswith("probe")
+
+
+def saw(name: str, revision: int) -> None:
+    """Count an object in its revision."""
+    global _calls, _complete
+    _calls += 1
+    once("ready")
+    if is_probe(name):
+        return
+    before = _revisions.get(name)
+    _revisions[name] = revision
+    if revision == REVISION and before != revision:
+        _complete += 1
+        if _complete == EXPECTED:
+            once("done", calls=_calls)
+
+
+_complete = 0
+
+
+class Window:
+    """The calls of one-second timers and how late they are, for some seconds after all have fired once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: dict[str, float] = {}
+        self._start: float | None = None
+        self._late: list[float] = []
+
+    def fire(self, name: str) -> None:
+        """Count a call."""
+        now = time.monotonic()
+        with self._lock:
+            last, self._last[name] = self._last.get(name), now
+            if self._start is None and len(self._last) >= EXPECTED:
+                self._start = now
+                once("window_start")
+            if self._start is None or last is None:
+                return
+            if now - self._start <= WINDOW:
+                self._late.append(now - last - 1.0)
+            elif "window_end" not in _told:
+                late = sorted(self._late)
+                once("window_end", calls=len(late), p50=late[len(late) // 2], p99=late[len(late) * 99 // 100])
+
+
+@kopf.on.startup()
+def configure(settings: kopf.OperatorSettings, **_: object) -> None:
+    """What the workload asks for."""
+    if os.environ.get("BENCH_POSTING") == "1":
+        settings.posting.loggers = True
+    if WORKERS:
+        settings.execution.max_workers = WORKERS

@@ -1,0 +1,17 @@
+"""W8S: a handler in a thread that takes 0.1 s."""
+
+import time
+
+import kopf
+from reporting import GROUP, is_probe, saw
+
+
+@kopf.on.event(*GROUP)
+async def bench_event(name, **_):
+    saw(name, 0)
+
+
+@kopf.on.create(*GROUP, when=lambda name, **_: not is_probe(name))
+def bench_create(name, **_):
+    time.sleep(0.1)
+    return {"ok": True, "name": name}

@@ -1,0 +1,11 @@
+"""W7S: timers of one second in threads."""
+
+import kopf
+from reporting import GROUP, Window
+
+window = Window()
+
+
+@kopf.timer(*GROUP, interval=1.0)
+def bench_timer(name, **_):
+    window.fire(name)

@@ -1,0 +1,89 @@
+//! What the rules cost on their commonest ways: decoding, the comparison with the last state, a whole cycle.
+//!
+//! Time is not comparable between machines: what is limited is in `tests/costs.rs`.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, reason = "a benchmark")]
+
+#[path = "../tests/sim/mod.rs"]
+mod sim;
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use kopf_core::cause::EventType;
+use kopf_core::cycle::{Cycle, Memory, Moment, Observation, Rules};
+use kopf_core::diff::diff;
+use kopf_core::lifecycle::Lifecycle;
+use kopf_core::object::{Object, decode_page};
+use kopf_core::registry::Registry;
+use kopf_core::settings::Settings;
+use serde_json::{Value, json};
+use sim::World;
+
+/// A world with an object that was handled, of 5 kB with its annotation.
+fn handled() -> World {
+    let mut world = World::new();
+    for (key, reason) in ["create", "update", "delete"].into_iter().enumerate() {
+        world.declare(json!({"id": reason, "kind": "changing", "key": key, "reason": reason}));
+    }
+    let items: Vec<Value> = (0..20)
+        .map(|i| json!({"name": format!("part-{i}"), "port": 8000 + i, "env": [{"name": "LEVEL", "value": "info"}]}))
+        .collect();
+    world.edit(&json!({"spec": {"items": items, "image": "example.com/app:v1"}}));
+    for _ in 0..3 {
+        world.cycle(EventType::Added);
+    }
+    world
+}
+
+fn decoding(criterion: &mut Criterion) {
+    let text = handled().body.to_string();
+    criterion.bench_function("decode an object", |bencher| {
+        bencher.iter(|| Object::decode(black_box(&text)).unwrap());
+    });
+    let items = [&*text; 100].join(",");
+    let page = format!(r#"{{"kind":"XList","apiVersion":"v1","metadata":{{}},"items":[{items}]}}"#);
+    criterion.bench_function("decode a page of 100 objects", |bencher| {
+        bencher.iter(|| decode_page(black_box(page.as_bytes())).unwrap());
+    });
+}
+
+fn comparing(criterion: &mut Criterion) {
+    let old = handled().body;
+    let mut new = old.clone();
+    new["spec"]["items"][7]["port"] = json!(1);
+    criterion.bench_function("diff of a changed object", |bencher| {
+        bencher.iter(|| diff(black_box(Some(&old)), black_box(Some(&new))));
+    });
+}
+
+fn cycling(criterion: &mut Criterion) {
+    let world = handled();
+    let registry = Arc::new(Registry { handlers: world.handlers.clone() });
+    let plan = Arc::new(registry.plan(&sim::resource(), &|_| true));
+    let rules = Arc::new(Rules {
+        registry,
+        settings: Arc::new(Settings::default()),
+        lifecycle: Lifecycle::default(),
+    });
+    let mut changed = world.body.clone();
+    changed["spec"]["image"] = json!("example.com/app:v2");
+    for (title, body) in
+        [("a cycle of a handled object", &world.body), ("the first step of an update", &changed)]
+    {
+        let object = Arc::new(Object::decode(&body.to_string()).unwrap());
+        let memory = Memory { fully_handled_once: true, ..Memory::default() };
+        criterion.bench_function(title, |bencher| {
+            bencher.iter(|| {
+                let moment = Moment { now: world.now, entropy: 0, consistent: true };
+                let observation =
+                    Observation { event: EventType::Modified, object: Arc::clone(&object), woken: false };
+                Cycle::open(observation, &memory, Arc::clone(&plan), Arc::clone(&rules), moment)
+            });
+        });
+    }
+}
+
+criterion_group!(benches, decoding, comparing, cycling);
+criterion_main!(benches);

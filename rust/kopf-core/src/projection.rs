@@ -1,0 +1,134 @@
+//! Projection: how much of a resource's objects is needed from the server.
+//!
+//! If no handler can see more than the metadata, only that is asked for: the rest is not even sent. What functions can
+//! see is found out by those who know their code. In doubt, objects come whole.
+
+use crate::handler::{Handler, Kind};
+use crate::object::{DecodeError, Object};
+use crate::registry::{Plan, Registry};
+use crate::resource::Resource;
+use serde_json::json;
+
+/// The kind of objects that come with their metadata only.
+const PARTIAL: &str = "PartialObjectMetadata";
+
+/// How much of each object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Projection {
+    /// All of it.
+    #[default]
+    Whole,
+    /// The metadata.
+    Metadata,
+}
+
+impl Projection {
+    /// The least that the handlers of the resource can do with.
+    ///
+    /// Changes are seen in the essence, which is everything but the metadata mostly; idle timers wait for changes.
+    pub fn of(plan: &Plan, registry: &Registry) -> Self {
+        let mut handlers = [&plan.watching, &plan.indexing, &plan.spawning]
+            .into_iter()
+            .flatten()
+            .filter_map(|index| registry.handlers.get(*index));
+        if plan.changing.is_empty() && handlers.all(needs_metadata_only) && plan.resource.kind.is_some() {
+            Self::Metadata
+        } else {
+            Self::Whole
+        }
+    }
+
+    /// An object as it would have come whole, as far as it came.
+    ///
+    /// # Errors
+    /// If it cannot be decoded; the same as when it came.
+    pub fn restore(self, object: Object, resource: &Resource) -> Result<Object, DecodeError> {
+        let is_partial = self == Self::Metadata && object.kind() == Some(PARTIAL);
+        let Some(metadata) = object.stanza("metadata").filter(|_| is_partial) else { return Ok(object) };
+        let api_version = match &*resource.group {
+            "" => resource.version.clone(),
+            group => format!("{group}/{}", resource.version),
+        };
+        let (kind, api_version) = (json!(resource.kind), json!(api_version));
+        Object::decode(&format!(r#"{{"apiVersion":{api_version},"kind":{kind},"metadata":{metadata}}}"#))
+    }
+}
+
+fn needs_metadata_only(handler: &Handler) -> bool {
+    let is_of_metadata = handler
+        .field
+        .as_ref()
+        .is_none_or(|field| field.keys().first().is_some_and(|key| **key == *"metadata"));
+    let is_idle = matches!(&handler.kind, Kind::Timer(timer) if timer.idle.is_some());
+    handler.metadata_only && is_of_metadata && !is_idle
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn resource(group: &str) -> Resource {
+        let resource = json!({"group": group, "version": "v1", "plural": "pods", "kind": "Pod", "namespaced": true,
+            "preferred": true});
+        serde_json::from_value(resource).unwrap()
+    }
+
+    fn projection(handlers: &[Value]) -> Projection {
+        let handlers = handlers
+            .iter()
+            .map(|extra| {
+                let mut handler = json!({"id": "h", "kind": "watching", "metadata_only": true,
+                    "selector": {"any_name": "pods"}});
+                handler.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+                serde_json::from_value(handler).unwrap()
+            })
+            .collect();
+        let registry = Arc::new(Registry { handlers });
+        let plan = registry.plan(&Arc::new(resource("")), &|_| true);
+        Projection::of(&plan, &registry)
+    }
+
+    #[test]
+    fn only_what_is_seen_is_asked_for() {
+        for (handlers, expected) in [
+            (vec![json!({})], Projection::Metadata),
+            (vec![json!({"kind": "indexing"}), json!({"kind": "daemon"})], Projection::Metadata),
+            (vec![json!({"field": ["metadata", "labels", "a"]})], Projection::Metadata),
+            (vec![json!({"kind": "timer", "interval": 1.0})], Projection::Metadata),
+            (vec![json!({}), json!({"metadata_only": false})], Projection::Whole),
+            (vec![json!({"field": ["spec", "a"]})], Projection::Whole),
+            (vec![json!({"kind": "timer", "interval": 1.0, "idle": 5.0})], Projection::Whole),
+            (vec![json!({}), json!({"kind": "changing", "reason": "delete"})], Projection::Whole),
+        ] {
+            assert_eq!(projection(&handlers), expected, "{handlers:?}");
+        }
+    }
+
+    #[test]
+    fn handlers_of_other_resources_do_not_matter() {
+        let other = json!({"metadata_only": false, "selector": {"any_name": "services"}});
+        assert_eq!(projection(&[json!({}), other]), Projection::Metadata);
+    }
+
+    #[test]
+    fn objects_are_what_they_are_of() {
+        let partial = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a","labels":{"b":"c"}}}"#;
+        for (group, version) in [("", "v1"), ("apps", "apps/v1")] {
+            let object = Object::decode(partial).unwrap();
+            let restored = Projection::Metadata.restore(object, &resource(group)).unwrap();
+            let expected = json!({"apiVersion": version, "kind": "Pod", "metadata": {"name": "a", "labels": {"b": "c"}}});
+            assert_eq!(restored.to_value(), expected);
+        }
+    }
+
+    #[test]
+    fn a_server_may_send_all() {
+        let whole = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{}}"#;
+        let object = Object::decode(whole).unwrap();
+        assert_eq!(Projection::Metadata.restore(object, &resource("")).unwrap().raw(), whole);
+    }
+}

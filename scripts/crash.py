@@ -1,0 +1,38 @@
+"""`make crash`: an operator dies at every point of every scenario, with all variations; a line for each.
+
+    python scripts/crash.py [TITLE...]
+
+The scenarios and the judgement are those of `tests/faults`. It owns the printing only.
+"""
+
+import logging
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "faults"))
+
+from lives import explore, points
+from scenarios import SCENARIOS
+
+
+def main(titles: list[str]) -> int:
+    logging.disable(logging.CRITICAL)
+    failures = 0
+    for title in titles or SCENARIOS:
+        scenario, start, runs = SCENARIOS[title], time.monotonic(), 0
+        found, calm = points(scenario, at_length=True)
+        wrong = []
+        for point in found:
+            for absent in (False, True):
+                runs += 1
+                wrong += explore(scenario, point, calm, absent=absent)[0]
+        failures += len(wrong)
+        seconds = time.monotonic() - start
+        print(f"{title}: {len(found)} points, {runs} runs, {len(wrong)} wrong, {seconds:.0f} s", flush=True)
+        print("".join(f"  {it}\n" for it in wrong), end="", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,289 @@
+"""`make soak`: one operator under a mixed load and random faults for an hour; does anything grow, is anything
+lost? It owns the load, the faults, the figures, and the judgement.
+
+    python scripts/soak.py --minutes 60 --seed 1
+
+The cluster is in the memory of this process, the operator (`soak_operator.py`) is in another one.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kopf.testing import Cluster, Refused
+
+HERE = pathlib.Path(__file__).parent
+PREFIX = "kopf.zalando.org/"
+LAST = PREFIX + "last-handled-configuration"
+DEFINITION = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: soaks.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: soaks, singular: soak, kind: Soak, listKind: SoakList}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      subresources: {status: {}}
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+POPULATION = 150
+PACE = 0.05
+SAMPLING = 10.0
+CONVERGENCE = 120.0
+
+# How much the median of the last third may be above that of the first third, both after the warm-up.
+LIMITS: dict[str, Callable[[float], float]] = {
+    "rss MB": lambda before: 0.05 * before + 2,
+    "threads": lambda _: 5,
+    "descriptors": lambda _: 10,
+    "sockets": lambda _: 10,
+    "python tasks": lambda _: 30,
+    "python objects": lambda before: 0.05 * before,
+    "memos": lambda _: 15,
+    "daemons": lambda _: 15,
+}
+
+
+class Load:
+    """Objects that come, change and go."""
+
+    def __init__(self, cluster: Cluster, chance: random.Random) -> None:
+        self.cluster, self.chance = cluster, chance
+        self.wanted: dict[str, int] = {}
+        self.changes = self.count = 0
+
+    def act(self) -> None:
+        names, self.changes = list(self.wanted), self.changes + 1
+        luck = self.chance.random()
+        if not names or (luck < 0.1 and len(names) < POPULATION):
+            return self.create()
+        name = self.chance.choice(names)
+        if luck < 0.2 and len(names) > POPULATION / 2:
+            del self.wanted[name]
+            return self.cluster.delete("soaks", name)
+        if luck < 0.25:
+            return self.change(name, {"metadata": {"labels": {"daemon": self.kind()}}})
+        if luck < 0.26:
+            ours = [it for it in self.annotations(name) if it.startswith(PREFIX)]
+            return self.change(name, {"metadata": {"annotations": dict.fromkeys(ours)}})
+        if luck < 0.35:
+            return self.change(name, {"status": {"noise": luck}}, "status")
+        self.wanted[name] += 1
+        return self.change(name, {"spec": {"value": self.wanted[name]}})
+
+    def create(self) -> None:
+        self.count += 1
+        name = f"soak-{self.count}"
+        self.wanted[name] = 1
+        meta = {"name": name, "labels": {"daemon": self.kind()}}
+        body = {"apiVersion": "example.com/v1", "kind": "Soak", "metadata": meta}
+        self.cluster.create({**body, "spec": {"value": 1, "ballast": "x" * self.chance.randrange(3000)}})
+
+    def kind(self) -> str:
+        return self.chance.choice(["async"] * 3 + ["sync"] + ["none"] * 6)
+
+    def change(self, name: str, patch: Any, subresource: str | None = None) -> None:
+        self.cluster.patch("soaks", name, patch, subresource=subresource)
+
+    def annotations(self, name: str) -> dict[str, str]:
+        return dict(self.cluster.get("soaks", name)["metadata"].get("annotations") or {})
+
+    def unhandled(self) -> list[str]:
+        """What is not as it should be in the end."""
+        bodies = {it["metadata"]["name"]: it for it in self.cluster.list("soaks")}
+        wrong = [f"{name} should be gone" for name in bodies if name not in self.wanted]
+        wrong += [f"{name} has vanished" for name in self.wanted if name not in bodies]
+        for name, value in self.wanted.items():
+            body = bodies.get(name, {"metadata": {}})
+            ours = [it for it in body["metadata"].get("annotations") or {} if it.startswith(PREFIX)]
+            status = body.get("status") or {}
+            if ours != [LAST] or status.get("first") != value or status.get("second") != {"value": value}:
+                wrong.append(f"{name} is not handled at {value}: {ours} {status}")
+        return wrong
+
+
+class Faults:
+    """One after another, with pauses in between."""
+
+    def __init__(self, cluster: Cluster, chance: random.Random) -> None:
+        self.cluster, self.chance = cluster, chance
+        self.until, self.lasts, self.count = time.monotonic() + 10, False, 0
+
+    def act(self) -> None:
+        if time.monotonic() < self.until:
+            return
+        self.lasts = not self.lasts
+        self.until = time.monotonic() + self.chance.uniform(0.5, 4) * (1 if self.lasts else 3)
+        self.cluster.withdraw_faults()
+        if self.lasts:
+            self.count += 1
+            self.chance.choice(self.all())()
+
+    def all(self) -> list[Callable[[], Any]]:
+        cluster, inject = self.cluster, self.cluster.inject
+        verbs = ["", "watch", "list", "patch"]
+
+        def cut_and(*args: Any, **options: Any) -> None:
+            inject(*args, **options)
+            cluster.cut_watches()
+
+        def expire() -> None:
+            cluster.forget_history()
+            cut_and("gone", times=2)
+
+        return [
+            lambda: inject("code", 500, verb=self.chance.choice(verbs)),
+            lambda: cut_and("code", 503),
+            lambda: cut_and("code", 403, verb="watch", resource="soaks"),
+            lambda: cut_and("too-many-requests", 1),
+            lambda: inject("code", 422, verb="patch", resource="soaks", times=10),
+            lambda: inject("conflict", verb="patch"),
+            lambda: inject("reset", verb=self.chance.choice(verbs)),
+            lambda: inject("lost", verb="patch", times=20),
+            lambda: inject("latency", 1, verb=self.chance.choice(verbs)),
+            lambda: inject("silence"),
+            cluster.cut_watches,
+            cluster.cut_off,
+            expire,
+        ]
+
+
+class Patient:
+    """The process of the operator."""
+
+    def __init__(self, kubeconfig: pathlib.Path, log: pathlib.Path) -> None:
+        environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "soak_operator.py")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("w"), env=environment, text=True,
+        )  # fmt: skip
+
+    def ask(self) -> dict[str, Any]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def sample(self) -> dict[str, float]:
+        place = pathlib.Path("/proc", str(self.process.pid))
+        status = dict(it.split(":", 1) for it in (place / "status").read_text().splitlines())
+        links = []
+        for link in (place / "fd").iterdir():
+            try:
+                links.append(os.readlink(link))
+            except OSError:  # closed meanwhile
+                continue
+        told = self.ask()
+        return {
+            "rss MB": int(status["VmRSS"].split()[0]) / 1024,
+            "threads": int(status["Threads"]),
+            "descriptors": len(links),
+            "sockets": sum(it.startswith("socket:") for it in links),
+            "python tasks": told["python tasks"],
+            "python objects": told["python objects"],
+            "memos": told["memos"],
+            "daemons": sum(told["daemons"].values()),
+            "calls": sum(told["calls"].values()),
+        }
+
+    def stop(self) -> int:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(60)
+
+
+def grown(samples: list[dict[str, float]]) -> list[str]:
+    """What is not flat."""
+    wrong, third = [], max(1, len(samples) // 3)
+    for name, limit in LIMITS.items():
+        before = statistics.median(it[name] for it in samples[:third])
+        after = statistics.median(it[name] for it in samples[-third:])
+        print(f"{name:16} {before:10.1f} -> {after:10.1f}   (may grow by {limit(before):.1f})")
+        if after - before > limit(before):
+            wrong.append(f"{name} has grown from {before:.1f} to {after:.1f}")
+    return wrong
+
+
+def leaks(told: dict[str, Any], load: Load, bodies: list[Any]) -> list[str]:
+    """What is left of objects that are not there, or missing of those that are."""
+    labelled = {"async", "sync"}
+    manned = {it["metadata"]["name"] for it in bodies if it["metadata"]["labels"].get("daemon") in labelled}
+    daemons, indexed = told["daemons"], set(told["indexed"])
+    wrong = [f"daemon of {name}: {daemons.get(name, 0)}" for name in manned ^ set(daemons)]
+    wrong += [f"{count} daemons of {name}" for name, count in daemons.items() if count > 1]
+    wrong += [f"index entry of {name}" for name in indexed ^ set(load.wanted)]
+    if told["memos"] > len(load.wanted):
+        wrong.append(f"{told['memos']} memos of {len(load.wanted)} objects")
+    for name, value in load.wanted.items():
+        for handler in ("first", "second", "parent", "field"):
+            if (last := told["seen"].get(name, {}).get(handler)) != value:
+                wrong.append(f"{handler} has seen {name} at {last}, not at {value}")
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--minutes", type=float, default=float(os.environ.get("SOAK_MINUTES", "60")))
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--log", type=pathlib.Path, default=pathlib.Path("soak.log"))
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    print(f"{options.minutes} minutes, seed {options.seed}")
+    samples: list[dict[str, float]] = []
+    with Cluster() as cluster:
+        cluster.apply(DEFINITION)
+        patient = Patient(cluster.kubeconfig, options.log)
+        load, faults = Load(cluster, chance), Faults(cluster, chance)
+        while len(load.wanted) < POPULATION * 0.75:
+            load.create()
+        start = sampled = told = time.monotonic()
+        while time.monotonic() < start + options.minutes * 60 and patient.process.poll() is None:
+            load.act()
+            faults.act()
+            time.sleep(PACE)
+            if time.monotonic() - sampled > SAMPLING:
+                sampled = time.monotonic()
+                samples.append(patient.sample())
+                if sampled - told > 60:
+                    told = sampled
+                    figures = " ".join(f"{name}={value:.0f}" for name, value in samples[-1].items())
+                    print(f"{(sampled - start) / 60:5.0f} min: {figures}", flush=True)
+        cluster.withdraw_faults()
+        wrong, until = [], time.monotonic() + CONVERGENCE
+        while time.monotonic() < until and patient.process.poll() is None:
+            with contextlib.suppress(Refused):
+                wrong = load.unhandled() or leaks(patient.ask(), load, cluster.list("soaks"))
+            if not wrong:
+                break
+            time.sleep(1)
+        seconds = time.monotonic() - until + CONVERGENCE
+        if patient.process.poll() is not None:
+            wrong.append(f"the operator has exited: {patient.process.returncode}")
+        else:
+            code = patient.stop()
+            wrong += [f"the operator has ended with {code}"] if code else []
+    print(
+        f"{load.changes} changes of {load.count} objects, {faults.count} faults; converged in {seconds:.0f} s"
+    )
+    warm = max(1, len(samples) // 5)
+    wrong += grown(samples[warm:]) if len(samples) > warm + 3 else ["too short to judge"]
+    print("\n".join(wrong[:50]) or "Nothing has grown, nothing is lost.")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""The operator of `soak.py`: handlers of all kinds, some of which fail at times. It owns what is told of the
+process on request, a line of JSON for each line of its input; it must not know what the cluster goes through.
+"""
+
+import asyncio
+import gc
+import json
+import random
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+from typing import Any
+
+import kopf
+
+KIND = "soaks.example.com"
+CHANCE = random.Random(1)
+
+daemons: Counter[str] = Counter()
+memos: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+seen: dict[str, dict[str, Any]] = {}
+calls: Counter[str] = Counter()
+index: Any = None
+lock = threading.Lock()
+
+
+def note(handler: str, name: str, spec: Any) -> None:
+    with lock:
+        calls[handler] += 1
+        seen.setdefault(name, {})[handler] = spec.get("value")
+
+
+def stumble(odds: float) -> None:
+    match CHANCE.random() / odds:
+        case luck if luck < 0.5:
+            raise kopf.TemporaryError("not now", delay=0.3)
+        case luck if luck < 1:
+            raise RuntimeError("an error that nobody expected")
+
+
+@kopf.on.startup()
+def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
+    # Daemons that are no coroutines take a thread each, from the pool of all other functions.
+    settings.execution.max_workers = 100
+    settings.watching.inactivity_timeout = 5
+    settings.networking.error_backoffs = [0.2, 0.5, 1, 2]
+    settings.queueing.error_delays = [0.5, 1, 2]
+    settings.posting.enabled = True
+    settings.persistence.consistency_timeout = 3
+
+
+@kopf.on.resume(KIND, id="first", backoff=0.5)
+@kopf.on.create(KIND, id="first", backoff=0.5)
+@kopf.on.update(KIND, id="first", backoff=0.5)
+async def first(name: str, memo: Any, spec: Any, patch: Any, **_: Any) -> None:
+    memos[name] = memo
+    stumble(0.05)
+    note("first", name, spec)
+    patch.status["first"] = spec.get("value")
+
+
+@kopf.on.create(KIND, id="second", backoff=0.5)
+@kopf.on.update(KIND, id="second", backoff=0.5)
+def second(name: str, spec: Any, **_: Any) -> Any:
+    time.sleep(CHANCE.random() * 0.02)
+    stumble(0.05)
+    note("second", name, spec)
+    return {"value": spec.get("value")}
+
+
+@kopf.on.create(KIND, id="parent", backoff=0.5)
+@kopf.on.update(KIND, id="parent", backoff=0.5)
+async def parent(name: str, spec: Any, **_: Any) -> None:
+    for number in range(2):
+
+        @kopf.subhandler(id=f"child{number}", backoff=0.5)
+        async def child(**_: Any) -> None:
+            stumble(0.05)
+
+    note("parent", name, spec)
+
+
+@kopf.on.field(KIND, field="spec.value", id="field", backoff=0.5)
+async def field(name: str, spec: Any, **_: Any) -> None:
+    note("field", name, spec)
+
+
+@kopf.on.delete(KIND, id="farewell", backoff=0.5)
+async def farewell(**_: Any) -> None:
+    stumble(0.05)
+    calls["farewell"] += 1
+
+
+@kopf.on.event(KIND, id="peek")
+async def peek(name: str, type: str, known: Any, **_: Any) -> None:
+    global index
+    index = known
+    calls["peek"] += 1
+    if type == "DELETED":
+        with lock:
+            seen.pop(name, None)
+
+
+@kopf.index(KIND, id="known")
+async def known(name: str, spec: Any, **_: Any) -> Any:
+    return {name: spec.get("value")}
+
+
+@kopf.daemon(KIND, id="companion", labels={"daemon": "async"}, cancellation_timeout=2)
+async def companion(name: str, stopped: Any, **_: Any) -> None:
+    daemons[name] += 1
+    try:
+        while not stopped:
+            await stopped.wait(3)
+    finally:
+        daemons[name] -= 1
+
+
+@kopf.daemon(KIND, id="guard", labels={"daemon": "sync"}, cancellation_timeout=2)
+def guard(name: str, stopped: Any, **_: Any) -> None:
+    daemons[name] += 1
+    try:
+        while not stopped:
+            stopped.wait(1)
+    finally:
+        daemons[name] -= 1
+
+
+@kopf.timer(KIND, id="steady", interval=5, initial_delay=1)
+async def steady(patch: Any, **_: Any) -> None:
+    calls["steady"] += 1
+    if CHANCE.random() < 0.05:
+        patch.status["steady"] = CHANCE.randrange(1000)
+
+
+def told() -> dict[str, Any]:
+    gc.collect()
+    return {
+        "python tasks": len(asyncio.all_tasks()),
+        "python threads": threading.active_count(),
+        "python objects": len(gc.get_objects()),
+        "memos": len(memos),
+        "daemons": {name: count for name, count in daemons.items() if count},
+        "indexed": sorted(index or ()),
+        "seen": seen,
+        "calls": dict(calls),
+    }
+
+
+async def main() -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    stop = asyncio.Event()
+    running = asyncio.create_task(kopf.operator(clusterwide=True, standalone=True, stop_flag=stop))
+
+    async def answer() -> None:
+        while await reader.readline():
+            print(json.dumps(told()), flush=True)
+        stop.set()
+
+    answering = asyncio.create_task(answer())
+    await asyncio.wait([running, answering], return_when=asyncio.FIRST_COMPLETED)
+    await running
+
+
+if __name__ == "__main__":
+    kopf.configure(log_prefix=False, quiet=True)
+    asyncio.run(main())

@@ -1,0 +1,95 @@
+"""The benchmarks still run, and their tables say what was measured. How fast anything is does not matter."""
+
+import pathlib
+import sys
+
+import pytest
+
+BENCHES = pathlib.Path(__file__).resolve().parents[2] / "benches"
+sys.path.insert(0, str(BENCHES))
+
+from harness import clusters, processes, tables, workloads  # noqa: E402
+from harness.contestants import Contestant  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def server():
+    cluster = clusters.prepared(clusters.starter(None, sys.executable))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def cluster(server):
+    yield server
+    server.client.clear()
+
+
+@pytest.fixture
+def ours(monkeypatch):
+    # A quarter of a second without CPU time: it is only about whether it runs.
+    monkeypatch.setattr(processes, "quiesce", lambda pid: processes.cpu(pid))
+    return Contestant("ours", sys.executable)
+
+
+def test_handled_objects_are_not_written(cluster, ours):
+    figures = workloads.resync(3)(cluster, ours)
+    assert figures["writes"] == 0
+    assert figures["peak memory, MiB"] > 5
+
+
+def test_creations_cost_two_writes(cluster, ours):
+    figures = workloads.burst(3)(cluster, ours)
+    assert figures["writes per object"] == pytest.approx(2)
+
+
+def test_creations_with_events_cost_four_writes(cluster, ours):
+    # The events may still be on their way when all objects are handled.
+    figures = workloads.posting(3)(cluster, ours)
+    assert figures["writes per object"] >= 2
+
+
+@pytest.mark.parametrize(("field", "writes"), [(False, 1), (True, 2)])
+def test_updates_cost_a_write_and_another_one_with_fields(cluster, ours, field, writes):
+    figures = workloads.updates(2, 2, field=field)(cluster, ours)
+    assert figures["writes per update"] == pytest.approx(writes)
+
+
+def test_every_event_is_seen(cluster, ours):
+    figures = workloads.firehose(3, 2)(cluster, ours)
+    assert 0 < figures["calls per event"] <= 1
+
+
+def test_the_waiting_time_is_the_handlers(cluster, ours):
+    figures = workloads.latency(2)(cluster, ours)
+    assert figures["start after the request, p50, ms"] <= figures["handled after the request, p50, ms"]
+
+
+def test_operators_that_fail_say_why(cluster, ours):
+    with pytest.raises(RuntimeError, match=r"exited with 1:\n[\s\S]*No such file"):
+        workloads.burst(1, "missing")(cluster, ours)
+
+
+def test_targets_are_judged_by_medians():
+    results = {
+        "W5": {
+            "reference": [{"CPU per update, ms": 3.0}],
+            "ours": [{"CPU per update, ms": value} for value in (0.3, 9.0, 0.2)],
+        },
+        "W4": {"ours": [{"CPU per event, µs": 31.0}]},
+    }
+    lines = tables.against_targets(results, "ours", ["reference"]).splitlines()
+    assert lines[2:] == [
+        "| W4 lone event, CPU |  | **31.0 µs** | ≤ 30 µs | missed |",
+        "| W5 update, CPU | 3.00 (0.1) | **0.3 ms** | ≤ 0.35 ms | met |",
+    ]
+
+
+def test_costs_of_growth_are_without_those_of_the_start():
+    results = {
+        "G2a": {"ours": [{"CPU, s": 1.0}]},
+        "G2b": {"ours": [{"CPU, s": 1.9}]},
+        "G2c": {"ours": [{"CPU, s": 11.89}]},
+    }
+    table = tables.against_targets(results, "ours", [])
+    assert "| growth of W2 per object, 1,000 → 100,000 | **1.10** | ≤ 1.15 | met |" in table
