@@ -104,7 +104,12 @@ pub struct Faults {
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { active: Mutex::default(), cut: Mutex::default(), cut_off: AtomicBool::new(false), signal: watch::channel(0).0 }
+        Self {
+            active: Mutex::default(),
+            cut: Mutex::default(),
+            cut_off: AtomicBool::new(false),
+            signal: watch::channel(0).0,
+        }
     }
 }
 

@@ -258,8 +258,7 @@ fn own_annotations(
     persistence: &Persistence,
 ) -> Map<String, Value> {
     let storage = &persistence.diffbase_storage;
-    let own: Vec<String> =
-        storage.own_keys(object).into_iter().chain(storage.seen_keys(object)).collect();
+    let own: Vec<String> = storage.own_keys(object).into_iter().chain(storage.seen_keys(object)).collect();
     let is_ours =
         |key: &str| persistence.progress_storage.clears_annotation(key) || own.iter().any(|own| own == key);
     let annotations = patch.get("metadata").and_then(|metadata| metadata.get("annotations"));

@@ -93,7 +93,11 @@ impl Cycle {
             } else {
                 self.forget_progress(state, &mut conclusion.patch);
                 self.keep_essence(&mut conclusion.patch);
-                self.rules.settings.persistence.diffbase_storage.purge_seen(&self.object, &mut conclusion.patch);
+                self.rules
+                    .settings
+                    .persistence
+                    .diffbase_storage
+                    .purge_seen(&self.object, &mut conclusion.patch);
             }
             conclusion.sequel = Sequel::Over;
             conclusion.fully_handled_once = true;

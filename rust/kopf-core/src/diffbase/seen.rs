@@ -62,7 +62,8 @@ mod tests {
     const KEY: &str = "kopf.zalando.org/last-handled-configuration.seen";
 
     fn object(kind: &str, annotations: &Value) -> Object {
-        let body = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "n", "annotations": annotations}});
+        let body =
+            json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "n", "annotations": annotations}});
         Object::decode(&body.to_string()).unwrap()
     }
 
