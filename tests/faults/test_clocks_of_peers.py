@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -64,7 +65,7 @@ def wait_until_near(cluster, ahead: int, log: pathlib.Path) -> None:
     until = time.monotonic() + 45
     while (found := seen(cluster)) is None or abs(found - ahead) > 60:
         assert time.monotonic() < until, (found, ahead, log.read_text()[-3000:])
-        time.sleep(0.2)
+        threading.Event().wait(0.2)
 
 
 DEFINITION = json.dumps(

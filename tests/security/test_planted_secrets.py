@@ -58,7 +58,7 @@ class Run:
         until = time.monotonic() + 60
         while not holds(self.log):
             assert time.monotonic() < until, self.log[-20_000:]
-            time.sleep(0.05)
+            threading.Event().wait(0.05)
 
     def outputs(self) -> str:
         """All that is seen of it from outside."""
