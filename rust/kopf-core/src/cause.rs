@@ -2,9 +2,11 @@
 //!
 //! Owns the reasons, and the ladder that finds the reason from what is known of the object. Knows neither handlers nor logs.
 
-use crate::diff::DiffItem;
+use crate::diff::{DiffItem, diff};
+use crate::essence::Latent;
 use crate::value::Value;
 use serde::{Deserialize, Serialize};
+use std::sync::{Arc, OnceLock};
 
 /// What the stream said of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,18 +103,55 @@ impl Reason {
 }
 
 /// A cause of change, as the handlers and their filters get it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Change {
     /// Why.
     pub reason: Reason,
     /// Whether resume handlers join in.
     pub initial: bool,
+    old: Option<Arc<Latent>>,
+    new: Option<Arc<Latent>>,
+    diff: OnceLock<Arc<[DiffItem]>>,
+}
+
+impl Change {
+    /// A change between two essences. The difference is looked for when it is asked for, unless it is known already.
+    pub fn new(
+        (reason, initial): (Reason, bool),
+        old: Option<Arc<Latent>>,
+        new: Option<Arc<Latent>>,
+        diff: Option<Arc<[DiffItem]>>,
+    ) -> Self {
+        let diff = diff.map(OnceLock::from).unwrap_or_default();
+        Self { reason, initial, old, new, diff }
+    }
+
     /// The essence at the last completed handling.
-    pub old: Option<Value>,
+    pub fn old(&self) -> Option<&Value> {
+        self.old.as_deref().map(Latent::get)
+    }
+
     /// The essence now.
-    pub new: Option<Value>,
+    pub fn new_(&self) -> Option<&Value> {
+        self.new.as_deref().map(Latent::get)
+    }
+
+    /// Whether there was a completed handling.
+    pub fn has_old(&self) -> bool {
+        self.old.is_some()
+    }
+
     /// What differs.
-    pub diff: Vec<DiffItem>,
+    pub fn diff(&self) -> &[DiffItem] {
+        self.diff.get_or_init(|| diff(self.old(), self.new_()).into())
+    }
+}
+
+impl PartialEq for Change {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |it: &Self| (it.reason, it.initial);
+        parts(self) == parts(other) && self.old() == other.old() && self.new_() == other.new_()
+    }
 }
 
 /// How the essence stands to the last handled one.

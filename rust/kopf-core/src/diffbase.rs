@@ -106,33 +106,49 @@ impl DiffBaseStorage {
 
     /// Puts the essence into the patch.
     pub fn store(&self, object: &Object, patch: &mut Patch, essence: &Value) {
-        self.put(object, patch, essence, condensed::text);
+        let fitting = |keys: &[String]| condensed::text(object, essence, keys);
+        self.put(object, patch, &fitting, &|| to_python_json(essence));
     }
 
     /// The same, but whole, also if it does not fit: the server refuses it then.
     pub fn store_whole(&self, object: &Object, patch: &mut Patch, essence: &Value) {
-        self.put(object, patch, essence, |_, essence, _| to_python_json(essence) + "\n");
+        self.put(object, patch, &|_| to_python_json(essence) + "\n", &|| to_python_json(essence));
     }
 
+    /// The same for an essence that is written down already; false if it has to be looked at whether it fits.
+    pub(crate) fn store_text(&self, object: &Object, patch: &mut Patch, text: &str) -> bool {
+        let fits = condensed::is_small(object, text);
+        if fits {
+            self.put(object, patch, &|_| [text, "\n"].concat(), &|| text.to_owned());
+        }
+        fits
+    }
+
+    /// Puts the text into the patch, as annotations have it and as other places have it.
     fn put(
         &self,
         object: &Object,
         patch: &mut Patch,
-        essence: &Value,
-        text: fn(&Object, &Value, &[String]) -> String,
+        annotation: &dyn Fn(&[String]) -> String,
+        plain: &dyn Fn() -> String,
     ) {
         match self {
             Self::Annotations { prefix, .. } => {
                 let keys = self.own_keys(object);
-                let text = text(object, essence, &keys);
-                for key in keys {
-                    patch.set_annotation(&key, Some(text.clone()));
+                let text = annotation(&keys);
+                if let Some((last, others)) = keys.split_last() {
+                    for key in others {
+                        patch.set_annotation(key, Some(text.clone()));
+                    }
+                    patch.set_annotation(last, Some(text));
                 }
                 store_marker(prefix, object, patch);
             }
-            Self::Status { field, .. } => patch.set(field.keys(), Value::String(to_python_json(essence))),
+            Self::Status { field, .. } => patch.set(field.keys(), Value::String(plain())),
             Self::Foreign => {}
-            Self::Multi { storages } => storages.iter().for_each(|it| it.put(object, patch, essence, text)),
+            Self::Multi { storages } => {
+                storages.iter().for_each(|it| it.put(object, patch, annotation, plain));
+            }
         }
     }
 

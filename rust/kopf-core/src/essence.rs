@@ -13,10 +13,15 @@ use crate::path::FieldPath;
 use crate::progress::{Malformed, ProgressStorage};
 use crate::value::{Value, equal};
 
+mod latent;
 mod quoted;
+mod transcript;
 mod walk;
 
+pub use latent::Latent;
+
 use quoted::Quoted;
+use transcript::Transcript;
 use walk::{Stored, Text};
 
 /// The two storages that say what in an object is ours. The persistence settings convert into it.
@@ -52,6 +57,17 @@ pub fn essence<'s>(object: &Object, storages: impl Into<Storages<'s>>, extra: &[
     essence
 }
 
+/// The text by which an essence is kept, straight from the text of the object; none if it takes the values to write it.
+pub fn transcribed<'s>(
+    object: &Object,
+    storages: impl Into<Storages<'s>>,
+    extra: &[FieldPath],
+) -> Option<String> {
+    let mut transcript = Transcript::new(object.raw().len());
+    read_along(object, storages.into(), extra, &mut transcript)?;
+    Some(transcript.text())
+}
+
 /// Compares the essence of an object with the stored one.
 pub fn compare<'s>(
     object: &Object,
@@ -85,9 +101,20 @@ fn compare_values(
 
 /// Whether the stored text is what the essence would be written as, up to escapes and white space. If not, they may
 /// still be equal.
-fn reads_the_same(object: &Object, storages: Storages<'_>, extra: &[FieldPath], text: impl Text) -> bool {
+fn reads_the_same(object: &Object, storages: Storages<'_>, extra: &[FieldPath], mut text: impl Text) -> bool {
+    read_along(object, storages, extra, &mut text).and_then(|()| text.finish()).is_some()
+}
+
+/// Goes through the essence and the text side by side; none if the text is another, or if the essence is not simply a part
+/// of the object.
+fn read_along(
+    object: &Object,
+    storages: Storages<'_>,
+    extra: &[FieldPath],
+    text: &mut impl Text,
+) -> Option<()> {
     if !storages.diffbase.is_plain() || !storages.progress.is_plain() {
-        return false;
+        return None;
     }
     let managed = Managed::among(object.raw_annotations().map(|(key, _)| key));
     let own = storages.diffbase.own_keys(object);
@@ -95,12 +122,12 @@ fn reads_the_same(object: &Object, storages: Storages<'_>, extra: &[FieldPath], 
         !managed.covers(key) && !own.iter().any(|own| own == key) && !storages.progress.clears_annotation(key)
     };
     if !extra.iter().all(|field| changes_nothing(object, field, counts)) {
-        return false;
+        return None;
     }
-    walk(object, counts, text).is_some()
+    walk(object, counts, text)
 }
 
-fn walk(object: &Object, counts: impl Fn(&str) -> bool, mut stored: impl Text) -> Option<()> {
+fn walk(object: &Object, counts: impl Fn(&str) -> bool, stored: &mut impl Text) -> Option<()> {
     let labels = || object.raw_labels();
     let annotations = || object.raw_annotations().filter(|(key, _)| counts(key));
     let with_labels = labels().next().is_some();
@@ -124,8 +151,7 @@ fn walk(object: &Object, counts: impl Fn(&str) -> bool, mut stored: impl Text) -
         }
         stored.close()?;
     }
-    stored.close()?;
-    stored.finish()
+    stored.close()
 }
 
 /// Whether an extra field is in the essence anyway, or is not there at all.

@@ -161,19 +161,20 @@ impl Memory {
         let mut ledger = self.ledger.take().map(Arc::unwrap_or_clone).unwrap_or_default();
         ledger.unwritten.clear();
         ledger.refusals = 0;
-        let own = own_annotations(object, patch, &settings.persistence);
+        let annotations = patch.get("metadata").and_then(|metadata| metadata.get("annotations"));
         let mut keys = settings.persistence.diffbase_storage.own_keys(object).into_iter();
-        if let Some(text) = keys.find_map(|key| own.get(&key)?.as_str()) {
+        if let Some(text) = keys.find_map(|key| annotations?.get(&key)?.as_str()) {
             self.handled = Some(digest(text));
             ledger.kept = self.stripped.then(|| Box::from(text));
         }
+        let own = || own_annotations(object, patch, &settings.persistence);
         match sequel {
             Sequel::Ongoing(first) => {
                 ledger.first = first;
-                ledger.own.extend(own);
+                ledger.own.extend(own());
             }
             Sequel::Before if ledger.own.is_empty() => {}
-            Sequel::Before => ledger.own.extend(own),
+            Sequel::Before => ledger.own.extend(own()),
             Sequel::Over => {
                 ledger.first = None;
                 ledger.own.clear();

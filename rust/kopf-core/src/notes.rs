@@ -103,7 +103,7 @@ impl Note {
                 )
             }
             Self::Diff(change) => {
-                let items = discretion::shown_diff(object, &change.diff);
+                let items = discretion::shown_diff(object, change.diff());
                 format!("{} diff: {}", change.reason.capitalized(), diff::python_repr(&items))
             }
             Self::Processed { reason, succeeded, failed } => {

@@ -10,6 +10,7 @@ use crate::path::FieldPath;
 use crate::scan::{Cursor, Literal};
 use crate::value::Value;
 
+mod merged;
 mod skeleton;
 mod wire;
 

@@ -3,7 +3,7 @@
 
 use kopf_core::diff::{DiffItem, Op, diff, reduce};
 use kopf_core::diffbase::DiffBaseStorage;
-use kopf_core::essence::{Comparison, Storages, compare, essence};
+use kopf_core::essence::{Comparison, Storages, compare, essence, transcribed};
 use kopf_core::jsonpatch::{apply_merge, operations};
 use kopf_core::object::{Object, decode_page, decode_watch_line};
 use kopf_core::patch::Patch;
@@ -297,6 +297,9 @@ proptest! {
             let storages = Storages { diffbase: &diffbase, progress: &progress };
             for source in [&body, &other] {
                 let old = essence(&decode(source), storages, &extra);
+                if let Some(text) = transcribed(&decode(source), storages, &extra) {
+                    prop_assert_eq!(text, to_python_json(&old));
+                }
                 let mut patch = Patch::default();
                 diffbase.store(&decode(&body), &mut patch, &old);
                 let mut handled = body.clone();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, header};
+use http::{Method, Response, header};
 use http_body_util::BodyExt as _;
 use kopf_core::discretion::is_discreet_path;
 use kopf_core::notes::Level;
@@ -21,11 +21,12 @@ use crate::clock::Clock;
 use crate::error::{ApiError, RequestError};
 use crate::invoke::{Entry, Invoker};
 use crate::vault::Vault;
+use crate::wire::Question;
 
 const LOGGER: &str = "kopf._cogs.clients.api";
 
 /// How many requests there may be at once: each of them holds a connection of about 100 kB, and the server queues them anyway.
-const LANES: usize = 50;
+const LANES: usize = 24;
 
 /// Only the metadata, or all of it from servers that cannot do that.
 const ACCEPT_PARTIAL: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
@@ -46,11 +47,18 @@ pub enum Payload<'a> {
     JsonPatch(&'a [u8]),
 }
 
-impl Payload<'_> {
+impl<'a> Payload<'a> {
     fn accept(self) -> &'static str {
         match self {
             Self::Partial => ACCEPT_PARTIAL,
             _ => "application/json",
+        }
+    }
+
+    fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::None | Self::Partial => b"",
+            Self::Json(bytes) | Self::MergePatch(bytes) | Self::JsonPatch(bytes) => bytes,
         }
     }
 
@@ -60,13 +68,6 @@ impl Payload<'_> {
             Self::Json(_) => Some("application/json"),
             Self::MergePatch(_) => Some("application/merge-patch+json"),
             Self::JsonPatch(_) => Some("application/json-patch+json"),
-        }
-    }
-
-    fn bytes(self) -> Vec<u8> {
-        match self {
-            Self::None | Self::Partial => vec![],
-            Self::Json(bytes) | Self::MergePatch(bytes) | Self::JsonPatch(bytes) => bytes.to_vec(),
         }
     }
 }
@@ -181,12 +182,35 @@ impl Api {
     async fn attempt(&self, method: &Method, url: &str, payload: Payload<'_>) -> Result<Bytes, RequestError> {
         // It is never closed, so that there always will be a lane.
         let _lane = self.lanes.acquire().await.ok();
-        let whole = async {
-            let response = self.open(method, url, payload).await?;
-            let _busy = self.clock.busy();
-            response.into_body().collect().await.map(http_body_util::Collected::to_bytes).map_err(broken)
-        };
-        within(self.settings.networking.request_timeout, whole).await
+        within(self.settings.networking.request_timeout, self.ask(method, url, payload)).await
+    }
+
+    /// Gets the body of a successful response. Refused credentials are replaced until there are no others.
+    async fn ask(&self, method: &Method, url: &str, payload: Payload<'_>) -> Result<Bytes, RequestError> {
+        loop {
+            let connection = self.vault.connection().await?;
+            let busy = self.clock.busy();
+            let question =
+                Question { method, url, accept: payload.accept(), content_type: payload.content_type() };
+            let answered = connection.ask(question, payload.bytes()).await;
+            drop(busy);
+            if answered.is_err() && connection.is_distrusted() {
+                self.vault.renew(&connection).await;
+            }
+            let answer = answered?;
+            if answer.status != 401 {
+                self.vault.accept().await;
+            }
+            if (200..300).contains(&answer.status) {
+                return Ok(answer.body);
+            }
+            let error = ApiError::from_response(answer.status, answer.retry_after.as_deref(), &answer.body);
+            let error = if is_discreet_path(url) { error.discreet() } else { error };
+            if error.status != 401 {
+                return Err(RequestError::Api(Box::new(error)));
+            }
+            self.vault.invalidate(&connection).await;
+        }
     }
 
     /// Opens a stream for reading: one attempt, apart from changes of credentials.
@@ -194,21 +218,15 @@ impl Api {
         let watching = &self.settings.watching;
         let networking = &self.settings.networking;
         let limit = watching.connect_timeout.or(networking.connect_timeout).or(networking.request_timeout);
-        Ok(within(limit, self.open(&Method::GET, url, payload)).await?.into_body())
+        Ok(within(limit, self.open(url, payload)).await?.into_body())
     }
 
     /// Gets the head of a successful response. Refused credentials are replaced until there are no others.
-    async fn open(
-        &self,
-        method: &Method,
-        url: &str,
-        payload: Payload<'_>,
-    ) -> Result<Response<Body>, RequestError> {
+    async fn open(&self, url: &str, payload: Payload<'_>) -> Result<Response<Body>, RequestError> {
         loop {
             let connection = self.vault.connection().await?;
-            let request = build(method, url, payload)?;
             let busy = self.clock.busy();
-            let sent = connection.send(request).await;
+            let sent = connection.open(url, payload.accept()).await;
             drop(busy);
             if sent.is_err() && connection.is_distrusted() {
                 self.vault.renew(&connection).await;
@@ -248,14 +266,6 @@ fn is_retriable(error: &RequestError) -> bool {
     }
 }
 
-fn build(method: &Method, url: &str, payload: Payload<'_>) -> Result<Request<Vec<u8>>, RequestError> {
-    let mut request = Request::builder().method(method).uri(url).header(header::ACCEPT, payload.accept());
-    if let Some(content_type) = payload.content_type() {
-        request = request.header(header::CONTENT_TYPE, content_type);
-    }
-    request.body(payload.bytes()).map_err(|error| RequestError::Malformed(format!("{method} {url}: {error}")))
-}
-
 async fn refusal(response: Response<Body>, url: &str) -> ApiError {
     let status = response.status().as_u16();
     let retry_after =
@@ -264,10 +274,6 @@ async fn refusal(response: Response<Body>, url: &str) -> ApiError {
         response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let error = ApiError::from_response(status, retry_after.as_deref(), &body);
     if is_discreet_path(url) { error.discreet() } else { error }
-}
-
-fn broken(error: impl std::fmt::Display) -> RequestError {
-    RequestError::Transport(format!("the response was cut: {error}"))
 }
 
 async fn within<T>(

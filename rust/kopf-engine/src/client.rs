@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, header};
+use http_body_util::BodyExt as _;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::rt::TokioExecutor;
@@ -24,6 +25,7 @@ use tower::util::MapErr;
 use crate::client::causes::{explained, is_about_certificates};
 use crate::credentials::Credentials;
 use crate::error::{LoginError, RequestError};
+use crate::wire::{Answer, Question, Wire, WireError};
 
 pub(crate) mod causes;
 
@@ -45,6 +47,8 @@ pub struct Connection {
     /// Tells equal credentials from changed ones, without keeping the secrets for that.
     pub fingerprint: u64,
     client: Client,
+    /// The shorter way of simple requests; only tests have none.
+    wire: Option<Wire>,
     /// One side does not accept the other's certificate.
     distrust: AtomicBool,
 }
@@ -57,7 +61,7 @@ impl Connection {
         let default_namespace = given.default_namespace.clone();
         let fingerprint = fingerprint(&[&identity_of(given)]);
         let server = address_of(&config);
-        let client = build(config, agent, headers_of(given)?)?;
+        let (client, wire) = build(config, agent, headers_of(given)?)?;
         let key = key.to_owned();
         Ok(Self {
             key,
@@ -67,6 +71,7 @@ impl Connection {
             default_namespace,
             fingerprint,
             client,
+            wire: Some(wire),
             distrust: AtomicBool::default(),
         })
     }
@@ -108,7 +113,7 @@ impl Connection {
     ) -> Result<Self, LoginError> {
         let default_namespace = Some(config.default_namespace.clone());
         let server = address_of(&config);
-        let client = build(config, agent, vec![])?;
+        let (client, wire) = build(config, agent, vec![])?;
         Ok(Self {
             key: key.to_owned(),
             priority,
@@ -117,6 +122,7 @@ impl Connection {
             default_namespace,
             fingerprint: mark,
             client,
+            wire: Some(wire),
             distrust: AtomicBool::default(),
         })
     }
@@ -134,6 +140,7 @@ impl Connection {
             default_namespace,
             fingerprint,
             client,
+            wire: None,
             distrust: AtomicBool::default(),
         }
     }
@@ -143,17 +150,57 @@ impl Connection {
         self.distrust.load(Ordering::Relaxed)
     }
 
-    /// Sends one request; the response's body is still to be read.
-    pub async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
-        let (parts, body) = request.into_parts();
-        let request = Request::from_parts(parts, Body::from(Bytes::from(body)));
-        self.client.send(request).await.map_err(|error| {
-            if is_about_certificates(&error) {
-                self.distrust.store(true, Ordering::Relaxed);
-            }
-            RequestError::Transport(format!("cannot reach {}: {}", self.server, explained(&error)))
+    /// Sends one request, and reads the whole answer.
+    pub(crate) async fn ask(&self, question: Question<'_>, body: &[u8]) -> Result<Answer, RequestError> {
+        let Some(wire) = self.wire.as_ref().filter(|_| Wire::is_plain(question.url)) else {
+            return self.ask_client(question, body).await;
+        };
+        wire.ask(question, body).await.map_err(|error| match error {
+            WireError::Unreachable(error) => self.unreachable(&*error),
+            WireError::Cut(error) => cut(&*error),
         })
     }
+
+    async fn ask_client(&self, question: Question<'_>, body: &[u8]) -> Result<Answer, RequestError> {
+        let response = self.send(request(question, body)?).await?;
+        let status = response.status().as_u16();
+        let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = retry_after.map(str::to_owned);
+        let body = response.into_body().collect().await.map_err(|error| cut(&*BoxError::from(error)))?;
+        Ok(Answer { status, retry_after, body: body.to_bytes() })
+    }
+
+    /// Sends a request to be answered with a stream.
+    pub(crate) async fn open(&self, url: &str, accept: &str) -> Result<Response<Body>, RequestError> {
+        let question = Question { method: &Method::GET, url, accept, content_type: None };
+        self.send(request(question, b"")?).await
+    }
+
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> RequestError {
+        if is_about_certificates(error) {
+            self.distrust.store(true, Ordering::Relaxed);
+        }
+        RequestError::Transport(format!("cannot reach {}: {}", self.server, explained(error)))
+    }
+
+    /// Sends one request; the response's body is still to be read.
+    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, RequestError> {
+        self.client.send(request).await.map_err(|error| self.unreachable(&error))
+    }
+}
+
+fn request(question: Question<'_>, body: &[u8]) -> Result<Request<Body>, RequestError> {
+    let Question { method, url, accept, content_type } = question;
+    let mut request = Request::builder().method(method).uri(url).header(header::ACCEPT, accept);
+    if let Some(content_type) = content_type {
+        request = request.header(header::CONTENT_TYPE, content_type);
+    }
+    let body = Body::from(Bytes::copy_from_slice(body));
+    request.body(body).map_err(|error| RequestError::Malformed(format!("{method} {url}: {error}")))
+}
+
+fn cut(error: &(dyn std::error::Error + 'static)) -> RequestError {
+    RequestError::Transport(format!("the response was cut: {error}"))
 }
 
 /// The server's address as people write it, without a password, if it has one.
@@ -277,7 +324,7 @@ fn pem_of(data: &str, what: &str) -> Result<Vec<u8>, LoginError> {
     STANDARD.decode(compact).map_err(|_| LoginError(format!("{what}: neither PEM nor base64 of PEM.")))
 }
 
-fn build(config: Config, agent: &str, authorization: Vec<HeaderValue>) -> Result<Client, LoginError> {
+fn build(config: Config, agent: &str, authorization: Vec<HeaderValue>) -> Result<(Client, Wire), LoginError> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -293,7 +340,7 @@ fn build_over<C>(
     config: Config,
     agent: &str,
     authorization: Vec<HeaderValue>,
-) -> Result<Client, LoginError>
+) -> Result<(Client, Wire), LoginError>
 where
     C: tower::Service<http::Uri> + Clone + Send + Sync + 'static,
     C::Response: hyper_util::client::legacy::connect::Connection
@@ -313,15 +360,17 @@ where
     config.headers.push((header::USER_AGENT, agent));
     config.headers.extend(authorization.into_iter().map(|value| (header::AUTHORIZATION, value)));
     let https = config.rustls_https_connector_with_connector(connector).map_err(explain)?;
+    let wire = Wire::new(&config, https.clone()).map_err(explain)?;
     let transport = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https);
     let transport = MapErr::new(transport, BoxError::from);
     let auth = config.auth_layer().map_err(explain)?;
     let builder = ClientBuilder::new(transport, config.default_namespace.clone());
     let extra = config.extra_headers_layer().map_err(explain)?;
-    Ok(match auth {
+    let client = match auth {
         Some(auth) => {
             builder.with_layer(&extra).with_layer(&auth).with_layer(&config.base_uri_layer()).build()
         }
         None => builder.with_layer(&extra).with_layer(&config.base_uri_layer()).build(),
-    })
+    };
+    Ok((client, wire))
 }

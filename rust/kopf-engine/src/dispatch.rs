@@ -33,6 +33,11 @@ use crate::worker::Worker;
 
 /// How many objects may be worked on at once, before reading of the streams is held.
 const ROOM: usize = 5_000;
+/// How much may wait for the other side at once: enough for it not to wait for the server, and no objects in memory that
+/// could as well wait in the server's.
+const BACKLOG: usize = 256;
+/// Seconds between the looks at it.
+const PAUSE: f64 = 0.003;
 
 /// What all streams of an operator share.
 pub struct Shared {
@@ -380,9 +385,16 @@ impl Sink for DispatchSink {
 
     async fn room(&self) {
         let shared = &self.dispatcher.shared;
-        while shared.workers.len() > ROOM && !shared.stopping.is_cancelled() {
-            // The timeout is a safety net only: the notification is the rule.
-            let _ = tokio::time::timeout(seconds(1.0), shared.freed.notified()).await;
+        while !shared.stopping.is_cancelled() {
+            // It is taken in batches, in no time; and nobody tells.
+            if shared.invoker.backlog() > BACKLOG {
+                tokio::time::sleep(seconds(PAUSE)).await;
+            } else if shared.workers.len() > ROOM {
+                // The timeout is a safety net only: the notification is the rule.
+                let _ = tokio::time::timeout(seconds(1.0), shared.freed.notified()).await;
+            } else {
+                return;
+            }
         }
     }
 
@@ -390,3 +402,6 @@ impl Sink for DispatchSink {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,4 +56,5 @@ pub mod toggles;
 pub mod vault;
 pub mod virtual_time;
 pub mod watch;
+pub mod wire;
 pub mod worker;

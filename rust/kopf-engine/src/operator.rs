@@ -24,7 +24,7 @@ use crate::admission::managed::Managed;
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
 use crate::credentials::Credentials;
-use crate::daemons::{self, Background};
+use crate::daemons::{self, Background, Reports};
 use crate::dispatch::Shared;
 use crate::errands::{self, Errand};
 use crate::error::{Failure, FailureKind};
@@ -72,6 +72,7 @@ pub struct Operator {
     outcome: Arc<OnceLock<Result<(), Failure>>>,
     finished: CancellationToken,
     rules: CurrentRules,
+    reports: Reports,
 }
 
 impl Operator {
@@ -89,6 +90,7 @@ impl Operator {
             outcome: Arc::default(),
             finished: CancellationToken::new(),
             rules: CurrentRules::new(Arc::new(rules)),
+            reports: Reports::default(),
         };
         let this = operator.clone();
         runtime.spawn(async move {
@@ -103,6 +105,11 @@ impl Operator {
     /// Where Kubernetes events are put to be posted.
     pub fn mailbox(&self) -> &Mailbox {
         &self.mailbox
+    }
+
+    /// Lets many answers of daemons and timers be given as one: the engine goes on with them when all are there.
+    pub fn in_bulk(&self, answer: impl FnOnce()) {
+        self.reports.in_bulk(answer);
     }
 
     /// Asks it to stop. Further calls change nothing.
@@ -155,7 +162,7 @@ async fn live(
         killing: CancellationToken::new(),
         workers: TaskTracker::new(),
         freed: Notify::new(),
-        background: Background::default(),
+        background: Background::reached_by(operator.reports.clone()),
         cycles: AtomicU64::new(1),
         pause: Arc::new(Pause::default()),
         identity: config.identity,

@@ -20,6 +20,7 @@ use kopf_core::registry::Plan;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Persistence;
 use kopf_core::value::{Map, Value, python_repr, truthy};
+use serde::{Serialize, Serializer};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -155,39 +156,30 @@ impl Patching<'_> {
         patch: Patch,
         applied: &mut Applied,
     ) -> Result<(), PatchingError> {
-        applied.unwritten.clone_from(&patch.0);
-        let wanted = Value::Object(patch.0.clone());
-        if self.resource.has_subresource("status") {
-            let (body, status) = patch.split_status();
-            if !body.is_empty() {
-                let document = Value::Object(body);
-                self.debug(object, || {
-                    format!("Merge-patching the resource with: {}", python_repr(&shown(object, &document)))
-                });
-                self.send(object, None, Payload::MergePatch(document.to_string().as_bytes()), applied)
-                    .await?;
-            }
-            if let Some(status) = status.filter(|status| !status.is_null()) {
-                let document = json!({ "status": status });
-                self.debug(object, || {
-                    format!("Merge-patching the status with: {}", python_repr(&shown(object, &document)))
-                });
-                self.send(
-                    object,
-                    Some("status"),
-                    Payload::MergePatch(document.to_string().as_bytes()),
-                    applied,
-                )
-                .await?;
-            }
-        } else {
+        // Until the server has accepted it all.
+        applied.unwritten = patch.0;
+        let apart = self.resource.has_subresource("status");
+        let body = Part(&applied.unwritten, apart.then_some("status"));
+        if !apart || !body.is_empty() {
             self.debug(object, || {
-                format!("Merge-patching the resource with: {}", python_repr(&shown(object, &wanted)))
+                format!("Merge-patching the resource with: {}", python_repr(&shown(object, &body.to_value())))
             });
-            self.send(object, None, Payload::MergePatch(wanted.to_string().as_bytes()), applied).await?;
+            let document = body.to_json();
+            self.send(object, None, Payload::MergePatch(&document), applied).await?;
+        }
+        let status = applied.unwritten.get("status").filter(|status| apart && !status.is_null());
+        if let Some(status) = status {
+            self.debug(object, || {
+                format!(
+                    "Merge-patching the status with: {}",
+                    python_repr(&shown(object, &json!({ "status": status })))
+                )
+            });
+            let document = [b"{\"status\":", &*to_json(status), b"}"].concat();
+            self.send(object, Some("status"), Payload::MergePatch(&document), applied).await?;
         }
         applied.merged = std::mem::take(&mut applied.unwritten);
-        self.verify(object, &wanted, applied);
+        self.verify(object, applied);
         Ok(())
     }
 
@@ -372,10 +364,14 @@ impl Patching<'_> {
     }
 
     /// Tells if the server did not keep what it was asked to: a schema without the field, a webhook.
-    fn verify(&self, object: &Arc<Object>, wanted: &Value, applied: &Applied) {
+    fn verify(&self, object: &Arc<Object>, applied: &Applied) {
         let Some(latest) = &applied.latest else { return };
-        let kept = touched_part(latest, wanted);
-        let lost = diff_left(Some(wanted), Some(&kept));
+        if latest.has_merged(&applied.merged) {
+            return;
+        }
+        let kept = touched_part(latest, &applied.merged);
+        let wanted = Value::Object(applied.merged.clone());
+        let lost = diff_left(Some(&wanted), Some(&kept));
         let lost: Vec<DiffItem> = lost.into_iter().filter(|item| !is_harmless(item)).collect();
         if !lost.is_empty() {
             let text = kopf_core::diff::python_repr(&shown_diff(object, &lost));
@@ -391,9 +387,40 @@ impl Patching<'_> {
     }
 }
 
+/// A patch without what goes elsewhere.
+struct Part<'p>(&'p Map<String, Value>, Option<&'static str>);
+
+impl Part<'_> {
+    fn fields(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.0.iter().filter(|(key, _)| Some(key.as_str()) != self.1)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.fields().next().is_none()
+    }
+
+    fn to_value(&self) -> Value {
+        Value::Object(self.fields().map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    fn to_json(&self) -> Vec<u8> {
+        to_json(self)
+    }
+}
+
+impl Serialize for Part<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.fields())
+    }
+}
+
+/// Values are written without an adapter between text and bytes; it never fails.
+fn to_json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
 /// What the object has in the fields that the patch is about: the rest, managed fields above all, is not even parsed.
-fn touched_part(object: &Object, wanted: &Value) -> Value {
-    let Value::Object(wanted) = wanted else { return object.to_value() };
+fn touched_part(object: &Object, wanted: &Map<String, Value>) -> Value {
     let mut part = Map::new();
     for (key, value) in wanted {
         let field = |keys: &[&str]| object.field(&FieldPath::from_keys(keys.iter().copied()));

@@ -214,6 +214,12 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_of_an_idle_object_is_small() {
+        let kept = size_of::<(Arc<str>, Slot)>();
+        assert!(kept <= 112, "{kept} bytes are kept of each object, besides its key of 36 letters");
+    }
+
+    #[test]
     fn all_is_forgotten_with_the_stream() {
         let mut slots = Slots::default();
         slots.notice(&key("idle"), EventType::Listed);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kopf_core::admission::Served;
 use kopf_core::cause::{Change, EventType, Reason};
-use kopf_core::diff::diff;
+use kopf_core::essence::Latent;
 use kopf_core::handler::ErrorsMode;
 use kopf_core::indexing::{Call, Round};
 use kopf_core::notes::Level;
@@ -80,8 +80,8 @@ pub(crate) fn rehearse(
         None => None,
     };
     let change = reason.map(|reason| {
-        let diff = diff(old.as_ref(), new.as_ref());
-        Arc::new(Change { reason, initial: false, old, new, diff })
+        let (old, new) = (old.map(Latent::of), new.map(Latent::of));
+        Arc::new(Change::new((reason, false), old, new, None))
     });
     let border = engine.border();
     let mut receivers = Vec::new();

@@ -154,7 +154,7 @@ impl Cycle {
             return None;
         }
         if self.first.is_none() && self.advanced {
-            self.first = self.change().and_then(|change| change.new.clone()).map(Arc::new);
+            self.first = self.change().and_then(|change| change.new_().cloned()).map(Arc::new);
             if let Some(first) = &self.first {
                 // The operator may die before the others have seen it.
                 self.rules.settings.persistence.diffbase_storage.store_seen(&self.object, patch, first);
@@ -187,8 +187,7 @@ impl Cycle {
     /// seen, if it has changed since: they are yet to be told.
     fn keep_essence(&mut self, patch: &mut Patch) {
         if let Some(first) = self.first.take()
-            && let Some(new) = self.change().and_then(|change| change.new.clone())
-            && !equal(&first, &new)
+            && self.change().is_some_and(|change| change.new_().is_some_and(|new| !equal(&first, new)))
         {
             let storage = &self.rules.settings.persistence.diffbase_storage;
             storage.store(&self.object, patch, &first);

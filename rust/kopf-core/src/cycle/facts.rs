@@ -4,7 +4,7 @@ use super::{Memory, Rules};
 use crate::cause::{Change, Likeness, Reason};
 use crate::diff::{DiffItem, diff};
 use crate::diffbase::{DiffBaseStorage, condensed};
-use crate::essence::{Comparison, compare, essence};
+use crate::essence::{Comparison, Latent, compare, essence};
 use crate::filters::OldAndNew;
 use crate::notes::Note;
 use crate::object::Object;
@@ -14,17 +14,18 @@ use crate::registry::Plan;
 use crate::settings::Persistence;
 use crate::value::{Value, equal};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// The essence against the last handled one.
 #[derive(Debug)]
 pub(super) struct Facts {
     known: bool,
     differs: bool,
-    diff: Vec<DiffItem>,
+    diff: Option<Arc<[DiffItem]>>,
     /// Only if it differs from the new one.
-    old: Option<Value>,
+    old: Option<Arc<Latent>>,
     /// Built when needed.
-    new: Option<Value>,
+    new: Option<Arc<Latent>>,
     /// What was handled last is only in memory: it is to be written again.
     lost: bool,
 }
@@ -39,13 +40,8 @@ impl Facts {
         notes: &mut Vec<Note>,
     ) -> Self {
         match compare(object, &rules.settings.persistence, &plan.extra_fields) {
-            Ok(Comparison::Same) => {
-                Self { known: true, differs: false, diff: Vec::new(), old: None, new: None, lost: false }
-            }
-            Ok(Comparison::Different { old, new }) => {
-                let diff = diff(Some(&old), Some(&new));
-                Self { known: true, differs: true, diff, old: Some(old), new: Some(new), lost: false }
-            }
+            Ok(Comparison::Same) => Self::same(None),
+            Ok(Comparison::Different { old, new }) => Self::different(old, new),
             Ok(Comparison::Absent) => Self::recalled(object, plan, rules, memory),
             Err(malformed) => {
                 notes.push(Note::Malformed(malformed));
@@ -65,34 +61,38 @@ impl Facts {
             None if memory.was_handled(object, &new, &rules.settings) => new.clone(),
             None => return Self::unknown(),
         };
-        let diff = diff(Some(&old), Some(&new));
-        Self { known: true, differs: true, diff, old: Some(old), new: Some(new), lost: true }
+        Self { lost: true, ..Self::different(old, new) }
     }
 
     /// Takes them as Python has read them.
     pub(super) fn told(old: Option<Value>, new: Value) -> Self {
         match old {
-            None => Self { new: Some(new), ..Self::unknown() },
-            Some(old) if equal(&old, &new) => {
-                Self { known: true, differs: false, diff: Vec::new(), old: None, new: Some(new), lost: false }
-            }
-            Some(old) => {
-                let diff = diff(Some(&old), Some(&new));
-                Self { known: true, differs: true, diff, old: Some(old), new: Some(new), lost: false }
-            }
+            None => Self { new: Some(Latent::of(new)), ..Self::unknown() },
+            Some(old) if equal(&old, &new) => Self::same(Some(Latent::of(new))),
+            Some(old) => Self::different(old, new),
         }
     }
 
+    fn same(new: Option<Arc<Latent>>) -> Self {
+        Self { known: true, differs: false, diff: Some(Arc::default()), old: None, new, lost: false }
+    }
+
+    fn different(old: Value, new: Value) -> Self {
+        let diff = Some(diff(Some(&old), Some(&new)).into());
+        let (old, new) = (Some(Latent::of(old)), Some(Latent::of(new)));
+        Self { known: true, differs: true, diff, old, new, lost: false }
+    }
+
     fn unknown() -> Self {
-        Self { known: false, differs: true, diff: Vec::new(), old: None, new: None, lost: false }
+        Self { known: false, differs: true, diff: None, old: None, new: None, lost: false }
     }
 
     /// Unequal essences may have no difference that counts: nulls are as good as absent.
     pub(super) fn likeness(&self) -> Likeness {
-        match (self.known, self.diff.is_empty()) {
-            (false, _) => Likeness::Unknown,
-            (true, true) => Likeness::Same,
-            (true, false) => Likeness::Different,
+        match &self.diff {
+            None => Likeness::Unknown,
+            Some(diff) if diff.is_empty() => Likeness::Same,
+            Some(_) => Likeness::Different,
         }
     }
 
@@ -107,28 +107,36 @@ impl Facts {
     }
 
     /// The old one and the new one.
-    fn essences(&mut self, object: &Object, plan: &Plan, rules: &Rules) -> (Option<&Value>, Option<&Value>) {
-        let new = &*self
-            .new
-            .get_or_insert_with(|| essence(object, &rules.settings.persistence, &plan.extra_fields));
+    fn essences(
+        &mut self,
+        object: &Arc<Object>,
+        plan: &Arc<Plan>,
+        rules: &Arc<Rules>,
+    ) -> (Option<&Arc<Latent>>, &Arc<Latent>) {
+        let new = &*self.new.get_or_insert_with(|| {
+            let (object, plan, rules) = (Arc::clone(object), Arc::clone(plan), Arc::clone(rules));
+            Latent::new(move || essence(&object, &rules.settings.persistence, &plan.extra_fields))
+        });
         let old = if self.known && !self.differs { Some(new) } else { self.old.as_ref() };
-        (old, Some(new))
+        (old, new)
     }
 
     /// The values of one field. If nothing differs, most fields can be read from the object, which spares the essence.
     pub(super) fn field(
         &mut self,
-        object: &Object,
-        plan: &Plan,
-        rules: &Rules,
+        object: &Arc<Object>,
+        plan: &Arc<Plan>,
+        rules: &Arc<Rules>,
         path: &FieldPath,
     ) -> OldAndNew<'_> {
         let persistence = &rules.settings.persistence;
-        if self.known && !self.differs && self.new.is_none() && is_kept_as_is(path, persistence) {
+        let is_unbuilt = self.new.as_ref().is_none_or(|new| !new.is_built());
+        if !self.differs && is_unbuilt && is_kept_as_is(path, persistence) {
             let value = object.field(path).map(Cow::Owned);
             return OldAndNew { old: value.clone(), new: value };
         }
         let (old, new) = self.essences(object, plan, rules);
+        let (old, new) = (old.map(|old| old.get()), Some(new.get()));
         let resolved = |value| resolve(value, path.keys()).map(Cow::Borrowed);
         OldAndNew { old: old.and_then(resolved), new: new.and_then(resolved) }
     }
@@ -136,18 +144,17 @@ impl Facts {
     /// The same as a cause for handlers.
     pub(super) fn change(
         &mut self,
-        object: &Object,
-        plan: &Plan,
-        rules: &Rules,
+        object: &Arc<Object>,
+        plan: &Arc<Plan>,
+        rules: &Arc<Rules>,
         reason: Reason,
         initial: bool,
     ) -> Change {
         let (old, new) = self.essences(object, plan, rules);
-        let (old, new) = (old.cloned(), new.cloned());
-        let diff = if self.known { self.diff.clone() } else { diff(None, new.as_ref()) };
+        let (old, new) = (old.cloned(), Some(Arc::clone(new)));
         // An object that was never handled is created, not resumed.
         let initial = initial && reason != Reason::Create;
-        Change { reason, initial, old, new, diff }
+        Change::new((reason, initial), old, new, self.diff.clone())
     }
 }
 

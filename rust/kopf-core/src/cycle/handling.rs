@@ -38,8 +38,8 @@ impl Cycle {
         // The essence is built only if somebody will see it: handlers, or the storage.
         if (!selected.is_empty() || differs)
             && let Some(change) = self.change()
-            && !change.diff.is_empty()
-            && change.old.is_some()
+            && change.has_old()
+            && !change.diff().is_empty()
         {
             self.notes.push(Note::Diff(change));
         }

@@ -3,6 +3,7 @@
 
 use super::facts::Facts;
 use super::{Conclusion, Cycle, Next, Phase};
+use crate::essence::transcribed;
 use crate::notes::Note;
 use crate::patch::Patch;
 use crate::progress::{Malformed, Record};
@@ -79,16 +80,20 @@ impl Cycle {
             foreign.keep.essence = true;
             return;
         }
-        if let Some(change) = self.change()
-            && let Some(new) = &change.new
+        let rules = Arc::clone(&self.rules);
+        let persistence = &rules.settings.persistence;
+        let storage = &persistence.diffbase_storage;
+        if let Some(text) = transcribed(&self.object, persistence, &self.plan.extra_fields)
+            && storage.store_text(&self.object, patch, &text)
         {
-            let settings = &self.rules.settings;
-            let storage = &settings.persistence.diffbase_storage;
-            if settings.compat {
-                storage.store_whole(&self.object, patch, new);
-            } else {
-                storage.store(&self.object, patch, new);
-            }
+            return;
+        }
+        let Some(change) = self.change() else { return };
+        let Some(new) = change.new_() else { return };
+        if rules.settings.compat {
+            storage.store_whole(&self.object, patch, new);
+        } else {
+            storage.store(&self.object, patch, new);
         }
     }
 

@@ -33,7 +33,7 @@ const DIGEST: &str = "kopf.dev/digest";
 /// The text of an essence, as it fits into the annotations of the object, in so many copies of it.
 pub(super) fn text(object: &Object, essence: &Value, own: &[String]) -> String {
     let text = to_python_json(essence) + "\n";
-    if object.raw().len() < SMALL && text.len() < SMALL {
+    if is_small(object, &text) {
         return text;
     }
     let others = object.raw_annotations().filter(|(key, _)| !own.iter().any(|own| own == key));
@@ -55,6 +55,11 @@ pub(super) fn text(object: &Object, essence: &Value, own: &[String]) -> String {
         }
     }
     condensed
+}
+
+/// Whether it fits for sure.
+pub(super) fn is_small(object: &Object, text: &str) -> bool {
+    object.raw().len() < SMALL && text.len() < SMALL - 1
 }
 
 /// The same as short as it is of use, wherever there is more room.

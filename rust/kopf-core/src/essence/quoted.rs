@@ -4,9 +4,7 @@
 //! is unlike it here; `walk` finds out whether it still says the same.
 
 use super::walk::Text;
-
-const ONES: u64 = 0x0101_0101_0101_0101;
-const HIGHS: u64 = 0x8080_8080_8080_8080;
+use crate::scan::read_as;
 
 /// The rest of the text, from the place up to which it is the same.
 pub(super) struct Quoted<'t> {
@@ -23,50 +21,10 @@ impl<'t> Quoted<'t> {
     }
 
     fn bytes(&mut self, expected: &[u8]) -> Option<()> {
-        let (found, mut at, mut wanted) = (self.rest, 0, 0);
-        while wanted < expected.len() {
-            let same = equal_run(found.get(at..)?, expected.get(wanted..)?);
-            at += same;
-            wanted += same;
-            let Some(byte) = expected.get(wanted) else { break };
-            match found.get(at..)? {
-                [b'\\', escape, ..] if plain(*escape) == Some(*byte) => {
-                    at += 2;
-                    wanted += 1;
-                }
-                // Near the end there are no eight bytes to be compared at once.
-                [one, ..] if one == byte && *one != b'\\' => {
-                    at += 1;
-                    wanted += 1;
-                }
-                _ => return None,
-            }
-        }
-        self.rest = found.get(at..)?;
+        let length = read_as(self.rest, expected)?;
+        self.rest = self.rest.get(length..)?;
         Some(())
     }
-}
-
-/// How many bytes are equal and no escapes, by eights and what is left of the last eight.
-#[inline]
-fn equal_run(found: &[u8], expected: &[u8]) -> usize {
-    let mut at = 0;
-    while let (Some(a), Some(b)) = (eight(found, at), eight(expected, at)) {
-        let slash = a ^ (ONES * u64::from(b'\\'));
-        // The lowest mark is always a true one.
-        let slashes = slash.wrapping_sub(ONES) & !slash & HIGHS;
-        let stop = (a ^ b).trailing_zeros().min(slashes.trailing_zeros()) as usize / 8;
-        at += stop;
-        if stop < 8 {
-            break;
-        }
-    }
-    at
-}
-
-#[inline]
-fn eight(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..).and_then(<[u8]>::first_chunk::<8>).map(|chunk| u64::from_le_bytes(*chunk))
 }
 
 impl Text for Quoted<'_> {
@@ -96,14 +54,5 @@ impl Text for Quoted<'_> {
 
     fn finish(self) -> Option<()> {
         matches!(self.rest, b"" | b"\\n").then_some(())
-    }
-}
-
-/// What the commonest escapes stand for.
-fn plain(escape: u8) -> Option<u8> {
-    match escape {
-        b'"' | b'\\' => Some(escape),
-        b'n' => Some(b'\n'),
-        _ => None,
     }
 }

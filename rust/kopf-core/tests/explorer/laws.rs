@@ -61,7 +61,7 @@ impl Ghost {
         if reason == Reason::Delete && !(cluster.exists && latest.is_blocked()) {
             self.accuse(&format!("{id} is called for a deletion that is let go"));
         }
-        if format!("{:?}", change.diff).contains("kopf.zalando.org") {
+        if format!("{:?}", change.diff()).contains("kopf.zalando.org") {
             self.accuse(&format!("{id} is told of our own annotations"));
         }
         if is_final {

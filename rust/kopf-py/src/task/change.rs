@@ -47,20 +47,20 @@ impl ChangeView {
     /// The essence of the last handling.
     #[getter]
     fn old<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        lazily(py, &self.old, self.change.old.as_ref())
+        lazily(py, &self.old, self.change.old())
     }
 
     /// The essence of now.
     #[getter(new)]
     fn new_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        lazily(py, &self.new, self.change.new.as_ref())
+        lazily(py, &self.new, self.change.new_())
     }
 
     /// The differences, as tuples of the operation, the path, the old and the new value.
     #[getter]
     fn diff<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let diff = self.diff.get_or_try_init(py, || -> PyResult<_> {
-            Ok(items(py, &self.change.diff, &self.old(py)?, &self.new_(py)?)?.unbind())
+            Ok(items(py, self.change.diff(), &self.old(py)?, &self.new_(py)?)?.unbind())
         })?;
         Ok(diff.bind(py).clone())
     }
@@ -70,7 +70,7 @@ impl ChangeView {
         let field = FieldPath::from_keys(field);
         let old = walk(py, self.old(py)?, &field)?;
         let new = walk(py, self.new_(py)?, &field)?;
-        let diff = items(py, &reduce(&self.change.diff, &field), &old, &new)?;
+        let diff = items(py, &reduce(self.change.diff(), &field), &old, &new)?;
         Ok((old, new, diff))
     }
 
@@ -79,7 +79,7 @@ impl ChangeView {
         let field = FieldPath::from_keys(field);
         let present =
             |value: Option<&Value>| value.is_some_and(|value| resolve(value, field.keys()).is_some());
-        (present(self.change.old.as_ref()), present(self.change.new.as_ref()))
+        (present(self.change.old()), present(self.change.new_()))
     }
 }
 

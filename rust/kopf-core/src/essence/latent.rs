@@ -1,0 +1,47 @@
+//! An essence that is built when somebody looks at it: most handlers never do, and it costs more than all the rest of a cycle.
+//!
+//! Owns: building it at most once. Must not know: how.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::value::Value;
+
+/// An essence, built or not yet. It may be looked at from any thread.
+pub struct Latent {
+    value: OnceLock<Value>,
+    build: Mutex<Option<Build>>,
+}
+
+type Build = Box<dyn FnOnce() -> Value + Send>;
+
+impl Latent {
+    /// One that is yet to be built.
+    pub fn new(build: impl FnOnce() -> Value + Send + 'static) -> Arc<Self> {
+        Arc::new(Self { value: OnceLock::new(), build: Mutex::new(Some(Box::new(build))) })
+    }
+
+    /// One that is there already.
+    pub fn of(value: Value) -> Arc<Self> {
+        Arc::new(Self { value: OnceLock::from(value), build: Mutex::default() })
+    }
+
+    /// The essence.
+    pub fn get(&self) -> &Value {
+        self.value.get_or_init(|| {
+            let build = self.build.lock().unwrap_or_else(PoisonError::into_inner).take();
+            build.map(|build| build()).unwrap_or_default()
+        })
+    }
+
+    /// Whether it is built.
+    pub fn is_built(&self) -> bool {
+        self.value.get().is_some()
+    }
+}
+
+impl fmt::Debug for Latent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
