@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -241,6 +242,15 @@ def test_nothing_is_told_by_representations():
     for shown in (repr(info), str(info), f"{info}", repr([info]), repr({"x": info})):
         assert MARK not in shown, shown
         assert "example.com" in shown
+
+
+def test_nothing_is_quoted_of_a_kubeconfig_that_cannot_be_parsed(tmp_path, monkeypatch):
+    path = tmp_path / "kubeconfig"
+    path.write_text(f"users:\n- name: x\n  user: {{token: {TOKEN.text}]\n")
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    with pytest.raises(kopf.LoginError, match="line 3") as caught:
+        kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
+    assert MARK not in "".join(traceback.format_exception(caught.value))
 
 
 # --- Steps.

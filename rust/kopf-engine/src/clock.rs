@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(believed(at(1000), at(10)), at(10));
         // Time that was moved ahead here looks as if the system's clock had been set back.
         let (plain, running) = (Clock::start(), Clock::under(Arc::default()));
-        tokio::time::advance(Duration::from_secs(3600)).await;
+        tokio::time::advance(Duration::from_hours(1)).await;
         assert_eq!(plain.now_for_others(), plain.now());
         assert!(running.now().seconds_since(running.now_for_others()) > 3500.0);
     }
