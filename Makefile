@@ -7,6 +7,9 @@
 #   make docs           the documentation as a site, in site/
 #   make wheel          the wheel, in dist/
 #   make explore        the model explorer at length: minutes; EXPLORE_STATES and EXPLORE_LIVES say how long
+#   make crash          an operator dies at every request and every return of a handler, and is replaced: minutes
+#   make soak           a mixed load with random faults for an hour (SOAK_MINUTES): does anything grow, is anything lost
+#   make load           100,000 objects, and a storm of updates: figures
 #   make faults         the faults once more, through a proxy before a real control plane (needs KUBEBUILDER_ASSETS)
 #   make faults-reference   what Kopf 1.45 does under the same faults; nothing is claimed, a table is printed
 #   make fuzz           all fuzz targets, FUZZ_SECONDS each (needs cargo-fuzz and a nightly compiler)
@@ -117,6 +120,18 @@ test-python: $(VENV)/.installed $(REFERENCE)/.installed kubectl
 .PHONY: explore
 explore:
 	cargo test --release -p kopf-core --test explorer -- --ignored --exact at_length --nocapture
+
+# The deaths of which tests/faults/test_crashes.py tries some.
+.PHONY: crash
+crash: $(VENV)/.installed
+	$(BIN)/python scripts/crash.py
+
+.PHONY: soak load
+soak: $(VENV)/.installed
+	$(BIN)/python scripts/soak.py --minutes $(or $(SOAK_MINUTES),60) --log target/soak.log
+
+load: $(VENV)/.installed
+	$(BIN)/python scripts/load.py $(LOAD_ARGS)
 
 # The faults before a real control plane, and under the reference.
 .PHONY: faults faults-reference

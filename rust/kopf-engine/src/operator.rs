@@ -28,6 +28,7 @@ use crate::daemons::{self, Background, Reports};
 use crate::dispatch::Shared;
 use crate::errands::{self, Errand};
 use crate::error::{Failure, FailureKind};
+use crate::health::Health;
 use crate::indexing::Barrier;
 use crate::invoke::{Entry, Invoker};
 use crate::orchestration::Orchestrator;
@@ -165,6 +166,7 @@ async fn live(
         background: Background::reached_by(operator.reports.clone()),
         cycles: AtomicU64::new(1),
         pause: Arc::new(Pause::default()),
+        health: Arc::new(Health::new(config.clock.clone())),
         identity: config.identity,
         barrier: has_indices.then(Arc::<Barrier>::default),
     });
@@ -178,7 +180,8 @@ async fn live(
     // Whoever asks for our health, asks until the very end. When this is dropped, nobody answers any more.
     let mut health = JoinSet::new();
     if let Some(endpoint) = config.liveness {
-        health.spawn(Probes::listen(endpoint, Arc::clone(&invoker)).await?.serve());
+        let beside = (!shared.rules.settings.compat).then(|| Arc::clone(&shared.health));
+        health.spawn(Probes::listen(endpoint, Arc::clone(&invoker), beside).await?.serve());
     }
     // These end with the operator.
     let mut attendants = JoinSet::new();

@@ -123,6 +123,7 @@ impl Stage {
             background: Background::default(),
             cycles: AtomicU64::new(1),
             pause: Arc::new(Pause::default()),
+            health: Arc::new(crate::health::Health::new(crate::clock::Clock::start())),
             identity: "me".to_owned(),
             barrier: None,
         };
