@@ -18,7 +18,17 @@ BODY = Body(
     }
 )
 # Of the moment, or of the place in the code.
-OWN = {"created", "msecs", "relativeCreated", "lineno", "funcName", "pathname", "filename", "module"}
+OWN = {
+    "asctime",
+    "created",
+    "msecs",
+    "relativeCreated",
+    "lineno",
+    "funcName",
+    "pathname",
+    "filename",
+    "module",
+}
 
 
 @pytest.mark.parametrize("cls", [ObjectLogger, LocalObjectLogger, TerseObjectLogger])

@@ -276,13 +276,13 @@ class Daemons:
         """A daemon or a timer by its number."""
         return self._runs.get(run)
 
-    def _recall(self, job: bridge.Run | bridge.Delay) -> Run:
+    def _recall(self, job: bridge.Run | bridge.Delay, object: bridge.Object) -> Run:
         run = self._runs.get(job.run)
         if run is None:
             uid = job.uid
             subject = self._subjects.get(uid)
             if subject is None:
-                subject = Subject(uid, job.object, job.resource, self._memories, self._settings)
+                subject = Subject(uid, object, job.resource, self._memories, self._settings)
                 self._subjects[uid] = subject
             subject.count += 1
             pulse = self._pulse
@@ -291,7 +291,8 @@ class Daemons:
         return run
 
     def _receive_run(self, job: bridge.Run) -> None:
-        run = self._recall(job)
+        # A daemon's call may go on for days: it is not to keep the state that it began with.
+        run = self._recall(job, job.take_object())
         run.renew_patch(job.carry)
         run.job = job
         if self._pulse is not None:
@@ -341,7 +342,7 @@ class Daemons:
         self._answered(job)
 
     def _receive_delay(self, job: bridge.Delay) -> None:
-        run = self._recall(job)
+        run = self._recall(job, job.object)
         handler = self._handlers[job.handler]
         try:
             delay = handler.initial_delay if isinstance(handler, SpawningHandler) else None

@@ -217,9 +217,13 @@ class Server:
         patch = cycle.patched
         sendable = error is None and (cycle.sent or (patch is not None and len(patch) > 0))
         fns = patch is not None and bool(patch.fns)
-        script.answer(replies, patch if sendable else None, fns, error)
+        # Those who wait for stillness are told of the real end.
+        closed = script.last and error is None and not sendable and not fns and self._pulse is None
+        script.answer(replies, patch if sendable else None, fns, error, closed)
         cycle.sent = cycle.sent or sendable
         self.answered(script)
+        if closed:
+            self._close(self._cycles.pop(script.cycle))
         if self._pulse is not None:
             self._pulse.replied(script.cycle)
 
@@ -316,11 +320,14 @@ class Server:
         if cycle is not None and job.carry:
             self._memories.carry(cycle.uid, cycle.patch.fns)
         if cycle is not None:
-            if cycle.body is not self._daemons.body(cycle.uid):
-                cycle.body._release()
-            cycle.release()
+            self._close(cycle)
         if cycle is not None and cycle.task is not None and not cycle.task.done():
             self._keep(cycle.task)  # it was given up, but it is still there
+
+    def _close(self, cycle: Cycle) -> None:
+        if cycle.body is not self._daemons.body(cycle.uid):
+            cycle.body._release()
+        cycle.release()
 
     def _receive_cancel(self, job: bridge.Cancel) -> None:
         cycle = self._cycles.get(job.cycle)

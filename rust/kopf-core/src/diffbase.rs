@@ -53,6 +53,18 @@ pub enum DiffBaseStorage {
     Foreign,
 }
 
+/// The first of the texts that says anything.
+pub(crate) fn parsed(texts: Vec<(Place<'_>, Cow<'_, str>)>) -> Result<Option<Value>, Malformed> {
+    for (place, text) in texts {
+        match serde_json::from_str(&text) {
+            Ok(Value::Null) => {}
+            Ok(essence) => return Ok(Some(essence)),
+            Err(error) => return Err(Malformed { place: place.to_string(), problem: error.to_string() }),
+        }
+    }
+    Ok(None)
+}
+
 /// Where on the object an essence is kept, as people are told.
 #[derive(Debug)]
 pub(crate) enum Place<'o> {
@@ -92,16 +104,7 @@ impl DiffBaseStorage {
 
     /// The essence of the last handling, if there is one.
     pub fn fetch(&self, object: &Object) -> Result<Option<Value>, Malformed> {
-        for (place, text) in self.texts(object) {
-            match serde_json::from_str(&text) {
-                Ok(Value::Null) => {}
-                Ok(essence) => return Ok(Some(essence)),
-                Err(error) => {
-                    return Err(Malformed { place: place.to_string(), problem: error.to_string() });
-                }
-            }
-        }
-        Ok(None)
+        parsed(self.texts(object))
     }
 
     /// Puts the essence into the patch.
@@ -147,8 +150,8 @@ impl DiffBaseStorage {
             Self::Status { field, .. } => patch.set(field.keys(), Value::String(plain())),
             Self::Foreign => {}
             Self::Multi { storages } => {
-                for it in storages {
-                    it.put(object, patch, annotation, plain);
+                for storage in storages {
+                    storage.put(object, patch, annotation, plain);
                 }
             }
         }

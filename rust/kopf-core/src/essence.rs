@@ -6,8 +6,10 @@
 //! stored one, side by side: byte by byte as it stands in its annotation, then token by token; and builds values only if
 //! the texts differ, or if it is not sure.
 
+use std::borrow::Cow;
+
 use crate::conventions::Managed;
-use crate::diffbase::{DiffBaseStorage, SYSTEM_STANZAS, condensed};
+use crate::diffbase::{DiffBaseStorage, Place, SYSTEM_STANZAS, condensed, parsed};
 use crate::object::Object;
 use crate::path::FieldPath;
 use crate::progress::{Malformed, ProgressStorage};
@@ -83,7 +85,7 @@ pub fn compare<'s>(
     match stored.first() {
         None => Ok(Comparison::Absent),
         Some((_, text)) if reads_the_same(object, storages, extra, Stored::new(text)) => Ok(Comparison::Same),
-        Some(_) => compare_values(object, storages, extra),
+        Some(_) => compare_values(object, storages, extra, stored),
     }
 }
 
@@ -91,8 +93,9 @@ fn compare_values(
     object: &Object,
     storages: Storages<'_>,
     extra: &[FieldPath],
+    stored: Vec<(Place<'_>, Cow<'_, str>)>,
 ) -> Result<Comparison, Malformed> {
-    let Some(mut old) = storages.diffbase.fetch(object)? else { return Ok(Comparison::Absent) };
+    let Some(mut old) = parsed(stored)? else { return Ok(Comparison::Absent) };
     storages.progress.clear(&mut old);
     let new = essence(object, storages, extra);
     let old = condensed::restored(old, &new);

@@ -86,6 +86,8 @@ pub struct Script {
     pub change: Option<Arc<Change>>,
     /// What the rules have put into the patch before any handler of this script: handlers see it in theirs.
     pub preset: Option<Map<String, Value>>,
+    /// Nothing more will be asked in this cycle: whoever answers may be done with it, if there is nothing left to be written.
+    pub last: bool,
 }
 
 /// What callable filters said of one change handler.
@@ -125,4 +127,6 @@ pub struct Reply {
     pub fns: bool,
     /// A filter, a lifecycle or the like raised this: nothing else counts.
     pub error: Option<String>,
+    /// The other side is done with the cycle.
+    pub closed: bool,
 }

@@ -16,7 +16,13 @@ pub fn equal(a: &Value, b: &Value) -> bool {
         (Value::String(a), Value::String(b)) => a == b,
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
         (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
+            // Most often the order is the same, and nothing needs to be looked for.
+            let mut beside = b.iter();
+            a.len() == b.len()
+                && a.iter().all(|(key, a)| match beside.next() {
+                    Some((same, b)) if same == key => equal(a, b),
+                    _ => b.get(key).is_some_and(|b| equal(a, b)),
+                })
         }
         _ => match (numeric(a), numeric(b)) {
             (Some(a), Some(b)) => a.equals(b),

@@ -115,6 +115,8 @@ pub struct Begun {
     pub event: Event,
     /// What the indices need first.
     pub round: Option<Round>,
+    /// The other side is done with it already.
+    pub closed: bool,
 }
 
 impl Dispatcher {
@@ -285,7 +287,7 @@ impl Dispatcher {
             next = cycle.resume(answer, now);
         }
         self.say(&mut cycle, &event.object);
-        Begun { id, cycle, next: Some(next), event, round }
+        Begun { id, cycle, next: Some(next), event, round, closed: false }
     }
 
     /// What the indices need for the event, before anything else.

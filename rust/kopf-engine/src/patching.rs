@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::Method;
 use kopf_core::diff::{DiffItem, diff_left};
 use kopf_core::discretion::{shown, shown_diff, shown_operations};
@@ -160,23 +161,33 @@ impl Patching<'_> {
         applied.unwritten = patch.0;
         let apart = self.resource.has_subresource("status");
         let body = Part(&applied.unwritten, apart.then_some("status"));
+        let mut answer = None;
         if !apart || !body.is_empty() {
             self.debug(object, || {
                 format!("Merge-patching the resource with: {}", python_repr(&shown(object, &body.to_value())))
             });
             let document = body.to_json();
-            self.send(object, None, Payload::MergePatch(&document), applied).await?;
+            answer = Some(self.ask(object, None, Payload::MergePatch(&document)).await?);
         }
         let status = applied.unwritten.get("status").filter(|status| apart && !status.is_null());
         if let Some(status) = status {
             self.debug(object, || {
-                format!(
-                    "Merge-patching the status with: {}",
-                    python_repr(&shown(object, &json!({ "status": status })))
-                )
+                let document = json!({ "status": status });
+                format!("Merge-patching the status with: {}", python_repr(&shown(object, &document)))
             });
             let document = [b"{\"status\":", &*to_json(status), b"}"].concat();
-            self.send(object, Some("status"), Payload::MergePatch(&document), applied).await?;
+            // What the first answer says, only matters if there is no second one.
+            match self.ask(object, Some("status"), Payload::MergePatch(&document)).await {
+                Ok(last) => answer = Some(last),
+                Err(error) => {
+                    let first = answer.and_then(|answer| self.read(object, &answer).ok());
+                    applied.latest = first.or(applied.latest.take());
+                    return Err(error.into());
+                }
+            }
+        }
+        if let Some(answer) = answer {
+            applied.latest = Some(self.read(object, &answer)?);
         }
         applied.merged = std::mem::take(&mut applied.unwritten);
         self.verify(object, applied);
@@ -340,11 +351,22 @@ impl Patching<'_> {
         payload: Payload<'_>,
         applied: &mut Applied,
     ) -> Result<(), RequestError> {
+        let answer = self.ask(object, subresource, payload).await?;
+        applied.latest = Some(self.read(object, &answer)?);
+        Ok(())
+    }
+
+    async fn ask(
+        &self,
+        object: &Object,
+        subresource: Option<&str>,
+        payload: Payload<'_>,
+    ) -> Result<Bytes, RequestError> {
         let url = self.resource.url(object.namespace(), object.name(), subresource);
         let mut pauses = CONFLICT_PAUSES.iter();
-        let body = loop {
+        loop {
             let error = match self.api.request(&Method::PATCH, &url, payload).await {
-                Ok(body) => break body,
+                Ok(body) => return Ok(body),
                 Err(error) => error,
             };
             let is_merge = matches!(payload, Payload::MergePatch(_));
@@ -354,13 +376,17 @@ impl Patching<'_> {
                 }
                 _ => return Err(error),
             }
+        }
+    }
+
+    /// The object as the server has answered that it is now.
+    fn read(&self, object: &Object, answer: &Bytes) -> Result<Arc<Object>, RequestError> {
+        let malformed = |error: &dyn std::fmt::Display| {
+            let url = self.resource.url(object.namespace(), object.name(), None);
+            RequestError::Malformed(format!("PATCH {url}: {error}"))
         };
-        let text = std::str::from_utf8(&body)
-            .map_err(|error| RequestError::Malformed(format!("PATCH {url}: {error}")))?;
-        let latest =
-            Object::decode(text).map_err(|error| RequestError::Malformed(format!("PATCH {url}: {error}")))?;
-        applied.latest = Some(Arc::new(latest));
-        Ok(())
+        let text = std::str::from_utf8(answer).map_err(|error| malformed(&error))?;
+        Object::decode(text).map(Arc::new).map_err(|error| malformed(&error))
     }
 
     /// Tells if the server did not keep what it was asked to: a schema without the field, a webhook.

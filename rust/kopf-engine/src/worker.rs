@@ -225,17 +225,17 @@ impl Worker {
     /// One cycle, from its opening to its effects.
     async fn cycle(&self, mut begun: Box<Begun>) -> After {
         let conclusion = self.drive(&mut begun).await;
-        let Begun { id, event, .. } = *begun;
+        let Begun { id, event, closed, .. } = *begun;
         let Some(conclusion) = conclusion else {
             self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
             return After::Exit;
         };
-        self.conclude(id, conclusion, event).await
+        self.conclude((id, closed), conclusion, event).await
     }
 
     /// Does what the core asks for, until it comes to a conclusion; none if the operator is exiting.
     async fn drive(&self, begun: &mut Begun) -> Option<Box<Conclusion>> {
-        let Begun { id, cycle, next, event, round } = begun;
+        let Begun { id, cycle, next, event, round, closed } = begun;
         let mut answer = None;
         // The indices come first: if there is nothing else to ask, then alone.
         if !matches!(next, Some(Next::Run(_))) && round.is_some() {
@@ -251,7 +251,11 @@ impl Worker {
                 Next::Done(conclusion) => return Some(conclusion),
                 Next::AwaitConsistency => Answer::Consistent(self.await_consistency().await),
                 Next::Spawn(wanted) => Box::pin(self.staff(&wanted, event)).await,
-                Next::Run(script) => Answer::Reply(self.ask(*id, event, round.take(), script).await?),
+                Next::Run(script) => {
+                    let reply = self.ask(*id, event, round.take(), script).await?;
+                    *closed = reply.closed;
+                    Answer::Reply(reply)
+                }
             });
         }
     }
@@ -328,9 +332,15 @@ impl Worker {
     }
 
     /// Applies what the cycle has decided, and keeps what it has taught.
-    async fn conclude(&self, id: CycleId, conclusion: Box<Conclusion>, event: Event) -> After {
+    async fn conclude(&self, of: (CycleId, bool), conclusion: Box<Conclusion>, event: Event) -> After {
+        let (id, closed) = of;
+        let close = |carry: bool| {
+            if !closed {
+                self.shared().invoker.submit(Job::Close { cycle: id, carry });
+            }
+        };
         if let Some(error) = &conclusion.error {
-            self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
+            close(false);
             self.throttle(&event, error, Some(id));
             return After::Rest;
         }
@@ -340,7 +350,7 @@ impl Worker {
                 slot.gone = true;
                 slot.throttle.succeed();
             }
-            self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
+            close(false);
             return After::Rest;
         }
         let (parted, is_release_only) = (conclusion.parted, conclusion.is_release_only());
@@ -356,10 +366,10 @@ impl Worker {
             self.note_failure(&event.object, &error, &mut applied, sequel);
             let with_traceback = matches!(error, PatchingError::Function(_)).then_some(id);
             self.throttle(&event, &error.to_string(), with_traceback);
-            self.shared().invoker.submit(Job::Close { cycle: id, carry: applied.carry });
+            close(applied.carry);
             return After::Rest;
         }
-        self.shared().invoker.submit(Job::Close { cycle: id, carry: applied.carry });
+        close(applied.carry);
         self.note_parting(parted);
         self.note_write(&event.object, &applied);
         if let Some(slot) = self.dispatcher.slots().get(&self.key) {

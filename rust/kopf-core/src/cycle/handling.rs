@@ -88,7 +88,7 @@ impl Cycle {
             self.phase = Phase::Picking;
             self.undecided = !awakened.is_empty();
             let steps = vec![Step::Pick { handlers: awakened }];
-            return Next::Run(Script { steps, change: self.change(), preset: None });
+            return Next::Run(Script { steps, change: self.change(), ..Script::default() });
         }
         if awakened.is_empty() {
             return self.conclude();
@@ -125,7 +125,7 @@ impl Cycle {
         });
         let steps: Vec<Step> = attempts.map(|attempt| Step::Handle { attempt }).collect();
         self.phase = Phase::Handling { steps: steps.len() };
-        Next::Run(Script { steps, change: self.change(), preset: self.preset.take() })
+        Next::Run(Script { steps, change: self.change(), preset: self.preset.take(), last: false })
     }
 
     /// Takes what came of the calls.

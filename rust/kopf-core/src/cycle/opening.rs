@@ -27,8 +27,12 @@ impl Cycle {
             return self.decide();
         }
         let change = if asked.is_empty() { None } else { self.change() };
+        let last = asked.is_empty()
+            && self.foreign.is_none()
+            && self.plan.spawning.is_empty()
+            && self.cause.is_none_or(|reason| !reason.is_handled());
         self.phase = Phase::Opening { steps: steps.len(), asked };
-        Next::Run(Script { steps, change, preset: None })
+        Next::Run(Script { steps, change, preset: None, last })
     }
 
     /// The event handlers: all that match, each as if for the first time.

@@ -142,3 +142,18 @@ fn storages_of_users_are_asked_first_and_told_last() {
     let (mut cycle, _) = open_with(declared, Lifecycle::Asap, settings);
     assert!(error(answer(&mut cycle, vec![StepReply::Skipped])).is_some());
 }
+
+#[test]
+fn the_last_script_of_a_cycle_says_so() {
+    let last = |handlers: Value| match open(handlers, Lifecycle::Asap).1 {
+        Next::Run(script) => script.last,
+        other => panic!("{other:?}"),
+    };
+    let event = json!({"id": "e", "kind": "watching"});
+    assert!(last(json!([event])));
+    // It is a creation: if anybody handles those, another script follows.
+    let changing = json!({"id": "c", "kind": "changing", "key": 1});
+    assert!(!last(json!([event, changing])));
+    let daemon = json!({"id": "d", "kind": "daemon", "key": 2});
+    assert!(!last(json!([event, daemon])));
+}

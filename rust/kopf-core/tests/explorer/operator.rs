@@ -348,7 +348,7 @@ impl Operator {
             }
             steps.push(StepReply::Attempted(outcome));
         }
-        Reply { steps, patch: (!patch.is_empty()).then(|| patch.clone()), fns, error: None }
+        Reply { steps, patch: (!patch.is_empty()).then(|| patch.clone()), fns, ..Reply::default() }
     }
 
     fn staff(&mut self, world: &World, wanted: &daemon::Wanted) -> Answer {

@@ -309,7 +309,7 @@ impl World {
                 }
             });
         }
-        Reply { steps, patch: (!patch.is_empty()).then(|| patch.clone()), fns: self.fns, error: None }
+        Reply { steps, patch: (!patch.is_empty()).then(|| patch.clone()), fns: self.fns, ..Reply::default() }
     }
 
     /// The user's storages do the same as ours, so that the two can be compared.

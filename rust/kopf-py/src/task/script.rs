@@ -106,6 +106,9 @@ pub(crate) struct Script {
     /// What the rules have put into the patch before the steps.
     #[pyo3(get)]
     preset: Option<Py<PyAny>>,
+    /// Nothing more will be asked in this cycle.
+    #[pyo3(get)]
+    last: bool,
     reply: Mutex<Exchange>,
 }
 
@@ -131,6 +134,7 @@ impl Script {
             steps,
             change,
             preset: preset.map(Bound::unbind),
+            last: job.script.last,
             reply: Mutex::new(Exchange { sender: Some(job.reply), reply: None }),
         })
     }
@@ -152,13 +156,14 @@ impl Script {
     ///
     /// # Errors
     /// If the patch is not JSON; nothing is prepared then.
-    #[pyo3(signature = (steps, patch=None, fns=false, error=None))]
+    #[pyo3(signature = (steps, patch=None, fns=false, error=None, closed=false))]
     fn answer(
         &self,
         steps: &Bound<'_, PyList>,
         patch: Option<&Bound<'_, PyDict>>,
         fns: bool,
         error: Option<String>,
+        closed: bool,
     ) -> PyResult<()> {
         let steps = steps.iter().map(|step| step_from_python(&step)).collect::<PyResult<_>>()?;
         let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
@@ -166,7 +171,7 @@ impl Script {
         if exchange.sender.is_none() {
             return Err(misuse("The script is answered already."));
         }
-        exchange.reply = Some(Reply { steps, patch, fns, error });
+        exchange.reply = Some(Reply { steps, patch, fns, error, closed });
         Ok(())
     }
 }
