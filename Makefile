@@ -7,6 +7,13 @@
 #   make docs           the documentation as a site, in site/
 #   make wheel          the wheel, in dist/
 #   make explore        the model explorer at length: minutes; EXPLORE_STATES and EXPLORE_LIVES say how long
+#   make crash          an operator dies at every request and every return of a handler, and is replaced: minutes
+#   make soak           a mixed load with random faults for an hour (SOAK_MINUTES): does anything grow, is anything lost
+#   make load           100,000 objects, and a storm of updates: figures
+#   make faults         the faults once more, through a proxy before a real control plane (needs KUBEBUILDER_ASSETS)
+#   make faults-reference   what Kopf 1.45 does under the same faults; nothing is claimed, a table is printed
+#   make fuzz           all fuzz targets, FUZZ_SECONDS each (needs cargo-fuzz and a nightly compiler)
+#   make audit          what is known of our dependencies by now (needs cargo-deny, and the network)
 #   make bench          the benchmarks of the repository
 #   make differential-part   a part of the next one, each day another one; as CI does
 #   make differential   the same operators under the reference and under ours (needs the suite beside the checkout)
@@ -113,6 +120,48 @@ test-python: $(VENV)/.installed $(REFERENCE)/.installed kubectl
 .PHONY: explore
 explore:
 	cargo test --release -p kopf-core --test explorer -- --ignored --exact at_length --nocapture
+
+# The deaths of which tests/faults/test_crashes.py tries some.
+.PHONY: crash
+crash: $(VENV)/.installed
+	$(BIN)/python scripts/crash.py
+
+.PHONY: soak load
+soak: $(VENV)/.installed
+	$(BIN)/python scripts/soak.py --minutes $(or $(SOAK_MINUTES),60) --log target/soak.log
+
+load: $(VENV)/.installed
+	$(BIN)/python scripts/load.py $(LOAD_ARGS)
+
+# The faults before a real control plane, and under the reference.
+.PHONY: faults faults-reference
+faults: $(VENV)/.installed
+	$(PYTEST) tests/faults -s --kopf-cluster=assets $(PYTEST_ARGS)
+
+faults-reference: $(VENV)/.installed $(REFERENCE)/.installed
+	$(REFERENCE)/bin/python -m pip install --quiet PyYAML
+	$(PYTEST) tests/faults -s --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
+
+# Coverage-guided: the laws of fuzz/, with inputs to begin with from the tests. What is found stays in fuzz/artifacts.
+FUZZ_SECONDS ?= 120
+FUZZ_TARGETS ?= objects differences patches codecs selectors reviews kubeconfigs
+
+.PHONY: fuzz audit
+fuzz:
+	KOPF_FUZZ_CORPUS=$(abspath fuzz/corpus) cargo test --quiet -p kopf-core --lib fuzzing
+	for target in $(FUZZ_TARGETS); do \
+	    cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10; \
+	done
+
+AUDIT ?= .venvs/audit
+
+$(AUDIT)/bin/pip-audit:
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet pip-audit
+
+audit: $(AUDIT)/bin/pip-audit
+	cargo deny --all-features check
+	$(AUDIT)/bin/pip-audit -r requirements-dev.txt -r requirements-docs.txt
 
 # The examples once again, on the server that is in the package.
 test-embedded: $(VENV)/.installed

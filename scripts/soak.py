@@ -52,8 +52,7 @@ LIMITS: dict[str, Callable[[float], float]] = {
     "sockets": lambda _: 10,
     "python tasks": lambda _: 30,
     "python objects": lambda before: 0.05 * before,
-    "memos": lambda _: 15,
-    "daemons": lambda _: 15,
+    "memos too many": lambda _: 3,
 }
 
 
@@ -178,7 +177,7 @@ class Patient:
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
         return answer
 
-    def sample(self) -> dict[str, float]:
+    def sample(self, objects: int) -> dict[str, float]:
         place = pathlib.Path("/proc", str(self.process.pid))
         status = dict(it.split(":", 1) for it in (place / "status").read_text().splitlines())
         links = []
@@ -195,7 +194,8 @@ class Patient:
             "sockets": sum(it.startswith("socket:") for it in links),
             "python tasks": told["python tasks"],
             "python objects": told["python objects"],
-            "memos": told["memos"],
+            "objects": objects,
+            "memos too many": max(0, told["memos"] - objects),
             "daemons": sum(told["daemons"].values()),
             "calls": sum(told["calls"].values()),
         }
@@ -257,7 +257,7 @@ def main() -> int:
             time.sleep(PACE)
             if time.monotonic() - sampled > SAMPLING:
                 sampled = time.monotonic()
-                samples.append(patient.sample())
+                samples.append(patient.sample(len(load.wanted)))
                 if sampled - told > 60:
                     told = sampled
                     figures = " ".join(f"{name}={value:.0f}" for name, value in samples[-1].items())

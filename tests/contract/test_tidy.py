@@ -45,9 +45,12 @@ def test_long_files_are_listed():
     assert long == set(LONG)
 
 
+FAULTS = ("interposer", "parcels", "rows", "rows_ways", "theatre")
+
+
 def test_no_test_sleeps_for_a_guessed_time():
     """Sleeping is for handlers under test, and for the two places where there is nothing to wait on."""
-    faults = {f"tests/faults/{name}.py" for name in ("interposer", "rows", "theatre")}  # they last for a time
+    faults = {f"tests/faults/{name}.py" for name in FAULTS}  # they last for a time
     allowed = {"tests/real/cluster.py", "tests/real/controlplane.py"} | faults
     files = sorted((ROOT / "tests").rglob("*.py"))
     assert len(files) > 10

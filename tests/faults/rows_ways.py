@@ -178,7 +178,7 @@ def terminated(theatre: Theatre) -> None:
         theatre.troupe.start()
 
 
-@row("2,000 objects at the start, with changes going on", crowd=2000, converge=100)
+@row("2,000 objects at the start, with changes going on", crowd=2000, converge=150)
 def crowded(theatre: Theatre) -> None:
     changes(theatre)
     theatre.create("e")

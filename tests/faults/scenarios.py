@@ -198,7 +198,7 @@ def timers(lives: Lives) -> None:
 
 def has_rounds(lives: Lives) -> list[str]:
     rounds = lives.cluster.get(KIND, "one")["status"].get("rounds", 0)
-    return [] if rounds >= 3 else [f"{rounds} rounds"]
+    return [] if rounds >= 2 else [f"{rounds} rounds"]
 
 
 scenario("a timer", timers, [create(), change(2)], counted=TWO, final=has_rounds)

@@ -4,7 +4,6 @@ The table is printed, and written to the file that `KOPF_FAULTS_TABLE` names. Wi
 kopf is tried: nothing is claimed then, but what has come of it is in the table.
 """
 
-import concurrent.futures
 import dataclasses
 import json
 import os
@@ -40,15 +39,15 @@ def as_table(results: list[Result]) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("title", ROWS)
 def test_fault(title, kopf_cluster, table, request):
     python = request.config.getoption("--kopf-python")
     fault, scenery = ROWS[title]
     kopf_cluster.apply(DEFINITION)
     theatre = Theatre(kopf_cluster, title, scenery, python)
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        list(pool.map(theatre.create, [f"crowd-{number}" for number in range(scenery.crowd)]))
+    for number in range(scenery.crowd):
+        theatre.create(f"crowd-{number}")
     with theatre.running():
         for name in "abc":
             theatre.create(name)

@@ -1,5 +1,5 @@
-"""Secrets are in none of the outputs of an operator: neither in logs of any level and format, nor in tracebacks, Events,
-probes, arguments, or files that are left.
+"""Secrets are in none of the outputs of an operator: neither in logs of any level and format, nor in
+tracebacks, Events, probes, arguments, or files that are left.
 """
 
 import base64
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -58,7 +59,7 @@ class Run:
         until = time.monotonic() + 60
         while not holds(self.log):
             assert time.monotonic() < until, self.log[-20_000:]
-            time.sleep(0.05)
+            threading.Event().wait(0.05)
 
     def outputs(self) -> str:
         """All that is seen of it from outside."""
@@ -241,6 +242,15 @@ def test_nothing_is_told_by_representations():
     for shown in (repr(info), str(info), f"{info}", repr([info]), repr({"x": info})):
         assert MARK not in shown, shown
         assert "example.com" in shown
+
+
+def test_nothing_is_quoted_of_a_kubeconfig_that_cannot_be_parsed(tmp_path, monkeypatch):
+    path = tmp_path / "kubeconfig"
+    path.write_text(f"users:\n- name: x\n  user: {{token: {TOKEN.text}]\n")
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    with pytest.raises(kopf.LoginError, match="line 3") as caught:
+        kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
+    assert MARK not in "".join(traceback.format_exception(caught.value))
 
 
 # --- Steps.

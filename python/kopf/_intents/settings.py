@@ -47,7 +47,7 @@ class ProcessSettings(Watched):
     ultimate_exiting_timeout: float | None = 600
     """How long the operator can be exiting before it is killed; None: forever."""
 
-    compat: str | None = os.environ.get("KOPF_COMPAT") or None
+    compat: str | None = field(default=os.environ.get("KOPF_COMPAT") or None, repr=False)
     """The version of Kopf to behave as even where ours is better: `1.45`; None: none. Read at the start."""
 
 

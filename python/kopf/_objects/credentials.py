@@ -66,9 +66,9 @@ class ConnectionInfo(KubeContext):
             raise ValueError("Both private key path & data are set. Need only one.")
 
     def __repr__(self) -> str:
-        shown = {f.name: getattr(self, f.name) for f in fields(self)}
+        shown = {f.name: _without_password(getattr(self, f.name)) for f in fields(self)}
         texts = [
-            f"{name}=***" if name in _SECRETS and value is not None else f"{name}={_without_password(value)!r}"
+            f"{name}=***" if name in _SECRETS and value is not None else f"{name}={value!r}"
             for name, value in shown.items()
         ]
         return f"{type(self).__name__}({', '.join(texts)})"

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Record:
-    """Looks and compares as other data classes do: by all its fields."""
+    """Looks and compares as other data classes do: by all its fields that are to be shown."""
 
     @reprlib.recursive_repr()
     def __repr__(self) -> str:
@@ -28,7 +28,8 @@ class Record:
 
     @classmethod
     def _names(cls) -> tuple[str, ...]:
-        return tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        return tuple(field.name for field in fields if field.repr)
 
     def _values(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in self._names())

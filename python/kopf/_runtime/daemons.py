@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kopf._intents.causes import DaemonCause
 from kopf._intents.handlers import ResourceHandler, SpawningHandler, TimerHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
@@ -21,6 +20,7 @@ from kopf._runtime.context import cause_var
 from kopf._runtime.cycles import Memories, deliver
 from kopf._runtime.driving import Relay, drive
 from kopf._runtime.invocation import Attempted, Callee, Invoker
+from kopf._runtime.lazies import LazyDaemonCause, lazily
 from kopf._runtime.logs import ObjectLogger
 from kopf._runtime.pulse import Pulse, pulse_var
 from kopf._runtime.virtual_time import VirtualTime
@@ -31,45 +31,57 @@ ABANDONED = DaemonStoppingReason.DAEMON_ABANDONED.value
 class Subject:
     """An object with daemons or timers: its live body, and what all of them share."""
 
-    __slots__ = ("body", "common", "count", "logger", "uid")
+    __slots__ = ("_logger", "_memories", "_settings", "body", "count", "object", "resource", "uid")
 
-    def __init__(self, uid: str, object: bridge.Object, resource: Resource, memo: Any, settings: Any) -> None:
+    def __init__(
+        self, uid: str, object: bridge.Object, resource: Resource, memories: Memories, settings: Any
+    ) -> None:
         self.uid = uid
-        self.body = body = Body(object)
-        self.logger = ObjectLogger(body=body, settings=settings)
+        self.object = object
+        self.resource = resource
+        self.body = Body(object)
         self.count = 0
-        meta = body.metadata
-        self.common: dict[str, Any] = {
-            "logger": self.logger,
-            "memo": memo,
-            "resource": resource,
-            "body": body,
-            "spec": body.spec,
-            "meta": meta,
-            "status": body.status,
-            "uid": object.uid,
-            "name": object.name,
-            "namespace": object.namespace,
-            "labels": meta.labels,
-            "annotations": meta.annotations,
-        }
+        self._memories = memories
+        self._settings = settings
+        self._logger: ObjectLogger | None = None
+
+    @property
+    def logger(self) -> ObjectLogger:
+        """The logger of all of them."""
+        if self._logger is None:
+            self._logger = ObjectLogger(body=self.body, settings=self._settings)
+        return self._logger
+
+    @property
+    def memo(self) -> Any:
+        """The memo of the object."""
+        return self._memories.recall(self.uid)
+
+    def replace(self, object: bridge.Object) -> None:
+        """Take a new state of the object; the views of the old one show it."""
+        self.object = object
+        self.body._replace_with(object)
 
 
 class Run:
-    """One daemon or timer of one object, from its first call to its end."""
+    """One daemon or timer of one object, from its first call to its end.
+
+    There can be as many as objects, and most functions look at little: what nobody looks at is not made.
+    """
 
     __slots__ = (
+        "_arguments",
+        "_patch",
+        "_stopper",
         "callee",
         "cancelled",
         "cause",
         "context",
         "error",
+        "indices",
         "job",
-        "kwargs",
-        "patch",
         "rest",
         "returned",
-        "stopper",
         "subject",
         "task",
     )
@@ -79,20 +91,12 @@ class Run:
     ) -> None:
         self.subject = subject
         self.callee = callee
+        self.indices = indices
         self.rest = rest
-        self.stopper = DaemonStopper(rest)
-        self.patch = Patch(None, body=subject.body)
-        self.cause = DaemonCause(
-            logger=subject.logger,
-            indices=indices,
-            memo=subject.common["memo"],
-            resource=subject.common["resource"],
-            patch=self.patch,
-            body=subject.body,
-            stopper=self.stopper,
-        )
-        stopped = self.stopper.async_waiter if callee.is_async else self.stopper.sync_waiter
-        self.kwargs: dict[str, Any] = {**subject.common, "patch": self.patch, "stopped": stopped, **indices}
+        self._arguments: dict[str, Any] | None = None
+        self._patch: Patch | None = None
+        self._stopper: DaemonStopper | None = None
+        self.cause: Any = lazily(LazyDaemonCause, self)
         # One context for all calls, as if it were one task: what a call has set, the next one sees.
         self.context = contextvars.copy_context()
         self.context.run(cause_var.set, self.cause)
@@ -102,14 +106,71 @@ class Run:
         self.cancelled = False
         self.error: BaseException | None = None
 
+    @property
+    def logger(self) -> ObjectLogger:
+        """The logger."""
+        return self.subject.logger
+
+    @property
+    def memo(self) -> Any:
+        """The memo of the object."""
+        return self.subject.memo
+
+    @property
+    def resource(self) -> Resource:
+        """What kind of object it is."""
+        return self.subject.resource
+
+    @property
+    def body(self) -> Body:
+        """The live body of the object."""
+        return self.subject.body
+
+    @property
+    def object(self) -> bridge.Object:
+        """The object as it is now."""
+        return self.subject.object
+
+    @property
+    def stopper(self) -> DaemonStopper:
+        """The flag by which it is asked to stop."""
+        if self._stopper is None:
+            self._stopper = DaemonStopper(self.rest)
+        return self._stopper
+
+    @property
+    def stopped(self) -> Any:
+        """The same as the function sees it."""
+        return self.stopper.async_waiter if self.callee.is_async else self.stopper.sync_waiter
+
+    @property
+    def patch(self) -> Patch:
+        """What the current call wants to change in the object."""
+        if self._patch is None:
+            self._patch = Patch(None, body=self.subject.body)
+        return self._patch
+
+    @property
+    def patched(self) -> Patch | None:
+        """The patch, if anybody was interested in it so far."""
+        return self._patch
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the function sees of its arguments."""
+        if self._arguments is None:
+            self._arguments = self.cause.arguments(self.callee.wanted)
+        return self._arguments
+
     def renew_patch(self, carry: bool) -> None:
         """Take an empty patch for the next call; carry the functions that could not be applied."""
-        patch = self.patch
-        if len(patch) == 0 and not patch.fns:
+        patch = self._patch
+        if patch is None or (len(patch) == 0 and not patch.fns):
             return
-        self.patch = self.cause.patch = Patch(None, body=self.subject.body, fns=patch.fns if carry else ())
-        if self.kwargs["patch"] is patch:  # otherwise, an index has this name
-            self.kwargs["patch"] = self.patch
+        self._patch = self.cause.patch = Patch(None, body=self.subject.body, fns=patch.fns if carry else ())
+        arguments = self._arguments
+        if arguments is not None and arguments.get("patch") is patch:  # otherwise, an index has this name
+            arguments["patch"] = self._patch
 
     def waits(self, task: asyncio.Task[Any] | None) -> None:
         """The call has to wait, in this task of its own."""
@@ -215,14 +276,13 @@ class Daemons:
         """A daemon or a timer by its number."""
         return self._runs.get(run)
 
-    def _recall(self, job: bridge.Run | bridge.Delay) -> Run:
+    def _recall(self, job: bridge.Run | bridge.Delay, object: bridge.Object) -> Run:
         run = self._runs.get(job.run)
         if run is None:
             uid = job.uid
             subject = self._subjects.get(uid)
             if subject is None:
-                memo = self._memories.recall(uid)
-                subject = Subject(uid, job.object, job.resource, memo, self._settings)
+                subject = Subject(uid, object, job.resource, self._memories, self._settings)
                 self._subjects[uid] = subject
             subject.count += 1
             pulse = self._pulse
@@ -231,7 +291,8 @@ class Daemons:
         return run
 
     def _receive_run(self, job: bridge.Run) -> None:
-        run = self._recall(job)
+        # A daemon's call may go on for days: it is not to keep the state that it began with.
+        run = self._recall(job, job.take_object())
         run.renew_patch(job.carry)
         run.job = job
         if self._pulse is not None:
@@ -246,7 +307,7 @@ class Daemons:
         attempted: Attempted | None = None
         try:
             attempted = await self._invoker.attempt(
-                run.callee, job.attempt, run.kwargs, run.subject.logger, stored=True
+                run.callee, job.attempt, run.arguments, run.subject.logger, stored=True
             )
             if run.cancelled and not run.callee.is_async:
                 run.subject.logger.warning(f"{job.attempt.label} is cancelled. Will escalate.")
@@ -266,11 +327,14 @@ class Daemons:
         if attempted is None:
             job.answer()
         else:
-            patch = run.patch
             if attempted.result is not None:
-                deliver(patch, [(run.callee.handler.id, attempted.result)])
+                deliver(run.patch, [(run.callee.handler.id, attempted.result)])
+            patch = run.patched
             try:
-                job.answer(attempted.settled, patch if len(patch) else None, bool(patch.fns))
+                if patch is None:
+                    job.answer(attempted.settled)
+                else:
+                    job.answer(attempted.settled, patch if len(patch) else None, bool(patch.fns))
             except (TypeError, ValueError) as e:
                 label = job.attempt.label
                 run.subject.logger.exception(f"{label} has left a patch that cannot be sent, and ends: {e}")
@@ -278,7 +342,7 @@ class Daemons:
         self._answered(job)
 
     def _receive_delay(self, job: bridge.Delay) -> None:
-        run = self._recall(job)
+        run = self._recall(job, job.object)
         handler = self._handlers[job.handler]
         try:
             delay = handler.initial_delay if isinstance(handler, SpawningHandler) else None
@@ -335,13 +399,14 @@ class Daemons:
     def _receive_refresh(self, job: bridge.Refresh) -> None:
         subject = self._subjects.get(job.uid)
         if subject is not None:
-            subject.body._replace_with(job.object)
+            subject.replace(job.object)
 
     def _receive_dismiss(self, job: bridge.Dismiss) -> None:
         run = self._runs.pop(job.run, None)
         if run is None:
             return
-        run.patch._release()
+        if run.patched is not None:
+            run.patched._release()
         run.stopper.set(DaemonStoppingReason(job.reasons))
         subject = run.subject
         subject.count -= 1

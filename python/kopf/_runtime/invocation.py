@@ -27,6 +27,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.logs import Logger
 from kopf._runtime.bridge import Attempt, Raised, Settled, plain
 from kopf._runtime.context import handler_var
+from kopf._runtime.logs import say
 from kopf._runtime.threads import Threads
 
 OF_ATTEMPTS = frozenset({"param", "retry", "started", "runtime"})
@@ -114,8 +115,11 @@ class Invoker:
         except Exception as e:
             error = e
             settled = settle(attempt, e)
-        if settled.level:
-            logger.log(settled.level, settled.text, exc_info=error if settled.traceback else None)
+        level = settled.level
+        if level and error is None:
+            say(logger, level, settled.text)
+        elif level:
+            logger.log(level, settled.text, exc_info=error if settled.traceback else None)
         if error is None:
             return Attempted(settled, result)
         if settled.final and isinstance(error, TemporaryError):

@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from kopf._intents.causes import Arguments, Cause, ChangingCause, IndexingCause, SpawningCause, WatchingCause
+from kopf._intents.causes import (
+    Arguments,
+    Cause,
+    ChangingCause,
+    DaemonCause,
+    IndexingCause,
+    SpawningCause,
+    WatchingCause,
+)
 from kopf._objects.diffs import Diff, DiffItem, DiffOperation
 from kopf._objects.patches import Patch
 from kopf._objects.raw import RawEventType
@@ -18,6 +26,7 @@ from kopf._runtime.logs import TerseObjectLogger
 
 if TYPE_CHECKING:
     from kopf._runtime.cycles import Cycle
+    from kopf._runtime.daemons import Run
 
 OPERATIONS = {operation.value: operation for operation in DiffOperation}
 
@@ -159,6 +168,21 @@ class LazySpawningCause(_OfCycle, SpawningCause):
     reset = False
 
 
+class LazyDaemonCause(_OfCycle, DaemonCause):
+    """The same as its parent, of a daemon or a timer, for all of its calls."""
+
+    _arguments = _of_cycle(DaemonCause)
+
+    stopper: Any = _Later(lambda run, _: run.stopper)
+
+    def arguments(self, wanted: frozenset[str] | None) -> dict[str, Any]:
+        """With the flag as the function sees it, unless an index has its name."""
+        found = super().arguments(wanted)
+        if wanted is None or "stopped" in wanted:
+            found.setdefault("stopped", self._cycle.stopped)  # type: ignore[attr-defined]
+        return found
+
+
 class LazyChangingCause(_OfCycle, ChangingCause):
     """The same as its parent, of a cycle and a change."""
 
@@ -171,8 +195,8 @@ class LazyChangingCause(_OfCycle, ChangingCause):
     new: Any = _Later(lambda _, change: change.new)
 
 
-def lazily(cls: Any, cycle: Cycle, change: Any = None) -> Any:
-    """A cause of this class, of a cycle and a change in it."""
+def lazily(cls: Any, cycle: Cycle | Run, change: Any = None) -> Any:
+    """A cause of this class, of a cycle and a change in it, or of a daemon."""
     cause = object.__new__(cls)
     cause._cycle, cause._change = cycle, change
     return cause

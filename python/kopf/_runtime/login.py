@@ -229,7 +229,13 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> Connection
     paths = os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG
     for path in filter(None, paths.split(os.pathsep)):
         text = Path(path.strip()).expanduser().read_text(encoding="utf-8")
-        config: Mapping[str, Any] = yaml.safe_load(text) or {}
+        try:
+            config: Mapping[str, Any] = yaml.safe_load(text) or {}
+        except yaml.YAMLError as e:
+            # The parser quotes what it cannot read, and tokens may be there.
+            mark = getattr(e, "problem_mark", None)
+            where = f" at line {mark.line + 1}" if mark is not None else ""
+            raise LoginError(f"The kubeconfig {path} cannot be parsed{where}.") from None
         current_context = current_context or config.get("current-context")
         for items, section, key in (
             (contexts, "contexts", "context"),

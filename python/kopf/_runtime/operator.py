@@ -381,6 +381,7 @@ class _Life:
         pulse = pulse_var.get()
         if pulse is not None:
             pulse.attach(self._loop)
+            engine.be_prompt()
             pulse.engaged(engine.pending)
         memories = Memories(self._memo)
         server = Server(

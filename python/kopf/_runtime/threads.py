@@ -1,6 +1,7 @@
 """Synchronous functions in an executor. It owns their way there and back; it must not know what they are.
 
-Functions that return at about the same time wake the event loop once, not once each.
+Functions that return at about the same time wake the event loop once, not once each. Those that are called at
+about the same time share the threads' turns: a thread goes on with the next one while there are any.
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ import collections
 import concurrent.futures
 import contextlib
 import contextvars
+import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
+
+TURN = 0.02
+"""For how long (seconds) a thread goes on with our functions before others get it: it may be shared."""
 
 
 class Threads:
@@ -21,13 +27,20 @@ class Threads:
         super().__init__()
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._returned: collections.deque[ThreadCall] = collections.deque()
+        self._lane: _Lane | None = None
 
     async def call(
         self, executor: concurrent.futures.Executor, fn: Callable[..., Any], kwargs: Mapping[str, Any]
     ) -> Any:
         """Call the function in a copy of the context. A cancellation is postponed until it returns."""
         call = ThreadCall(self, fn, kwargs, self._loop.create_future())
-        executor.submit(call.run)
+        # Others may count what is submitted to executors of theirs, or have limits of their own.
+        if type(executor) is concurrent.futures.ThreadPoolExecutor:
+            if self._lane is None or self._lane.executor is not executor:
+                self._lane = _Lane(executor)
+            self._lane.put(call)
+        else:
+            executor.submit(call.run)
         try:
             await call.future
         except asyncio.CancelledError:
@@ -57,6 +70,55 @@ class Threads:
         # Those that came in the meantime saw a non-empty queue and relied on this very collection.
         if self._returned:
             self._loop.call_soon(self._collect)
+
+
+class _Lane:
+    """The calls that wait for the threads of one executor.
+
+    To submit each of them costs more than most of them do. As many turns are submitted as there can be
+    threads; more would only wait.
+    """
+
+    def __init__(self, executor: concurrent.futures.ThreadPoolExecutor) -> None:
+        super().__init__()
+        self.executor = executor
+        self._calls: collections.deque[ThreadCall] = collections.deque()
+        self._turns = 0
+        self._lock = threading.Lock()
+
+    def put(self, call: ThreadCall) -> None:
+        """Have it called as soon as there is a thread."""
+        with self._lock:
+            self._calls.append(call)
+            if self._turns >= self.executor._max_workers:
+                return
+            self._turns += 1
+        try:
+            self.executor.submit(self._turn)
+        except BaseException:
+            with self._lock:
+                self._turns -= 1
+                if call not in self._calls:
+                    return  # somebody else has taken it
+                self._calls.remove(call)
+            raise
+
+    def _turn(self) -> None:
+        until = time.monotonic() + TURN
+        while True:
+            with self._lock:
+                if not self._calls or self._turns > self.executor._max_workers:
+                    self._turns -= 1
+                    return
+                call = self._calls.popleft()
+            call.run()
+            if time.monotonic() > until and self._calls:
+                try:
+                    self.executor.submit(self._turn)
+                    return
+                except RuntimeError:
+                    # It is shut down: what was put before is called nevertheless, as executors do.
+                    until = float("inf")
 
 
 class ThreadCall:

@@ -150,7 +150,9 @@ impl DiffBaseStorage {
             Self::Status { field, .. } => patch.set(field.keys(), Value::String(plain())),
             Self::Foreign => {}
             Self::Multi { storages } => {
-                storages.iter().for_each(|it| it.put(object, patch, annotation, plain));
+                for storage in storages {
+                    storage.put(object, patch, annotation, plain);
+                }
             }
         }
     }

@@ -46,11 +46,7 @@ pub fn objects(data: &[u8]) {
         assert_eq!(page.items.len(), count, "items of a page");
     }
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let object = match Object::decode(text) {
-        Ok(object) => object,
-        // The texts that only one of the parsers takes are those with too much depth for the other one.
-        Err(_) => return,
-    };
+    let Ok(object) = Object::decode(text) else { return };
     let Ok(value) = serde_json::from_str::<Map<String, Value>>(text) else {
         panic!("only the skeleton takes it");
     };
@@ -74,9 +70,8 @@ pub fn objects(data: &[u8]) {
     let storages = Storages { diffbase: &diffbase, progress: &progress };
     let extra = [FieldPath::parse("status.x"), FieldPath::parse("metadata.labels")];
     let new = essence(&object, storages, &extra);
-    match compare(&object, storages, &extra) {
-        Ok(Comparison::Different { new: seen, .. }) => assert!(equal(&seen, &new), "two essences"),
-        Ok(_) | Err(_) => {}
+    if let Ok(Comparison::Different { new: seen, .. }) = compare(&object, storages, &extra) {
+        assert!(equal(&seen, &new), "two essences");
     }
     let _ = culprit(&object);
     let shown = discretion::shown(&object, &value);

@@ -1,9 +1,11 @@
 //! The engine's only clock: moments as the core wants them, measured by tokio's time, and waiting for them.
 //!
 //! The wall clock is read once; from then on tokio's monotonic clock counts. So tests can pause time, and a jump of the
-//! system's clock does not make handlers late or early. What is waited for here is what an author has declared: delays,
-//! intervals, back-offs, pauses. It follows virtual time ([`crate::virtual_time`]), if there is any. Timeouts of the network,
-//! and of what runs at the exit, are not the clock's affair: those are real.
+//! system's clock does not make handlers late or early. Only what others compare with their clocks follows such jumps.
+//!
+//! What is waited for here is what an author has declared: delays, intervals, back-offs, pauses. It follows virtual time
+//! ([`crate::virtual_time`]), if there is any. Timeouts of the network, and of what runs at the exit, are not the clock's
+//! affair: those are real.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,6 +14,10 @@ use kopf_core::time::Timestamp;
 use tokio::time::{Instant, sleep};
 
 use crate::virtual_time::{Busy, VirtualTime};
+
+/// By how much the system's clock may differ from ours before it is believed, in seconds: it goes a bit faster or slower than
+/// tokio's all the time, and is set now and then, or goes on while the machine sleeps.
+const JUMP: f64 = 2.0;
 
 /// Tells what time it is, and waits.
 #[derive(Debug, Clone)]
@@ -23,10 +29,8 @@ pub struct Clock {
 
 impl Clock {
     /// A clock that goes from now on.
-    #[expect(clippy::disallowed_methods, reason = "the one place where the wall clock is read")]
     pub fn start() -> Self {
-        let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { wall: Timestamp::from_micros(micros(passed)), start: Instant::now(), time: None }
+        Self { wall: system_time(), start: Instant::now(), time: None }
     }
 
     /// A clock that goes from now on, unless and until it is told otherwise.
@@ -37,6 +41,15 @@ impl Clock {
     /// The present moment.
     pub fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.wall.micros().saturating_add(self.passed()))
+    }
+
+    /// The present moment for others, who have clocks of their own: by the system's clock, if that was set meanwhile. Only the
+    /// clock of a running operator knows; in virtual time, there is no other one.
+    pub fn now_for_others(&self) -> Timestamp {
+        if self.time.is_none() || self.virtual_time().is_some() {
+            return self.now();
+        }
+        believed(self.now(), system_time())
     }
 
     /// Waits for so long.
@@ -98,6 +111,35 @@ impl Clock {
     }
 }
 
+/// The system's time if it has jumped.
+fn believed(ours: Timestamp, system: Timestamp) -> Timestamp {
+    if ours.seconds_since(system).abs() > JUMP { system } else { ours }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place where the wall clock is read")]
+fn system_time() -> Timestamp {
+    let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_micros(micros(passed))
+}
+
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn others_are_told_the_time_of_the_system_if_that_has_jumped() {
+        let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+        assert_eq!(believed(at(1000), at(1001)), at(1000));
+        assert_eq!(believed(at(1000), at(4600)), at(4600));
+        assert_eq!(believed(at(1000), at(10)), at(10));
+        // Time that was moved ahead here looks as if the system's clock had been set back.
+        let (plain, running) = (Clock::start(), Clock::under(Arc::default()));
+        tokio::time::advance(Duration::from_hours(1)).await;
+        assert_eq!(plain.now_for_others(), plain.now());
+        assert!(running.now().seconds_since(running.now_for_others()) > 3500.0);
+    }
 }

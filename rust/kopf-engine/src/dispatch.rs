@@ -20,9 +20,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::admission::Desk;
 use crate::api::{Api, seconds};
+use crate::backlog::WINDOW;
 use crate::clock::Clock;
 use crate::daemons::{Background, Staffed};
 use crate::error::ApiError;
+use crate::health::Health;
 use crate::indexing::{Barrier, Blocker, Filling};
 use crate::invoke::{CycleId, Entry, Invoker, Job};
 use crate::rules::CurrentRules;
@@ -31,8 +33,17 @@ use crate::toggles::Pause;
 use crate::watch::Sink;
 use crate::worker::Worker;
 
+/// How many events of one object wait for handlers that are to see each of them; then the oldest ones are left out.
+const MOST_PENDING: usize = 100;
+/// How many of the backlog are looked at in one go.
+const GO: usize = 64;
 /// How many objects may be worked on at once, before reading of the streams is held.
 const ROOM: usize = 5_000;
+/// How much may wait for the other side at once: enough for it not to wait for the server, and no objects in memory that
+/// could as well wait in the server's.
+const BACKLOG: usize = 256;
+/// Seconds between the looks at it.
+const PAUSE: f64 = 0.003;
 
 /// What all streams of an operator share.
 pub struct Shared {
@@ -62,6 +73,8 @@ pub struct Shared {
     pub cycles: AtomicU64,
     /// Why the operator is paused, if it is.
     pub pause: Arc<Pause>,
+    /// How the streams are.
+    pub health: Arc<Health>,
     /// Who we are among the operators.
     pub identity: String,
     /// Closed until the indices are filled; none if there are none.
@@ -140,16 +153,71 @@ impl Dispatcher {
 
     /// Puts an event behind those that are worked on, or begins with it.
     fn queue(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
+        let is_full = slots.backlog.is_full(self.window());
+        let must_wait = is_full && event.kind == EventType::Listed;
         let Some(slot) = slots.get(&key) else { return };
-        if let Some(active) = &mut slot.active {
-            if !self.every_event {
-                active.pending.clear();
+        let Some(active) = &mut slot.active else {
+            if must_wait {
+                slots.park(&key, event);
+            } else {
+                self.admit(slots, key, event);
             }
-            active.pending.push_back(event);
-            active.arrived.notify_one();
             return;
+        };
+        let is_bounded = !self.shared.rules.settings.compat;
+        if !self.every_event {
+            active.pending.clear();
+        } else if is_bounded && active.pending.len() >= MOST_PENDING {
+            active.pending.pop_front();
         }
-        self.admit(slots, key, event);
+        active.pending.push_back(event);
+        active.arrived.notify_one();
+        if active.parked.is_some() && !must_wait {
+            self.unpark(slots, &key);
+        }
+    }
+
+    /// How many objects of listings are worked on at once.
+    fn window(&self) -> usize {
+        let limit = self.shared.rules.settings.queueing.worker_limit;
+        limit.unwrap_or(WINDOW).clamp(1, WINDOW)
+    }
+
+    /// It is the turn of an object that waited.
+    fn unpark(self: &Arc<Self>, slots: &mut Slots, key: &Arc<str>) {
+        let pending = slots.unpark(key);
+        for event in pending.into_iter().flatten() {
+            if slots.get(key).is_none() {
+                slots.notice(key, event.kind);
+            }
+            match slots.get(key).and_then(|slot| slot.active.as_mut()) {
+                Some(active) => active.pending.push_back(event),
+                None => self.admit(slots, Arc::clone(key), event),
+            }
+        }
+    }
+
+    /// One of the backlog has had its turn, the next ones have theirs.
+    pub async fn advance(self: &Arc<Self>) {
+        self.slots().backlog.ended();
+        while self.go_on() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// True if there is more to look at.
+    fn go_on(self: &Arc<Self>) -> bool {
+        let mut slots = self.slots();
+        for _ in 0..GO {
+            // While it is paused, others may work on the objects; the listing after the pause brings them here again.
+            let is_held = self.shared.stopping.is_cancelled() || self.shared.pause.is_on();
+            if is_held || slots.backlog.is_full(self.window()) {
+                return false;
+            }
+            let Some(key) = slots.backlog.pop() else { return false };
+            self.unpark(&mut slots, &key);
+        }
+        true
     }
 
     /// Looks at the object again, though nothing has come from the server.
@@ -291,7 +359,11 @@ impl Dispatcher {
 
     fn spawn(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, begun: Begun) {
         let arrived = activate(slots, &key);
-        let worker = Worker { dispatcher: Arc::clone(self), key, arrived };
+        let is_listed = begun.event.kind == EventType::Listed;
+        if is_listed {
+            slots.backlog.began();
+        }
+        let worker = Worker { dispatcher: Arc::clone(self), key, arrived, is_listed };
         self.shared.workers.spawn(worker.run(Some(Box::new(begun))));
     }
 
@@ -300,7 +372,7 @@ impl Dispatcher {
         if let Some(active) = slots.get(&key).and_then(|slot| slot.active.as_mut()) {
             active.pending.push_back(event);
         }
-        let worker = Worker { dispatcher: Arc::clone(self), key, arrived };
+        let worker = Worker { dispatcher: Arc::clone(self), key, arrived, is_listed: false };
         self.shared.workers.spawn(worker.run(None));
     }
 
@@ -382,9 +454,17 @@ impl Sink for DispatchSink {
 
     async fn room(&self) {
         let shared = &self.dispatcher.shared;
-        while shared.workers.len() > ROOM && !shared.stopping.is_cancelled() {
-            // The timeout is a safety net only: the notification is the rule.
-            let _ = tokio::time::timeout(seconds(1.0), shared.freed.notified()).await;
+        let is_full = || shared.workers.len() > ROOM || self.dispatcher.slots().backlog.is_heavy();
+        while !shared.stopping.is_cancelled() {
+            // It is taken in batches, in no time; and nobody tells.
+            if shared.invoker.backlog() > BACKLOG {
+                tokio::time::sleep(seconds(PAUSE)).await;
+            } else if is_full() {
+                // The timeout is a safety net only: the notification is the rule.
+                let _ = tokio::time::timeout(seconds(1.0), shared.freed.notified()).await;
+            } else {
+                return;
+            }
         }
     }
 
@@ -392,3 +472,6 @@ impl Sink for DispatchSink {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

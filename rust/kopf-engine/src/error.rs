@@ -49,8 +49,8 @@ impl ApiError {
         if !matches!(self.status, 400 | 422) {
             return self;
         }
-        self.message =
-            "the server does not accept it (its words are not shown: they are about a Secret)".to_owned();
+        "the server does not accept it (its words are not shown: they are about a Secret)"
+            .clone_into(&mut self.message);
         if let Some(status) = &mut self.payload {
             status["message"] = Value::String(self.message.clone());
             let causes = status.pointer_mut("/details/causes").and_then(Value::as_array_mut);

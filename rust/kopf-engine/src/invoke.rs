@@ -38,6 +38,11 @@ pub trait Invoker: Send + Sync + 'static {
     /// Hands over a log line, in order with the jobs.
     fn log(&self, entry: Entry);
 
+    /// How much was handed over and is not taken yet.
+    fn backlog(&self) -> usize {
+        0
+    }
+
     /// Whether log lines of this level are wanted, so that nothing is formatted in vain.
     fn enabled(&self, level: Level) -> bool;
 }

@@ -27,6 +27,7 @@
 
 pub mod admission;
 pub mod api;
+pub mod backlog;
 pub mod client;
 pub mod clock;
 pub mod credentials;
@@ -37,6 +38,7 @@ pub mod errands;
 pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod health;
 pub mod indexing;
 pub mod invoke;
 pub mod observation;

@@ -24,10 +24,11 @@ use crate::admission::managed::Managed;
 use crate::api::{Api, seconds};
 use crate::clock::Clock;
 use crate::credentials::Credentials;
-use crate::daemons::{self, Background};
+use crate::daemons::{self, Background, Reports};
 use crate::dispatch::Shared;
 use crate::errands::{self, Errand};
 use crate::error::{Failure, FailureKind};
+use crate::health::Health;
 use crate::indexing::Barrier;
 use crate::invoke::{Entry, Invoker};
 use crate::orchestration::Orchestrator;
@@ -72,6 +73,7 @@ pub struct Operator {
     outcome: Arc<OnceLock<Result<(), Failure>>>,
     finished: CancellationToken,
     rules: CurrentRules,
+    reports: Reports,
 }
 
 impl Operator {
@@ -89,6 +91,7 @@ impl Operator {
             outcome: Arc::default(),
             finished: CancellationToken::new(),
             rules: CurrentRules::new(Arc::new(rules)),
+            reports: Reports::default(),
         };
         let this = operator.clone();
         runtime.spawn(async move {
@@ -103,6 +106,11 @@ impl Operator {
     /// Where Kubernetes events are put to be posted.
     pub fn mailbox(&self) -> &Mailbox {
         &self.mailbox
+    }
+
+    /// Lets many answers of daemons and timers be given as one: the engine goes on with them when all are there.
+    pub fn in_bulk(&self, answer: impl FnOnce()) {
+        self.reports.in_bulk(answer);
     }
 
     /// Asks it to stop. Further calls change nothing.
@@ -155,9 +163,10 @@ async fn live(
         killing: CancellationToken::new(),
         workers: TaskTracker::new(),
         freed: Notify::new(),
-        background: Background::default(),
+        background: Background::reached_by(operator.reports.clone()),
         cycles: AtomicU64::new(1),
         pause: Arc::new(Pause::default()),
+        health: Arc::new(Health::new(config.clock.clone())),
         identity: config.identity,
         barrier: has_indices.then(Arc::<Barrier>::default),
     });
@@ -171,7 +180,8 @@ async fn live(
     // Whoever asks for our health, asks until the very end. When this is dropped, nobody answers any more.
     let mut health = JoinSet::new();
     if let Some(endpoint) = config.liveness {
-        health.spawn(Probes::listen(endpoint, Arc::clone(&invoker)).await?.serve());
+        let beside = (!shared.rules.settings.compat).then(|| Arc::clone(&shared.health));
+        health.spawn(Probes::listen(endpoint, Arc::clone(&invoker), beside).await?.serve());
     }
     // These end with the operator.
     let mut attendants = JoinSet::new();

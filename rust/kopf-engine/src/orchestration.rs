@@ -485,6 +485,7 @@ impl Orchestrator {
             selectors: selectors.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
             settings: Arc::clone(&self.shared.rules.settings),
             invoker: Arc::clone(&self.shared.invoker),
+            health: Arc::clone(&self.shared.health),
             pause: None,
         }
     }

@@ -126,7 +126,7 @@ impl Peering {
     }
 
     fn record(&self, lifetime: i64) -> (String, Value) {
-        let now = self.shared.clock.now();
+        let now = self.shared.clock.now_for_others();
         let priority = self.settings().priority;
         let me = Peer { id: self.shared.identity.clone(), priority, lifetime, lastseen: now };
         (me.id.clone(), me.record())
@@ -177,7 +177,7 @@ impl Peering {
         let mut until: Option<Timestamp> = None;
         let mut for_peers = false;
         loop {
-            let now = self.shared.clock.now();
+            let now = self.shared.clock.now_for_others();
             let overdue = until.map(|moment| seconds(moment.seconds_since(now)));
             let latest = tokio::select! {
                 changed = seen.changed() => match changed {
@@ -189,7 +189,7 @@ impl Peering {
                     Ok(latest) => latest,
                     Err(error @ RequestError::Login(_)) => return Err(error),
                     Err(_) => {
-                        until = Some(self.shared.clock.now().plus(LOOK_AGAIN));
+                        until = Some(self.shared.clock.now_for_others().plus(LOOK_AGAIN));
                         continue;
                     }
                 },
@@ -215,7 +215,7 @@ impl Peering {
             priority: self.settings().priority,
             sharded: !self.shared.rules.settings.watching.shard_selectors.is_empty(),
         };
-        let judgement = peering::judge(status, &observer, self.shared.clock.now());
+        let judgement = peering::judge(status, &observer, self.shared.clock.now_for_others());
         for (level, text) in judgement.texts(pause.has(&self.toggle), *for_peers) {
             self.say(level, text);
         }

@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::error::{Failure, FailureKind};
+use crate::health::Health;
 use crate::invoke::{Entry, Invoker, Job, ProbeJob};
 
 const LOGGER: &str = "kopf._core.engines.probing";
@@ -40,7 +41,7 @@ pub struct Endpoint {
     pub host: String,
     /// The port to listen at.
     pub port: u16,
-    /// The only path that is served.
+    /// The path of the probes.
     pub path: String,
 }
 
@@ -49,6 +50,16 @@ pub struct Probes {
     endpoint: Endpoint,
     listeners: Vec<TcpListener>,
     invoker: Arc<dyn Invoker>,
+    beside: Option<Arc<Health>>,
+}
+
+/// What is served to a client.
+#[derive(Clone)]
+struct Served {
+    /// Where the results of the probes are.
+    path: Arc<str>,
+    /// What there is beside them, if there is.
+    beside: Option<Arc<Health>>,
 }
 
 /// Somebody who wants the results; none if a probe has failed.
@@ -59,7 +70,11 @@ impl Probes {
     ///
     /// # Errors
     /// There is no such host, or the port is taken.
-    pub async fn listen(endpoint: Endpoint, invoker: Arc<dyn Invoker>) -> Result<Self, Failure> {
+    pub async fn listen(
+        endpoint: Endpoint,
+        invoker: Arc<dyn Invoker>,
+        beside: Option<Arc<Health>>,
+    ) -> Result<Self, Failure> {
         let place = format!("{}:{}", endpoint.host, endpoint.port);
         let failed = |error: std::io::Error| Failure {
             kind: FailureKind::Other,
@@ -78,7 +93,7 @@ impl Probes {
         if let (true, Some(error)) = (listeners.is_empty(), failure) {
             return Err(failed(error));
         }
-        Ok(Self { endpoint, listeners, invoker })
+        Ok(Self { endpoint, listeners, invoker, beside })
     }
 
     /// The addresses that it listens at.
@@ -96,22 +111,22 @@ impl Probes {
         let (sender, receiver) = unbounded_channel();
         let mut tasks = JoinSet::new();
         tasks.spawn(collect(Arc::clone(&self.invoker), receiver));
-        let path: Arc<str> = Arc::from(path.as_str());
+        let served = Served { path: Arc::from(path.as_str()), beside: self.beside };
         for listener in self.listeners {
-            tasks.spawn(accept(listener, Arc::clone(&path), sender.clone()));
+            tasks.spawn(accept(listener, served.clone(), sender.clone()));
         }
         // Nothing of it ends by itself; when this is dropped, all of it is.
         tasks.join_all().await;
     }
 }
 
-async fn accept(listener: TcpListener, path: Arc<str>, askers: UnboundedSender<Asker>) {
+async fn accept(listener: TcpListener, served: Served, askers: UnboundedSender<Asker>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(converse(stream, Arc::clone(&path), askers.clone()));
+                    connections.spawn(converse(stream, served.clone(), askers.clone()));
                 }
                 Err(_) => sleep(BREATH).await,
             },
@@ -120,10 +135,10 @@ async fn accept(listener: TcpListener, path: Arc<str>, askers: UnboundedSender<A
     }
 }
 
-async fn converse(stream: TcpStream, path: Arc<str>, askers: UnboundedSender<Asker>) {
+async fn converse(stream: TcpStream, served: Served, askers: UnboundedSender<Asker>) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let (path, askers) = (Arc::clone(&path), askers.clone());
-        async move { Ok::<_, Infallible>(answer(&request, &path, &askers).await) }
+        let (served, askers) = (served.clone(), askers.clone());
+        async move { Ok::<_, Infallible>(answer(&request, &served, &askers).await) }
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
@@ -133,16 +148,21 @@ async fn converse(stream: TcpStream, path: Arc<str>, askers: UnboundedSender<Ask
 
 async fn answer<B>(
     request: &Request<B>,
-    path: &str,
+    served: &Served,
     askers: &UnboundedSender<Asker>,
 ) -> Response<Full<Bytes>> {
-    if request.uri().path() != path {
+    let path = request.uri().path();
+    let beside = served.beside.as_ref().filter(|_| path != &*served.path).and_then(|it| side(it, path));
+    if path != &*served.path && beside.is_none() {
         return text(StatusCode::NOT_FOUND, "404: Not Found");
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
         response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("GET,HEAD"));
         return response;
+    }
+    if let Some((kind, body)) = beside {
+        return respond(StatusCode::OK, kind, body);
     }
     let (asker, results) = oneshot::channel();
     let _ = askers.send(asker);
@@ -151,6 +171,15 @@ async fn answer<B>(
     }
     let problem = "500 Internal Server Error\n\nServer got itself in trouble";
     text(StatusCode::INTERNAL_SERVER_ERROR, problem)
+}
+
+/// What is served beside the probes: how the streams are.
+fn side(health: &Health, path: &str) -> Option<(&'static str, Bytes)> {
+    match path {
+        "/streams" => Some(("application/json; charset=utf-8", health.to_json().to_string().into())),
+        "/metrics" => Some(("text/plain; version=0.0.4; charset=utf-8", health.to_metrics().into())),
+        _ => None,
+    }
 }
 
 fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {

@@ -14,6 +14,7 @@ use kopf_core::object::Object;
 use kopf_core::throttle::Throttle;
 use tokio::sync::Notify;
 
+use crate::backlog::Backlog;
 use crate::daemons::Subject;
 
 /// An event that waits for its cycle.
@@ -38,6 +39,8 @@ pub struct Active {
     pub pending: VecDeque<Event>,
     /// Tells the worker that something has come.
     pub arrived: Arc<Notify>,
+    /// There is no worker yet: it waits for its turn in the backlog, with so many bytes.
+    pub parked: Option<usize>,
 }
 
 /// One object.
@@ -61,6 +64,15 @@ pub struct Slot {
     pub seen: u32,
 }
 
+impl Slot {
+    /// What it has waited with in the backlog, if it has.
+    pub fn unpark(&mut self, backlog: &mut Backlog) -> Option<VecDeque<Event>> {
+        let bytes = self.active.as_ref()?.parked?;
+        backlog.left(bytes);
+        self.active.take().map(|active| active.pending)
+    }
+}
+
 /// An object that a listing does not have any more.
 pub struct Vanished {
     /// Its key.
@@ -74,6 +86,8 @@ pub struct Vanished {
 /// All objects of one stream.
 #[derive(Default)]
 pub struct Slots {
+    /// Those that wait behind what is new.
+    pub backlog: Backlog,
     map: HashMap<Arc<str>, Slot>,
     listing: u32,
     pauses: u64,
@@ -96,6 +110,20 @@ impl Slots {
     /// The object's slot, if it is known.
     pub fn get(&mut self, key: &str) -> Option<&mut Slot> {
         self.map.get_mut(key)
+    }
+
+    /// Lets an object wait for its turn in the backlog.
+    pub fn park(&mut self, key: &Arc<str>, event: Event) {
+        let bytes = event.object.raw().len();
+        let Some(slot) = self.map.get_mut(key) else { return };
+        let pending = [event].into_iter().collect();
+        slot.active = Some(Box::new(Active { pending, parked: Some(bytes), ..Active::default() }));
+        self.backlog.park(Arc::clone(key), bytes);
+    }
+
+    /// What an object has waited with in the backlog, if it has.
+    pub fn unpark(&mut self, key: &str) -> Option<VecDeque<Event>> {
+        self.map.get_mut(key)?.unpark(&mut self.backlog)
     }
 
     /// Forgets an object.
@@ -126,6 +154,8 @@ impl Slots {
     /// finished here, but what is remembered of them is handed over as well.
     pub fn hand_over(&mut self, successor: &mut Self) {
         self.map.retain(|key, slot| {
+            // The listing of the other stream brings those here that are still waiting.
+            slot.unpark(&mut self.backlog);
             let is_busy = slot.active.is_some();
             let heir = if is_busy {
                 let (memory, indexing, subject) =
@@ -146,6 +176,7 @@ impl Slots {
                 return true;
             }
             slot.gone = true;
+            slot.unpark(&mut self.backlog);
             let forgotten = slot.active.is_none();
             vanished.push(Vanished { key: Arc::clone(key), subject: slot.subject.take(), forgotten });
             !forgotten
@@ -155,7 +186,8 @@ impl Slots {
 
     /// The keys of the objects that are worked on.
     pub fn busy(&self) -> Vec<Arc<str>> {
-        self.map.iter().filter(|(_, slot)| slot.active.is_some()).map(|(key, _)| Arc::clone(key)).collect()
+        let is_busy = |slot: &Slot| slot.active.as_ref().is_some_and(|active| active.parked.is_none());
+        self.map.iter().filter(|(_, slot)| is_busy(slot)).map(|(key, _)| Arc::clone(key)).collect()
     }
 
     /// How many objects are known.
@@ -214,12 +246,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_of_an_idle_object_is_small() {
+        let kept = size_of::<(Arc<str>, Slot)>();
+        assert!(kept <= 112, "{kept} bytes are kept of each object, besides its key of 36 letters");
+    }
+
+    #[test]
     fn all_is_forgotten_with_the_stream() {
         let mut slots = Slots::default();
         slots.notice(&key("idle"), EventType::Listed);
         slots.notice(&key("busy"), EventType::Listed).active = Some(Box::default());
         assert_eq!(forgotten(&slots.end()), [key("idle")]);
         assert_eq!(slots.len(), 1);
+    }
+
+    #[test]
+    fn what_waits_for_its_turn_is_not_busy_and_is_forgotten_with_what_it_weighs() {
+        let (mut slots, mut successor) = (Slots::default(), Slots::default());
+        for name in ["goes", "moves"] {
+            let parked = Active { parked: Some(200_000_000), ..Active::default() };
+            slots.notice(&key(name), EventType::Listed).active = Some(Box::new(parked));
+            slots.backlog.park(key(name), 200_000_000);
+        }
+        assert!(slots.busy().is_empty() && slots.backlog.is_heavy());
+        slots.begin_listing(0);
+        slots.notice(&key("moves"), EventType::Listed);
+        assert_eq!(forgotten(&slots.end_listing()), [key("goes")]);
+        assert!(!slots.backlog.is_heavy());
+        slots.hand_over(&mut successor);
+        assert!(successor.notice(&key("moves"), EventType::Listed).active.is_none());
     }
 
     #[test]

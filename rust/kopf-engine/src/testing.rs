@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -61,6 +61,8 @@ pub(crate) struct Stage {
 #[derive(Default)]
 pub(crate) struct OtherSide {
     pub(crate) jobs: Mutex<Vec<Job>>,
+    /// How much waits, as far as the test says.
+    pub(crate) backlog: AtomicUsize,
     lines: Mutex<Vec<String>>,
 }
 
@@ -78,6 +80,10 @@ impl Invoker for OtherSide {
 
     fn log(&self, entry: Entry) {
         lock(&self.lines).push(format!("{} {}", entry.level.as_str(), entry.text));
+    }
+
+    fn backlog(&self) -> usize {
+        self.backlog.load(Ordering::Relaxed)
     }
 
     fn enabled(&self, _: Level) -> bool {
@@ -117,6 +123,7 @@ impl Stage {
             background: Background::default(),
             cycles: AtomicU64::new(1),
             pause: Arc::new(Pause::default()),
+            health: Arc::new(crate::health::Health::new(crate::clock::Clock::start())),
             identity: "me".to_owned(),
             barrier: None,
         };

@@ -23,6 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::api::{Api, Payload, seconds};
 use crate::error::{ApiError, RequestError};
+use crate::health::{Health, Trouble};
 use crate::invoke::{Entry, Invoker};
 use crate::toggles::Pause;
 
@@ -69,6 +70,8 @@ pub struct Stream {
     pub settings: Arc<Settings>,
     /// For the log.
     pub invoker: Arc<dyn Invoker>,
+    /// Where it is told how the stream is.
+    pub health: Arc<Health>,
     /// What holds the stream; nothing does if it is of those that tell of pauses.
     pub pause: Option<Arc<Pause>>,
 }
@@ -186,6 +189,7 @@ impl Stream {
                     return self.relist(failures).await;
                 }
                 Err(error @ (RequestError::Transport(_) | RequestError::Timeout)) => {
+                    self.health.troubled(&self.what(), Trouble::Broken, Some(error.to_string()));
                     // The connection broke before it gave anything: not in a tight loop.
                     let _busy = self.api.clock().busy();
                     let pause = self.settings.watching.reconnect_backoff * f64::from(1_u32 << breaks);
@@ -220,6 +224,8 @@ impl Stream {
         let planned = PAUSES[(*failures).min(PAUSES.len() - 1)];
         let pause = self.jittered(planned).max(asked_pause(error));
         *failures += 1;
+        let trouble = if error.status().is_some() { Trouble::Refused } else { Trouble::Broken };
+        self.health.troubled(&self.what(), trouble, Some(error.to_string()));
         self.complain(error, planned.max(asked_pause(error)));
         self.api.clock().sleep(seconds(pause)).await;
     }
@@ -248,6 +254,7 @@ impl Stream {
             sink.room().await;
             token = page.continue_token.filter(|token| !token.is_empty());
             if token.is_none() {
+                self.health.heard(&self.what());
                 sink.listed();
                 return Ok(page.resource_version);
             }
@@ -279,6 +286,7 @@ impl Stream {
     ) -> Result<End, RequestError> {
         let silence = self.settings.watching.inactivity_timeout.map(seconds);
         let mut body = self.api.stream(&self.url(query), self.payload()).await?;
+        self.health.accepted(&self.what());
         let mut lines = Lines::default();
         loop {
             let frame = match silence {
@@ -286,6 +294,7 @@ impl Stream {
                 None => Ok(body.frame().await),
             };
             let Ok(frame) = frame else {
+                self.health.troubled(&self.what(), Trouble::Silent, None);
                 self.say(
                     Level::Debug,
                     format!("Watch-stream for {} is inactive, reconnecting.", self.what()),
@@ -313,7 +322,7 @@ impl Stream {
             WatchRecord::Modified(object) => (EventType::Modified, object),
             WatchRecord::Deleted(object) => (EventType::Deleted, object),
             WatchRecord::Bookmark { resource_version, initial_events_end } => {
-                place.heard = true;
+                self.heard(place);
                 place.version = Some(resource_version);
                 if place.initial && initial_events_end {
                     place.initial = false;
@@ -330,7 +339,7 @@ impl Stream {
                 return Ok(false);
             }
         };
-        place.heard = true;
+        self.heard(place);
         if let Some(seen) = object.resource_version() {
             place.version = Some(seen.to_owned());
         }
@@ -348,6 +357,12 @@ impl Stream {
     fn restored(&self, object: Object) -> Result<Object, RequestError> {
         let restored: Result<_, DecodeError> = self.projection.restore(object, &self.resource);
         restored.map_err(|error| self.garbage(&error))
+    }
+
+    fn heard(&self, place: &mut Place) {
+        if !std::mem::replace(&mut place.heard, true) {
+            self.health.heard(&self.what());
+        }
     }
 
     fn garbage(&self, error: &dyn std::fmt::Display) -> RequestError {
@@ -401,6 +416,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        self.health.forget(&self.what());
         self.debug("Stopping");
     }
 }
@@ -542,6 +558,7 @@ mod tests {
             selectors: vec![],
             settings: Arc::clone(&stage.shared.rules.settings),
             invoker: Arc::clone(&stage.shared.invoker),
+            health: Arc::clone(&stage.shared.health),
             pause: Some(Arc::clone(&pause)),
         };
         pause.turn("b", true);

@@ -37,6 +37,8 @@ pub struct Worker {
     pub key: Arc<str>,
     /// Told when something has come for it.
     pub arrived: Arc<Notify>,
+    /// It is of a listing, and others wait for its turn to be over.
+    pub is_listed: bool,
 }
 
 /// What there is to do.
@@ -67,7 +69,7 @@ impl Worker {
             Some(limit) => limit.acquire().await.ok(),
             None => None,
         };
-        let mut next = begun;
+        let (mut next, mut is_listed) = (begun, self.is_listed);
         loop {
             let begun = match next.take().map_or_else(|| self.take(), Taken::Begun) {
                 Taken::Begun(begun) => begun,
@@ -82,12 +84,18 @@ impl Worker {
                     After::Exit
                 }
             };
+            if std::mem::take(&mut is_listed) {
+                self.dispatcher.advance().await;
+            }
             match after {
                 After::Rest => {}
                 // What is rarely needed is boxed, or every worker would be as large as the largest of its states.
                 After::Again(event, delay) => next = Box::pin(self.doze(event, delay)).await,
                 After::Exit => break,
             }
+        }
+        if is_listed {
+            self.dispatcher.advance().await;
         }
         self.shared().freed.notify_waiters();
     }

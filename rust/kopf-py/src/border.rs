@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kopf_core::notes::Level;
@@ -18,6 +18,9 @@ use kopf_engine::invoke::{Entry, Invoker, Job};
 /// alive in Python at the same time, where the garbage collector would look through them again and again, nor that other
 /// tasks of the loop wait for long.
 const BATCH: usize = 128;
+
+/// So many items that nobody waits for are left to be taken along with others.
+const QUIET: usize = 32;
 
 /// Something for Python, in the order in which the engine said it.
 #[derive(Debug)]
@@ -32,14 +35,39 @@ pub(crate) enum Item {
 
 /// The engine's port, as a queue.
 pub(crate) struct Border {
-    items: Mutex<VecDeque<Item>>,
+    queue: Mutex<Queue>,
     bell: Bell,
     threshold: AtomicU8,
+    /// Python wants to know at once even of what nobody waits for.
+    prompt: AtomicBool,
+}
+
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    /// The bell rings.
+    rung: bool,
+}
+
+impl Queue {
+    /// Takes something more; true if the bell is to be rung for it.
+    fn put(&mut self, item: Item, prompt: bool) -> bool {
+        let waits = !prompt && matches!(item, Item::Job(Job::Close { carry: false, .. }));
+        self.items.push_back(item);
+        let is_silent = self.rung || (waits && self.items.len() < QUIET);
+        self.rung |= !is_silent;
+        !is_silent
+    }
 }
 
 impl Border {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { items: Mutex::default(), bell: Bell::new()?, threshold: AtomicU8::new(0) })
+        Ok(Self {
+            queue: Mutex::default(),
+            bell: Bell::new()?,
+            threshold: AtomicU8::new(0),
+            prompt: AtomicBool::new(false),
+        })
     }
 
     /// The descriptor that is readable while there is something to take.
@@ -51,19 +79,25 @@ impl Border {
     /// rings it again, and so does what is left.
     pub(crate) fn take(&self) -> VecDeque<Item> {
         self.bell.silence();
-        let mut items = self.lock();
-        if items.len() <= BATCH {
-            return std::mem::take(&mut *items);
+        let mut queue = self.lock();
+        queue.rung = queue.items.len() > BATCH;
+        if !queue.rung {
+            return std::mem::take(&mut queue.items);
         }
-        let batch = items.drain(..BATCH).collect();
-        drop(items);
+        let batch = queue.items.drain(..BATCH).collect();
+        drop(queue);
         self.bell.ring();
         batch
     }
 
     /// How many there are to take.
     pub(crate) fn pending(&self) -> usize {
-        self.lock().len()
+        self.lock().items.len()
+    }
+
+    /// From now on, nothing is left until something else comes: somebody wants to know when all is done.
+    pub(crate) fn be_prompt(&self) {
+        self.prompt.store(true, Ordering::Relaxed);
     }
 
     /// Lines below this level of Python's `logging` are not wanted.
@@ -77,18 +111,15 @@ impl Border {
     }
 
     fn put(&self, item: Item) {
-        let was_empty = {
-            let mut items = self.lock();
-            items.push_back(item);
-            items.len() == 1
-        };
-        if was_empty {
+        let prompt = self.prompt.load(Ordering::Relaxed);
+        let rings = self.lock().put(item, prompt);
+        if rings {
             self.bell.ring();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Item>> {
-        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,13 +129,16 @@ impl Invoker for Border {
     }
 
     fn submit_all(&self, jobs: Vec<Job>) {
-        let was_empty = {
-            let mut items = self.lock();
-            let was_empty = items.is_empty();
-            items.extend(jobs.into_iter().map(Item::Job));
-            was_empty && !items.is_empty()
+        let prompt = self.prompt.load(Ordering::Relaxed);
+        let rings = {
+            let mut queue = self.lock();
+            let mut rings = false;
+            for job in jobs {
+                rings |= queue.put(Item::Job(job), prompt);
+            }
+            rings
         };
-        if was_empty {
+        if rings {
             self.bell.ring();
         }
     }
@@ -113,6 +147,10 @@ impl Invoker for Border {
         if self.enabled(entry.level) {
             self.put(Item::Entry(entry));
         }
+    }
+
+    fn backlog(&self) -> usize {
+        self.pending()
     }
 
     fn enabled(&self, level: Level) -> bool {

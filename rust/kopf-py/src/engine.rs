@@ -29,6 +29,7 @@ use crate::border::{Border, Item};
 use crate::convert::{python_to_map, python_to_value};
 use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
+use crate::memory;
 use crate::runtime::{check_process, runtime};
 use crate::task::requests::{
     Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform, read_credentials,
@@ -168,6 +169,11 @@ impl Engine {
         self.border.pending()
     }
 
+    /// Nothing is left until something else comes, from now on: for those who wait until all is done.
+    fn be_prompt(&self) {
+        self.border.be_prompt();
+    }
+
     /// Lines below this level (of Python's `logging`) are not even formatted.
     fn set_log_level(&self, level: u8) {
         self.border.set_threshold(level);
@@ -177,7 +183,9 @@ impl Engine {
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         check_process(self.home)?;
         let list = PyList::empty(py);
-        for item in self.border.take() {
+        let items = self.border.take();
+        memory::moved(runtime()?, items.len());
+        for item in items {
             list.append(self.item_to_python(py, item)?)?;
         }
         Ok(list)
@@ -215,17 +223,16 @@ impl Engine {
     }
 
     /// Sends the replies of what has been answered, in order.
-    #[expect(clippy::unused_self, reason = "a verb of the engine; where replies go, is the engine's to know")]
     fn complete(&self, py: Python<'_>, answered: &Bound<'_, PyList>) -> PyResult<()> {
         let mut replies = Vec::with_capacity(answered.len());
         for item in answered {
             replies.extend(Answered::take(&item)?);
         }
         // Sending wakes the engine's threads, which is a system call at times: not with the interpreter attached.
-        py.detach(|| {
-            for answered in replies {
-                answered.send();
-            }
+        let send = || replies.into_iter().for_each(Answered::send);
+        py.detach(|| match self.operator.get() {
+            Some(operator) => operator.in_bulk(send),
+            None => send(),
         });
         Ok(())
     }

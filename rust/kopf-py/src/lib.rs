@@ -12,16 +12,13 @@ mod convert;
 mod engine;
 mod errors;
 mod logging;
+mod memory;
 #[cfg(feature = "testing")]
 mod rehearsal;
 mod runtime;
 mod task;
 mod time;
 mod views;
-
-// A fifth of the engine's time went to the system's allocator: objects come, are looked at, and go, by the thousands.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The engine of the operator, as Python drives it. Private: its names may change at any time.
 #[pyo3::pymodule]
@@ -65,6 +62,7 @@ mod _kopf {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::memory::set_up();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         crate::convert::register_mapping::<ObjectView>(module.py())
     }

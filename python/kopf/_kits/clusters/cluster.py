@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-import functools
 import json
 import os
 import pathlib
@@ -24,6 +23,7 @@ import yaml
 
 from kopf._kits.clusters.catalog import DEFINITIONS, NAMESPACES, Catalog, Object, Place
 from kopf._kits.clusters.client import AGENT, JSON, MERGE, Client, Refused
+from kopf._kits.clusters.conditions import Condition, as_function
 from kopf._kits.clusters.controlplane import ControlPlane, Unavailable
 from kopf._kits.clusters.passage import Passage
 from kopf._kits.clusters.sources import Source, rank, read
@@ -46,7 +46,6 @@ Fault = Literal[
 Objects = list[Object]
 Places = list[Place]
 Names = list[str]
-Condition = Callable[[Object | None], Any] | Mapping[str, Any]
 
 SERVED_WITHIN = 60.0
 
@@ -323,7 +322,7 @@ class Cluster:
         The condition is a function of the object (None while there is none), or what the object must
         contain; by default, the object must only exist.
         """
-        holds = _as_function(condition)
+        holds = as_function(condition)
         found = self._follow(kind, name, lambda it: it is not None and holds(it), namespace, timeout)
         return found if found is not None else {}
 
@@ -576,22 +575,6 @@ def unique_namespace(cluster: Cluster) -> str:
 def _is_established(body: Object | None) -> bool:
     conditions = ((body or {}).get("status") or {}).get("conditions") or []
     return any(it["type"] == "Established" and it["status"] == "True" for it in conditions)
-
-
-def _as_function(condition: Condition | None) -> Callable[[Object | None], Any]:
-    if condition is None:
-        return lambda _: True
-    if isinstance(condition, Mapping):
-        return functools.partial(_contains, condition)
-    return condition
-
-
-def _contains(wanted: Any, actual: Any) -> bool:
-    if isinstance(wanted, Mapping):
-        return isinstance(actual, Mapping) and all(
-            key in actual and _contains(value, actual[key]) for key, value in wanted.items()
-        )
-    return bool(wanted == actual)
 
 
 def _folder(stack: contextlib.ExitStack) -> pathlib.Path:

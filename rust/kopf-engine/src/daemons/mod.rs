@@ -6,6 +6,7 @@
 //! step. How they are stopped, is in `stopping`. The rules are in `kopf_core::daemon`.
 
 mod outbox;
+mod reports;
 mod stopping;
 mod subject;
 #[cfg(test)]
@@ -19,7 +20,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kopf_core::cycle::Answer;
 use kopf_core::daemon::{Reasons, Wanted, assess};
 use kopf_core::object::Object;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
@@ -28,6 +28,7 @@ use crate::dispatch::{Dispatcher, Shared};
 use crate::invoke::Job;
 use crate::slots::{Slot, key_of};
 
+pub use reports::Reports;
 pub use subject::Subject;
 pub use wheel::turn;
 
@@ -35,9 +36,9 @@ use outbox::Outbox;
 use wheel::Message;
 
 /// What an operator has of daemons and timers.
+#[derive(Default)]
 pub struct Background {
-    sender: UnboundedSender<Message>,
-    receiver: Mutex<Option<UnboundedReceiver<Message>>>,
+    reports: Reports,
     /// The objects that have any, by their addresses.
     subjects: Mutex<HashMap<usize, Arc<Subject>>>,
     paused: AtomicBool,
@@ -46,21 +47,6 @@ pub struct Background {
     farewells: TaskTracker,
     /// Those who write patches.
     writers: TaskTracker,
-}
-
-impl Default for Background {
-    fn default() -> Self {
-        let (sender, receiver) = unbounded_channel();
-        Self {
-            sender,
-            receiver: Mutex::new(Some(receiver)),
-            subjects: Mutex::default(),
-            paused: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
-            farewells: TaskTracker::new(),
-            writers: TaskTracker::new(),
-        }
-    }
 }
 
 /// What came of comparing who is wanted with who is running.
@@ -77,6 +63,11 @@ pub enum Staffed {
 }
 
 impl Background {
+    /// With this way to its wheel.
+    pub fn reached_by(reports: Reports) -> Self {
+        Self { reports, ..Self::default() }
+    }
+
     /// Why nobody may run now, if so.
     pub(crate) fn halted(&self) -> Option<Reasons> {
         if self.closing.load(Ordering::Acquire) {
@@ -98,8 +89,7 @@ impl Background {
     }
 
     fn tell(&self, message: Message) {
-        // It fails only when the operator is over.
-        let _ = self.sender.send(message);
+        self.reports.tell(message);
     }
 }
 

@@ -142,6 +142,7 @@ fn stage(handlers: Value) -> Stage {
         background: Background::default(),
         cycles: AtomicU64::new(1),
         pause: Arc::default(),
+        health: Arc::new(crate::health::Health::new(crate::clock::Clock::start())),
         identity: "me".to_owned(),
         barrier: None,
     });

@@ -50,6 +50,8 @@ pub(super) enum Message {
     Pass(oneshot::Sender<()>),
     /// The cycles of these objects are to look again.
     Wake(Vec<Arc<Subject>>),
+    /// All this, in this order.
+    Many(Vec<Message>),
 }
 
 impl PartialEq for Due {
@@ -74,9 +76,7 @@ impl Ord for Due {
 
 /// Turns the wheel until the operator is over.
 pub async fn turn(shared: Arc<Shared>) {
-    let receiver =
-        shared.background.receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-    let Some(mut receiver) = receiver else { return };
+    let Some(mut receiver) = shared.background.reports.take() else { return };
     let clock = shared.clock.clone();
     let mut wheel = Wheel { shared, heap: BinaryHeap::new(), gathered: None };
     let mut messages = Vec::new();
@@ -152,6 +152,11 @@ impl Wheel {
                 let _ = reply.send(());
             }
             Message::Wake(subjects) => Message::wake_all(&subjects),
+            Message::Many(messages) => {
+                for message in messages {
+                    self.hear(message, out);
+                }
+            }
         }
     }
 

@@ -28,7 +28,7 @@ async fn reply(other_side: &OtherSide, results: Option<&str>) {
 async fn only_the_path_is_served_and_only_for_reading() {
     let other_side = Arc::new(OtherSide::default());
     let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
-    let probes = Probes::listen(endpoint, Arc::<OtherSide>::clone(&other_side)).await.unwrap();
+    let probes = Probes::listen(endpoint, Arc::<OtherSide>::clone(&other_side), None).await.unwrap();
     let address = probes.addresses()[0];
     let server = tokio::spawn(probes.serve());
     let (failed, ()) = tokio::join!(ask(address, "GET /healthz"), reply(&other_side, None));
@@ -64,7 +64,7 @@ async fn a_taken_port_is_a_failure_that_names_the_place() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = taken.local_addr().unwrap().port();
     let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port, path: "/".to_owned() };
-    let failure = Probes::listen(endpoint, Arc::new(OtherSide::default())).await.err().unwrap();
+    let failure = Probes::listen(endpoint, Arc::new(OtherSide::default()), None).await.err().unwrap();
     assert!(failure.message.starts_with(&format!("Cannot serve the health status at 127.0.0.1:{port}: ")));
 }
 
@@ -90,4 +90,24 @@ async fn results_are_kept_for_a_while_failures_are_not_and_those_who_have_gone_m
     assert_eq!(got.as_deref(), Some("2"));
     assert!(lock(&other_side.jobs).is_empty());
     collector.abort();
+}
+
+#[tokio::test]
+async fn how_the_streams_are_is_told_beside_the_probes() {
+    let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
+    let health = Arc::new(Health::new(crate::clock::Clock::start()));
+    health.troubled("pods", crate::health::Trouble::Refused, Some("403".to_owned()));
+    let other_side = Arc::new(OtherSide::default());
+    let probes = Probes::listen(endpoint, Arc::<OtherSide>::clone(&other_side), Some(health)).await.unwrap();
+    let address = probes.addresses()[0];
+    let server = tokio::spawn(probes.serve());
+    let streams = ask(address, "GET /streams").await;
+    assert!(streams.starts_with("http/1.1 200 ok\r\n"), "{streams}");
+    assert!(streams.contains("\"trouble\":\"refused\""), "{streams}");
+    let metrics = ask(address, "GET /metrics").await;
+    assert!(metrics.contains("\nkopf_stream_failures_total{stream=\"pods\"} 1\n"), "{metrics}");
+    assert!(ask(address, "POST /metrics").await.starts_with("http/1.1 405 "));
+    assert!(ask(address, "GET /other").await.starts_with("http/1.1 404 "));
+    assert!(lock(&other_side.jobs).is_empty());
+    server.abort();
 }

@@ -280,7 +280,7 @@ mod tests {
             assert!(matches!(read(text, false), Err(Fault::Malformed(_))), "{text:?}");
         }
         let mut endless = Incoming::default();
-        endless.buffer.extend_from_slice(&[b'x'; MAX_HEAD + 1]);
+        endless.buffer.extend_from_slice(&vec![b'x'; MAX_HEAD + 1]);
         assert!(matches!(endless.advance(false), Err(Fault::Malformed(_))));
     }
 }

@@ -30,7 +30,7 @@ pub use answer::Answer;
 use answer::Incoming;
 
 /// Connections that nobody has used for so long are closed; servers do that a little later.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 
 /// What answers are read into at first: most fit.
 const ROOM: usize = 8 * 1024;

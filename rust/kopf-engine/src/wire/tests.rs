@@ -143,7 +143,7 @@ async fn an_answer_counts_though_the_request_was_not_read() {
         std::future::pending::<()>().await;
     });
     for _ in 0..2 {
-        let answer = wire.ask(patch("/"), &[b' '; 100_000]).await.unwrap();
+        let answer = wire.ask(patch("/"), &vec![b' '; 100_000]).await.unwrap();
         assert_eq!(answer.status, 413);
     }
     assert_eq!(dialled.load(Ordering::Relaxed), 2);

@@ -1,5 +1,6 @@
 //! Many objects, many events, and limits.
 
+use kopf_core::outcome::Raised;
 use serde_json::json;
 
 use crate::world::{World, handler};
@@ -73,4 +74,109 @@ async fn handled_objects_are_not_written_again_by_the_next_operator() {
     world.pass(10.0).await;
     assert_eq!(world.stage.called(0), 20);
     assert!(world.asked("patch").is_empty());
+}
+
+#[tokio::test]
+async fn what_changes_goes_before_what_was_there() {
+    let mut world = World::new().await;
+    for index in 0..9 {
+        world.create(&format!("w{index}"), json!({"x": 0})).await;
+    }
+    world.stage.hold();
+    world.serve(vec![handler("make", "create")], |settings| settings.queueing.worker_limit = Some(1)).await;
+    world.until("a worker", |world| world.stage.held() == 1).await;
+    world.settle().await;
+    let begun: Vec<String> = world.stage.calls().into_iter().map(|call| call.name).collect();
+    let waits = |name: &String| !begun.contains(name);
+    let changed = (0..9).rev().map(|index| format!("w{index}")).find(waits).unwrap();
+    world.patch(&changed, json!({"spec": {"x": 1}})).await;
+    world.settle().await;
+    world.stage.release();
+    world.pass_until("all of them", 0.5, 60.0, |world| world.stage.called(0) == 9).await;
+    let calls = world.stage.calls();
+    assert_eq!((&calls[1].name, calls[1].spec.as_deref()), (&changed, Some("{\"x\":1}")));
+    world.settle().await;
+    for index in 0..9 {
+        assert!(world.is_handled(&format!("w{index}")).await, "w{index}");
+    }
+    assert_eq!(world.stage.called(0), 9);
+}
+
+#[tokio::test]
+async fn what_waited_for_its_turn_and_vanished_is_not_handled() {
+    let mut world = World::new().await;
+    for index in 0..5 {
+        world.create(&format!("w{index}"), json!({})).await;
+    }
+    world.stage.hold();
+    world.serve(vec![handler("make", "create")], |settings| settings.queueing.worker_limit = Some(1)).await;
+    world.until("a worker", |world| world.stage.held() == 1).await;
+    world.settle().await;
+    let begun = world.stage.calls().remove(0).name;
+    for name in (0..5).map(|index| format!("w{index}")).filter(|name| *name != begun) {
+        world.delete(&name).await;
+    }
+    world.settle().await;
+    world.stage.release();
+    world.pass(10.0).await;
+    assert_eq!(world.stage.called(0), 1);
+    assert_eq!(world.stage.forgotten(), 4);
+}
+
+#[tokio::test]
+async fn a_handler_that_waits_for_its_next_attempt_does_not_hold_the_backlog() {
+    let mut world = World::new().await;
+    for index in 0..4 {
+        world.create(&format!("w{index}"), json!({})).await;
+    }
+    let later = || Raised::Temporary { message: "later".to_owned(), delay: Some(1000.0) };
+    world.stage.let_raise(0, [later(), later()]);
+    world.serve(vec![handler("make", "create")], |settings| settings.queueing.worker_limit = None).await;
+    world.pass(1.0).await;
+    assert_eq!(world.stage.called(0), 4);
+}
+
+#[tokio::test]
+async fn a_hot_object_with_a_slow_handler_delays_nobody_and_is_handled_in_its_newest_state() {
+    let mut world = World::new().await;
+    world.serve(vec![handler("make", "create"), handler("change", "update")], |_| {}).await;
+    world.stage.hold_only("hot");
+    world.create("hot", json!({"x": 0})).await;
+    world.until("its handler", |world| world.stage.held() == 1).await;
+    for round in 1..=300 {
+        world.patch("hot", json!({"spec": {"x": round}})).await;
+    }
+    for index in 0..10 {
+        world.create(&format!("w{index}"), json!({})).await;
+    }
+    world.until("the others", |world| world.stage.called(0) == 11).await;
+    world.stage.release();
+    world.until("its newest state", |world| world.stage.called(1) == 1).await;
+    world.settle().await;
+    assert!(world.is_handled("hot").await);
+    let hot: Vec<_> = world.stage.calls().into_iter().filter(|call| call.name == "hot").collect();
+    assert_eq!(hot.len(), 2);
+    assert_eq!(hot[1].spec.as_deref(), Some("{\"x\":300}"));
+}
+
+#[tokio::test]
+async fn of_a_storm_of_events_a_slow_event_handler_sees_a_bounded_number_and_the_newest() {
+    let mut world = World::new().await;
+    let watching = json!({
+        "id": "peek", "key": 1, "kind": "watching",
+        "selector": {"group": "example.com", "version": "v1", "plural": "widgets"},
+    });
+    world.serve(vec![watching], |_| {}).await;
+    world.stage.hold();
+    world.create("hot", json!({"x": 0})).await;
+    world.until("its handler", |world| world.stage.held() == 1).await;
+    for round in 1..=300 {
+        world.patch("hot", json!({"spec": {"x": round}})).await;
+    }
+    world.settle().await;
+    world.stage.release();
+    let is_newest =
+        |world: &World| world.stage.calls().last().unwrap().spec.as_deref() == Some("{\"x\":300}");
+    world.until("the newest state", is_newest).await;
+    assert_eq!(world.stage.called(0), 101);
 }

@@ -30,6 +30,8 @@ struct State {
     calls: Vec<Call>,
     scripts: HashMap<usize, VecDeque<Raised>>,
     holding: bool,
+    /// Only the handlers of this object do not end.
+    whose: Option<String>,
     held: Vec<ScriptJob>,
     most_held: usize,
     cancelled: usize,
@@ -70,11 +72,17 @@ impl Stage {
         self.state().holding = true;
     }
 
+    /// The same for the handlers of one object only.
+    pub(crate) fn hold_only(&self, name: &str) {
+        self.state().whose = Some(name.to_owned());
+        self.hold();
+    }
+
     /// Lets those end that have begun, and all others from now on.
     pub(crate) fn release(&self) {
         let held = {
             let mut state = self.state();
-            state.holding = false;
+            (state.holding, state.whose) = (false, None);
             std::mem::take(&mut state.held)
         };
         for job in held {
@@ -122,6 +130,11 @@ impl Stage {
     pub(crate) fn beats(&self) -> usize {
         let state = self.state();
         state.calls.len() + state.closed + state.forgotten.len() + state.cancelled + state.log.len()
+    }
+
+    fn holds(&self, job: &ScriptJob) -> bool {
+        let state = self.state();
+        state.holding && state.whose.as_deref().is_none_or(|name| job.object.name() == Some(name))
     }
 
     fn perform(&self, job: ScriptJob, calling: bool) {
@@ -174,7 +187,7 @@ impl Invoker for Stage {
             Job::Transform(transform) => {
                 let _ = transform.reply.send(Ok(transform.object.to_value()));
             }
-            Job::Script(script) if self.state().holding => {
+            Job::Script(script) if self.holds(&script) => {
                 for step in &script.script.steps {
                     if let Step::Handle { attempt } | Step::Watch { attempt, .. } = step {
                         self.note(&script, attempt.handler, attempt.retry);

@@ -31,7 +31,7 @@ pub(crate) struct Run {
     #[pyo3(get)]
     carry: bool,
     uid: Arc<str>,
-    object: Arc<Object>,
+    object: Mutex<Option<Arc<Object>>>,
     reply: Mutex<(Option<Reporter<RunReply>>, Option<RunReply>)>,
 }
 
@@ -44,7 +44,7 @@ impl Run {
             attempt: Py::new(py, AttemptView(job.attempt))?,
             carry: job.carry,
             uid: job.uid,
-            object: job.object,
+            object: Mutex::new(Some(job.object)),
             reply: Mutex::new((Some(job.reply), None)),
         })
     }
@@ -65,10 +65,13 @@ impl Run {
         &self.uid
     }
 
-    /// The object as it is now.
-    #[getter]
-    fn object(&self) -> ObjectView {
-        ObjectView::new(Arc::clone(&self.object))
+    /// The object as it is now. It can be had only once: a call may go on for days, and the object is replaced meanwhile.
+    ///
+    /// # Errors
+    /// If it was taken already.
+    fn take_object(&self) -> PyResult<ObjectView> {
+        let object = self.object.lock().unwrap_or_else(PoisonError::into_inner).take();
+        object.map(ObjectView::new).ok_or_else(|| misuse("The object of the run is taken already."))
     }
 
     /// Prepares the reply, which `Engine.complete()` sends. Without an outcome, the call was cancelled.

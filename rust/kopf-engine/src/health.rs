@@ -1,0 +1,176 @@
+//! How the streams are: which of them are in trouble, since when, and why; for whoever asks beside the probes.
+//!
+//! Owns: the conditions, and how they are told. Must not know: what is tried against the trouble.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kopf_core::time::Timestamp;
+use serde_json::{Value, json};
+
+use crate::clock::Clock;
+
+/// What is wrong with a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// The server refuses it, or answers nonsense.
+    Refused,
+    /// The connection cannot be made, or breaks.
+    Broken,
+    /// Nothing comes, not even a bookmark: there may be no news, or nobody at the other end.
+    Silent,
+}
+
+impl Trouble {
+    /// Its name for people and machines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Broken => "broken",
+            Self::Silent => "silent",
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Condition {
+    trouble: Option<(Trouble, Timestamp)>,
+    failures: u64,
+    error: Option<String>,
+}
+
+/// The conditions of all streams of an operator.
+#[derive(Debug)]
+pub struct Health {
+    clock: Clock,
+    streams: Mutex<BTreeMap<String, Condition>>,
+}
+
+impl Health {
+    /// Of no streams yet.
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, streams: Mutex::default() }
+    }
+
+    /// A stream has heard something from the server.
+    pub fn heard(&self, stream: &str) {
+        self.streams().entry(stream.to_owned()).or_default().trouble = None;
+    }
+
+    /// The server has let a stream begin: whether anything will come, is not known yet.
+    pub fn accepted(&self, stream: &str) {
+        let mut streams = self.streams();
+        let condition = streams.entry(stream.to_owned()).or_default();
+        condition.trouble = condition.trouble.filter(|(trouble, _)| *trouble == Trouble::Silent);
+    }
+
+    /// A stream is in trouble; it may have been so before.
+    pub fn troubled(&self, stream: &str, trouble: Trouble, error: Option<String>) {
+        let mut streams = self.streams();
+        let condition = streams.entry(stream.to_owned()).or_default();
+        let since = condition.trouble.map_or_else(|| self.clock.now(), |(_, since)| since);
+        condition.trouble = Some((trouble, since));
+        if trouble != Trouble::Silent {
+            condition.failures += 1;
+        }
+        condition.error = error.or(condition.error.take());
+    }
+
+    /// A stream is over.
+    pub fn forget(&self, stream: &str) {
+        self.streams().remove(stream);
+    }
+
+    /// All of it as JSON, with the last errors.
+    pub fn to_json(&self) -> Value {
+        let now = self.clock.now();
+        let streams = self.streams();
+        let all = streams.iter().map(|(name, condition)| {
+            let trouble = condition.trouble.map(|(trouble, _)| trouble.name());
+            let since = condition.trouble.map(|(_, since)| since.to_string());
+            let seconds = condition.trouble.map(|(_, since)| now.seconds_since(since));
+            json!({
+                "stream": name, "trouble": trouble, "since": since, "seconds": seconds,
+                "failures": condition.failures, "last_error": condition.error,
+            })
+        });
+        json!({ "streams": all.collect::<Vec<_>>() })
+    }
+
+    /// The figures as Prometheus reads them.
+    pub fn to_metrics(&self) -> String {
+        let now = self.clock.now();
+        let streams = self.streams();
+        let mut text = String::new();
+        let mut figure = |name: &str, kind: &str, help: &str, value: &dyn Fn(&Condition) -> f64| {
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for (stream, condition) in streams.iter() {
+                // The names of resources and namespaces have nothing in them that is to be escaped.
+                let _ = writeln!(text, "{name}{{stream=\"{stream}\"}} {}", value(condition));
+            }
+        };
+        figure(
+            "kopf_stream_trouble_seconds",
+            "gauge",
+            "For how long a stream is in trouble.",
+            &|condition| condition.trouble.map_or(0.0, |(_, since)| now.seconds_since(since).max(0.0)),
+        );
+        figure(
+            "kopf_stream_failures_total",
+            "counter",
+            "How often a stream was refused or broken.",
+            &|condition| {
+                // Exact as long as anybody counts.
+                f64::from(u32::try_from(condition.failures).unwrap_or(u32::MAX))
+            },
+        );
+        text
+    }
+
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<String, Condition>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn told(health: &Health) -> (Value, Value) {
+        let all = health.to_json();
+        (all["streams"][0]["trouble"].clone(), all["streams"][0]["seconds"].clone())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trouble_lasts_from_its_beginning_until_something_is_heard() {
+        let health = Health::new(Clock::start());
+        health.troubled("s", Trouble::Broken, Some("no route".to_owned()));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        health.troubled("s", Trouble::Refused, Some("403".to_owned()));
+        assert_eq!(told(&health), (json!("refused"), json!(60.0)));
+        assert!(health.to_metrics().contains("\nkopf_stream_trouble_seconds{stream=\"s\"} 60\n"));
+        assert!(health.to_metrics().contains("\nkopf_stream_failures_total{stream=\"s\"} 2\n"));
+        health.heard("s");
+        assert_eq!(told(&health), (Value::Null, Value::Null));
+        assert_eq!(health.to_json()["streams"][0]["last_error"], json!("403"));
+        health.forget("s");
+        assert_eq!(health.to_json(), json!({"streams": []}));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_over_when_something_is_heard_and_no_failure() {
+        let health = Health::new(Clock::start());
+        health.troubled("s", Trouble::Silent, None);
+        health.accepted("s");
+        assert_eq!(told(&health).0, json!("silent"));
+        assert_eq!(health.to_json()["streams"][0]["failures"], json!(0));
+        health.heard("s");
+        assert_eq!(told(&health).0, Value::Null);
+        health.troubled("s", Trouble::Broken, None);
+        health.accepted("s");
+        assert_eq!(told(&health).0, Value::Null);
+    }
+}

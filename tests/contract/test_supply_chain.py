@@ -1,0 +1,114 @@
+"""What comes from others: where it may come from, under which licences, and what is not let in.
+
+`deny.toml` is the list, and cargo-deny is not needed to obey it: the same rules are checked here, with
+nothing to be installed and nothing to be asked on the network. Advisories change by the day, and are the
+affair of `make audit` and of a scheduled workflow: no merge depends on them.
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import tomllib
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CRATES_IO = "registry+https://github.com/rust-lang/crates.io-index"
+DENY = tomllib.loads((ROOT / "deny.toml").read_text())
+LOCKED = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
+MEMBERS = {"kopf-core", "kopf-engine", "kopf-apiserver", "kopf-py"}
+
+
+def strangers(packages: list[dict]) -> list[str]:
+    """Packages that come from elsewhere than the registry, or that could be exchanged unnoticed."""
+    return [
+        package["name"]
+        for package in packages
+        if package["name"] not in MEMBERS
+        and (
+            package.get("source") != CRATES_IO
+            or not re.fullmatch("[0-9a-f]{64}", package.get("checksum", ""))
+        )
+    ]
+
+
+def unlicensed(packages: list[dict]) -> list[str]:
+    """Packages without a licence from the list. Every OR needs one; exceptions belong to their licences."""
+    allowed = set(DENY["licenses"]["allow"])
+    found = []
+    for package in packages:
+        text = (package["license"] or "").replace("/", " OR ").replace("(", "").replace(")", "")
+        required = [part.split(" OR ") for part in text.split(" AND ")]
+        if not all(any(choice.strip() in allowed for choice in choices) for choices in required):
+            found.append(f"{package['name']}: {package['license']}")
+    return found
+
+
+def metadata() -> list[dict]:
+    command = ["cargo", "metadata", "--format-version", "1", "--locked"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["packages"]
+
+
+def test_crates_come_from_the_registry_with_checksums():
+    assert len(LOCKED) > 100
+    assert strangers(LOCKED) == []
+    assert {DENY["sources"][key] for key in ("unknown-registry", "unknown-git")} == {"deny"}
+
+
+def test_planted_strangers_are_found():
+    fork = {"name": "serde", "source": "git+https://example.com/serde#1"}
+    beside = {"name": "serde"}
+    unsure = {"name": "serde", "source": CRATES_IO, "checksum": "?"}
+    assert strangers([fork, beside, unsure]) == ["serde"] * 3
+
+
+def test_licences_are_those_of_the_list():
+    packages = metadata()
+    assert len(packages) > 100
+    assert unlicensed(packages) == []
+    assert unlicensed([{"name": "x", "license": "MIT AND GPL-3.0"}, {"name": "y", "license": None}]) == [
+        "x: MIT AND GPL-3.0",
+        "y: None",
+    ]
+
+
+def test_what_is_banned_is_not_there():
+    banned = {it["crate"] for it in DENY["bans"]["deny"] if "wrappers" not in it}
+    assert banned >= {"openssl-sys", "native-tls"}
+    assert banned & {package["name"] for package in LOCKED} == set()
+
+
+def test_no_dependency_is_taken_in_any_version():
+    manifests = [ROOT / "Cargo.toml", *ROOT.glob("rust/*/Cargo.toml")]
+    assert len(manifests) == 1 + len(MEMBERS)
+    for path in manifests:
+        manifest = tomllib.loads(path.read_text())
+        assert "patch" not in manifest and "replace" not in manifest, path
+        known = [manifest, manifest.get("workspace", {}), *manifest.get("target", {}).values()]
+        for section in known:
+            for kind in ("dependencies", "dev-dependencies", "build-dependencies"):
+                for name, it in section.get(kind, {}).items():
+                    version = it if isinstance(it, str) else it.get("version", "")
+                    assert version != "*" and "git" not in it, f"{path}: {name}"
+
+
+def test_python_packages_come_from_the_index():
+    files = sorted(ROOT.glob("requirements-*.txt"))
+    assert len(files) >= 4
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [line for path in files for line in path.read_text().splitlines()] + project["dependencies"]
+    wanted = [line for line in lines if line.strip() and not line.startswith("#")]
+    assert len(wanted) > 10
+    odd = [line for line in wanted if not re.fullmatch(r"[A-Za-z0-9_.-]+([<>=!~]=?[0-9.,<>=!~ ]+)?", line)]
+    assert odd == [], "neither addresses nor options"
+
+
+def test_advisories_are_looked_up_on_a_schedule():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "advisories.yml").read_text())
+    # YAML takes the key for a boolean.
+    assert workflow[True]["schedule"]
+    steps = json.dumps(workflow["jobs"])
+    assert "cargo deny" in steps and "pip-audit" in steps
