@@ -85,7 +85,7 @@ def shown(value: ast.expr | None) -> str:
     """A default as it is written; what makes it, if it is made."""
     if isinstance(value, ast.Call) and ast.unparse(value.func) == "field":
         made = {keyword.arg: ast.unparse(keyword.value) for keyword in value.keywords}
-        return f"{made['default_factory']}()"
+        return f"{made['default_factory']}()" if "default_factory" in made else made["default"]
     return ast.unparse(value) if value is not None else ""
 
 

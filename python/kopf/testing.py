@@ -4,8 +4,9 @@ The fixtures `kopf_cluster` and `kopf_operator` come with the pytest plugin, whi
 """
 
 from kopf._kits.clusters.client import Refused
-from kopf._kits.clusters.cluster import Cluster, NotHad, Request
+from kopf._kits.clusters.cluster import Cluster
 from kopf._kits.clusters.controlplane import Unavailable
+from kopf._kits.clusters.laboratory import NotHad, Request
 from kopf._kits.operators import Operator
 from kopf._kits.runner import KopfRunner
 

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from kopf._kits.clusters.cluster import Cluster, Request
+from kopf._kits.clusters.cluster import Cluster
+from kopf._kits.clusters.laboratory import Request
 
 # What nobody wants to read about: the news of the operator are in its log, and signs of life are no news.
 SILENT = {"events", "leases", "tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews"}
