@@ -218,10 +218,11 @@ class Lives:
 
     def _calm(self, until: float) -> bool:
         """Wait until it is quiet; or until the operator is dead."""
+        assert self._operator is not None
         while not self.cluster.is_cut_off:
             assert time.monotonic() < until, "it does not become quiet"
             with contextlib.suppress(TimeoutError):
-                self.cluster.passage.settle(BLINK)
+                self._operator.wait_until_quiet(timeout=BLINK)
                 return not self.cluster.is_cut_off
         return False
 

@@ -1,5 +1,5 @@
 """What an operator is doing when it dies. It owns the handlers and the acts; it must not know when anybody
-dies.
+dies. All handlers are coroutines: the threads of the dead would outlive them, in real time.
 """
 
 from typing import Any
@@ -68,7 +68,7 @@ def is_gone(*handlers: str) -> Any:
 def two(lives: Lives) -> None:
     @kopf.on.create(KIND, id="first")
     @kopf.on.update(KIND, id="first")
-    def first(spec: Any, patch: Any, **kwargs: Any) -> None:
+    async def first(spec: Any, patch: Any, **kwargs: Any) -> None:
         with lives.call("first", kwargs):
             patch.status["first"] = spec["value"]
 
@@ -95,7 +95,7 @@ def retrying(lives: Lives) -> None:
 
     @kopf.on.create(KIND, id="third")
     @kopf.on.update(KIND, id="third")
-    def third(retry: int, **kwargs: Any) -> None:
+    async def third(retry: int, **kwargs: Any) -> None:
         with lives.call("third", {**kwargs, "retry": retry}):
             if retry < 2:
                 raise kopf.TemporaryError("not yet", delay=30)
@@ -117,7 +117,7 @@ def deletion(lives: Lives) -> None:
     two(lives)
 
     @kopf.on.delete(KIND, id="farewell")
-    def farewell(retry: int, **kwargs: Any) -> None:
+    async def farewell(retry: int, **kwargs: Any) -> None:
         with lives.call("farewell", {**kwargs, "retry": retry}):
             if not retry:
                 raise kopf.TemporaryError("not yet", delay=30)
@@ -145,7 +145,7 @@ def subhandlers(lives: Lives) -> None:
             for name in ("red", "green"):
 
                 @kopf.subhandler(id=name)
-                def child(retry: int, _name: str = name, **more: Any) -> Any:
+                async def child(retry: int, _name: str = name, **more: Any) -> Any:
                     with lives.call(_name, {**more, "retry": retry}):
                         if _name == "red" and not retry:
                             raise kopf.TemporaryError("not yet", delay=30)
@@ -191,13 +191,13 @@ def timers(lives: Lives) -> None:
     two(lives)
 
     @kopf.timer(KIND, id="steady", interval=60)
-    def steady(status: Any, patch: Any, **kwargs: Any) -> None:
+    async def steady(status: Any, patch: Any, **kwargs: Any) -> None:
         with lives.call("steady", kwargs):
             patch.status["rounds"] = status.get("rounds", 0) + 1
 
 
 def has_rounds(lives: Lives) -> list[str]:
-    rounds = lives.cluster.get(KIND, "one")["status"].get("rounds", 0)
+    rounds = (lives.cluster.get(KIND, "one").get("status") or {}).get("rounds", 0)
     return [] if rounds >= 2 else [f"{rounds} rounds"]
 
 
@@ -209,11 +209,11 @@ def indexed(lives: Lives) -> None:
     two(lives)
 
     @kopf.index(KIND, id="known")
-    def known(name: str, spec: Any, **_: Any) -> Any:
+    async def known(name: str, spec: Any, **_: Any) -> Any:
         return {name: spec["value"]}
 
     @kopf.on.event(KIND, id="peek")
-    def peek(known: Any, **_: Any) -> None:
+    async def peek(known: Any, **_: Any) -> None:
         lives.index = {"life": lives.life, "entries": {name: list(values) for name, values in known.items()}}
 
 
@@ -238,7 +238,7 @@ def resuming(lives: Lives) -> None:
     two(lives)
 
     @kopf.on.resume(KIND, id="again")
-    def again(spec: Any, patch: Any, **kwargs: Any) -> None:
+    async def again(spec: Any, patch: Any, **kwargs: Any) -> None:
         with lives.call("again", kwargs):
             patch.status["again"] = spec["value"]
 

@@ -148,7 +148,7 @@ mod tests {
     async fn trouble_lasts_from_its_beginning_until_something_is_heard() {
         let health = Health::new(Clock::start());
         health.troubled("s", Trouble::Broken, Some("no route".to_owned()));
-        tokio::time::advance(Duration::from_secs(60)).await;
+        tokio::time::advance(Duration::from_mins(1)).await;
         health.troubled("s", Trouble::Refused, Some("403".to_owned()));
         assert_eq!(told(&health), (json!("refused"), json!(60.0)));
         assert!(health.to_metrics().contains("\nkopf_stream_trouble_seconds{stream=\"s\"} 60\n"));

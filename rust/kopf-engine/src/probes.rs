@@ -135,10 +135,10 @@ async fn accept(listener: TcpListener, served: Served, askers: UnboundedSender<A
     }
 }
 
-async fn converse(stream: TcpStream, served: Served, askers: UnboundedSender<Asker>) {
+async fn converse(stream: TcpStream, shown: Served, askers: UnboundedSender<Asker>) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let (served, askers) = (served.clone(), askers.clone());
-        async move { Ok::<_, Infallible>(answer(&request, &served, &askers).await) }
+        let (shown, askers) = (shown.clone(), askers.clone());
+        async move { Ok::<_, Infallible>(answer(&request, &shown, &askers).await) }
     });
     let mut speaker = http1::Builder::new();
     speaker.timer(TokioTimer::new()).header_read_timeout(PATIENCE);

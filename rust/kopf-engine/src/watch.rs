@@ -9,7 +9,6 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt as _;
 use kopf_core::cause::EventType;
@@ -26,6 +25,10 @@ use crate::error::{ApiError, RequestError};
 use crate::health::{Health, Trouble};
 use crate::invoke::{Entry, Invoker};
 use crate::toggles::Pause;
+
+mod lines;
+
+use lines::Lines;
 
 const LOGGER: &str = "kopf._cogs.clients.watching";
 /// How many objects come in one response of a listing, unless the settings say otherwise: it bounds the memory.
@@ -440,86 +443,12 @@ fn asked_pause(error: &RequestError) -> f64 {
     }
 }
 
-/// Puts the lines of a stream together from the pieces in which they come.
-#[derive(Default)]
-struct Lines {
-    rest: Vec<u8>,
-}
-
-impl Lines {
-    /// Gives the complete lines to the function, until it says that it is enough.
-    fn feed<E>(&mut self, data: &Bytes, mut each: impl FnMut(&[u8]) -> Result<bool, E>) -> Result<bool, E> {
-        let mut data = &data[..];
-        while let Some(end) = memchr::memchr(b'\n', data) {
-            let (head, tail) = (&data[..end], &data[end + 1..]);
-            data = tail;
-            let enough = if self.rest.is_empty() {
-                !head.trim_ascii().is_empty() && each(head)?
-            } else {
-                self.rest.extend_from_slice(head);
-                let line = std::mem::take(&mut self.rest);
-                !line.trim_ascii().is_empty() && each(&line)?
-            };
-            if enough {
-                return Ok(true);
-            }
-        }
-        self.rest.extend_from_slice(data);
-        Ok(false)
-    }
-
-    /// Gives what is left without an end of line. What was cut in the middle is not a record: the stream goes on elsewhere.
-    fn rest<E>(&mut self, mut each: impl FnMut(&[u8]) -> Result<bool, E>) -> Result<(), E> {
-        let line = std::mem::take(&mut self.rest);
-        if line.trim_ascii().ends_with(b"}") && serde_json::from_slice::<serde::de::IgnoredAny>(&line).is_ok()
-        {
-            each(&line)?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
     use crate::testing::{Got, Stage, resource};
-
-    fn lines_of(pieces: &[&'static [u8]]) -> Vec<String> {
-        let mut lines = Lines::default();
-        let mut seen = vec![];
-        let mut each = |line: &[u8]| {
-            seen.push(String::from_utf8_lossy(line).into_owned());
-            Ok::<_, ()>(false)
-        };
-        for piece in pieces {
-            assert_eq!(lines.feed(&Bytes::from_static(piece), &mut each), Ok(false));
-        }
-        assert_eq!(lines.rest(&mut each), Ok(()));
-        seen
-    }
-
-    #[test]
-    fn lines_are_put_together_from_pieces() {
-        assert_eq!(
-            lines_of(&[b"{\"a\":1}\n{\"b\"", b":", b"2}\n\n{\"c\":3}\n"]),
-            ["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"]
-        );
-    }
-
-    #[test]
-    fn a_whole_record_without_an_end_of_line_counts_and_a_cut_one_does_not() {
-        assert_eq!(lines_of(&[b"{\"a\":1}"]), ["{\"a\":1}"]);
-        assert_eq!(lines_of(&[b"{\"a\":{\"b\":1}"]), Vec::<String>::new());
-    }
-
-    #[test]
-    fn lines_stop_when_it_is_enough() {
-        let mut lines = Lines::default();
-        let enough = lines.feed(&Bytes::from_static(b"{}\n{}\n"), |_| Ok::<_, ()>(true));
-        assert_eq!(enough, Ok(true));
-    }
 
     struct Counting(Vec<&'static str>);
 

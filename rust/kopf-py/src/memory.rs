@@ -16,9 +16,9 @@ use tokio::time::sleep;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// `mi_option_purge_delay`, of which the bindings have no name; and the tenth part of the milliseconds for which free
-/// pages are kept while memory is asked for.
+/// pages are kept while memory is asked for: they are needed again soon, and to get them anew costs a page fault each.
 const PURGE_DELAY: mi_option_t = 15;
-const KEPT: c_long = 1;
+const KEPT: c_long = 10;
 
 /// So many items from the engine are a storm.
 const STORM: usize = 200;

@@ -93,6 +93,38 @@ async fn too_long_bodies_are_refused() {
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 }
 
+#[tokio::test]
+async fn too_long_bodies_are_refused_also_if_their_length_is_not_told() {
+    let mut request =
+        b"POST /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    request.extend(format!("{:x}\r\n", BODY_LIMIT + 1).into_bytes());
+    request.resize(request.len() + BODY_LIMIT + 1, b'x');
+    request.extend(b"\r\n0\r\n\r\n");
+    let echo = Arc::new(Echo::default());
+    let server = Server::without_listener(&Handle::current(), Arc::clone(&echo) as Arc<dyn Backend>, "/", 0);
+    let (near, far) = StdStream::pair().unwrap();
+    server.adopt(far, None).unwrap();
+    near.set_nonblocking(true).unwrap();
+    let (mut reader, mut writer) = UnixStream::from_std(near).unwrap().into_split();
+    // The server does not read all of it: it may hang up first.
+    let sending = tokio::spawn(async move { drop(writer.write_all(&request).await) });
+    let mut answer = vec![0; 13];
+    reader.read_exact(&mut answer).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 413 ");
+    assert!(echo.seen.lock().unwrap().is_empty());
+    sending.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_send_no_head_are_let_go() {
+    for begun in [b"".to_vec(), b"POST /x HTTP/1.1\r\nhost".to_vec()] {
+        let echo = Arc::new(Echo::default());
+        let answer = ask(&echo, "/", begun).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{answer}");
+        assert!(echo.seen.lock().unwrap().is_empty());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn clients_that_do_not_finish_are_let_go() {
     let begun = b"POST /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 9\r\n\r\nabc".to_vec();
