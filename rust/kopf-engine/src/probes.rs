@@ -140,10 +140,10 @@ async fn converse(stream: TcpStream, shown: Served, askers: UnboundedSender<Aske
         let (shown, askers) = (shown.clone(), askers.clone());
         async move { Ok::<_, Infallible>(answer(&request, &shown, &askers).await) }
     });
-    let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    let mut speaker = http1::Builder::new();
+    speaker.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
     // A broken connection is the client's affair.
-    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+    let _ = speaker.serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn answer<B>(
