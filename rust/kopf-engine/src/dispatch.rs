@@ -4,7 +4,7 @@
 //! crossing into Python, no memory that stays. Only if there is something to do, a worker is spawned for the object, and it
 //! lives as long as there is work (`worker.rs`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kopf_core::cause::EventType;
@@ -67,6 +67,8 @@ pub struct Shared {
     pub workers: TaskTracker,
     /// Told whenever a worker is done: there may be room again.
     pub freed: Notify,
+    /// How many workers wait for nothing but the time: they hold no streams.
+    pub dozing: AtomicUsize,
     /// Daemons and timers.
     pub background: Background,
     /// The source of the cycles' numbers.
@@ -81,7 +83,28 @@ pub struct Shared {
     pub barrier: Option<Arc<Barrier>>,
 }
 
+/// A worker that waits for nothing but the time, until this is dropped.
+pub struct Nap<'a>(&'a Shared);
+
+impl Drop for Nap<'_> {
+    fn drop(&mut self) {
+        self.0.dozing.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Shared {
+    /// A worker begins to wait for the time.
+    pub fn nap(&self) -> Nap<'_> {
+        self.dozing.fetch_add(1, Ordering::Relaxed);
+        self.freed.notify_waiters();
+        Nap(self)
+    }
+
+    /// How many objects are worked on.
+    fn working(&self) -> usize {
+        self.workers.len().saturating_sub(self.dozing.load(Ordering::Relaxed))
+    }
+
     /// A number for a new cycle.
     pub fn next_cycle(&self) -> CycleId {
         self.cycles.fetch_add(1, Ordering::Relaxed)
@@ -454,7 +477,7 @@ impl Sink for DispatchSink {
 
     async fn room(&self) {
         let shared = &self.dispatcher.shared;
-        let is_full = || shared.workers.len() > ROOM || self.dispatcher.slots().backlog.is_heavy();
+        let is_full = || shared.working() > ROOM || self.dispatcher.slots().backlog.is_heavy();
         while !shared.stopping.is_cancelled() {
             // It is taken in batches, in no time; and nobody tells.
             if shared.invoker.backlog() > BACKLOG {

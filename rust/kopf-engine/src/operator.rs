@@ -3,7 +3,7 @@
 //! When it is asked to stop: first the streams, so that nothing new comes; then the workers get
 //! `settings.queueing.exit_timeout` to finish what they do; then what is left is cancelled. See contract/engine 2.4 and 12.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
 use kopf_core::cycle::Rules;
@@ -163,6 +163,7 @@ async fn live(
         killing: CancellationToken::new(),
         workers: TaskTracker::new(),
         freed: Notify::new(),
+        dozing: AtomicUsize::new(0),
         background: Background::reached_by(operator.reports.clone()),
         cycles: AtomicU64::new(1),
         pause: Arc::new(Pause::default()),

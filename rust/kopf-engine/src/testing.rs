@@ -120,6 +120,7 @@ impl Stage {
             killing: CancellationToken::new(),
             workers: TaskTracker::new(),
             freed: Notify::new(),
+            dozing: AtomicUsize::new(0),
             background: Background::default(),
             cycles: AtomicU64::new(1),
             pause: Arc::new(Pause::default()),

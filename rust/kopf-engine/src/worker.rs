@@ -148,6 +148,7 @@ impl Worker {
             let now = self.shared().clock.now();
             let held = self.dispatcher.slots().get(&self.key).and_then(|slot| slot.throttle.remaining(now));
             let Some(remaining) = held else { return self.has_pending() };
+            let _nap = self.shared().nap();
             tokio::select! {
                 () = self.shared().clock.sleep(seconds(remaining)) => {}
                 () = self.shared().stopping.cancelled() => return false,
@@ -181,6 +182,7 @@ impl Worker {
             return None;
         }
         if delay > 0.0 {
+            let _nap = self.shared().nap();
             self.debug(&object, || format!("Sleeping for {delay} seconds for the delayed handlers."));
             let until = self.shared().clock.now().plus(delay);
             tokio::select! {

@@ -1,6 +1,6 @@
 //! Daemons and timers with a clock that stands still until everybody waits for it, and with a Python that answers as told.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kopf_core::cause::EventType;
@@ -139,6 +139,7 @@ fn stage(handlers: Value) -> Stage {
         killing: CancellationToken::new(),
         workers: TaskTracker::new(),
         freed: Notify::new(),
+        dozing: AtomicUsize::new(0),
         background: Background::default(),
         cycles: AtomicU64::new(1),
         pause: Arc::default(),

@@ -10,7 +10,7 @@ use kopf_core::registry::Plan;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{BACKLOG, DispatchSink, Dispatcher};
+use super::{BACKLOG, DispatchSink, Dispatcher, ROOM};
 use crate::testing::{Stage, resource};
 use crate::watch::Sink;
 
@@ -35,4 +35,21 @@ async fn streams_are_not_read_while_enough_waits_for_the_other_side() {
     backlog.store(BACKLOG + 1, Ordering::Relaxed);
     stage.shared.stopping.cancel();
     assert!(timeout(Duration::from_mins(1), sink.room()).await.is_ok(), "nobody waits at the end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_are_not_held_by_those_who_wait_for_the_time() {
+    let stage = Stage::new(&json!({}), |_| (200, None));
+    let plan = stage.shared.rules.registry.plan(&resource("example.com", "things", true), &|_| true);
+    let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&stage.shared), Arc::new(plan)));
+    let sink = DispatchSink { dispatcher, filling: None };
+    let shared = &stage.shared;
+    for _ in 0..=ROOM {
+        shared.workers.spawn(std::future::pending::<()>());
+    }
+    assert!(timeout(Duration::from_mins(1), sink.room()).await.is_err());
+    let nap = shared.nap();
+    assert!(timeout(Duration::from_mins(1), sink.room()).await.is_ok());
+    drop(nap);
+    assert!(timeout(Duration::from_mins(1), sink.room()).await.is_err());
 }
