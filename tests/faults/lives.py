@@ -77,8 +77,11 @@ class Call:
     retry: int
 
 
-class Died(Exception):
-    """A handler is called in an operator that is dead."""
+class Died(kopf.TemporaryError):
+    """A handler is called in an operator that is dead.
+
+    It is logged without its traceback, so that whoever keeps the logs keeps nothing else.
+    """
 
 
 @dataclasses.dataclass
