@@ -28,17 +28,20 @@ const LOGGER: &str = "kopf._cogs.clients.api";
 /// How many requests there may be at once: each of them holds a connection of about 100 kB, and the server queues them anyway.
 const LANES: usize = 24;
 
-/// Only the metadata, or all of it from servers that cannot do that.
-const ACCEPT_PARTIAL: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
-                              application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// Lists and objects with the metadata only, or all of it from servers that cannot do that. Servers that can are strict about
+/// which is which.
+const ACCEPT_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const ACCEPT_OBJECTS: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// What a request sends.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
     /// Nothing.
     None,
-    /// Nothing, and no more than the metadata of objects is wanted back.
-    Partial,
+    /// Nothing, and a list with no more than the metadata of its objects is wanted back.
+    PartialList,
+    /// Nothing, and objects with no more than their metadata are wanted back, one after another.
+    PartialObjects,
     /// A new object.
     Json(&'a [u8]),
     /// RFC 7386.
@@ -50,21 +53,22 @@ pub enum Payload<'a> {
 impl<'a> Payload<'a> {
     fn accept(self) -> &'static str {
         match self {
-            Self::Partial => ACCEPT_PARTIAL,
+            Self::PartialList => ACCEPT_LIST,
+            Self::PartialObjects => ACCEPT_OBJECTS,
             _ => "application/json",
         }
     }
 
     fn bytes(self) -> &'a [u8] {
         match self {
-            Self::None | Self::Partial => b"",
+            Self::None | Self::PartialList | Self::PartialObjects => b"",
             Self::Json(bytes) | Self::MergePatch(bytes) | Self::JsonPatch(bytes) => bytes,
         }
     }
 
     fn content_type(self) -> Option<&'static str> {
         match self {
-            Self::None | Self::Partial => None,
+            Self::None | Self::PartialList | Self::PartialObjects => None,
             Self::Json(_) => Some("application/json"),
             Self::MergePatch(_) => Some("application/merge-patch+json"),
             Self::JsonPatch(_) => Some("application/json-patch+json"),

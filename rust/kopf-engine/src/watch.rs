@@ -249,7 +249,10 @@ impl Stream {
             let mut query = vec![("limit", limit)];
             query.extend(self.selectors.iter().cloned());
             query.extend(token.take().map(|token| ("continue", token)));
-            let body = self.api.request(&Method::GET, &self.url(&query), self.payload()).await?;
+            let body = self
+                .api
+                .request(&Method::GET, &self.url(&query), self.or_partial(Payload::PartialList))
+                .await?;
             let page = decode_page(&body).map_err(|error| self.garbage(&error))?;
             for object in page.items {
                 sink.event(EventType::Listed, self.restored(object)?);
@@ -288,7 +291,7 @@ impl Stream {
         sink: &mut S,
     ) -> Result<End, RequestError> {
         let silence = self.settings.watching.inactivity_timeout.map(seconds);
-        let mut body = self.api.stream(&self.url(query), self.payload()).await?;
+        let mut body = self.api.stream(&self.url(query), self.or_partial(Payload::PartialObjects)).await?;
         self.health.accepted(&self.what());
         let mut lines = Lines::default();
         loop {
@@ -350,10 +353,11 @@ impl Stream {
         Ok(false)
     }
 
-    fn payload(&self) -> Payload<'static> {
+    /// The payload of a request, if only the metadata may come then.
+    fn or_partial(&self, partial: Payload<'static>) -> Payload<'static> {
         match self.projection {
             Projection::Whole => Payload::None,
-            Projection::Metadata => Payload::Partial,
+            Projection::Metadata => partial,
         }
     }
 
