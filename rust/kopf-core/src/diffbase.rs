@@ -3,7 +3,7 @@
 //! Owns: building an essence of an object, and its persisted form. Must not know: what follows from differences.
 
 pub(crate) mod condensed;
-mod seen;
+pub mod seen;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -225,15 +225,6 @@ impl DiffBaseStorage {
             Self::Foreign => {}
             Self::Multi { storages } => storages.iter().for_each(|storage| storage.strip(object, essence)),
         }
-    }
-}
-
-/// Removes an annotation from the object; or from the patch, if it has not got further yet.
-fn purge_annotation(object: &Object, patch: &mut Patch, key: &str) {
-    if object.raw_annotation(key).is_some() {
-        patch.set_annotation(key, None);
-    } else if patch.get(&["metadata", "annotations", key]).is_some() {
-        patch.unset(&["metadata", "annotations", key]);
     }
 }
 

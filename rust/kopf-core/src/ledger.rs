@@ -13,6 +13,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::cycle::{Memory, Sequel};
+use crate::diffbase::seen::recalled;
 use crate::essence::{Comparison, compare, essence};
 use crate::jsonpatch::apply_merge;
 use crate::object::Object;
@@ -131,8 +132,9 @@ impl Memory {
             return;
         }
         let present = || essence(object, persistence, &plan.extra_fields);
-        let seen = persistence.diffbase_storage.fetch_seen(object, present);
-        if let Some(seen) = seen.filter(|_| is_half_done(object, persistence, plan)) {
+        if let Some(seen) =
+            seen_by_some(object, persistence, plan).and_then(|kept| recalled(&kept, &present()))
+        {
             self.ledger = Some(Arc::new(Ledger { first: Some(Arc::new(seen)), ..Ledger::default() }));
         }
     }
@@ -205,12 +207,14 @@ impl Memory {
     }
 }
 
-/// Whether some have finished, and others have not: otherwise, what is said of the first ones is a relic.
-fn is_half_done(object: &Object, persistence: &Persistence, plan: &Plan) -> bool {
-    plan.owned.iter().any(|id| {
-        let record = persistence.progress_storage.fetch(object, id).ok().flatten();
-        record.is_some_and(|record| record.success || record.failure || !record.subrefs.is_empty())
-    })
+/// What those have seen who have finished, if there are any, and others are still to be called.
+fn seen_by_some(object: &Object, persistence: &Persistence, plan: &Plan) -> Option<String> {
+    let storage = &persistence.progress_storage;
+    let mut records: Vec<_> =
+        plan.owned.iter().filter_map(|id| storage.fetch(object, id).ok().flatten()).collect();
+    let is_half_done =
+        records.iter().any(|record| record.success || record.failure || !record.subrefs.is_empty());
+    records.iter_mut().find_map(|record| record.seen.take()).filter(|_| is_half_done)
 }
 
 /// What removes all progress from the object.
@@ -223,7 +227,6 @@ pub fn leftovers(object: &Object, persistence: &Persistence, plan: &Plan) -> Pat
             storage.purge(object, &mut patch, subref);
         }
     }
-    persistence.diffbase_storage.purge_seen(object, &mut patch);
     patch
 }
 
@@ -259,7 +262,7 @@ fn own_annotations(
     persistence: &Persistence,
 ) -> Map<String, Value> {
     let storage = &persistence.diffbase_storage;
-    let own: Vec<String> = storage.own_keys(object).into_iter().chain(storage.seen_keys(object)).collect();
+    let own = storage.own_keys(object);
     let is_ours =
         |key: &str| persistence.progress_storage.clears_annotation(key) || own.iter().any(|own| own == key);
     let annotations = patch.get("metadata").and_then(|metadata| metadata.get("annotations"));

@@ -268,7 +268,7 @@ proptest! {
     ) {
         subrefs.sort();
         let at = micros.map(Timestamp::from_micros);
-        let record = Record { started: at, stopped: None, delayed: at, purpose, retries, success: flags.0, failure: flags.1, message, subrefs };
+        let record = Record { started: at, stopped: None, delayed: at, purpose, retries, success: flags.0, failure: flags.1, message, subrefs, seen: flags.1.then(|| "{}".to_owned()) };
         for storage in [
             ProgressStorage::default(),
             serde_json::from_value(json!({"type": "Annotations", "prefix": "my.org", "verbose": verbose, "touch_key": "t", "v1": false})).unwrap(),

@@ -44,9 +44,8 @@ def test_nothing_is_written_to_the_objects(run, make, cluster):
         ),
     ],
 )
+@pytest.mark.kopf_embedded_only
 def test_no_more_than_what_is_seen_is_asked_for(run, make, cluster, handler, is_partial):
-    if not hasattr(cluster, "requests"):
-        pytest.skip("A real control plane does not tell what it was asked for.")
     running = run(source=f"import kopf; kopf.on.event('widgets')({handler})")
     make("one", labels={"a": "b"})
     running.until("seen")

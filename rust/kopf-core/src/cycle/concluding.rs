@@ -3,10 +3,12 @@
 use super::facts::Facts;
 use super::{Conclusion, Cycle, Next, Phase, Sequel};
 use crate::cause::Reason;
+use crate::diffbase::seen;
 use crate::finalizer::Edit;
 use crate::ledger;
 use crate::notes::Note;
 use crate::patch::Patch;
+use crate::progress::Record;
 use crate::state::State;
 use crate::value::{Value, equal};
 use std::sync::Arc;
@@ -88,16 +90,11 @@ impl Cycle {
                 // Whoever takes over before the object is let go, must not call them again. What is not written anyway is
                 // the last outcome: it is as if the death had come a moment earlier.
                 if conclusion.is_written() || self.background.delay.is_some() {
-                    self.keep_progress(state, &mut conclusion.patch);
+                    self.keep_progress(state, &mut conclusion.patch, None);
                 }
             } else {
                 self.forget_progress(state, &mut conclusion.patch);
                 self.keep_essence(&mut conclusion.patch);
-                self.rules
-                    .settings
-                    .persistence
-                    .diffbase_storage
-                    .purge_seen(&self.object, &mut conclusion.patch);
             }
             conclusion.sequel = Sequel::Over;
             conclusion.fully_handled_once = true;
@@ -106,8 +103,9 @@ impl Cycle {
             conclusion.parted = reason == Reason::Delete && !is_repeated;
             return;
         }
-        self.keep_progress(state, &mut conclusion.patch);
-        conclusion.sequel = Sequel::Ongoing(self.first_seen(reason, &mut conclusion.patch));
+        let first = self.first_seen(reason);
+        self.keep_progress(state, &mut conclusion.patch, first.as_deref());
+        conclusion.sequel = Sequel::Ongoing(first);
         conclusion.delay = state.delay(self.moment.now).map(|delay| self.unhurried(delay));
     }
 
@@ -116,11 +114,21 @@ impl Cycle {
         reason == Reason::Delete && !self.rules.settings.compat && self.foreign.is_none()
     }
 
-    /// Only what has changed is written. Records of superseded causes go.
-    fn keep_progress(&mut self, state: &State, patch: &mut Patch) {
+    /// Only what has changed is written. Records of superseded causes go. One record bears what was seen of the object by
+    /// those who have finished first: the operator may die before the others have seen it.
+    fn keep_progress(&mut self, state: &State, patch: &mut Patch, first: Option<&Value>) {
         self.purge_obsolete(state, patch);
-        for entry in state.entries.iter().filter(|entry| !entry.obsolete && entry.is_changed()) {
-            self.store_record(patch, &entry.id, &entry.record);
+        let staying = || state.entries.iter().filter(|entry| !entry.obsolete);
+        let seen = first.map(|first| seen::seen(&self.object, first));
+        let is_borne = seen.is_none() || staying().any(|entry| entry.record.seen == seen);
+        let bearer = staying().filter(|entry| entry.is_changed()).max_by_key(|entry| entry.is_finished());
+        for entry in staying() {
+            if is_borne && entry.is_changed() {
+                self.store_record(patch, &entry.id, &entry.record);
+            } else if !is_borne && (entry.is_changed() || entry.record.seen.is_some()) {
+                let seen = seen.clone().filter(|_| bearer.is_some_and(|bearer| bearer.id == entry.id));
+                self.store_record(patch, &entry.id, &Record { seen, ..entry.record.clone() });
+            }
         }
     }
 
@@ -146,7 +154,7 @@ impl Cycle {
     }
 
     /// What those have seen of the object who have finished first: the others may see it otherwise.
-    fn first_seen(&mut self, reason: Reason, patch: &mut Patch) -> Option<Arc<Value>> {
+    fn first_seen(&mut self, reason: Reason) -> Option<Arc<Value>> {
         let is_followed = matches!(reason, Reason::Create | Reason::Update)
             && !self.rules.settings.compat
             && self.foreign.is_none();
@@ -155,10 +163,6 @@ impl Cycle {
         }
         if self.first.is_none() && self.advanced {
             self.first = self.change().and_then(|change| change.new_().cloned()).map(Arc::new);
-            if let Some(first) = &self.first {
-                // The operator may die before the others have seen it.
-                self.rules.settings.persistence.diffbase_storage.store_seen(&self.object, patch, first);
-            }
         }
         self.first.clone()
     }

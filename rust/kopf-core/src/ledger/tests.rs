@@ -204,8 +204,8 @@ fn a_death_between_two_handlers_without_a_change_makes_no_update() {
 fn what_the_first_have_seen_in_a_sequence_that_is_over_is_a_relic() {
     let mut scene = Scene::new(false);
     scene.settle();
-    let key = format!("{LAST}.seen");
-    scene.object["metadata"]["annotations"][&key] = json!("{\"spec\":{\"x\":7}}");
+    let record = json!({"purpose": "update", "retries": 0, "seen": "{\"spec\":{\"x\":7}}"});
+    scene.object["metadata"]["annotations"]["kopf.zalando.org/u001"] = json!(record.to_string());
     scene.memory = Memory::default();
     scene.object["spec"]["x"] = json!(2);
     scene.settle();

@@ -36,6 +36,8 @@ pub struct Record {
     pub message: Option<String>,
     /// The ids of all its sub-handlers.
     pub subrefs: Vec<String>,
+    /// What of the object was seen by those who have finished first: see `diffbase::seen`. Of one record of a handling.
+    pub seen: Option<String>,
 }
 
 impl Record {
@@ -55,7 +57,9 @@ impl Record {
             ("message", json!(self.message)),
             ("subrefs", if subrefs.is_empty() { Value::Null } else { json!(subrefs) }),
         ];
-        fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        // The reference does not know it, and drops it when it takes over.
+        let seen = self.seen.as_ref().map(|seen| ("seen", json!(seen)));
+        fields.into_iter().chain(seen).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
     /// The text for an annotation; fields without a value are mentioned in the verbose form only.
@@ -101,6 +105,7 @@ impl Record {
             failure: flag("failure"),
             message: text("message")?,
             subrefs,
+            seen: field("seen").and_then(Value::as_str).map(str::to_owned),
         })
     }
 }
