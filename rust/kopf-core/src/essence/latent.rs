@@ -3,35 +3,32 @@
 //! Owns: building it at most once. Must not know: how.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use crate::value::Value;
 
 /// An essence, built or not yet. It may be looked at from any thread.
 pub struct Latent {
     value: OnceLock<Value>,
-    build: Mutex<Option<Build>>,
+    build: Option<Build>,
 }
 
-type Build = Box<dyn FnOnce() -> Value + Send>;
+type Build = Box<dyn Fn() -> Value + Send + Sync>;
 
 impl Latent {
     /// One that is yet to be built.
-    pub fn new(build: impl FnOnce() -> Value + Send + 'static) -> Arc<Self> {
-        Arc::new(Self { value: OnceLock::new(), build: Mutex::new(Some(Box::new(build))) })
+    pub fn new(build: impl Fn() -> Value + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { value: OnceLock::new(), build: Some(Box::new(build)) })
     }
 
     /// One that is there already.
     pub fn of(value: Value) -> Arc<Self> {
-        Arc::new(Self { value: OnceLock::from(value), build: Mutex::default() })
+        Arc::new(Self { value: OnceLock::from(value), build: None })
     }
 
     /// The essence.
     pub fn get(&self) -> &Value {
-        self.value.get_or_init(|| {
-            let build = self.build.lock().unwrap_or_else(PoisonError::into_inner).take();
-            build.map(|build| build()).unwrap_or_default()
-        })
+        self.value.get_or_init(|| self.build.as_ref().map(|build| build()).unwrap_or_default())
     }
 
     /// Whether it is built.
