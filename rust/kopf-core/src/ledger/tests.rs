@@ -50,7 +50,15 @@ impl Scene {
             "apiVersion": "kopf.dev/v1", "kind": "KopfExample", "spec": {"x": 1},
             "metadata": {"name": "n", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
         });
-        Self { rules, plan, memory: Memory::default(), object, calls: vec![], notes: vec![], consistent: true }
+        Self {
+            rules,
+            plan,
+            memory: Memory::default(),
+            object,
+            calls: vec![],
+            notes: vec![],
+            consistent: true,
+        }
     }
 
     /// One cycle, in which all handlers succeed; its conclusion is written, or is not.
