@@ -221,8 +221,8 @@ class Client:
         return self.each(count, lambda i: self.ok("PATCH", f"{MAPS}/obj-{i:06}", body, MERGE))
 
     def post(self, name: str, number: int) -> tuple[float, float]:
-        """Create one object; return when it was sent, and when the first byte of the answer was there. Neither is
-        the making of the body timed nor the reading of the answer, and no other thread is at work."""
+        """Create one object; return when it was sent, and when the first byte of the answer was there.
+        Neither is the making of the body timed nor the reading of the answer; no other thread is at work."""
         text = json.dumps(bench(name, number)).encode()
         connection = self._idle.pop() if self._idle else self.connect()
         headers = {**self._headers, "Content-Type": "application/json", "Accept": "application/json"}

@@ -497,4 +497,6 @@ impl Sink for DispatchSink {
 }
 
 #[cfg(test)]
+mod costs;
+#[cfg(test)]
 mod tests;
