@@ -7,7 +7,6 @@ import asyncio
 import contextvars
 import json
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -38,8 +37,6 @@ from kopf._runtime.driving import Relay, drive
 from kopf._runtime.invocation import Callee, Invoker
 from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
 from kopf._runtime.pulse import pulse_var
-
-EAGER = sys.version_info >= (3, 12)
 
 LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
 ProbeFn = Callable[[], Awaitable[Mapping[Any, Any]]]
@@ -136,7 +133,7 @@ class Server:
         for cycle in self._cycles.values():
             cycle.cancel()
         tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None}
-        others = self._tasks | self._invoker.tasks
+        others = self._tasks.union(self._invoker.tasks, self._relay.close(), self._daemons.close())
         for task in others:
             task.cancel()
         tasks = {task for task in tasks | others if not task.done()}
@@ -169,11 +166,7 @@ class Server:
             drive(self._run(script, cycle))
             return
         # Only a task has everything that asynchronous functions may rely on.
-        coroutine = self._run(script, cycle)
-        if EAGER:
-            cycle.task = asyncio.Task(coroutine, loop=self._loop, eager_start=True)  # type: ignore[call-arg, unused-ignore]
-        else:
-            self._relay.add(coroutine, contextvars.copy_context(), cycle.waits)
+        self._relay.add(self._run(script, cycle), contextvars.copy_context(), cycle.waits)
 
     async def _run(self, script: bridge.Script, cycle: Cycle) -> None:
         replies: list[Any] = []
