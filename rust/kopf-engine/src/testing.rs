@@ -127,6 +127,7 @@ impl Stage {
             health: Arc::new(crate::health::Health::new(crate::clock::Clock::start())),
             identity: "me".to_owned(),
             barrier: None,
+            absentees: crate::dispatch::Absentees::default(),
         };
         Self { shared: Arc::new(shared), requests, other_side, vault }
     }

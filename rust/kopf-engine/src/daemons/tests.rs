@@ -146,6 +146,7 @@ fn stage(handlers: Value) -> Stage {
         health: Arc::new(crate::health::Health::new(crate::clock::Clock::start())),
         identity: "me".to_owned(),
         barrier: None,
+        absentees: crate::dispatch::Absentees::default(),
     });
     tokio::spawn(turn(Arc::clone(&shared)));
     let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&shared), Arc::new(plan)));
