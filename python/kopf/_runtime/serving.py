@@ -62,6 +62,7 @@ class Server:
         super().__init__()
         self._handlers = handlers
         self._callees = [Callee(handler) for handler in handlers]
+        self._asyncs = frozenset(index for index, callee in enumerate(self._callees) if callee.is_async)
         self._indexes = {id(handler): index for index, handler in enumerate(handlers)}
         self._settings = settings
         self._lifecycle = lifecycle
@@ -158,9 +159,12 @@ class Server:
             )
         if script.preset is not None:
             cycle.preset(script.preset)
-        callees = self._callees
+        asyncs = self._asyncs
         for step in script.steps:
-            if _is_async(step, callees):
+            if type(step) is bridge.Watch or type(step) is bridge.Handle:
+                if step.handler in asyncs:
+                    break
+            elif type(step) is bridge.Index and any(call.handler in asyncs for call in step.calls):
                 break
         else:
             drive(self._run(script, cycle))
@@ -405,15 +409,6 @@ class Server:
     def _wants(self, index: int, resource: Any) -> bool:
         selector = self._handlers[index].selector
         return selector is None or selector.check(resource)
-
-
-_CALLS = (bridge.Watch, bridge.Handle)
-
-
-def _is_async(step: Any, callees: Sequence[Callee]) -> bool:
-    if type(step) is bridge.Index:
-        return any(callees[call.handler].is_async for call in step.calls)
-    return isinstance(step, _CALLS) and callees[step.handler].is_async
 
 
 def _present(change: Change) -> bridge.Change:
