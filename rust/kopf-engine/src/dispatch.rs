@@ -159,7 +159,15 @@ impl Dispatcher {
         let every_event = !plan.watching.is_empty() || !plan.indexing.is_empty();
         let barrier = shared.barrier.as_ref().filter(|_| !plan.indexing.is_empty());
         let blocker = Mutex::new(barrier.and_then(Barrier::block));
-        Self { shared, plan, limit, slots: Mutex::default(), blocker, every_event, attendance: Attendance::default() }
+        Self {
+            shared,
+            plan,
+            limit,
+            slots: Mutex::default(),
+            blocker,
+            every_event,
+            attendance: Attendance::default(),
+        }
     }
 
     /// Takes a new event of an object.

@@ -178,3 +178,6 @@ impl Dispatcher {
         self.shared.workers.spawn_on(advance, home);
     }
 }
+
+#[cfg(test)]
+mod tests;
