@@ -91,7 +91,7 @@ impl Dispatcher {
             event: begun.event.kind,
             object: Arc::clone(&begun.event.object),
             script,
-            reply: Reporter::new(move |reply| dispatcher.take_back(home, whose, id, reply)),
+            reply: Reporter::new(move |reply| dispatcher.take_back(&home, whose, id, reply)),
         };
         if let Some(active) = slots.get(&key).and_then(|slot| slot.active.as_mut()) {
             let unattended = Unattended { begun: Box::new(begun), _token: self.shared.workers.token() };
@@ -101,10 +101,10 @@ impl Dispatcher {
     }
 
     /// From any thread, even from within `send_off()`.
-    fn take_back(self: Arc<Self>, home: Handle, key: Arc<str>, id: CycleId, reply: Option<Reply>) {
+    fn take_back(self: Arc<Self>, home: &Handle, key: Arc<str>, id: CycleId, reply: Option<Reply>) {
         match self.slots.try_lock() {
-            Ok(slots) => self.end(slots, &home, key, id, reply),
-            Err(TryLockError::Poisoned(error)) => self.end(error.into_inner(), &home, key, id, reply),
+            Ok(slots) => self.end(slots, home, key, id, reply),
+            Err(TryLockError::Poisoned(error)) => self.end(error.into_inner(), home, key, id, reply),
             // The other side is not to wait for us.
             Err(TryLockError::WouldBlock) => {
                 let (dispatcher, again) = (Arc::clone(&self), home.clone());
