@@ -12,6 +12,7 @@ use std::sync::Arc;
 use http::Method;
 use http_body_util::BodyExt as _;
 use kopf_core::cause::EventType;
+use kopf_core::derivation::Derivation;
 use kopf_core::notes::Level;
 use kopf_core::object::{DecodeError, Object, WatchRecord, decode_page, decode_watch_line};
 use kopf_core::projection::Projection;
@@ -69,6 +70,8 @@ pub struct Stream {
     pub projection: Projection,
     /// Server-side selectors: names and values of query parameters.
     pub selectors: Vec<(&'static str, String)>,
+    /// The label selector that follows from the handlers, if that is wanted.
+    pub derived: Option<Derivation>,
     /// Timeouts and sizes.
     pub settings: Arc<Settings>,
     /// For the log.
@@ -108,6 +111,7 @@ impl Stream {
         self.tell("Starting", || if held { " (paused)" } else { "" }.to_owned());
         let mut failures: usize = 0;
         let mut streaming = self.settings.watching.initial_streaming;
+        self.health.selected(&self.what(), &self.selection());
         loop {
             let pauses = self.stand_by().await;
             let outcome = tokio::select! {
@@ -247,7 +251,7 @@ impl Stream {
         loop {
             let limit = self.settings.watching.chunk_size.unwrap_or(PAGE).to_string();
             let mut query = vec![("limit", limit)];
-            query.extend(self.selectors.iter().cloned());
+            query.extend(self.selection());
             query.extend(token.take().map(|token| ("continue", token)));
             let body = self
                 .api
@@ -267,9 +271,33 @@ impl Stream {
         }
     }
 
+    /// The objects of that name, if there are any that the selectors of the settings fit.
+    ///
+    /// It is a listing, not a reading: it needs no other permissions, and knows of the settings' selectors.
+    ///
+    /// # Errors
+    /// Of the request, or if the answer cannot be read.
+    pub async fn find(&self, namespace: Option<&str>, name: &str) -> Result<Vec<Object>, RequestError> {
+        let mut url = self.resource.url(namespace, None, None);
+        let named =
+            format!("metadata.name={}", name.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\="));
+        add_query(&mut url, &with(&self.selectors, "fieldSelector", &named));
+        let body = self.api.request(&Method::GET, &url, self.or_partial(Payload::PartialList)).await?;
+        let page = decode_page(&body).map_err(|error| self.garbage(&error))?;
+        page.items.into_iter().map(|object| self.restored(object)).collect()
+    }
+
+    /// The selectors of listings and watches.
+    fn selection(&self) -> Vec<(&'static str, String)> {
+        match &self.derived {
+            Some(derived) => with(&self.selectors, "labelSelector", &derived.to_string()),
+            None => self.selectors.clone(),
+        }
+    }
+
     async fn watch<S: Sink>(&self, place: &mut Place, sink: &mut S) -> Result<End, RequestError> {
         let mut query = vec![("watch", "true".to_owned()), ("allowWatchBookmarks", "true".to_owned())];
-        query.extend(self.selectors.iter().cloned());
+        query.extend(self.selection());
         query.extend(place.version.clone().map(|version| ("resourceVersion", version)));
         if place.initial {
             query.push(("sendInitialEvents", "true".to_owned()));
@@ -378,10 +406,7 @@ impl Stream {
 
     fn url(&self, query: &[(&str, String)]) -> String {
         let mut url = self.resource.url(self.namespace.as_deref(), None, None);
-        for (index, (name, value)) in query.iter().enumerate() {
-            let encoded: String = form_urlencoded::byte_serialize(value.as_bytes()).collect();
-            let _ = write!(url, "{}{name}={encoded}", if index == 0 { '?' } else { '&' });
-        }
+        add_query(&mut url, query);
         url
     }
 
@@ -439,6 +464,32 @@ fn stream_error(status: &Value) -> Result<bool, RequestError> {
     Err(RequestError::Api(Box::new(error)))
 }
 
+/// The selectors with one more demand.
+fn with(
+    selectors: &[(&'static str, String)],
+    name: &'static str,
+    demand: &str,
+) -> Vec<(&'static str, String)> {
+    let mut selectors = selectors.to_vec();
+    match selectors.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, demands)) => *demands = format!("{demands},{demand}"),
+        None => selectors.push((name, demand.to_owned())),
+    }
+    selectors
+}
+
+fn add_query(url: &mut String, query: &[(&str, String)]) {
+    for (index, (name, value)) in query.iter().enumerate() {
+        let encoded: String = form_urlencoded::byte_serialize(value.as_bytes()).collect();
+        let _ = write!(url, "{}{name}={encoded}", if index == 0 { '?' } else { '&' });
+    }
+}
+
+/// Seconds to wait after so many failures in a row, and this one.
+pub fn pause_after(error: &RequestError, failures: usize) -> f64 {
+    PAUSES[failures.min(PAUSES.len() - 1)].max(asked_pause(error))
+}
+
 /// How long the server asks us to stay away.
 fn asked_pause(error: &RequestError) -> f64 {
     match error {
@@ -489,6 +540,7 @@ mod tests {
             namespace: Some("ns".to_owned()),
             projection: Projection::Whole,
             selectors: vec![],
+            derived: None,
             settings: Arc::clone(&stage.shared.rules.settings),
             invoker: Arc::clone(&stage.shared.invoker),
             health: Arc::clone(&stage.shared.health),
