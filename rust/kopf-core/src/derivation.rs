@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::handler::{Handler, MetaFilter};
+use crate::handler::{Handler, Kind, MetaFilter};
 use crate::object::Object;
 use crate::registry::{Plan, Registry};
 
@@ -70,6 +70,18 @@ impl fmt::Display for Derivation {
         }
         Ok(())
     }
+}
+
+/// Whether some handler of the resource holds deletions: there may be objects with our finalizer that are not let through.
+pub fn holds(plan: &Plan, registry: &Registry) -> bool {
+    let mut handlers = [&plan.changing, &plan.spawning]
+        .into_iter()
+        .flatten()
+        .filter_map(|index| registry.handlers.get(*index));
+    handlers.any(|handler| match &handler.kind {
+        Kind::Changing(changing) => changing.requires_finalizer,
+        _ => true,
+    })
 }
 
 /// What one handler demands, as far as a server understands it.

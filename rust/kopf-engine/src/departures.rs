@@ -13,7 +13,7 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use kopf_core::cause::EventType;
-use kopf_core::derivation::Derivation;
+use kopf_core::derivation::{self, Derivation};
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use tokio::sync::Notify;
@@ -25,6 +25,8 @@ use crate::indexing;
 use crate::invoke::Entry;
 use crate::slots::{Event, Slots, key_of};
 use crate::watch::{Stream, pause_after};
+
+mod leftovers;
 
 const LOGGER: &str = "kopf._cogs.clients.watching";
 /// For how many objects the server is asked at once.
@@ -54,6 +56,7 @@ pub struct Departures {
     queue: VecDeque<(Arc<str>, u64)>,
     tickets: u64,
     news: Arc<Notify>,
+    listed: Arc<Notify>,
 }
 
 /// An object that is to be asked for.
@@ -68,8 +71,15 @@ struct Sought {
 impl Departures {
     /// From a stream with this selector.
     pub fn from(selector: Derivation) -> Self {
-        let (addresses, sought) = (HashMap::new(), HashMap::new());
-        Self { selector, addresses, sought, queue: VecDeque::new(), tickets: 0, news: Arc::default() }
+        Self {
+            selector,
+            addresses: HashMap::new(),
+            sought: HashMap::new(),
+            queue: VecDeque::new(),
+            tickets: 0,
+            news: Arc::default(),
+            listed: Arc::default(),
+        }
     }
 
     /// The stream tells of the object: whoever looks for it may stop.
@@ -141,9 +151,10 @@ impl Slots {
         }
     }
 
-    /// Forgets where those objects are that are not known any more.
-    pub(crate) fn tidy_departures(&mut self) {
+    /// A listing is over: forgets where those objects are that are not known any more.
+    pub(crate) fn end_departing(&mut self) {
         if let Some(mut departures) = self.departures.take() {
+            departures.listed.notify_one();
             departures
                 .addresses
                 .retain(|key, _| self.get(key).is_some() || departures.sought.contains_key(key));
@@ -262,12 +273,14 @@ impl Dispatcher {
 /// # Errors
 /// As of the stream itself.
 pub async fn follow(stream: Stream, dispatcher: Arc<Dispatcher>) -> Result<Infallible, RequestError> {
-    let news = dispatcher.slots().departures.as_ref().map(|departures| Arc::clone(&departures.news));
-    let Some(news) = news else { return indexing::follow(&stream, dispatcher).await };
+    let told = |it: &Departures| (Arc::clone(&it.news), Arc::clone(&it.listed));
+    let told = dispatcher.slots().departures.as_deref().map(told);
+    let Some((news, listed)) = told else { return indexing::follow(&stream, dispatcher).await };
     let seeker = Seeker { stream: &stream, dispatcher: &dispatcher };
     tokio::select! {
         ended = indexing::follow(&stream, Arc::clone(&dispatcher)) => ended,
         ended = seeker.run(&news) => ended,
+        ended = seeker.clear(&listed), if derivation::holds(&dispatcher.plan, &dispatcher.shared.rules.registry) => ended,
     }
 }
 
@@ -333,15 +346,18 @@ impl Seeker<'_> {
                 Err(error @ RequestError::Login(_)) => return Err(error),
                 Err(error) => error,
             };
-            let pause = pause_after(&error, failures);
+            self.back_off(&format!("Cannot see what has become of {address}"), &error, failures).await;
             failures += 1;
-            let (resource, shared) = (&self.stream.resource, &self.dispatcher.shared);
-            let text = format!(
-                "Cannot see what has become of {address} of {resource}: {error}. The next attempt is in {pause} seconds."
-            );
-            shared.invoker.log(Entry::general(Level::Error, LOGGER, text));
-            shared.clock.sleep(seconds(pause)).await;
         }
+    }
+
+    /// Waits after so many failures, and this one.
+    async fn back_off(&self, what: &str, error: &RequestError, failures: usize) {
+        let pause = pause_after(error, failures);
+        let (resource, shared) = (&self.stream.resource, &self.dispatcher.shared);
+        let text = format!("{what} of {resource}: {error}. The next attempt is in {pause} seconds.");
+        shared.invoker.log(Entry::general(Level::Error, LOGGER, text));
+        shared.clock.sleep(seconds(pause)).await;
     }
 
     /// Whether it is still of interest; if so, what is asked for now is as it is now.

@@ -162,7 +162,7 @@ impl Slots {
         self.seek_missing();
         let listing = self.listing;
         let vanished = self.forget(|slot| slot.seen != listing);
-        self.tidy_departures();
+        self.end_departing();
         vanished
     }
 

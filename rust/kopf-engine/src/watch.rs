@@ -5,16 +5,14 @@
 //! it backs off, says so, and tries again. Only the lack of credentials ends it. Rules: contract/engine 1.8.
 
 use std::convert::Infallible;
-use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use http::Method;
 use http_body_util::BodyExt as _;
 use kopf_core::cause::EventType;
 use kopf_core::derivation::Derivation;
 use kopf_core::notes::Level;
-use kopf_core::object::{DecodeError, Object, WatchRecord, decode_page, decode_watch_line};
+use kopf_core::object::{DecodeError, Object, WatchRecord, decode_watch_line};
 use kopf_core::projection::Projection;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
@@ -28,6 +26,7 @@ use crate::invoke::{Entry, Invoker};
 use crate::toggles::Pause;
 
 mod lines;
+mod selecting;
 
 use lines::Lines;
 
@@ -249,49 +248,18 @@ impl Stream {
         let mut token: Option<String> = None;
         sink.listing();
         loop {
-            let limit = self.settings.watching.chunk_size.unwrap_or(PAGE).to_string();
-            let mut query = vec![("limit", limit)];
-            query.extend(self.selection());
-            query.extend(token.take().map(|token| ("continue", token)));
-            let body = self
-                .api
-                .request(&Method::GET, &self.url(&query), self.or_partial(Payload::PartialList))
-                .await?;
-            let page = decode_page(&body).map_err(|error| self.garbage(&error))?;
+            let payload = self.or_partial(Payload::PartialList);
+            let page = self.page(self.selection(), payload, token.take()).await?;
             for object in page.items {
                 sink.event(EventType::Listed, self.restored(object)?);
             }
             sink.room().await;
-            token = page.continue_token.filter(|token| !token.is_empty());
+            token = page.continue_token;
             if token.is_none() {
                 self.health.heard(&self.what());
                 sink.listed();
                 return Ok(page.resource_version);
             }
-        }
-    }
-
-    /// The objects of that name, if there are any that the selectors of the settings fit.
-    ///
-    /// It is a listing, not a reading: it needs no other permissions, and knows of the settings' selectors.
-    ///
-    /// # Errors
-    /// Of the request, or if the answer cannot be read.
-    pub async fn find(&self, namespace: Option<&str>, name: &str) -> Result<Vec<Object>, RequestError> {
-        let mut url = self.resource.url(namespace, None, None);
-        let named =
-            format!("metadata.name={}", name.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\="));
-        add_query(&mut url, &with(&self.selectors, "fieldSelector", &named));
-        let body = self.api.request(&Method::GET, &url, self.or_partial(Payload::PartialList)).await?;
-        let page = decode_page(&body).map_err(|error| self.garbage(&error))?;
-        page.items.into_iter().map(|object| self.restored(object)).collect()
-    }
-
-    /// The selectors of listings and watches.
-    fn selection(&self) -> Vec<(&'static str, String)> {
-        match &self.derived {
-            Some(derived) => with(&self.selectors, "labelSelector", &derived.to_string()),
-            None => self.selectors.clone(),
         }
     }
 
@@ -405,9 +373,7 @@ impl Stream {
     }
 
     fn url(&self, query: &[(&str, String)]) -> String {
-        let mut url = self.resource.url(self.namespace.as_deref(), None, None);
-        add_query(&mut url, query);
-        url
+        selecting::url(&self.resource, self.namespace.as_deref(), query)
     }
 
     /// The resource and the place, as the log lines name them.
@@ -462,27 +428,6 @@ fn stream_error(status: &Value) -> Result<bool, RequestError> {
     }
     let error = ApiError::from_response(code, None, status.to_string().as_bytes());
     Err(RequestError::Api(Box::new(error)))
-}
-
-/// The selectors with one more demand.
-fn with(
-    selectors: &[(&'static str, String)],
-    name: &'static str,
-    demand: &str,
-) -> Vec<(&'static str, String)> {
-    let mut selectors = selectors.to_vec();
-    match selectors.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, demands)) => *demands = format!("{demands},{demand}"),
-        None => selectors.push((name, demand.to_owned())),
-    }
-    selectors
-}
-
-fn add_query(url: &mut String, query: &[(&str, String)]) {
-    for (index, (name, value)) in query.iter().enumerate() {
-        let encoded: String = form_urlencoded::byte_serialize(value.as_bytes()).collect();
-        let _ = write!(url, "{}{name}={encoded}", if index == 0 { '?' } else { '&' });
-    }
 }
 
 /// Seconds to wait after so many failures in a row, and this one.

@@ -22,11 +22,14 @@ fn registry(handlers: &[Value]) -> Arc<Registry> {
     Arc::new(Registry { handlers })
 }
 
-fn derived(registry: &Arc<Registry>) -> Option<Derivation> {
+fn plan(registry: &Arc<Registry>) -> Plan {
     let resource = json!({"group": "", "version": "v1", "plural": "pods", "kind": "Pod", "namespaced": true,
         "preferred": true});
-    let plan = registry.plan(&serde_json::from_value(resource).unwrap(), &|_| true);
-    Derivation::of(&plan, registry)
+    registry.plan(&serde_json::from_value(resource).unwrap(), &|_| true)
+}
+
+fn derived(registry: &Arc<Registry>) -> Option<Derivation> {
+    Derivation::of(&plan(registry), registry)
 }
 
 /// What is derived from handlers of any kind with these filters of labels.
@@ -115,6 +118,21 @@ fn handlers_that_are_not_called_with_the_objects_do_not_matter() {
     ] {
         let derived = derived(&registry(&[ours.clone(), other])).unwrap();
         assert_eq!(derived.to_string(), "a=b");
+    }
+}
+
+#[test]
+fn deletions_are_held_for_daemons_timers_and_deletion_handlers() {
+    for (handler, expected) in [
+        (json!({"kind": "daemon"}), true),
+        (json!({"kind": "timer", "interval": 1.0}), true),
+        (json!({"kind": "changing", "reason": "delete", "requires_finalizer": true}), true),
+        (json!({"kind": "changing", "reason": "create"}), false),
+        (json!({"kind": "indexing"}), false),
+        (json!({"kind": "daemon", "selector": {"any_name": "services"}}), false),
+    ] {
+        let registry = registry(&[handler]);
+        assert_eq!(holds(&plan(&registry), &registry), expected, "{registry:?}");
     }
 }
 
