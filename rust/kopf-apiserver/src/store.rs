@@ -304,7 +304,27 @@ impl Store {
         &self,
         table: &Arc<str>,
         expected: u64,
+        value: Value,
+    ) -> Result<Arc<Stored>, Refused> {
+        self.succeed(table, expected, value, false)
+    }
+
+    /// Removes an object if it still is at the version that the decision was made for; `last` is its final state.
+    pub(crate) fn remove(
+        &self,
+        table: &Arc<str>,
+        expected: u64,
+        last: Value,
+    ) -> Result<Arc<Stored>, Refused> {
+        self.succeed(table, expected, last, true)
+    }
+
+    fn succeed(
+        &self,
+        table: &Arc<str>,
+        expected: u64,
         mut value: Value,
+        deleted: bool,
     ) -> Result<Arc<Stored>, Refused> {
         self.write(|inner| {
             let version = inner.version + 1;
@@ -316,34 +336,14 @@ impl Store {
                 return Err(Refused::Changed);
             }
             inner.version = version;
-            found.objects.insert(key, after.clone());
             count_owners(&mut inner.owned, &before.owners, false);
-            count_owners(&mut inner.owned, &after.owners, true);
-            found.record(Event { version, before: Some(before), after: after.clone(), deleted: false });
-            Ok(after)
-        })
-    }
-
-    /// Removes an object if it still is at the version that the decision was made for; `last` is its final state.
-    pub(crate) fn remove(
-        &self,
-        table: &Arc<str>,
-        expected: u64,
-        mut last: Value,
-    ) -> Result<Arc<Stored>, Refused> {
-        self.write(|inner| {
-            let version = inner.version + 1;
-            let after = Arc::new(Stored::new(version, &mut last));
-            let found = inner.tables.get_mut(table).ok_or(Refused::Missing)?;
-            let key = key(&after.namespace, &after.name);
-            let before = found.objects.get(&key).cloned().ok_or(Refused::Missing)?;
-            if before.version != expected {
-                return Err(Refused::Changed);
+            if deleted {
+                found.objects.remove(&key);
+            } else {
+                found.objects.insert(key, after.clone());
+                count_owners(&mut inner.owned, &after.owners, true);
             }
-            inner.version = version;
-            found.objects.remove(&key);
-            count_owners(&mut inner.owned, &before.owners, false);
-            found.record(Event { version, before: Some(before), after: after.clone(), deleted: true });
+            found.record(Event { version, before: Some(before), after: after.clone(), deleted });
             Ok(after)
         })
     }

@@ -33,7 +33,6 @@ use crate::daemons::Background;
 use crate::dispatch::Shared;
 use crate::invoke::{Entry, Invoker, Job};
 use crate::rules::CurrentRules;
-use crate::toggles::Pause;
 use crate::vault::Vault;
 
 /// A request as the server has got it.
@@ -106,29 +105,9 @@ impl Stage {
         let requests: Arc<Mutex<Vec<Got>>> = Arc::default();
         vault.admit(Connection::fake("first", client(&requests, answer)));
         let registry = Arc::new(Registry { handlers: vec![] });
-        let rules = Rules { registry, settings: Arc::clone(&settings), lifecycle: Lifecycle::Asap };
-        let current = CurrentRules::new(Arc::new(rules));
-        let rules = current.get();
-        let shared = Shared {
-            admission: Arc::new(Desk::new(Arc::clone(&rules.registry), Arc::clone(&invoker))),
-            rules,
-            current,
-            api: Api::new(Arc::clone(&vault), settings, Arc::clone(&invoker), Clock::start()),
-            invoker,
-            clock: Clock::start(),
-            stopping: CancellationToken::new(),
-            killing: CancellationToken::new(),
-            workers: TaskTracker::new(),
-            freed: Notify::new(),
-            dozing: AtomicUsize::new(0),
-            background: Background::default(),
-            cycles: AtomicU64::new(1),
-            pause: Arc::new(Pause::default()),
-            health: Arc::new(crate::health::Health::new(crate::clock::Clock::start())),
-            identity: "me".to_owned(),
-            barrier: None,
-        };
-        Self { shared: Arc::new(shared), requests, other_side, vault }
+        let rules = Rules { registry, settings, lifecycle: Lifecycle::Asap };
+        let shared = shared(rules, Arc::clone(&vault), invoker);
+        Self { shared, requests, other_side, vault }
     }
 
     /// The requests so far.
@@ -140,6 +119,32 @@ impl Stage {
     pub(crate) fn lines(&self, part: &str) -> Vec<String> {
         self.other_side.lines(part)
     }
+}
+
+/// What all share in an operator that has just started.
+pub(crate) fn shared(rules: Rules, vault: Arc<Vault>, invoker: Arc<dyn Invoker>) -> Arc<Shared> {
+    let settings = Arc::clone(&rules.settings);
+    let current = CurrentRules::new(Arc::new(rules));
+    let rules = current.get();
+    Arc::new(Shared {
+        admission: Arc::new(Desk::new(Arc::clone(&rules.registry), Arc::clone(&invoker))),
+        rules,
+        current,
+        api: Api::new(vault, settings, Arc::clone(&invoker), Clock::start()),
+        invoker,
+        clock: Clock::start(),
+        stopping: CancellationToken::new(),
+        killing: CancellationToken::new(),
+        workers: TaskTracker::new(),
+        freed: Notify::new(),
+        dozing: AtomicUsize::new(0),
+        background: Background::default(),
+        cycles: AtomicU64::new(1),
+        pause: Arc::default(),
+        health: Arc::new(crate::health::Health::new(crate::clock::Clock::start())),
+        identity: "me".to_owned(),
+        barrier: None,
+    })
 }
 
 /// A client whose server is a function.

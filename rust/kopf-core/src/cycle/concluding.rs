@@ -103,8 +103,12 @@ impl Cycle {
             conclusion.parted = reason == Reason::Delete && !is_repeated;
             return;
         }
+        let was_known = self.first.is_some();
         let first = self.first_seen(reason);
-        self.keep_progress(state, &mut conclusion.patch, first.as_deref());
+        // It does not change within a sequence: whatever record bears it already, bears this one.
+        let is_borne =
+            was_known && state.entries.iter().any(|entry| !entry.obsolete && entry.record.seen.is_some());
+        self.keep_progress(state, &mut conclusion.patch, first.as_deref().filter(|_| !is_borne));
         conclusion.sequel = Sequel::Ongoing(first);
         conclusion.delay = state.delay(self.moment.now).map(|delay| self.unhurried(delay));
     }
@@ -114,8 +118,8 @@ impl Cycle {
         reason == Reason::Delete && !self.rules.settings.compat && self.foreign.is_none()
     }
 
-    /// Only what has changed is written. Records of superseded causes go. One record bears what was seen of the object by
-    /// those who have finished first: the operator may die before the others have seen it.
+    /// Only what has changed is written. Records of superseded causes go. One record is to bear what was seen of the object
+    /// by those who have finished first, if none does: the operator may die before the others have seen it.
     fn keep_progress(&mut self, state: &State, patch: &mut Patch, first: Option<&Value>) {
         self.purge_obsolete(state, patch);
         let staying = || state.entries.iter().filter(|entry| !entry.obsolete);

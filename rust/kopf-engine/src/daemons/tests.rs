@@ -1,6 +1,6 @@
 //! Daemons and timers with a clock that stands still until everybody waits for it, and with a Python that answers as told.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kopf_core::cause::EventType;
@@ -10,21 +10,14 @@ use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::outcome::Raised;
 use kopf_core::registry::Registry;
-use kopf_core::settings::Settings;
 use kopf_core::time::Timestamp;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
 use tokio::time::{Duration, Instant, sleep};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::*;
-use crate::admission::Desk;
-use crate::api::Api;
 use crate::clock::Clock;
 use crate::dispatch::DispatchSink;
 use crate::invoke::{Entry, Invoker, RunJob, RunReply};
-use crate::rules::CurrentRules;
 use crate::vault::Vault;
 use crate::watch::Sink as _;
 
@@ -117,36 +110,15 @@ fn stage(handlers: Value) -> Stage {
         staying: Mutex::default(),
     });
     let invoker: Arc<dyn Invoker> = Arc::clone(&python) as Arc<dyn Invoker>;
-    let settings = Arc::new(Settings::default());
     let registry = Arc::new(Registry { handlers: serde_json::from_value(handlers).unwrap() });
     let resource = json!({
         "group": "kopf.dev", "version": "v1", "plural": "ks", "kind": "K", "singular": "k", "shortcuts": [],
         "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
     });
     let plan = registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true);
-    let rules = Rules { registry, settings: Arc::clone(&settings), lifecycle: Lifecycle::default() };
+    let rules = Rules { registry, settings: Arc::default(), lifecycle: Lifecycle::default() };
     let vault = Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[], Clock::start()).unwrap());
-    let current = CurrentRules::new(Arc::new(rules));
-    let rules = current.get();
-    let shared = Arc::new(Shared {
-        admission: Arc::new(Desk::new(Arc::clone(&rules.registry), Arc::clone(&invoker))),
-        rules,
-        current,
-        api: Api::new(vault, settings, Arc::clone(&invoker), Clock::start()),
-        invoker,
-        clock: Clock::start(),
-        stopping: CancellationToken::new(),
-        killing: CancellationToken::new(),
-        workers: TaskTracker::new(),
-        freed: Notify::new(),
-        dozing: AtomicUsize::new(0),
-        background: Background::default(),
-        cycles: AtomicU64::new(1),
-        pause: Arc::default(),
-        health: Arc::new(crate::health::Health::new(crate::clock::Clock::start())),
-        identity: "me".to_owned(),
-        barrier: None,
-    });
+    let shared = crate::testing::shared(rules, vault, invoker);
     tokio::spawn(turn(Arc::clone(&shared)));
     let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&shared), Arc::new(plan)));
     Stage { python, shared, sink: DispatchSink { dispatcher, filling: None } }
