@@ -15,6 +15,7 @@ pub mod consistency;
 pub mod conventions;
 pub mod cycle;
 pub mod daemon;
+pub mod derivation;
 pub mod diff;
 pub mod diffbase;
 pub mod discretion;

@@ -32,6 +32,7 @@ pub mod client;
 pub mod clock;
 pub mod credentials;
 pub mod daemons;
+pub mod departures;
 pub mod discovery;
 pub mod dispatch;
 pub mod errands;
