@@ -41,13 +41,12 @@ impl Drop for Waiting<'_> {
 impl Traffic {
     /// Waits for its turn.
     pub(crate) async fn enter(&self) -> Lane<'_> {
-        let permit = match self.free.try_acquire() {
-            Ok(permit) => Some(permit),
-            Err(_) => {
-                self.waiting.fetch_add(1, Ordering::Relaxed);
-                let _waiting = Waiting(&self.waiting);
-                self.free.acquire().await.ok()
-            }
+        let permit = if let Ok(permit) = self.free.try_acquire() {
+            Some(permit)
+        } else {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let _waiting = Waiting(&self.waiting);
+            self.free.acquire().await.ok()
         };
         Lane { traffic: self, permit, since: Instant::now() }
     }
