@@ -113,11 +113,20 @@ impl Watch {
         let chosen: Vec<&Arc<Stored>> = snapshot.objects.iter().filter(|o| self.filter.matches(o)).collect();
         for object in chosen {
             let line = self.line("ADDED", object);
-            self.ready.push_back(line);
+            self.tell(line);
         }
         self.cursor = snapshot.version;
         if self.manner.initial_end {
             let line = self.bookmark(true);
+            self.tell(line);
+        }
+    }
+
+    /// An object cannot be shown as a list of objects: a real server gives up at the first one. It can tell errors.
+    fn tell(&mut self, line: Bytes) {
+        if self.manner.shape == Shape::PartialList {
+            self.over = true;
+        } else {
             self.ready.push_back(line);
         }
     }
@@ -143,7 +152,7 @@ impl Watch {
                 }
                 self.wake.borrow_and_update();
                 self.collect();
-                if !self.ready.is_empty() {
+                if self.over || !self.ready.is_empty() {
                     continue;
                 }
             }
@@ -163,7 +172,7 @@ impl Watch {
                     self.bookmark_at = now + BOOKMARK;
                     self.collect();
                     let line = self.bookmark(false);
-                    self.ready.push_back(line);
+                    self.tell(line);
                 }
             }
         }
@@ -174,7 +183,7 @@ impl Watch {
             Ok((events, version)) => {
                 for event in events {
                     if let Some(line) = self.told(&event) {
-                        self.ready.push_back(line);
+                        self.tell(line);
                     }
                 }
                 // Complete up to here, which is what a bookmark may promise.
@@ -206,7 +215,7 @@ impl Watch {
         out.extend_from_slice(b"\",\"object\":");
         match self.manner.shape {
             Shape::Object => out.extend_from_slice(&response::view(object, &self.resource)),
-            Shape::Partial => {
+            Shape::Partial | Shape::PartialList => {
                 let value = response::view_value(object, &self.resource);
                 out.extend_from_slice(response::partial(&value).to_string().as_bytes());
             }
@@ -235,7 +244,7 @@ impl Watch {
         }
         let (kind, api_version) = match self.manner.shape {
             Shape::Object => (self.resource.kind.clone(), self.resource.api_version()),
-            Shape::Partial => ("PartialObjectMetadata".into(), "meta.k8s.io/v1".into()),
+            Shape::Partial | Shape::PartialList => ("PartialObjectMetadata".into(), "meta.k8s.io/v1".into()),
             Shape::Table => ("Table".into(), "meta.k8s.io/v1".into()),
         };
         let object = json!({"kind": kind, "apiVersion": api_version, "metadata": meta});

@@ -28,6 +28,7 @@ pub mod handler;
 pub mod ids;
 pub mod indexing;
 pub mod jsonpatch;
+pub mod lanes;
 pub mod ledger;
 pub mod lifecycle;
 pub mod notes;

@@ -35,6 +35,11 @@ use crate::toggles::Pause;
 use crate::watch::Sink;
 use crate::worker::Worker;
 
+mod unattended;
+
+use unattended::Attendance;
+pub use unattended::{Absentees, Unattended};
+
 /// How many events of one object wait for handlers that are to see each of them; then the oldest ones are left out.
 const MOST_PENDING: usize = 100;
 /// How many of the backlog are looked at in one go.
@@ -83,6 +88,8 @@ pub struct Shared {
     pub identity: String,
     /// Closed until the indices are filled; none if there are none.
     pub barrier: Option<Arc<Barrier>>,
+    /// Those who may have cycles without workers.
+    pub absentees: Absentees,
 }
 
 /// A worker that waits for nothing but the time, until this is dropped.
@@ -128,9 +135,11 @@ pub struct Dispatcher {
     blocker: Mutex<Option<Blocker>>,
     /// Whether each event counts, or only the newest state.
     every_event: bool,
+    attendance: Attendance,
 }
 
 /// A cycle that has begun and needs somebody to go on with it.
+#[derive(Debug)]
 pub struct Begun {
     /// Its number.
     pub id: CycleId,
@@ -158,7 +167,8 @@ impl Dispatcher {
         let derived = settings.watching.derived_selectors.then(|| Derivation::of(&plan, registry)).flatten();
         let departures = derived.clone().map(|derived| Box::new(Departures::from(derived)));
         let slots = Mutex::new(Slots::with(departures));
-        Self { shared, plan, derived, limit, slots, blocker, every_event }
+        let attendance = Attendance::default();
+        Self { shared, plan, derived, limit, slots, blocker, every_event, attendance }
     }
 
     /// Takes a new event of an object.
@@ -231,6 +241,10 @@ impl Dispatcher {
     /// One of the backlog has had its turn, the next ones have theirs.
     pub async fn advance(self: &Arc<Self>) {
         self.slots().backlog.ended();
+        self.go_on_with_backlog().await;
+    }
+
+    async fn go_on_with_backlog(self: &Arc<Self>) {
         while self.go_on() {
             tokio::task::yield_now().await;
         }
@@ -285,6 +299,7 @@ impl Dispatcher {
             {
                 self.settle(slots, &key, event, conclusion);
             }
+            _ if self.needs_no_worker(&begun) => self.send_off(slots, key, begun),
             _ => self.spawn(slots, key, begun),
         }
     }
@@ -511,5 +526,7 @@ impl Sink for DispatchSink {
     }
 }
 
+#[cfg(test)]
+mod costs;
 #[cfg(test)]
 mod tests;

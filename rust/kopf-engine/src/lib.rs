@@ -56,6 +56,7 @@ pub mod territory;
 #[cfg(test)]
 mod testing;
 pub mod toggles;
+mod traffic;
 pub mod vault;
 pub mod virtual_time;
 pub mod watch;

@@ -17,6 +17,8 @@ use tokio::sync::Notify;
 use crate::backlog::Backlog;
 use crate::daemons::Subject;
 use crate::departures::{Departures, Whereabouts};
+use crate::dispatch::Unattended;
+use crate::invoke::CycleId;
 
 /// An event that waits for its cycle.
 #[derive(Debug, Clone)]
@@ -42,6 +44,8 @@ pub struct Active {
     pub arrived: Arc<Notify>,
     /// There is no worker yet: it waits for its turn in the backlog, with so many bytes.
     pub parked: Option<usize>,
+    /// There is no worker: the cycle waits for nothing but the reply.
+    pub unattended: Option<Unattended>,
 }
 
 /// One object.
@@ -216,6 +220,12 @@ impl Slots {
             !forgotten
         });
         vanished
+    }
+
+    /// Forgets the cycles that wait for their replies without workers; their numbers.
+    pub fn give_up(&mut self) -> Vec<CycleId> {
+        let active = self.map.values_mut().filter_map(|slot| slot.active.as_mut());
+        active.filter_map(|active| active.unattended.take()).map(|one| one.id()).collect()
     }
 
     /// An object is gone, though nobody has told: it is forgotten. A busy one is when its worker is done.

@@ -22,7 +22,7 @@ use crate::daemons::Staffed;
 use crate::departures::Whereabouts;
 use crate::dispatch::{Begun, Dispatcher, Shared};
 use crate::indexing;
-use crate::invoke::{CycleId, Entry, Job, ScriptJob};
+use crate::invoke::{CycleId, Entry, Job, Reporter, ScriptJob};
 use crate::patching::{Applied, Change, Patching, PatchingError};
 use crate::salvage;
 use crate::slots::{Event, Slot};
@@ -292,7 +292,7 @@ impl Worker {
             event: event.kind,
             object: Arc::clone(&event.object),
             script,
-            reply,
+            reply: Reporter::through(reply),
         }));
         let mut reply = answer.await.ok()?;
         if let Some(round) = &round

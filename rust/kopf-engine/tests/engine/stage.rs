@@ -161,8 +161,7 @@ impl Stage {
                 other => panic!("no handler of these tests needs {other:?}"),
             });
         }
-        // The cycle may have been given up in between.
-        let _ = job.reply.send(reply);
+        job.reply.send(Some(reply));
     }
 
     fn note(&self, job: &ScriptJob, handler: usize, retry: u64) {
