@@ -7,13 +7,11 @@ import json
 import pathlib
 import signal
 import sys
+import time
 
 from harness import clusters, tables
 from harness.contestants import Contestant
-from harness.workloads import USUAL, WORKLOADS, Figures
-
-# There are no timers in threads in native programs, nor handlers that block.
-NOT_NATIVE = {"W7S", "W8S"}
+from harness.workloads import NOT_FOR_NATIVE, USUAL, WORKLOADS, Figures
 
 
 def arguments() -> argparse.Namespace:
@@ -28,7 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--controlplane", type=pathlib.Path, help="a folder with the scripts `up` and `down`; else in memory"
     )
-    parser.add_argument("--workloads", default=",".join(USUAL), help=",".join(WORKLOADS))
+    parser.add_argument("--workloads", help=f"of {','.join(WORKLOADS)}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=pathlib.Path, help="all figures; those that are there are kept")
     parser.add_argument("--markdown", type=pathlib.Path, help="the tables")
@@ -46,29 +44,52 @@ def contestants(options: argparse.Namespace) -> list[Contestant]:
     return [*found, Contestant("ours", options.ours)]
 
 
-def measure(
-    name: str, start: clusters.Starter, all: list[Contestant], rounds: int
-) -> dict[str, list[Figures]]:
+def takes_part(contestant: Contestant, name: str) -> bool:
+    """Growth is measured of ours: the others would need minutes, and gigabytes."""
+    if name.startswith("G"):
+        return contestant.name in {"ours", "before"}
+    return not (contestant.native and name in NOT_FOR_NATIVE)
+
+
+class Clusters:
+    """The cluster of the present workload."""
+
+    def __init__(self, start: clusters.Starter) -> None:
+        self._start = start
+        self._kind = ""
+        self._cluster: clusters.Cluster | None = None
+
+    def of(self, workload: str) -> clusters.Cluster:
+        """A fresh one for each workload; those of growth go on with what is there."""
+        kind = "growth" if workload in {"G1", "G10", "G100"} else workload
+        if self._cluster is None or kind != self._kind:
+            self.stop()
+            self._kind, self._cluster = kind, clusters.prepared(self._start)
+        return self._cluster
+
+    def stop(self) -> None:
+        """Also after a failure: the next one is fresh."""
+        if self._cluster is not None:
+            cluster, self._cluster = self._cluster, None
+            cluster.stop()
+
+
+def measure(name: str, kept: Clusters, everybody: list[Contestant], rounds: int) -> dict[str, list[Figures]]:
     """One workload: in each round, the contestants take turns on the same cluster."""
     results: dict[str, list[Figures]] = {}
-    cluster = clusters.prepared(start)
-    try:
-        for number in range(rounds):
-            for contestant in all:
-                if contestant.native and name in NOT_NATIVE:
-                    continue
-                try:
-                    figures = WORKLOADS[name](cluster, contestant)
-                except RuntimeError as error:
-                    print(f"{name}, {contestant.name}, round {number + 1}: failed: {error}", file=sys.stderr)
-                    cluster.stop()
-                    cluster = clusters.prepared(start)
-                    continue
-                results.setdefault(contestant.name, []).append(figures)
-                shown = ", ".join(f"{key} {tables.number(value)}" for key, value in figures.items())
-                print(f"{name}, {contestant.name}, round {number + 1}: {shown}", file=sys.stderr, flush=True)
-    finally:
-        cluster.stop()
+    for number in range(rounds):
+        for contestant in everybody:
+            if not takes_part(contestant, name):
+                continue
+            try:
+                figures = WORKLOADS[name](kept.of(name), contestant)
+            except RuntimeError as error:
+                print(f"{name}, {contestant.name}, round {number + 1}: failed: {error}", file=sys.stderr)
+                kept.stop()
+                continue
+            results.setdefault(contestant.name, []).append(figures)
+            shown = ", ".join(f"{key} {tables.number(value)}" for key, value in figures.items())
+            print(f"{name}, {contestant.name}, round {number + 1}: {shown}", file=sys.stderr, flush=True)
     return results
 
 
@@ -81,13 +102,26 @@ def main() -> int:
     results = {}
     if options.json and options.json.exists():
         results = json.loads(options.json.read_text())
-    wanted = options.workloads.split(",")
-    for name in wanted:
-        results[name] = measure(name, start, everybody, options.rounds)
-        if options.json:
-            options.json.write_text(json.dumps(results, indent=1))
-    others = [contestant.name for contestant in everybody if contestant.name != "ours"]
-    text = tables.against_targets(results, "ours", others) + "\n" + tables.in_full(results)
+    usual = [name for name in USUAL if options.controlplane is None or not name.startswith("G")]
+    wanted = options.workloads.split(",") if options.workloads else usual
+    kept = Clusters(start)
+    try:
+        for name in wanted:
+            before = time.monotonic()
+            results[name] = measure(name, kept, everybody, options.rounds)
+            print(f"{name}: {time.monotonic() - before:.0f} s", file=sys.stderr, flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(results, indent=1))
+    finally:
+        kept.stop()
+    names = [contestant.name for contestant in everybody]
+    text = "\n".join(
+        [
+            tables.against_targets(results, "ours", names[:-1]),
+            tables.requests(results, names),
+            tables.in_full(results),
+        ]
+    )
     if options.markdown:
         options.markdown.write_text(text)
     print(text)

@@ -30,8 +30,11 @@ class Cluster(abc.ABC):
 
     title: str
     pids: list[int]
+    notes: dict[str, Any]
+    """What workloads leave to themselves for the next round."""
 
     def __init__(self) -> None:
+        self.notes: dict[str, Any] = {}
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bench-"))
         self.kubeconfig = self.folder / "kubeconfig"
 
@@ -41,7 +44,7 @@ class Cluster(abc.ABC):
 
     @abc.abstractmethod
     def writes(self) -> int:
-        """How many writes there were so far, by whomever."""
+        """How many writes there were so far, by whomever; in memory, those that have changed something."""
 
     @abc.abstractmethod
     def _stop(self) -> None: ...

@@ -8,6 +8,7 @@ import concurrent.futures
 import functools
 import http.client
 import json
+import select
 import ssl
 import tempfile
 import threading
@@ -181,19 +182,21 @@ class Client:
             time.sleep(0.1)
         raise RuntimeError("The definition is not served.")
 
-    def each(self, count: int, work: Callable[[int], object]) -> float:
+    def each(self, count: int, work: Callable[[int], object], start: int = 0) -> float:
         """Do it for all numbers over several connections; return the seconds that it took."""
-        start = time.monotonic()
+        before = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as pool:
-            for _ in pool.map(work, range(count)):
+            for _ in pool.map(work, range(start, count)):
                 pass
-        return time.monotonic() - start
+        return time.monotonic() - before
 
-    def create(self, count: int, *, prefix: str = "obj", handled: bool = False) -> float:
-        """Create objects."""
-        return self.each(
-            count, lambda i: self.ok("POST", BENCHES, bench(f"{prefix}-{i:06}", i, handled=handled))
-        )
+    def create(self, count: int, *, prefix: str = "obj", handled: bool = False, start: int = 0) -> float:
+        """Create objects of these numbers."""
+
+        def one(i: int) -> bytes:
+            return self.ok("POST", BENCHES, bench(f"{prefix}-{i:06}", i, handled=handled))
+
+        return self.each(count, one, start)
 
     def create_maps(self, count: int, size: int = 512) -> float:
         """Create config maps."""
@@ -217,8 +220,38 @@ class Client:
         body = {"data": {"rev": str(revision)}}
         return self.each(count, lambda i: self.ok("PATCH", f"{MAPS}/obj-{i:06}", body, MERGE))
 
+    def post(self, name: str, number: int) -> tuple[float, float]:
+        """Create one object; return when it was sent, and when the first byte of the answer was there.
+        Neither is the making of the body timed nor the reading of the answer; no other thread is at work."""
+        text = json.dumps(bench(name, number)).encode()
+        connection = self._idle.pop() if self._idle else self.connect()
+        headers = {**self._headers, "Content-Type": "application/json", "Accept": "application/json"}
+        sent = time.time()
+        connection.request("POST", BENCHES, text, headers)
+        select.select([connection.sock], [], [])
+        answered = time.time()
+        with connection.getresponse() as answer:
+            answer.read()
+        self._idle.append(connection)
+        if answer.status != 201:
+            raise RuntimeError(f"POST {BENCHES}: {answer.status}")
+        return sent, answered
+
+    def until(self, name: str, condition: Condition) -> None:
+        """Look at one object now and then until it is as expected."""
+        for _ in range(2000):
+            time.sleep(0.005)
+            if condition(json.loads(self.ok("GET", f"{BENCHES}/{name}"))):
+                return
+        raise RuntimeError(f"{name} was not handled.")
+
+    def delete(self, count: int, *, prefix: str) -> float:
+        """Delete objects that nobody holds."""
+        return self.each(count, lambda i: self.ok("DELETE", f"{BENCHES}/{prefix}-{i:06}"))
+
     def clear(self) -> None:
         """Delete all objects and events, whoever holds them."""
+        self.ok("DELETE", BENCHES)
         for _ in range(50):
             found = [item["metadata"] for item in json.loads(self.ok("GET", BENCHES))["items"]]
             if not found:
@@ -242,7 +275,10 @@ class Watching:
         self.times: dict[str, float] = {}
         self._done = threading.Event()
         self._failure: BaseException | None = None
-        self._beginning = self._list()
+        # Nothing is as expected yet: all that is to be known is where to begin.
+        self._beginning = str(
+            json.loads(client.ok("GET", f"{BENCHES}?limit=1"))["metadata"]["resourceVersion"]
+        )
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 

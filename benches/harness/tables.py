@@ -5,11 +5,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from harness.targets import ROWS, Median
+from harness.targets import REQUESTS, ROWS, Median
 from harness.workloads import WORKLOADS, Figures
 
 Results = Mapping[str, Mapping[str, Sequence[Figures]]]
 """Figures of the rounds by workloads and contestants."""
+
+REFERENCE, NATIVE = "reference", "kube-rs"
+"""With whom ours is compared, if they take part."""
+DASH = "-"
 
 
 def number(value: float) -> str:
@@ -26,39 +30,58 @@ def medians(results: Results, name: str) -> Median:
         values = [figures[key] for figures in results.get(workload, {}).get(name, []) if key in figures]
         return statistics.median(values) if values else None
 
-    def derived(workload: str, key: str) -> float | None:
-        if key != "CPU per object more, µs":
-            return median(workload, key)
-        more, less = median(workload, "CPU, s"), median("G2a", "CPU, s")
-        count = {"G2b": 10_000, "G2c": 100_000}[workload] - 1000
-        return None if more is None or less is None else (more - less) / count * 1e6
-
-    return derived
+    return median
 
 
 def against_targets(results: Results, ours: str, others: Sequence[str]) -> str:
     """Each target with what was measured."""
-    lines = [
-        "| workload | " + " | ".join([*others, ours]) + " | target | |",
-        "|---" * (len(others) + 4) + "|",
-    ]
+    peers = [name for name in (REFERENCE, NATIVE) if name in others]
+    heads = ["workload", *others, ours, *(f"÷ {name}" for name in peers), "wanted", ""]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    missing = []
     for row in ROWS:
         value = row.value(medians(results, ours))
         if value is None:
+            missing.append(row.title)
             continue
-        cells = []
-        for name in others:
-            other = row.value(medians(results, name))
-            cells.append(
-                "" if other is None else f"{number(other)} ({number(value / other)})" if other else "0"
-            )
-        verdict = "met" if value <= row.target.limit else "missed"
         unit = f" {row.unit}" if row.unit else ""
-        lines.append(
-            f"| {row.title} | "
-            + " | ".join([*cells, f"**{number(value)}{unit}**"])
-            + f" | ≤ {row.target.limit:g}{unit} | {verdict} |"
-        )
+        figures = {name: row.value(medians(results, name)) for name in others}
+        cells = [DASH if figure is None else f"{number(figure)}{unit}" for figure in figures.values()]
+        missed = [] if value <= row.target.limit else [f"{number(value)}{unit}"]
+        ratios = []
+        for name in peers:
+            limit = row.target.of_reference if name == REFERENCE else row.target.of_native
+            cell, fits = against(value, figures[name], limit)
+            ratios.append(cell)
+            if not fits:
+                missed.append(f"÷ {name}")
+        verdict = f"missed: {', '.join(missed)}" if missed else "met"
+        cells = [row.title, *cells, f"**{number(value)}{unit}**", *ratios, f"≤ {row.target.limit:g}{unit}"]
+        lines.append(f"| {' | '.join([*cells, verdict])} |")
+    if missing:
+        lines += ["", f"Not measured: {'; '.join(missing)}."]
+    return "\n".join(lines) + "\n"
+
+
+def against(value: float, other: float | None, limit: float | None) -> tuple[str, bool]:
+    """What part of another figure ours is, with the part that is wanted; and whether it is no more."""
+    # Differences can be below zero: of that, there are no parts.
+    if other is None or other <= 0 or value < 0:
+        return DASH, True
+    part = value / other
+    if limit is None:
+        return number(part), True
+    return f"{number(part)} (≤ {limit:g})", part <= limit
+
+
+def requests(results: Results, names: Sequence[str]) -> str:
+    """How many writes each contestant has sent for the same work."""
+    lines = [f"| writes per object | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for workload, key in REQUESTS.items():
+        if workload in results:
+            found = [medians(results, name)(workload, key) for name in names]
+            cells = [DASH if figure is None else f"{figure:.2f}" for figure in found]
+            lines.append(f"| {workload} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -2,8 +2,8 @@
 interface of Kopf only, so it serves any contestant.
 
 `ready`: the first call of a handler. `done`: all expected objects were seen in the expected revision.
-`start`: a handler starts. `window_start`, `window_end`: all timers have fired once, and so many seconds have
-passed since.
+`start`: a handler starts. `window_start`, `window_end`: all timers have fired once, or all daemons run; and
+so many seconds have passed since.
 """
 
 import json
@@ -54,7 +54,7 @@ def saw(name: str, revision: int) -> None:
     if revision == REVISION and before != revision:
         _complete += 1
         if _complete == EXPECTED:
-            once("done", calls=_calls)
+            once("done", events=_calls)
 
 
 _complete = 0
@@ -83,7 +83,8 @@ class Window:
                 self._late.append(now - last - 1.0)
             elif "window_end" not in _told:
                 late = sorted(self._late)
-                once("window_end", calls=len(late), p50=late[len(late) // 2], p99=late[len(late) * 99 // 100])
+                parts = {"late_p50": late[len(late) // 2], "late_p99": late[len(late) * 99 // 100]}
+                once("window_end", invocations=len(late), **parts)
 
 
 @kopf.on.startup()

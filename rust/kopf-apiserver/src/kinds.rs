@@ -54,6 +54,17 @@ impl Resource {
     pub(crate) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
+    /// The type of the objects inside of a real server, as a few messages tell it.
+    pub(crate) fn type_in_go(&self) -> String {
+        if self.custom.is_some() {
+            return "unstructured.Unstructured".into();
+        }
+        let package = match self.group.split('.').next().unwrap_or_default() {
+            "" | "events" => "core",
+            package => package,
+        };
+        format!("{package}.{}", self.kind)
+    }
     pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|s| s.name == name)
     }

@@ -90,6 +90,7 @@ pub(crate) enum Shape {
     Object,
     Table,
     Partial,
+    PartialList,
 }
 
 /// What to do about fields that are unknown or given twice.
@@ -130,7 +131,8 @@ impl Request {
             match form {
                 None => return Ok(Shape::Object),
                 Some("Table") => return Ok(Shape::Table),
-                Some("PartialObjectMetadata" | "PartialObjectMetadataList") => return Ok(Shape::Partial),
+                Some("PartialObjectMetadata") => return Ok(Shape::Partial),
+                Some("PartialObjectMetadataList") => return Ok(Shape::PartialList),
                 Some(_) => {}
             }
         }

@@ -126,6 +126,7 @@ pub(crate) fn value(
     Ok(match request.shape()? {
         Shape::Object => Response::bytes(code, crate::store::encode(value).0),
         Shape::Partial => Response::json(code, &partial(value)),
+        Shape::PartialList => return Err(Status::not_a_list(resource)),
         Shape::Table => {
             let mut out = table::head(resource, &value["metadata"]["resourceVersion"], true);
             let row = table::row(resource, value, include(request), true);
@@ -178,7 +179,8 @@ fn list_meta(page: &Page, custom: bool) -> Value {
 pub(crate) fn list(request: &Request, resource: &Resource, page: &Page) -> Result<Response, Status> {
     Ok(match request.shape()? {
         Shape::Object => Response::bytes(200, list_bytes(resource, page)),
-        Shape::Partial => {
+        Shape::Partial => return Err(Status::is_a_list(resource)),
+        Shape::PartialList => {
             let items: Vec<Value> = page.objects.iter().map(|o| partial(&view_value(o, resource))).collect();
             let meta = list_meta(page, false);
             let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items});

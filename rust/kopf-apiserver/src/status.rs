@@ -244,6 +244,19 @@ impl Status {
         );
         Self::new(415, "UnsupportedMediaType", message)
     }
+    /// The metadata of one object was asked for, and there is a list.
+    pub(crate) fn is_a_list(resource: &Resource) -> Self {
+        let text = "you requested PartialObjectMetadata, but the requested object is a list";
+        Self::new(406, "NotAcceptable", format!("{text} (*{}List)", resource.type_in_go()))
+    }
+    /// The other way around.
+    pub(crate) fn not_a_list(resource: &Resource) -> Self {
+        if resource.custom.is_some() {
+            return Self::internal("content is not a list");
+        }
+        let text = "you requested PartialObjectMetadataList, but the requested object is not a list";
+        Self::new(406, "NotAcceptable", format!("{text} (*{})", resource.type_in_go()))
+    }
     pub(crate) fn too_many_requests(seconds: u64) -> Self {
         let mut found = Map::new();
         found.insert("retryAfterSeconds".into(), seconds.into());

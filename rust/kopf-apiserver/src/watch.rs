@@ -113,11 +113,20 @@ impl Watch {
         let chosen: Vec<&Arc<Stored>> = snapshot.objects.iter().filter(|o| self.filter.matches(o)).collect();
         for object in chosen {
             let line = self.line("ADDED", object);
-            self.ready.push_back(line);
+            self.tell(line);
         }
         self.cursor = snapshot.version;
         if self.manner.initial_end {
             let line = self.bookmark(true);
+            self.tell(line);
+        }
+    }
+
+    /// An object cannot be shown as a list of objects: a real server gives up at the first one. It can tell errors.
+    fn tell(&mut self, line: Bytes) {
+        if self.manner.shape == Shape::PartialList {
+            self.over = true;
+        } else {
             self.ready.push_back(line);
         }
     }
@@ -143,7 +152,7 @@ impl Watch {
                 }
                 self.wake.borrow_and_update();
                 self.collect();
-                if !self.ready.is_empty() {
+                if self.over || !self.ready.is_empty() {
                     continue;
                 }
             }
@@ -163,7 +172,7 @@ impl Watch {
                     self.bookmark_at = now + BOOKMARK;
                     self.collect();
                     let line = self.bookmark(false);
-                    self.ready.push_back(line);
+                    self.tell(line);
                 }
             }
         }
@@ -174,7 +183,7 @@ impl Watch {
             Ok((events, version)) => {
                 for event in events {
                     if let Some(line) = self.told(&event) {
-                        self.ready.push_back(line);
+                        self.tell(line);
                     }
                 }
                 // Complete up to here, which is what a bookmark may promise.
@@ -186,15 +195,16 @@ impl Watch {
         }
     }
 
-    /// An event as this reader sees it: what enters its selection is added, what leaves it is deleted.
+    /// An event as this reader sees it: what enters its selection is added, what leaves it is deleted, as it was before that.
     fn told(&mut self, event: &Event) -> Option<Bytes> {
-        let before = event.before.as_ref().is_some_and(|o| self.filter.matches(o));
+        let before = event.before.as_ref().filter(|o| self.filter.matches(o));
         let after = !event.deleted && self.filter.matches(&event.after);
         match (before, after) {
-            (false, true) => Some(self.line("ADDED", &event.after)),
-            (true, true) => Some(self.line("MODIFIED", &event.after)),
-            (true, false) => Some(self.line("DELETED", &event.after)),
-            (false, false) => None,
+            (None, true) => Some(self.line("ADDED", &event.after)),
+            (Some(_), true) => Some(self.line("MODIFIED", &event.after)),
+            (Some(_), false) if event.deleted => Some(self.line("DELETED", &event.after)),
+            (Some(before), false) => Some(self.line("DELETED", &before.at(event.version))),
+            (None, false) => None,
         }
     }
 
@@ -205,7 +215,7 @@ impl Watch {
         out.extend_from_slice(b"\",\"object\":");
         match self.manner.shape {
             Shape::Object => out.extend_from_slice(&response::view(object, &self.resource)),
-            Shape::Partial => {
+            Shape::Partial | Shape::PartialList => {
                 let value = response::view_value(object, &self.resource);
                 out.extend_from_slice(response::partial(&value).to_string().as_bytes());
             }
@@ -234,7 +244,7 @@ impl Watch {
         }
         let (kind, api_version) = match self.manner.shape {
             Shape::Object => (self.resource.kind.clone(), self.resource.api_version()),
-            Shape::Partial => ("PartialObjectMetadata".into(), "meta.k8s.io/v1".into()),
+            Shape::Partial | Shape::PartialList => ("PartialObjectMetadata".into(), "meta.k8s.io/v1".into()),
             Shape::Table => ("Table".into(), "meta.k8s.io/v1".into()),
         };
         let object = json!({"kind": kind, "apiVersion": api_version, "metadata": meta});

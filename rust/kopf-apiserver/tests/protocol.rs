@@ -164,6 +164,97 @@ async fn tables_have_the_columns_that_were_declared() {
     assert_eq!(ask(&server, "GET", THINGS, &strange, "").await.status(), 406);
 }
 
+/// What a real server answers was measured with 1.36: all its kinds are named by this rule.
+#[tokio::test]
+async fn metadata_of_lists_and_of_objects_are_asked_for_by_different_names() {
+    let server = plain().await;
+    declare(&server).await;
+    server.create(THINGS, &thing("one", 3)).await.expect("created");
+    let one = [("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json")];
+    let many =
+        [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json")];
+    let single = format!("{THINGS}/one");
+    let found = json_of(&ask(&server, "GET", &single, &one, "").await);
+    assert_eq!((&found["kind"], found.get("spec")), (&json!("PartialObjectMetadata"), None));
+    assert_eq!(ask(&server, "GET", THINGS, &many, "").await.status(), 200);
+
+    let lists = [
+        (MAPS, "core.ConfigMapList"),
+        ("/apis/events.k8s.io/v1/events", "core.EventList"),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterroles", "rbac.ClusterRoleList"),
+        ("/apis/apps/v1/deployments", "apps.DeploymentList"),
+        (THINGS, "unstructured.UnstructuredList"),
+    ];
+    for (path, name) in lists {
+        let refused = ask(&server, "GET", path, &one, "").await;
+        let text =
+            format!("you requested PartialObjectMetadata, but the requested object is a list (*{name})");
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": text, "reason": "NotAcceptable", "code": 406});
+        assert_eq!((refused.status().as_u16(), json_of(&refused)), (406, status));
+    }
+    for (path, name) in [
+        ("/api/v1/namespaces/default", "core.Namespace"),
+        (
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.protocol.test",
+            "apiextensions.CustomResourceDefinition",
+        ),
+    ] {
+        let refused = ask(&server, "GET", path, &many, "").await;
+        let text = format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*{name})"
+        );
+        let told = json_of(&refused);
+        assert_eq!((refused.status().as_u16(), &told["reason"]), (406, &json!("NotAcceptable")));
+        assert_eq!(told["message"], text);
+    }
+    // Of custom resources, it is noticed later.
+    let refused = ask(&server, "GET", &single, &many, "").await;
+    assert_eq!(
+        (refused.status().as_u16(), json_of(&refused)),
+        (
+            500,
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "content is not a list", "code": 500})
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_refused_form_of_the_answer_does_not_undo_the_write() {
+    let server = plain().await;
+    let many = [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")];
+    let typed = [many[0], ("content-type", "application/json")];
+    let body = json!({"metadata": {"name": "m"}}).to_string();
+    assert_eq!(ask(&server, "POST", MAPS, &typed, body).await.status(), 406);
+    assert_eq!(ask(&server, "GET", &format!("{MAPS}/m"), &[], "").await.status(), 200);
+    // A status is a status in any form.
+    let gone = json_of(&ask(&server, "DELETE", &format!("{MAPS}/m"), &many, "").await);
+    assert_eq!(gone["status"], "Success");
+    assert_eq!(ask(&server, "GET", &format!("{MAPS}/m"), &many, "").await.status(), 404);
+}
+
+#[tokio::test]
+async fn a_watch_that_is_asked_for_lists_ends_before_its_first_event() {
+    let server = plain().await;
+    server.create(MAPS, &json!({"metadata": {"name": "m"}})).await.expect("created");
+    let many = [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")];
+    let begin = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let none = "/api/v1/namespaces/kube-system/configmaps";
+    // Objects and bookmarks alike.
+    for path in
+        [format!("{MAPS}?watch=1&timeoutSeconds=30"), format!("{none}?watch=1&timeoutSeconds=30&{begin}")]
+    {
+        let answer = ask(&server, "GET", &path, &many, "").await;
+        assert_eq!((answer.status().as_u16(), answer.body().len()), (200, 0), "{path}");
+    }
+    // But errors are told.
+    server.compact();
+    let old = ask(&server, "GET", &format!("{MAPS}?watch=1&resourceVersion=1"), &many, "").await;
+    let told = json_of(&old);
+    assert_eq!((&told["type"], &told["object"]["code"]), (&json!("ERROR"), &json!(410)));
+}
+
 #[tokio::test]
 async fn published_schemas_tell_what_was_declared() {
     let server = plain().await;

@@ -70,7 +70,7 @@ impl Drop for Blocker {
 ///
 /// # Errors
 /// As of the stream itself.
-pub async fn follow(stream: Stream, dispatcher: Arc<Dispatcher>) -> Result<Infallible, RequestError> {
+pub async fn follow(stream: &Stream, dispatcher: Arc<Dispatcher>) -> Result<Infallible, RequestError> {
     let mut sink = DispatchSink { dispatcher: Arc::clone(&dispatcher), filling: None };
     let Some(barrier) = dispatcher.shared.barrier.clone() else { return stream.follow(&mut sink).await };
     if dispatcher.plan.indexing.is_empty() {

@@ -1,0 +1,197 @@
+//! What the way of an event through the engine allocates: dispatching, the worker, the script's journey, the patch.
+//!
+//! Time depends on the machine, and this does not: a regression is seen at once. What the core allocates of it has limits of
+//! its own (`kopf-core/tests/costs.rs`): look there first. The server and the handlers are a test's, and are not counted;
+//! the HTTP client is kube's, in front of a function. If a count has grown for a good reason, raise its limit and say in the
+//! commit what it is worth.
+
+#![allow(clippy::print_stdout, reason = "it tells the counts")]
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use allocation_counter::{AllocationInfo, measure, opt_out};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use kopf_core::cause::EventType;
+use kopf_core::cycle::Rules;
+use kopf_core::lifecycle::Lifecycle;
+use kopf_core::notes::Level;
+use kopf_core::object::Object;
+use kopf_core::outcome::Raised;
+use kopf_core::registry::Registry;
+use kopf_core::script::{Matched, Reply, Step, StepReply};
+use kopf_core::settings::Settings;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::Dispatcher;
+use crate::client::Connection;
+use crate::clock::Clock;
+use crate::invoke::{Entry, Invoker, Job};
+use crate::testing::{lock, resource, shared};
+use crate::vault::Vault;
+
+/// How many objects each count is the mean of.
+const OBJECTS: usize = 50;
+
+/// Handlers that succeed at once.
+struct Willing(Clock);
+
+impl Invoker for Willing {
+    fn submit(&self, job: Job) {
+        let Job::Script(job) = job else { return opt_out(|| drop(job)) };
+        let mut reply = Reply::default();
+        opt_out(|| {
+            for step in &job.script.steps {
+                reply.steps.push(match step {
+                    Step::Watch { attempt, .. } | Step::Handle { attempt } => {
+                        StepReply::Attempted(attempt.settle(&Raised::Nothing, self.0.now()).outcome)
+                    }
+                    Step::Match { handlers } => {
+                        StepReply::Matched(vec![Matched { prematch: true, full: true }; handlers.len()])
+                    }
+                    Step::Pick { handlers } => {
+                        StepReply::Picked(handlers.iter().map(|(handler, _)| *handler).collect())
+                    }
+                    other => panic!("no handler of these tests needs {other:?}"),
+                });
+            }
+        });
+        job.reply.send(Some(reply));
+    }
+
+    fn log(&self, _: Entry) {}
+
+    fn enabled(&self, _: Level) -> bool {
+        false
+    }
+}
+
+type Objects = Arc<Mutex<Vec<Value>>>;
+
+/// What a server has of objects, by the numbers in their names.
+fn server(objects: &Objects) -> Client {
+    let objects = Arc::clone(objects);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let objects = Arc::clone(&objects);
+        async move {
+            let (parts, body) = request.into_parts();
+            let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            let mut answer = Bytes::new();
+            opt_out(|| {
+                let patch: Value = serde_json::from_slice(&bytes).unwrap();
+                let number: usize = parts.uri.path().rsplit('-').next().unwrap().parse().unwrap();
+                let object = &mut lock(&objects)[number];
+                object["metadata"]["resourceVersion"] = (1000 + number).to_string().into();
+                object["metadata"]["annotations"] = patch["metadata"]["annotations"].clone();
+                answer = object.to_string().into();
+            });
+            Ok::<_, Infallible>(Response::new(Full::new(answer)))
+        }
+    });
+    Client::new(service, "default")
+}
+
+fn object(number: usize) -> Value {
+    let items: Vec<Value> = (0..20).map(|i| json!({"name": format!("part-{i}"), "port": 8000 + i})).collect();
+    json!({
+        "apiVersion": "example.com/v1", "kind": "Thing",
+        "metadata": {"name": format!("thing-{number}"), "namespace": "default", "uid": format!("uid-{number}"),
+            "resourceVersion": number.to_string()},
+        "spec": {"items": items},
+    })
+}
+
+/// An engine for things, in a runtime without other threads: what it allocates, this thread does.
+struct Bench {
+    runtime: Runtime,
+    dispatcher: Arc<Dispatcher>,
+    objects: Objects,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let objects: Objects = Arc::new(Mutex::new((0..OBJECTS).map(object).collect()));
+        let dispatcher = runtime.block_on(async {
+            let handlers = ["create", "update", "delete"].into_iter().enumerate().map(|(key, reason)| {
+                let selector = json!({"group": "example.com", "version": "v1", "plural": "things"});
+                let declared =
+                    json!({"id": reason, "key": key, "kind": "changing", "reason": reason, "selector": selector});
+                serde_json::from_value(declared).unwrap()
+            });
+            let registry = Arc::new(Registry { handlers: handlers.collect() });
+            let plan = Arc::new(registry.plan(&resource("example.com", "things", true), &|_| true));
+            let settings: Settings = serde_json::from_value(json!({"posting": {"enabled": false}})).unwrap();
+            let rules = Rules { registry, settings: Arc::new(settings), lifecycle: Lifecycle::AllAtOnce };
+            let invoker: Arc<dyn Invoker> = Arc::new(Willing(Clock::start()));
+            let vault = Vault::new(Arc::clone(&invoker), "test".to_owned(), &[], Clock::start()).unwrap();
+            vault.admit(Connection::fake("first", server(&objects)));
+            Arc::new(Dispatcher::new(shared(rules, Arc::new(vault), invoker), plan))
+        });
+        Self { runtime, dispatcher, objects }
+    }
+
+    /// The objects as they stand in the server.
+    fn decoded(&self) -> Vec<Object> {
+        lock(&self.objects).iter().map(|object| Object::decode(&object.to_string()).unwrap()).collect()
+    }
+
+    /// Lets these events come one after another, and all be done that comes of each.
+    fn run(&self, kind: EventType, objects: Vec<Object>) -> AllocationInfo {
+        let dispatcher = &self.dispatcher;
+        measure(|| {
+            self.runtime.block_on(async {
+                for object in objects {
+                    dispatcher.dispatch(kind, object);
+                    while !dispatcher.shared.workers.is_empty() {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            });
+        })
+    }
+}
+
+fn expect(what: &str, info: &AllocationInfo, count: u64, bytes: u64) {
+    let (found, size) = (info.count_total / OBJECTS as u64, info.bytes_total / OBJECTS as u64);
+    println!("{what}: {found} allocations, {size} bytes");
+    assert!(
+        found <= count && size <= bytes,
+        "{what}: {found} allocations of {size} bytes for each object, where {count} of {bytes} are enough. What of it is \
+         the core's is limited in kopf-core/tests/costs.rs; else look for clones, formatting and tasks in \
+         dispatch.rs, slots.rs, worker.rs, patching.rs, api.rs, in this order.",
+    );
+}
+
+#[test]
+fn events_of_handled_objects_allocate_little() {
+    let bench = Bench::new();
+    bench.run(EventType::Added, bench.decoded());
+    let noted = bench.decoded();
+    assert!(
+        noted.iter().all(|object| object.raw().contains("last-handled-configuration")),
+        "all are handled"
+    );
+    bench.run(EventType::Modified, noted);
+    // Once more, as when something else was written that is none of the handlers' business.
+    let again = bench.decoded();
+    let info = bench.run(EventType::Modified, again);
+    expect("an event of a handled object", &info, 9, 720);
+    assert!(info.count_current <= 0, "{} allocations stay", info.count_current);
+}
+
+#[test]
+fn creations_allocate_little_from_the_event_to_the_patch() {
+    let bench = Bench::new();
+    let fresh = bench.decoded();
+    let info = bench.run(EventType::Added, fresh);
+    assert!(bench.decoded().iter().all(|object| object.raw().contains("last-handled-configuration")));
+    expect("a creation", &info, 165, 26_000);
+    let echoes = bench.decoded();
+    expect("the echo of our own patch", &bench.run(EventType::Modified, echoes), 9, 720);
+}
