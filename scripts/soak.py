@@ -8,37 +8,20 @@ The cluster is in the memory of this process, the operator (`soak_operator.py`) 
 
 import argparse
 import contextlib
-import json
 import os
 import pathlib
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
+import trials
 from kopf.testing import Cluster, Refused
+from trials import LAST, PREFIX, definition
 
 HERE = pathlib.Path(__file__).parent
-PREFIX = "kopf.zalando.org/"
-LAST = PREFIX + "last-handled-configuration"
-DEFINITION = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: soaks.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {plural: soaks, singular: soak, kind: Soak, listKind: SoakList}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      subresources: {status: {}}
-      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"""
 POPULATION = 150
 PACE = 0.05
 SAMPLING = 10.0
@@ -160,36 +143,20 @@ class Faults:
         ]
 
 
-class Patient:
-    """The process of the operator."""
-
-    def __init__(self, kubeconfig: pathlib.Path, log: pathlib.Path) -> None:
-        environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "soak_operator.py")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("w"), env=environment, text=True,
-        )  # fmt: skip
-
-    def ask(self) -> dict[str, Any]:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return answer
+class Patient(trials.Patient):
+    """The process of the operator, and what is looked at in it."""
 
     def sample(self, objects: int) -> dict[str, float]:
-        place = pathlib.Path("/proc", str(self.process.pid))
-        status = dict(it.split(":", 1) for it in (place / "status").read_text().splitlines())
         links = []
-        for link in (place / "fd").iterdir():
+        for link in (self.place / "fd").iterdir():
             try:
                 links.append(os.readlink(link))
             except OSError:  # closed meanwhile
                 continue
         told = self.ask()
         return {
-            "rss MB": int(status["VmRSS"].split()[0]) / 1024,
-            "threads": int(status["Threads"]),
+            "rss MB": self.status("VmRSS") / 1024,
+            "threads": self.status("Threads"),
             "descriptors": len(links),
             "sockets": sum(it.startswith("socket:") for it in links),
             "python tasks": told["python tasks"],
@@ -199,11 +166,6 @@ class Patient:
             "daemons": sum(told["daemons"].values()),
             "calls": sum(told["calls"].values()),
         }
-
-    def stop(self) -> int:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        return self.process.wait(60)
 
 
 def grown(samples: list[dict[str, float]]) -> list[str]:
@@ -245,8 +207,8 @@ def main() -> int:
     print(f"{options.minutes} minutes, seed {options.seed}")
     samples: list[dict[str, float]] = []
     with Cluster() as cluster:
-        cluster.apply(DEFINITION)
-        patient = Patient(cluster.kubeconfig, options.log)
+        cluster.apply(definition("Soak", status=True))
+        patient = Patient([str(HERE / "soak_operator.py")], cluster.kubeconfig, options.log.open("w"))
         load, faults = Load(cluster, chance), Faults(cluster, chance)
         while len(load.wanted) < POPULATION * 0.75:
             load.create()

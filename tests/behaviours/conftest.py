@@ -64,7 +64,7 @@ class Running:
     def until(self, handler: str, count: int = 1) -> None:
         """Wait until the handler has told of so many calls."""
         with self._calls.changed:
-            assert self._calls.changed.wait_for(lambda: len(self.of(handler)) >= count, timeout=10), (
+            assert self._calls.changed.wait_for(lambda: len(self.of(handler)) >= count, timeout=60), (
                 f"{handler} was not called {count} time(s): {self._calls.told}"
             )
 

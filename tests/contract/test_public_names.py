@@ -86,7 +86,12 @@ def test_shapes_are_the_same(reference, ours):
 
 
 # Documented in docs/compatibility.md; KOPF_COMPAT=1.45 sets the default of the original.
-ADDED_SETTINGS = {("networking", "login_timeout"), ("process", "compat"), ("watching", "projections")}
+ADDED_SETTINGS = {
+    ("networking", "login_timeout"),
+    ("process", "compat"),
+    ("watching", "projections"),
+    ("watching", "derived_selectors"),
+}
 OTHER_DEFAULTS = {("watching", "inactivity_timeout"): ("30.0", "70.0")}
 
 

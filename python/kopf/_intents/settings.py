@@ -146,6 +146,9 @@ class WatchingSettings(Watched):
     projections: bool = not IS_COMPATIBLE
     """Whether only the metadata of objects is asked for where no handler can see anything else."""
 
+    derived_selectors: bool = False
+    """Whether only those objects are asked for whose labels fit the filters of some handler."""
+
     initial_streaming: bool = False
     """Whether to get the initial objects by the watch request instead of listing them."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,10 +23,9 @@ from kopf._objects.reviews import Request, Response, WebhookServerProtocol
 from kopf._runtime.bridge import Attempt, Engine, Object, Review
 from kopf._runtime.context import cause_var
 from kopf._runtime.cycles import Memories
-from kopf._runtime.driving import drive
+from kopf._runtime.driving import Relay, drive
 from kopf._runtime.invocation import Callee, Invoker
 from kopf._runtime.logs import LocalObjectLogger
-from kopf._runtime.serving import EAGER
 
 logger = logging.getLogger("kopf._core.engines.admission")
 
@@ -99,7 +99,8 @@ class Admission:
         self._memories = memories
         self._indices = indices
         self._invoker = invoker
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._relay = Relay(asyncio.get_running_loop())
 
     @property
     def needed(self) -> bool:
@@ -154,16 +155,16 @@ class Admission:
         if not any(self._callees[index].is_async for index, _ in review.handlers):
             drive(coroutine)
             return
-        loop = asyncio.get_running_loop()
-        options: dict[str, Any] = {"eager_start": True} if EAGER else {}
-        task: asyncio.Task[None] = asyncio.Task(coroutine, loop=loop, **options)
-        if not task.done():
+        self._relay.add(coroutine, contextvars.copy_context(), self._keep)
+
+    def _keep(self, task: asyncio.Task[Any] | None) -> None:
+        if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def cancel(self) -> None:
         """Cancel what is still running, and wait for it."""
-        tasks = set(self._tasks)
+        tasks = self._tasks.union(self._relay.close())
         for task in tasks:
             task.cancel()
         if tasks:

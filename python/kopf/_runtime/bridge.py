@@ -128,6 +128,7 @@ LOGGERS = [
     logging.getLogger(name)
     for name in ("kopf.objects", "kopf._core.reactor", "kopf._core.engines", "kopf._cogs.clients")
 ]
+SENTRY = logging.getLogger("kopf._core.reactor.levels")
 
 
 class Raised:
@@ -175,7 +176,10 @@ class Bridge:
 
     def receive(self) -> bool:
         """Receive one batch of what is there now; whether there was anything."""
-        self._engine.set_log_level(min(logger.getEffectiveLevel() for logger in LOGGERS))
+        # Whenever any level changes, all loggers forget what they know; this one is asked by nobody else.
+        if not getattr(SENTRY, "_cache", None):
+            SENTRY.isEnabledFor(logging.DEBUG)
+            self._engine.set_log_level(min(logger.getEffectiveLevel() for logger in LOGGERS))
         self._receiving = True
         items = self._engine.poll()
         try:

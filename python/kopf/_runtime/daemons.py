@@ -267,6 +267,10 @@ class Daemons:
             bridge.Dismiss: self._receive_dismiss,
         }
 
+    def close(self) -> list[asyncio.Task[Any]]:
+        """Send off the task that stands by for calls; its end is to be waited for."""
+        return self._relay.close()
+
     def body(self, uid: str) -> Body | None:
         """The live body of the object, if it has any: it is shared by all handlers of the object."""
         subject = self._subjects.get(uid)

@@ -4,10 +4,12 @@ what they do."""
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextvars
-from collections.abc import Callable, Coroutine, Generator
+from asyncio.tasks import _enter_task, _leave_task
+from collections.abc import Callable, Coroutine
 from typing import Any
+
+Waits = Callable[[asyncio.Task[Any] | None], None]
 
 
 def drive(
@@ -34,7 +36,8 @@ def drive(
 
 
 class Relay:
-    """Runs coroutines in real tasks, but in as few as possible: those that end without waiting share one.
+    """Runs coroutines in real tasks, at once, but in as few as possible: those that end without waiting share
+    one, which stands by.
 
     As soon as a coroutine has to wait, the task is its own, and the others go on in another one. So each of
     them may rely on its current task: it can be cancelled, have timeouts, and so on. Each has its own
@@ -44,78 +47,85 @@ class Relay:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self._loop = loop
-        self._queue: collections.deque[_Leg] = collections.deque()
-        self._carried = False  # whether there is a task for the queue
+        self._idle: _Carrier | None = None
 
-    def add(
-        self,
-        coroutine: Coroutine[Any, Any, None],
-        context: contextvars.Context,
-        waits: Callable[[asyncio.Task[Any] | None], None],
-    ) -> None:
-        """Run the coroutine soon; if it has to wait, tell which task it has got."""
-        self._queue.append(_Leg(self, coroutine, context, waits))
-        if not self._carried:
-            self._carry_on()
-
-    def _carry_on(self) -> None:
-        self._carried = bool(self._queue)
-        if self._carried:
-            self._loop.create_task(self._carry())
-
-    async def _carry(self) -> None:
-        leg = None
+    def add(self, coroutine: Coroutine[Any, Any, None], context: contextvars.Context, waits: Waits) -> None:
+        """Run the coroutine as far as it goes; if it has to wait, tell which task it has got."""
+        loop, carrier, self._idle = self._loop, self._idle, None
+        if carrier is None or carrier.task.cancelling() or carrier.task.done():
+            carrier = _Carrier(loop)
+        task, outer = carrier.task, asyncio.current_task(loop)
+        if outer is not None:
+            _leave_task(loop, outer)
+        _enter_task(loop, task)
         try:
-            while self._queue:
-                leg = self._queue.popleft()
-                await leg
-                if leg.waited:
-                    return
-            self._carried = False
+            awaited = context.run(coroutine.send, None)
+        except (StopIteration, asyncio.CancelledError):
+            self._idle = carrier
         except BaseException:
-            # It is the end of this task, but not of the others.
-            if leg is None or not leg.waited:
-                self._carry_on()
+            self._idle = carrier
             raise
+        else:
+            carrier.take(coroutine, context, awaited)
+            waits(task)
+        finally:
+            _leave_task(loop, task)
+            if outer is not None:
+                _enter_task(loop, outer)
+
+    def close(self) -> list[asyncio.Task[Any]]:
+        """Send off the task that stands by, if there is one; its end is to be waited for."""
+        carrier, self._idle = self._idle, None
+        if carrier is None or not carrier.task.cancel():
+            return []
+        return [carrier.task]
 
 
-class _Leg:
-    """One coroutine in its context."""
+class _Carrier(Coroutine[Any, Any, None]):
+    """What is in a task of the relay: nothing at first, then a coroutine that has begun and waits."""
 
-    __slots__ = ("_context", "_coroutine", "_relay", "_waits", "waited")
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._coroutine: Coroutine[Any, Any, None] | None = None
+        self._context: contextvars.Context | None = None
+        self._awaited: Any = None  # what the task does not know yet that it waits for
+        self._resting: asyncio.Future[None] | None = None
+        self.task: asyncio.Task[None] = asyncio.Task(self, loop=loop)
 
-    def __init__(
-        self,
-        relay: Relay,
-        coroutine: Coroutine[Any, Any, None],
-        context: contextvars.Context,
-        waits: Callable[[asyncio.Task[Any] | None], None],
-    ) -> None:
-        self._relay = relay
-        self._coroutine = coroutine
-        self._context = context
-        self._waits = waits
-        self.waited = False
+    def take(self, coroutine: Coroutine[Any, Any, None], context: contextvars.Context, awaited: Any) -> None:
+        """Go on with a coroutine that waits."""
+        self._coroutine, self._context, self._awaited = coroutine, context, awaited
+        if self._resting is not None and not self._resting.done():
+            self._resting.set_result(None)
 
-    def __await__(self) -> Generator[Any, Any, None]:
-        run, coroutine = self._context.run, self._coroutine
-        try:
-            awaited = run(coroutine.send, None)
-        except StopIteration:
-            return
-        self.waited = True
-        self._waits(asyncio.current_task())
-        self._relay._carry_on()
-        while True:
-            try:
-                value = yield awaited
-            except BaseException as e:
-                try:
-                    awaited = run(coroutine.throw, e)
-                except StopIteration:
-                    return
-            else:
-                try:
-                    awaited = run(coroutine.send, value)
-                except StopIteration:
-                    return
+    def send(self, value: None, /) -> Any:
+        """Go on, as the task says: with what was awaited while the task was not aware, at first."""
+        coroutine, context, awaited = self._coroutine, self._context, self._awaited
+        if coroutine is None or context is None:
+            self._resting = self._loop.create_future()
+            self._resting._asyncio_future_blocking = True  # this is how a task is told to wait
+            return self._resting
+        if awaited is not None:
+            self._awaited = None
+            return awaited
+        return context.run(coroutine.send, value)
+
+    def throw(self, *raised: Any) -> Any:
+        """Raise it where the coroutine waits; a cancellation goes to what it waits for, as in any task."""
+        coroutine, context, awaited = self._coroutine, self._context, self._awaited
+        error = raised[1] if len(raised) > 1 and raised[1] is not None else raised[0]
+        if coroutine is None or context is None:
+            raise error
+        self._awaited = None
+        cancel = getattr(awaited, "cancel", None)
+        if isinstance(error, asyncio.CancelledError) and cancel is not None and cancel():
+            return awaited
+        return context.run(coroutine.throw, error)
+
+    def close(self) -> None:
+        """The task was given up: let its coroutine know."""
+        if self._coroutine is not None:
+            self._coroutine.close()
+
+    def __await__(self) -> Any:
+        raise TypeError("It is only for its task.")

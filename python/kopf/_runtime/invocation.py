@@ -27,7 +27,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.logs import Logger
 from kopf._runtime.bridge import Attempt, Raised, Settled, plain
 from kopf._runtime.context import handler_var
-from kopf._runtime.logs import say
+from kopf._runtime.lines import say
 from kopf._runtime.threads import Threads
 
 OF_ATTEMPTS = frozenset({"param", "retry", "started", "runtime"})

@@ -7,14 +7,9 @@ of JSON.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import datetime
-import functools
 import json
 import logging
-import os
-import threading
 import time
 from collections.abc import MutableMapping
 from typing import Any, TextIO
@@ -22,7 +17,6 @@ from typing import Any, TextIO
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.logformats import LogFormat
-from kopf._objects.logs import Logger
 from kopf._runtime.bridge import Object
 
 DEFAULT_JSON_REFKEY = "object"
@@ -48,12 +42,15 @@ class ObjectFormatter(logging.Formatter):
         """The same as usually, but a second is made into text only once: most of the lines come in bursts."""
         if datefmt is not None:
             return super().formatTime(record, datefmt)
-        second = int(record.created)
+        return self._moment(record.created, record.msecs)
+
+    def _moment(self, created: float, msecs: float) -> str:
+        second = int(created)
         known, text = self._second
         if known != second:
             text = time.strftime(self.default_time_format, self.converter(second))
             self._second = (second, text)
-        return f"{text},{int(record.msecs):03d}"
+        return f"{text},{int(msecs):03d}"
 
 
 class ObjectTextFormatter(ObjectFormatter):
@@ -98,6 +95,10 @@ def _severity(level: int) -> str:
     return "fatal"
 
 
+def _prefix_of(name: str | None, namespace: str | None) -> str:
+    return f"[{namespace}/{name}]" if namespace else f"[{name}]"
+
+
 class ObjectPrefixingMixin(ObjectFormatter):
     """Puts the object's namespace and name in front of messages."""
 
@@ -106,8 +107,7 @@ class ObjectPrefixingMixin(ObjectFormatter):
         ref = getattr(record, "k8s_ref", None)
         if not ref:
             return super().format(record)
-        name, namespace = ref.get("name", ""), ref.get("namespace")
-        prefix = f"[{namespace}/{name}]" if namespace else f"[{name}]"
+        prefix = _prefix_of(ref.get("name", ""), ref.get("namespace"))
         msg = record.msg
         # Handlers take their turns with a record, so that nobody sees this.
         record.msg = f"{prefix} {msg}"
@@ -133,6 +133,14 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         self._body = body
         self._settings = settings
         self._extra: dict[str, Any] | None = None
+
+    def _prefix(self) -> str:
+        """What the lines begin with, if it is wished for."""
+        source = self._body._src
+        if self._extra is None and isinstance(source, Object):
+            return _prefix_of(source.name, source.namespace)
+        ref = self.extra["k8s_ref"]
+        return _prefix_of(ref.get("name", ""), ref.get("namespace"))
 
     # Most loggers never say anything: the reference is made when it is needed.
     @property
@@ -191,56 +199,7 @@ def _extra(body: Body, settings: OperatorSettings) -> dict[str, Any]:
     return {"settings": settings, "k8s_skip": False, "k8s_ref": ref}
 
 
-def say(adapter: Logger, level: int, text: str) -> None:
-    """Log a line of our own, which has no arguments: the same as `adapter.log()`, at half of the price.
-
-    Every call of every handler is logged, and half of that work is to find out from where and how it is.
-    """
-    # Whoever makes loggers or records of their own is asked.
-    is_usual = type(logger) is logging.Logger and logging.getLogRecordFactory() is logging.LogRecord
-    if isinstance(adapter, logging.Logger) or type(adapter) not in _OURS or not is_usual:
-        adapter.log(level, text)
-        return
-    if not adapter.isEnabledFor(level):
-        return
-    kwargs: dict[str, Any] = {}
-    adapter.process(text, kwargs)
-    created = time.time()
-    record = logging.LogRecord.__new__(logging.LogRecord)
-    attrs = record.__dict__
-    attrs.update(_pattern())
-    attrs["msg"] = text
-    attrs["levelno"] = level
-    attrs["levelname"] = logging.getLevelName(level)
-    attrs["created"] = created
-    attrs["msecs"] = int((created % 1) * 1000) + 0.0
-    attrs["relativeCreated"] = (created - _STARTED) * 1000
-    if logging.logThreads:
-        attrs["thread"] = threading.get_ident()
-        attrs["threadName"] = threading.current_thread().name
-    if "taskName" in attrs and logging.logAsyncioTasks:  # type: ignore[attr-defined, unused-ignore]
-        with contextlib.suppress(Exception):
-            attrs["taskName"] = asyncio.current_task().get_name()  # type: ignore[union-attr]
-    attrs.update(kwargs["extra"])
-    logger.handle(record)
-
-
-@functools.lru_cache(maxsize=1)
-def _pattern_of(pid: int) -> dict[str, Any]:
-    made = logger.makeRecord(logger.name, 0, __file__, 0, "", (), None, "say")
-    return vars(made)
-
-
-def _pattern() -> dict[str, Any]:
-    """What all records have in common that are made here in this process."""
-    return _pattern_of(os.getpid())
-
-
-_OURS = frozenset({ObjectLogger, LocalObjectLogger, TerseObjectLogger})
-_STARTED = time.time() - logging.makeLogRecord({}).relativeCreated / 1000
-
-
-class _KopfStreamHandler(logging.StreamHandler[TextIO]):
+class KopfStreamHandler(logging.StreamHandler[TextIO]):
     """The handler that we install, and that we replace when configured anew."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -271,11 +230,11 @@ def configure(
     `log_refkey` is the key of the object in JSON.
     """
     formatter = make_formatter(log_format=log_format, log_prefix=log_prefix, log_refkey=log_refkey)
-    handler = _KopfStreamHandler()
+    handler = KopfStreamHandler()
     handler.setFormatter(formatter)
 
     root = logging.getLogger()
-    root.handlers[:] = [h for h in root.handlers if not isinstance(h, _KopfStreamHandler)]
+    root.handlers[:] = [h for h in root.handlers if not isinstance(h, KopfStreamHandler)]
     root.addHandler(handler)
     root.setLevel(logging.DEBUG if debug or verbose else logging.WARNING if quiet else logging.INFO)
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from kopf._objects.references import ObjectReference
 from kopf._runtime.context import event_queue_loop_var, event_queue_var
+from kopf._runtime.lines import Choosy
 from kopf._runtime.logs import logger as objects_logger
 
 Backoffs = float | Iterable[float]
@@ -100,11 +101,16 @@ def _text(value: Any) -> str:
     return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
-class K8sPoster(logging.Handler):
+class K8sPoster(Choosy):
     """Posts what is logged about objects, if the settings in the records say so.
 
     It does nothing where no object is being handled: there is nobody to post.
     """
+
+    def ignores(self, level: int, settings: Any, *, local: bool) -> bool:
+        """The same as the filter, of a line without a record."""
+        posting = settings.posting
+        return local or not (posting.enabled and posting.loggers and level >= posting.level)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let only those records in that are to be posted."""

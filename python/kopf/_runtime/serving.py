@@ -7,7 +7,6 @@ import asyncio
 import contextvars
 import json
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -39,8 +38,6 @@ from kopf._runtime.invocation import Callee, Invoker
 from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
 from kopf._runtime.pulse import pulse_var
 
-EAGER = sys.version_info >= (3, 12)
-
 LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
 ProbeFn = Callable[[], Awaitable[Mapping[Any, Any]]]
 Change = bridge.Change | None
@@ -65,6 +62,7 @@ class Server:
         super().__init__()
         self._handlers = handlers
         self._callees = [Callee(handler) for handler in handlers]
+        self._asyncs = frozenset(index for index, callee in enumerate(self._callees) if callee.is_async)
         self._indexes = {id(handler): index for index, handler in enumerate(handlers)}
         self._settings = settings
         self._lifecycle = lifecycle
@@ -136,7 +134,7 @@ class Server:
         for cycle in self._cycles.values():
             cycle.cancel()
         tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None}
-        others = self._tasks | self._invoker.tasks
+        others = self._tasks.union(self._invoker.tasks, self._relay.close(), self._daemons.close())
         for task in others:
             task.cancel()
         tasks = {task for task in tasks | others if not task.done()}
@@ -161,19 +159,18 @@ class Server:
             )
         if script.preset is not None:
             cycle.preset(script.preset)
-        callees = self._callees
+        asyncs = self._asyncs
         for step in script.steps:
-            if _is_async(step, callees):
+            if type(step) is bridge.Watch or type(step) is bridge.Handle:
+                if step.handler in asyncs:
+                    break
+            elif type(step) is bridge.Index and any(call.handler in asyncs for call in step.calls):
                 break
         else:
             drive(self._run(script, cycle))
             return
         # Only a task has everything that asynchronous functions may rely on.
-        coroutine = self._run(script, cycle)
-        if EAGER:
-            cycle.task = asyncio.Task(coroutine, loop=self._loop, eager_start=True)  # type: ignore[call-arg, unused-ignore]
-        else:
-            self._relay.add(coroutine, contextvars.copy_context(), cycle.waits)
+        self._relay.add(self._run(script, cycle), contextvars.copy_context(), cycle.waits)
 
     async def _run(self, script: bridge.Script, cycle: Cycle) -> None:
         replies: list[Any] = []
@@ -412,15 +409,6 @@ class Server:
     def _wants(self, index: int, resource: Any) -> bool:
         selector = self._handlers[index].selector
         return selector is None or selector.check(resource)
-
-
-_CALLS = (bridge.Watch, bridge.Handle)
-
-
-def _is_async(step: Any, callees: Sequence[Callee]) -> bool:
-    if type(step) is bridge.Index:
-        return any(callees[call.handler].is_async for call in step.calls)
-    return isinstance(step, _CALLS) and callees[step.handler].is_async
 
 
 def _present(change: Change) -> bridge.Change:

@@ -48,6 +48,10 @@ impl Stored {
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v)
     }
+    /// The same content, as of another version.
+    pub(crate) fn at(&self, version: u64) -> Self {
+        Self::new(version, &mut self.value())
+    }
     fn new(version: u64, value: &mut Value) -> Self {
         let text = |v: Option<&Value>| -> Box<str> { v.and_then(Value::as_str).unwrap_or_default().into() };
         if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {

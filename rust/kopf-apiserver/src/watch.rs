@@ -195,15 +195,16 @@ impl Watch {
         }
     }
 
-    /// An event as this reader sees it: what enters its selection is added, what leaves it is deleted.
+    /// An event as this reader sees it: what enters its selection is added, what leaves it is deleted, as it was before that.
     fn told(&mut self, event: &Event) -> Option<Bytes> {
-        let before = event.before.as_ref().is_some_and(|o| self.filter.matches(o));
+        let before = event.before.as_ref().filter(|o| self.filter.matches(o));
         let after = !event.deleted && self.filter.matches(&event.after);
         match (before, after) {
-            (false, true) => Some(self.line("ADDED", &event.after)),
-            (true, true) => Some(self.line("MODIFIED", &event.after)),
-            (true, false) => Some(self.line("DELETED", &event.after)),
-            (false, false) => None,
+            (None, true) => Some(self.line("ADDED", &event.after)),
+            (Some(_), true) => Some(self.line("MODIFIED", &event.after)),
+            (Some(_), false) if event.deleted => Some(self.line("DELETED", &event.after)),
+            (Some(before), false) => Some(self.line("DELETED", &before.at(event.version))),
+            (None, false) => None,
         }
     }
 

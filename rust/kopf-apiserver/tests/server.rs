@@ -111,6 +111,10 @@ async fn a_label_that_leaves_the_selection_is_a_deletion() {
     let path = format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={from}&labelSelector=x%3D1");
     let answer = send(&server, "GET", &path, "", &Value::Null).await;
     assert_eq!(lines(&answer)[0]["type"], "DELETED");
+    // As it was before that, but in the version of the change.
+    let told = &lines(&answer)[0]["object"]["metadata"];
+    assert_eq!(told["labels"], json!({"x": "1"}));
+    assert_eq!(told["resourceVersion"], json!(server.resource_version().to_string()));
 }
 
 #[tokio::test]

@@ -71,6 +71,17 @@ impl Ledger {
         self.refusals
     }
 
+    /// What was not accepted, or so it seemed, is on the object by now, or is in the next patch: it counts, and not what was
+    /// there before it.
+    fn renew_own(&mut self) {
+        let annotations = self.unwritten.get("metadata").and_then(|metadata| metadata.get("annotations"));
+        for (key, value) in annotations.and_then(Value::as_object).into_iter().flatten() {
+            if let Some(own) = self.own.get_mut(key) {
+                own.clone_from(value);
+            }
+        }
+    }
+
     fn amend(&self, object: &Arc<Object>, settings: &Settings, plan: &Plan) -> Option<Amendment> {
         let persistence = &settings.persistence;
         let mut owed = Patch(missing_annotations(object, &self.own));
@@ -161,12 +172,15 @@ impl Memory {
             return;
         }
         let mut ledger = self.ledger.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        ledger.renew_own();
         ledger.unwritten.clear();
         ledger.refusals = 0;
         let annotations = patch.get("metadata").and_then(|metadata| metadata.get("annotations"));
         let mut keys = settings.persistence.diffbase_storage.own_keys(object).into_iter();
         if let Some(text) = keys.find_map(|key| annotations?.get(&key)?.as_str()) {
             self.handled = Some(digest(text));
+            // If a handling has begun anew, this is what they have seen; they are followed from here.
+            ledger.first = None;
             ledger.kept = self.stripped.then(|| Box::from(text));
         }
         let own = || own_annotations(object, patch, &settings.persistence);
@@ -175,7 +189,8 @@ impl Memory {
                 ledger.first = first;
                 ledger.own.extend(own());
             }
-            Sequel::Before if ledger.own.is_empty() => {}
+            // It is over, but the answer that would have told it was lost.
+            Sequel::Before if ledger.own.values().all(Value::is_null) => ledger.own.clear(),
             Sequel::Before => ledger.own.extend(own()),
             Sequel::Over => {
                 ledger.first = None;
@@ -191,6 +206,7 @@ impl Memory {
             return;
         }
         let mut ledger = self.ledger.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        ledger.renew_own();
         ledger.unwritten = patch;
         ledger.refusals = if rejected { ledger.refusals.saturating_add(1) } else { 0 };
         match sequel {

@@ -120,6 +120,8 @@ pub struct Watching {
     pub initial_streaming: bool,
     /// Whether only the metadata of objects is asked for where handlers can see nothing else.
     pub projections: bool,
+    /// Whether the server is asked for such objects only whose labels some handler could match.
+    pub derived_selectors: bool,
     /// Label selectors of resources.
     pub label_selectors: SelectorMapping,
     /// Field selectors of resources.
@@ -281,6 +283,7 @@ impl Default for Watching {
             chunk_size: None,
             initial_streaming: false,
             projections: true,
+            derived_selectors: false,
             label_selectors: Vec::new(),
             field_selectors: Vec::new(),
             shard_selectors: Vec::new(),

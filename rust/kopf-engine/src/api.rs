@@ -14,19 +14,16 @@ use kopf_core::discretion::is_discreet_path;
 use kopf_core::notes::Level;
 use kopf_core::settings::Settings;
 use kube::client::Body;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::clock::Clock;
 use crate::error::{ApiError, RequestError};
 use crate::invoke::{Entry, Invoker};
+use crate::traffic::Traffic;
 use crate::vault::Vault;
 use crate::wire::Question;
 
 const LOGGER: &str = "kopf._cogs.clients.api";
-
-/// How many requests there may be at once: each of them holds a connection of about 100 kB, and the server queues them anyway.
-const LANES: usize = 24;
 
 /// Lists and objects with the metadata only, or all of it from servers that cannot do that. Servers that can are strict about
 /// which is which.
@@ -83,7 +80,7 @@ pub struct Api {
     settings: Arc<Settings>,
     invoker: Arc<dyn Invoker>,
     /// Requests under way, apart from streams.
-    lanes: Arc<Semaphore>,
+    traffic: Arc<Traffic>,
     /// Pauses between attempts follow it; timeouts do not.
     clock: Clock,
 }
@@ -91,8 +88,7 @@ pub struct Api {
 impl Api {
     /// Uses the vault's credentials and the settings' timeouts and back-offs.
     pub fn new(vault: Arc<Vault>, settings: Arc<Settings>, invoker: Arc<dyn Invoker>, clock: Clock) -> Self {
-        let lanes = Arc::new(Semaphore::new(LANES));
-        Self { vault, settings, invoker, lanes, clock }
+        Self { vault, settings, invoker, traffic: Arc::default(), clock }
     }
 
     /// What time it is for those who talk to the server.
@@ -184,9 +180,10 @@ impl Api {
     }
 
     async fn attempt(&self, method: &Method, url: &str, payload: Payload<'_>) -> Result<Bytes, RequestError> {
-        // It is never closed, so that there always will be a lane.
-        let _lane = self.lanes.acquire().await.ok();
-        within(self.settings.networking.request_timeout, self.ask(method, url, payload)).await
+        let lane = self.traffic.enter().await;
+        let result = within(self.settings.networking.request_timeout, self.ask(method, url, payload)).await;
+        lane.leave(result.as_ref().err().is_some_and(is_retriable));
+        result
     }
 
     /// Gets the body of a successful response. Refused credentials are replaced until there are no others.

@@ -52,6 +52,11 @@ impl Backlog {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// The next one; it may have left meanwhile.
     pub fn pop(&mut self) -> Option<Arc<str>> {
         let next = self.waiting.pop_front();

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kopf_core::cause::EventType;
 use kopf_core::cycle::{Conclusion, Cycle, Moment, Next, Observation, Rules};
 use kopf_core::daemon::Reasons;
+use kopf_core::derivation::Derivation;
 use kopf_core::indexing::{Indexing, Round};
 use kopf_core::object::Object;
 use kopf_core::registry::Plan;
@@ -23,6 +24,7 @@ use crate::api::{Api, seconds};
 use crate::backlog::WINDOW;
 use crate::clock::Clock;
 use crate::daemons::{Background, Staffed};
+use crate::departures::{Departures, Whereabouts};
 use crate::error::ApiError;
 use crate::health::Health;
 use crate::indexing::{Barrier, Blocker, Filling};
@@ -32,6 +34,11 @@ use crate::slots::{Active, Event, Slot, Slots, Vanished, key_of};
 use crate::toggles::Pause;
 use crate::watch::Sink;
 use crate::worker::Worker;
+
+mod unattended;
+
+use unattended::Attendance;
+pub use unattended::{Absentees, Unattended};
 
 /// How many events of one object wait for handlers that are to see each of them; then the oldest ones are left out.
 const MOST_PENDING: usize = 100;
@@ -81,6 +88,8 @@ pub struct Shared {
     pub identity: String,
     /// Closed until the indices are filled; none if there are none.
     pub barrier: Option<Arc<Barrier>>,
+    /// Those who may have cycles without workers.
+    pub absentees: Absentees,
 }
 
 /// A worker that waits for nothing but the time, until this is dropped.
@@ -117,6 +126,8 @@ pub struct Dispatcher {
     pub shared: Arc<Shared>,
     /// The handlers of the resource.
     pub plan: Arc<Plan>,
+    /// The label selector that follows from them, if it is wanted.
+    pub derived: Option<Derivation>,
     /// Bounds the workers of this stream, if the settings say so.
     pub limit: Option<Arc<Semaphore>>,
     slots: Mutex<Slots>,
@@ -124,9 +135,11 @@ pub struct Dispatcher {
     blocker: Mutex<Option<Blocker>>,
     /// Whether each event counts, or only the newest state.
     every_event: bool,
+    attendance: Attendance,
 }
 
 /// A cycle that has begun and needs somebody to go on with it.
+#[derive(Debug)]
 pub struct Begun {
     /// Its number.
     pub id: CycleId,
@@ -150,7 +163,12 @@ impl Dispatcher {
         let every_event = !plan.watching.is_empty() || !plan.indexing.is_empty();
         let barrier = shared.barrier.as_ref().filter(|_| !plan.indexing.is_empty());
         let blocker = Mutex::new(barrier.and_then(Barrier::block));
-        Self { shared, plan, limit, slots: Mutex::default(), blocker, every_event }
+        let Rules { registry, settings, .. } = &*shared.rules;
+        let derived = settings.watching.derived_selectors.then(|| Derivation::of(&plan, registry)).flatten();
+        let departures = derived.clone().map(|derived| Box::new(Departures::from(derived)));
+        let slots = Mutex::new(Slots::with(departures));
+        let attendance = Attendance::default();
+        Self { shared, plan, derived, limit, slots, blocker, every_event, attendance }
     }
 
     /// Takes a new event of an object.
@@ -175,7 +193,7 @@ impl Dispatcher {
     }
 
     /// Puts an event behind those that are worked on, or begins with it.
-    fn queue(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
+    pub(crate) fn queue(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
         let is_full = slots.backlog.is_full(self.window());
         let must_wait = is_full && event.kind == EventType::Listed;
         let Some(slot) = slots.get(&key) else { return };
@@ -223,6 +241,10 @@ impl Dispatcher {
     /// One of the backlog has had its turn, the next ones have theirs.
     pub async fn advance(self: &Arc<Self>) {
         self.slots().backlog.ended();
+        self.go_on_with_backlog().await;
+    }
+
+    async fn go_on_with_backlog(self: &Arc<Self>) {
         while self.go_on() {
             tokio::task::yield_now().await;
         }
@@ -277,6 +299,7 @@ impl Dispatcher {
             {
                 self.settle(slots, &key, event, conclusion);
             }
+            _ if self.needs_no_worker(&begun) => self.send_off(slots, key, begun),
             _ => self.spawn(slots, key, begun),
         }
     }
@@ -377,6 +400,9 @@ impl Dispatcher {
             let (sequel, settings) = (conclusion.sequel.clone(), &self.shared.rules.settings);
             slot.memory.wrote(&event.object, &Map::new(), sequel, settings);
             slot.throttle.succeed();
+            if slot.place != Whereabouts::Inside && slots.leave(key) {
+                self.shared.invoker.submit(Job::Forget(Arc::clone(key)));
+            }
         }
     }
 
@@ -400,7 +426,7 @@ impl Dispatcher {
     }
 
     /// Stops the daemons and timers of objects that are gone, and forgets what nobody works on any more.
-    fn see_off(&self, vanished: Vec<Vanished>) {
+    pub(crate) fn see_off(&self, vanished: Vec<Vanished>) {
         for Vanished { key, subject, forgotten } in vanished {
             self.shared.see_off(subject.into_iter().collect(), Reasons::RESOURCE_DELETED);
             if forgotten {
@@ -454,6 +480,7 @@ pub struct DispatchSink {
 
 impl Sink for DispatchSink {
     fn event(&mut self, kind: EventType, object: Object) {
+        let Some(object) = self.dispatcher.sift(kind, object) else { return };
         let Some(filling) = &self.filling else { return self.dispatcher.dispatch(kind, object) };
         if let Some(object) = filling.hold(&self.dispatcher, kind, object) {
             // The indices are filled.
@@ -477,7 +504,10 @@ impl Sink for DispatchSink {
 
     async fn room(&self) {
         let shared = &self.dispatcher.shared;
-        let is_full = || shared.working() > ROOM || self.dispatcher.slots().backlog.is_heavy();
+        let is_full = || {
+            let slots = self.dispatcher.slots();
+            shared.working() > ROOM || slots.backlog.is_heavy() || slots.is_seeking_much()
+        };
         while !shared.stopping.is_cancelled() {
             // It is taken in batches, in no time; and nobody tells.
             if shared.invoker.backlog() > BACKLOG {

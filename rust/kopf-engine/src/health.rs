@@ -38,6 +38,7 @@ struct Condition {
     trouble: Option<(Trouble, Timestamp)>,
     failures: u64,
     error: Option<String>,
+    selectors: BTreeMap<&'static str, String>,
 }
 
 /// The conditions of all streams of an operator.
@@ -51,6 +52,11 @@ impl Health {
     /// Of no streams yet.
     pub fn new(clock: Clock) -> Self {
         Self { clock, streams: Mutex::default() }
+    }
+
+    /// What a stream asks for, by the names of the parameters.
+    pub fn selected(&self, stream: &str, selectors: &[(&'static str, String)]) {
+        self.streams().entry(stream.to_owned()).or_default().selectors = selectors.iter().cloned().collect();
     }
 
     /// A stream has heard something from the server.
@@ -93,6 +99,7 @@ impl Health {
             json!({
                 "stream": name, "trouble": trouble, "since": since, "seconds": seconds,
                 "failures": condition.failures, "last_error": condition.error,
+                "selectors": condition.selectors,
             })
         });
         json!({ "streams": all.collect::<Vec<_>>() })
@@ -167,6 +174,8 @@ mod tests {
         health.accepted("s");
         assert_eq!(told(&health).0, json!("silent"));
         assert_eq!(health.to_json()["streams"][0]["failures"], json!(0));
+        health.selected("s", &[("labelSelector", "a=b".to_owned())]);
+        assert_eq!(health.to_json()["streams"][0]["selectors"], json!({"labelSelector": "a=b"}));
         health.heard("s");
         assert_eq!(told(&health).0, Value::Null);
         health.troubled("s", Trouble::Broken, None);

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::dispatch::{DispatchSink, Dispatcher};
 use crate::error::RequestError;
-use crate::invoke::{CycleId, Job, ScriptJob};
+use crate::invoke::{CycleId, Job, Reporter, ScriptJob};
 use crate::slots::{Event, Slot, key_of};
 use crate::watch::{Sink as _, Stream};
 
@@ -70,7 +70,7 @@ impl Drop for Blocker {
 ///
 /// # Errors
 /// As of the stream itself.
-pub async fn follow(stream: Stream, dispatcher: Arc<Dispatcher>) -> Result<Infallible, RequestError> {
+pub async fn follow(stream: &Stream, dispatcher: Arc<Dispatcher>) -> Result<Infallible, RequestError> {
     let mut sink = DispatchSink { dispatcher: Arc::clone(&dispatcher), filling: None };
     let Some(barrier) = dispatcher.shared.barrier.clone() else { return stream.follow(&mut sink).await };
     if dispatcher.plan.indexing.is_empty() {
@@ -189,7 +189,7 @@ impl Filler {
             event: event.kind,
             object: event.object,
             script: Script { steps: vec![Step::Index(round.clone())], ..Script::default() },
-            reply: sender,
+            reply: Reporter::through(sender),
         }));
         Some(Asked { key, cycle, round, reply, _blocker: blocker })
     }

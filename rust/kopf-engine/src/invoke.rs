@@ -112,8 +112,8 @@ pub struct ScriptJob {
     pub object: Arc<Object>,
     /// What to do.
     pub script: Script,
-    /// Where the outcomes go.
-    pub reply: oneshot::Sender<Reply>,
+    /// Where the outcomes go; none if they are lost.
+    pub reply: Reporter<Option<Reply>>,
 }
 
 /// A request to apply the functions of a patch.
@@ -211,6 +211,16 @@ impl<T: Default> Reporter<T> {
         if let Some(report) = self.0.take() {
             report(reply);
         }
+    }
+}
+
+impl<T: Send + 'static> Reporter<Option<T>> {
+    /// The reply goes through the channel, which is closed without one if it is lost.
+    pub fn through(channel: oneshot::Sender<T>) -> Self {
+        Self::new(move |reply| {
+            // Nobody may wait any longer.
+            let _ = reply.map(|reply| channel.send(reply));
+        })
     }
 }
 

@@ -32,6 +32,7 @@ pub mod client;
 pub mod clock;
 pub mod credentials;
 pub mod daemons;
+pub mod departures;
 pub mod discovery;
 pub mod dispatch;
 pub mod errands;
@@ -55,6 +56,7 @@ pub mod territory;
 #[cfg(test)]
 mod testing;
 pub mod toggles;
+mod traffic;
 pub mod vault;
 pub mod virtual_time;
 pub mod watch;

@@ -25,7 +25,7 @@ use crate::api::{Api, seconds};
 use crate::clock::Clock;
 use crate::credentials::Credentials;
 use crate::daemons::{self, Background, Reports};
-use crate::dispatch::Shared;
+use crate::dispatch::{Absentees, Shared};
 use crate::errands::{self, Errand};
 use crate::error::{Failure, FailureKind};
 use crate::health::Health;
@@ -170,6 +170,7 @@ async fn live(
         health: Arc::new(Health::new(config.clock.clone())),
         identity: config.identity,
         barrier: has_indices.then(Arc::<Barrier>::default),
+        absentees: Absentees::default(),
     });
     let territory = config.territory;
     if let Some(errand) = config.errand {
@@ -247,6 +248,7 @@ async fn finish_workers(orchestrator: &Orchestrator, shared: &Shared) {
         let text = format!("Unprocessed streams left for [{left}].");
         shared.invoker.log(Entry::general(Level::Warning, "kopf._core.reactor.queueing", text));
         shared.killing.cancel();
+        shared.absentees.give_up();
         shared.workers.wait().await;
     }
 }

@@ -17,10 +17,11 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::departures;
 use crate::discovery::{Scope, scan};
 use crate::dispatch::{Dispatcher, Shared};
 use crate::error::{Failure, FailureKind, RequestError};
-use crate::indexing::{self, Barrier, Blocker};
+use crate::indexing::{Barrier, Blocker};
 use crate::invoke::{Entry, Job, SelectJob};
 use crate::observation::{DefinitionsSink, NamespacesSink, News, Observed};
 use crate::peering::{self, MISSING, Peering, Tasks};
@@ -362,11 +363,13 @@ impl Orchestrator {
             if self.shared.rules.settings.watching.projections {
                 stream.projection = Projection::of(&dispatcher.plan, &self.shared.rules.registry);
             }
-            let following = indexing::follow(stream, Arc::clone(&dispatcher));
+            stream.derived.clone_from(&dispatcher.derived);
+            let following = departures::follow(stream, Arc::clone(&dispatcher));
             let task = self.tasks.spawn(async move { following.await.map(|never| match never {}) });
             self.streams.insert((resource, namespace), (task, dispatcher));
         }
         for (_, dispatcher) in leaving {
+            dispatcher.end_departures();
             dispatcher.abandon();
         }
         if self.is_located {
@@ -482,6 +485,7 @@ impl Orchestrator {
             resource: Arc::clone(resource),
             namespace: namespace.map(str::to_owned),
             projection: Projection::Whole,
+            derived: None,
             selectors: selectors.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
             settings: Arc::clone(&self.shared.rules.settings),
             invoker: Arc::clone(&self.shared.invoker),

@@ -161,23 +161,32 @@ impl Patching<'_> {
         applied.unwritten = patch.0;
         let apart = self.resource.has_subresource("status");
         let body = Part(&applied.unwritten, apart.then_some("status"));
-        let mut answer = None;
-        if !apart || !body.is_empty() {
-            self.debug(object, || {
-                format!("Merge-patching the resource with: {}", python_repr(&shown(object, &body.to_value())))
-            });
-            let document = body.to_json();
-            answer = Some(self.ask(object, None, Payload::MergePatch(&document)).await?);
-        }
         let status = applied.unwritten.get("status").filter(|status| apart && !status.is_null());
-        if let Some(status) = status {
-            self.debug(object, || {
-                let document = json!({ "status": status });
-                format!("Merge-patching the status with: {}", python_repr(&shown(object, &document)))
-            });
-            let document = [b"{\"status\":", &*to_json(status), b"}"].concat();
+        // The progress is in the body: it is written when all else is, since the operator may die in between.
+        let [body_turn, status_turn] = if self.compat { [0, 1] } else { [1, 0] };
+        let mut answer = None;
+        for turn in 0..2 {
+            let (subresource, document) = if turn == body_turn && (!apart || !body.is_empty()) {
+                self.debug(object, || {
+                    format!(
+                        "Merge-patching the resource with: {}",
+                        python_repr(&shown(object, &body.to_value()))
+                    )
+                });
+                (None, body.to_json())
+            } else if turn == status_turn
+                && let Some(status) = status
+            {
+                self.debug(object, || {
+                    let document = json!({ "status": status });
+                    format!("Merge-patching the status with: {}", python_repr(&shown(object, &document)))
+                });
+                (Some("status"), [b"{\"status\":", &*to_json(status), b"}"].concat())
+            } else {
+                continue;
+            };
             // What the first answer says, only matters if there is no second one.
-            match self.ask(object, Some("status"), Payload::MergePatch(&document)).await {
+            match self.ask(object, subresource, Payload::MergePatch(&document)).await {
                 Ok(last) => answer = Some(last),
                 Err(error) => {
                     let first = answer.and_then(|answer| self.read(object, &answer).ok());

@@ -16,6 +16,9 @@ use tokio::sync::Notify;
 
 use crate::backlog::Backlog;
 use crate::daemons::Subject;
+use crate::departures::{Departures, Whereabouts};
+use crate::dispatch::Unattended;
+use crate::invoke::CycleId;
 
 /// An event that waits for its cycle.
 #[derive(Debug, Clone)]
@@ -41,6 +44,8 @@ pub struct Active {
     pub arrived: Arc<Notify>,
     /// There is no worker yet: it waits for its turn in the backlog, with so many bytes.
     pub parked: Option<usize>,
+    /// There is no worker: the cycle waits for nothing but the reply.
+    pub unattended: Option<Unattended>,
 }
 
 /// One object.
@@ -60,6 +65,8 @@ pub struct Slot {
     pub subject: Option<Arc<Subject>>,
     /// The object is deleted: nothing is to be remembered after the last event.
     pub gone: bool,
+    /// Where it is, if its stream has a derived selector.
+    pub place: Whereabouts,
     /// The number of the last listing that had the object.
     pub seen: u32,
 }
@@ -70,6 +77,13 @@ impl Slot {
         let bytes = self.active.as_ref()?.parked?;
         backlog.left(bytes);
         self.active.take().map(|active| active.pending)
+    }
+
+    fn vanish(&mut self, key: &Arc<str>, backlog: &mut Backlog) -> Vanished {
+        self.gone = true;
+        self.unpark(backlog);
+        let forgotten = self.active.is_none();
+        Vanished { key: Arc::clone(key), subject: self.subject.take(), forgotten }
     }
 }
 
@@ -88,12 +102,19 @@ pub struct Vanished {
 pub struct Slots {
     /// Those that wait behind what is new.
     pub backlog: Backlog,
+    /// What becomes of objects that the stream does not tell of any more, if its selector is derived.
+    pub departures: Option<Box<Departures>>,
     map: HashMap<Arc<str>, Slot>,
     listing: u32,
     pauses: u64,
 }
 
 impl Slots {
+    /// No objects yet; with what becomes of them if the stream loses them.
+    pub fn with(departures: Option<Box<Departures>>) -> Self {
+        Self { departures, ..Self::default() }
+    }
+
     /// The object's slot; a new one remembers how the object was first noticed.
     pub fn notice(&mut self, key: &Arc<str>, kind: EventType) -> &mut Slot {
         let listing = self.listing;
@@ -104,6 +125,7 @@ impl Slots {
         slot.seen = listing;
         // It was not in a listing, but it is there nevertheless.
         slot.gone &= kind == EventType::Deleted;
+        slot.place = Whereabouts::Inside;
         slot
     }
 
@@ -141,8 +163,22 @@ impl Slots {
 
     /// A listing is over: the objects that it did not have are forgotten. Busy ones are when their worker is done.
     pub fn end_listing(&mut self) -> Vec<Vanished> {
+        self.seek_missing();
         let listing = self.listing;
-        self.forget(|slot| slot.seen != listing)
+        let vanished = self.forget(|slot| slot.seen != listing);
+        self.end_departing();
+        vanished
+    }
+
+    /// The number of the last listing.
+    pub fn listing(&self) -> u32 {
+        self.listing
+    }
+
+    /// The objects that the last listing did not have.
+    pub fn missing(&self) -> Vec<Arc<str>> {
+        let is_missing = |slot: &Slot| !slot.gone && slot.seen != self.listing;
+        self.map.iter().filter(|(_, slot)| is_missing(slot)).map(|(key, _)| Arc::clone(key)).collect()
     }
 
     /// The stream is over: all objects are forgotten. Busy ones are when their worker is done.
@@ -167,6 +203,9 @@ impl Slots {
             successor.map.insert(Arc::clone(key), Slot { seen: successor.listing, ..heir });
             is_busy
         });
+        if let (Some(mine), Some(theirs)) = (self.departures.take(), &mut successor.departures) {
+            theirs.inherit(*mine);
+        }
     }
 
     fn forget(&mut self, which: impl Fn(&Slot) -> bool) -> Vec<Vanished> {
@@ -175,13 +214,27 @@ impl Slots {
             if slot.gone || !which(slot) {
                 return true;
             }
-            slot.gone = true;
-            slot.unpark(&mut self.backlog);
-            let forgotten = slot.active.is_none();
-            vanished.push(Vanished { key: Arc::clone(key), subject: slot.subject.take(), forgotten });
+            let gone = slot.vanish(key, &mut self.backlog);
+            let forgotten = gone.forgotten;
+            vanished.push(gone);
             !forgotten
         });
         vanished
+    }
+
+    /// Forgets the cycles that wait for their replies without workers; their numbers.
+    pub fn give_up(&mut self) -> Vec<CycleId> {
+        let active = self.map.values_mut().filter_map(|slot| slot.active.as_mut());
+        active.filter_map(|active| active.unattended.take()).map(|one| one.id()).collect()
+    }
+
+    /// An object is gone, though nobody has told: it is forgotten. A busy one is when its worker is done.
+    pub fn vanish(&mut self, key: &Arc<str>) -> Option<Vanished> {
+        let vanished = self.map.get_mut(key).filter(|slot| !slot.gone)?.vanish(key, &mut self.backlog);
+        if vanished.forgotten {
+            self.map.remove(key);
+        }
+        Some(vanished)
     }
 
     /// The keys of the objects that are worked on.

@@ -96,6 +96,16 @@ impl Stage {
         settings: &Value,
         answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static,
     ) -> Self {
+        Self::with_handlers(vec![], settings, answer)
+    }
+
+    /// The same, with handlers.
+    pub(crate) fn with_handlers(
+        handlers: Vec<Value>,
+        settings: &Value,
+        answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static,
+    ) -> Self {
+        let handlers = handlers.into_iter().map(|one| serde_json::from_value(one).unwrap()).collect();
         let settings: Settings = serde_json::from_value(settings.clone()).unwrap();
         let settings = Arc::new(settings);
         let other_side = Arc::new(OtherSide::default());
@@ -104,7 +114,7 @@ impl Stage {
             Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[], Clock::start()).unwrap());
         let requests: Arc<Mutex<Vec<Got>>> = Arc::default();
         vault.admit(Connection::fake("first", client(&requests, answer)));
-        let registry = Arc::new(Registry { handlers: vec![] });
+        let registry = Arc::new(Registry { handlers });
         let rules = Rules { registry, settings, lifecycle: Lifecycle::Asap };
         let shared = shared(rules, Arc::clone(&vault), invoker);
         Self { shared, requests, other_side, vault }
@@ -144,6 +154,7 @@ pub(crate) fn shared(rules: Rules, vault: Arc<Vault>, invoker: Arc<dyn Invoker>)
         health: Arc::new(crate::health::Health::new(crate::clock::Clock::start())),
         identity: "me".to_owned(),
         barrier: None,
+        absentees: crate::dispatch::Absentees::default(),
     })
 }
 

@@ -5,15 +5,14 @@
 //! it backs off, says so, and tries again. Only the lack of credentials ends it. Rules: contract/engine 1.8.
 
 use std::convert::Infallible;
-use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use http::Method;
 use http_body_util::BodyExt as _;
 use kopf_core::cause::EventType;
+use kopf_core::derivation::Derivation;
 use kopf_core::notes::Level;
-use kopf_core::object::{DecodeError, Object, WatchRecord, decode_page, decode_watch_line};
+use kopf_core::object::{DecodeError, Object, WatchRecord, decode_watch_line};
 use kopf_core::projection::Projection;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
@@ -27,6 +26,7 @@ use crate::invoke::{Entry, Invoker};
 use crate::toggles::Pause;
 
 mod lines;
+mod selecting;
 
 use lines::Lines;
 
@@ -69,6 +69,8 @@ pub struct Stream {
     pub projection: Projection,
     /// Server-side selectors: names and values of query parameters.
     pub selectors: Vec<(&'static str, String)>,
+    /// The label selector that follows from the handlers, if that is wanted.
+    pub derived: Option<Derivation>,
     /// Timeouts and sizes.
     pub settings: Arc<Settings>,
     /// For the log.
@@ -108,6 +110,7 @@ impl Stream {
         self.tell("Starting", || if held { " (paused)" } else { "" }.to_owned());
         let mut failures: usize = 0;
         let mut streaming = self.settings.watching.initial_streaming;
+        self.health.selected(&self.what(), &self.selection());
         loop {
             let pauses = self.stand_by().await;
             let outcome = tokio::select! {
@@ -245,20 +248,13 @@ impl Stream {
         let mut token: Option<String> = None;
         sink.listing();
         loop {
-            let limit = self.settings.watching.chunk_size.unwrap_or(PAGE).to_string();
-            let mut query = vec![("limit", limit)];
-            query.extend(self.selectors.iter().cloned());
-            query.extend(token.take().map(|token| ("continue", token)));
-            let body = self
-                .api
-                .request(&Method::GET, &self.url(&query), self.or_partial(Payload::PartialList))
-                .await?;
-            let page = decode_page(&body).map_err(|error| self.garbage(&error))?;
+            let payload = self.or_partial(Payload::PartialList);
+            let page = self.page(self.selection(), payload, token.take()).await?;
             for object in page.items {
                 sink.event(EventType::Listed, self.restored(object)?);
             }
             sink.room().await;
-            token = page.continue_token.filter(|token| !token.is_empty());
+            token = page.continue_token;
             if token.is_none() {
                 self.health.heard(&self.what());
                 sink.listed();
@@ -269,7 +265,7 @@ impl Stream {
 
     async fn watch<S: Sink>(&self, place: &mut Place, sink: &mut S) -> Result<End, RequestError> {
         let mut query = vec![("watch", "true".to_owned()), ("allowWatchBookmarks", "true".to_owned())];
-        query.extend(self.selectors.iter().cloned());
+        query.extend(self.selection());
         query.extend(place.version.clone().map(|version| ("resourceVersion", version)));
         if place.initial {
             query.push(("sendInitialEvents", "true".to_owned()));
@@ -377,12 +373,7 @@ impl Stream {
     }
 
     fn url(&self, query: &[(&str, String)]) -> String {
-        let mut url = self.resource.url(self.namespace.as_deref(), None, None);
-        for (index, (name, value)) in query.iter().enumerate() {
-            let encoded: String = form_urlencoded::byte_serialize(value.as_bytes()).collect();
-            let _ = write!(url, "{}{name}={encoded}", if index == 0 { '?' } else { '&' });
-        }
-        url
+        selecting::url(&self.resource, self.namespace.as_deref(), query)
     }
 
     /// The resource and the place, as the log lines name them.
@@ -439,6 +430,11 @@ fn stream_error(status: &Value) -> Result<bool, RequestError> {
     Err(RequestError::Api(Box::new(error)))
 }
 
+/// Seconds to wait after so many failures in a row, and this one.
+pub fn pause_after(error: &RequestError, failures: usize) -> f64 {
+    PAUSES[failures.min(PAUSES.len() - 1)].max(asked_pause(error))
+}
+
 /// How long the server asks us to stay away.
 fn asked_pause(error: &RequestError) -> f64 {
     match error {
@@ -489,6 +485,7 @@ mod tests {
             namespace: Some("ns".to_owned()),
             projection: Projection::Whole,
             selectors: vec![],
+            derived: None,
             settings: Arc::clone(&stage.shared.rules.settings),
             invoker: Arc::clone(&stage.shared.invoker),
             health: Arc::clone(&stage.shared.health),

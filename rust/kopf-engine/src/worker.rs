@@ -19,9 +19,10 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::api::seconds;
 use crate::daemons::Staffed;
+use crate::departures::Whereabouts;
 use crate::dispatch::{Begun, Dispatcher, Shared};
 use crate::indexing;
-use crate::invoke::{CycleId, Entry, Job, ScriptJob};
+use crate::invoke::{CycleId, Entry, Job, Reporter, ScriptJob};
 use crate::patching::{Applied, Change, Patching, PatchingError};
 use crate::salvage;
 use crate::slots::{Event, Slot};
@@ -111,8 +112,13 @@ impl Worker {
         let pending = slot.active.as_ref().is_some_and(|active| !active.pending.is_empty());
         if !pending {
             slot.active = None;
-            if slot.gone {
+            let is_over = if slot.gone {
                 slots.remove(&self.key);
+                true
+            } else {
+                slot.place != Whereabouts::Inside && slots.leave(&self.key)
+            };
+            if is_over {
                 drop(slots);
                 self.shared().invoker.submit(Job::Forget(Arc::clone(&self.key)));
             }
@@ -201,6 +207,11 @@ impl Worker {
         }
         let mut slots = self.dispatcher.slots();
         let slot = slots.get(&self.key)?;
+        if slot.place != Whereabouts::Inside {
+            // Nobody would tell if it has changed meanwhile: it is to be asked for.
+            slot.place = Whereabouts::Stirred;
+            return None;
+        }
         if slot.active.as_ref().is_some_and(|active| !active.pending.is_empty()) {
             return None;
         }
@@ -281,7 +292,7 @@ impl Worker {
             event: event.kind,
             object: Arc::clone(&event.object),
             script,
-            reply,
+            reply: Reporter::through(reply),
         }));
         let mut reply = answer.await.ok()?;
         if let Some(round) = &round
@@ -500,6 +511,9 @@ impl Worker {
         let mut slots = self.dispatcher.slots();
         let Some(slot) = slots.get(&self.key) else { return };
         slot.memory.remaining_fns = applied.carry;
+        if slot.place == Whereabouts::Outside {
+            slot.place = Whereabouts::Stirred;
+        }
         if applied.gone {
             // Only its deletion is still to come; until then, nothing that is told of it is true any more.
             self.doubt(slot);

@@ -122,6 +122,28 @@ impl ApiServer {
         }
     }
 
+    /// Many requests through memory, one after another, as `call` does them: for loads that no single calls reach. They
+    /// end at the first refusal.
+    fn call_all(
+        &self,
+        py: Python<'_>,
+        requests: Vec<(String, String, Option<Bound<'_, PyAny>>)>,
+    ) -> PyResult<()> {
+        let server = self.running()?;
+        let runtime = runtime()?;
+        let requests = requests
+            .into_iter()
+            .map(|(method, path, body)| Ok((method, path, body.as_ref().map(python_to_value).transpose()?)))
+            .collect::<PyResult<Vec<_>>>()?;
+        let work = async {
+            for (method, path, body) in &requests {
+                server.call(method, path, body.as_ref()).await?;
+            }
+            Ok::<(), ServerError>(())
+        };
+        py.detach(|| runtime.block_on(work)).map_err(|error| failed(&error))
+    }
+
     /// How many requests have come over the network, also those that are forgotten.
     fn journal_count(&self) -> PyResult<u64> {
         Ok(*self.running()?.journal().subscribe().borrow())

@@ -22,7 +22,6 @@ use kopf_engine::territory::Territory;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
-use tokio::sync::oneshot;
 
 use crate::admission::review::{self, Review};
 use crate::border::{Border, Item};
@@ -257,7 +256,7 @@ impl Engine {
 type PostTuple<'py> = (Bound<'py, PyDict>, String, String, String, Vec<f64>);
 /// What `complete()` sends, with where to.
 enum Answered {
-    Script(oneshot::Sender<Reply>, Reply),
+    Script(Reporter<Option<Reply>>, Reply),
     Run(Reporter<RunReply>, RunReply),
     Signal(Reporter<()>),
 }
@@ -265,7 +264,7 @@ enum Answered {
 impl Answered {
     fn take(item: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         if let Ok(script) = item.cast::<Script>() {
-            return Ok(script.get().take().map(|(sender, reply)| Self::Script(sender, reply)));
+            return Ok(script.get().take().map(|(reporter, reply)| Self::Script(reporter, reply)));
         }
         if let Ok(run) = item.cast::<Run>() {
             return Ok(run.get().take().map(|(reporter, reply)| Self::Run(reporter, reply)));
@@ -275,9 +274,7 @@ impl Answered {
 
     fn send(self) {
         match self {
-            Self::Script(sender, reply) => {
-                let _gone = sender.send(reply);
-            }
+            Self::Script(reporter, reply) => reporter.send(Some(reply)),
             Self::Run(reporter, reply) => reporter.send(reply),
             Self::Signal(reporter) => reporter.send(()),
         }

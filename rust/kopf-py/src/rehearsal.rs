@@ -13,7 +13,7 @@ use kopf_core::outcome::Attempt;
 use kopf_core::resource::Resource;
 use kopf_core::script::{Reply, Script, Step};
 use kopf_core::value::Value;
-use kopf_engine::invoke::{Entry, Invoker as _, Job, ScriptJob, TransformJob};
+use kopf_engine::invoke::{Entry, Invoker as _, Job, Reporter, ScriptJob, TransformJob};
 use pyo3::prelude::*;
 use tokio::sync::oneshot;
 
@@ -132,7 +132,7 @@ pub(crate) fn rehearse(
             event: EventType::Modified,
             object: Arc::clone(&object),
             script,
-            reply,
+            reply: Reporter::through(reply),
         }));
     }
     Ok(Rehearsal { scripts: Mutex::new(receivers), transform: Mutex::new(transform) })

@@ -174,11 +174,14 @@ impl Cycle {
     /// What was handled last was removed from the object, or spoilt. It is written again when that has not happened for a
     /// while: two that write against each other do not come to an end.
     fn heal(&mut self, conclusion: &mut Conclusion) {
-        if !self.moment.consistent || !self.facts.as_ref().is_some_and(Facts::is_lost) {
+        if !self.facts.as_ref().is_some_and(Facts::is_lost) {
             return;
         }
-        self.tell_of_stripping();
-        if self.woken {
+        // As long as an own write is awaited, it may only be not there yet.
+        if self.moment.consistent {
+            self.tell_of_stripping();
+        }
+        if self.woken && self.moment.consistent {
             self.store_essence(&mut conclusion.patch);
         } else {
             conclusion.delay = earliest(conclusion.delay, Some(QUIET_PAUSE));

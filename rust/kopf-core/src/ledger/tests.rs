@@ -20,6 +20,7 @@ struct Scene {
     object: Value,
     calls: Vec<String>,
     notes: Vec<Note>,
+    consistent: bool,
 }
 
 impl Scene {
@@ -49,14 +50,22 @@ impl Scene {
             "apiVersion": "kopf.dev/v1", "kind": "KopfExample", "spec": {"x": 1},
             "metadata": {"name": "n", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
         });
-        Self { rules, plan, memory: Memory::default(), object, calls: vec![], notes: vec![] }
+        Self {
+            rules,
+            plan,
+            memory: Memory::default(),
+            object,
+            calls: vec![],
+            notes: vec![],
+            consistent: true,
+        }
     }
 
     /// One cycle, in which all handlers succeed; its conclusion is written, or is not.
     fn cycle(&mut self, woken: bool, written: bool) -> Conclusion {
         let object = Arc::new(Object::decode(&self.object.to_string()).unwrap());
         let now = Timestamp::from_micros(0);
-        let moment = Moment { now, entropy: 0, consistent: true };
+        let moment = Moment { now, entropy: 0, consistent: self.consistent };
         let observation = Observation { event: EventType::Modified, object: Arc::clone(&object), woken };
         let settings = Arc::clone(&self.rules.settings);
         self.memory.notice(&object, &settings, &self.plan);
@@ -141,6 +150,47 @@ fn a_write_that_was_applied_after_all_is_recognised() {
     assert!(!again.patch.is_empty());
     scene.settle();
     assert_eq!(scene.calls.len(), 2);
+}
+
+#[test]
+fn a_last_write_that_was_applied_after_all_is_recognised_for_good() {
+    let mut scene = Scene::new(false);
+    scene.cycle(false, true);
+    let conclusion = scene.cycle(false, false);
+    apply_merge(&mut scene.object, &conclusion.patch.0);
+    for _ in 0..3 {
+        assert!(scene.cycle(false, true).patch.is_empty(), "{}", scene.object);
+    }
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
+    assert_eq!((scene.memory.ledger.as_ref(), scene.warnings()), (None, 0));
+}
+
+#[test]
+fn what_is_removed_while_an_own_write_is_awaited_is_looked_at_again_when_it_is_quiet() {
+    let mut scene = Scene::new(false);
+    scene.settle();
+    scene.strip();
+    scene.consistent = false;
+    let conclusion = scene.cycle(false, true);
+    assert_eq!((conclusion.delay, conclusion.patch.is_empty(), scene.warnings()), (Some(5.0), true, 0));
+    scene.consistent = true;
+    scene.cycle(true, true);
+    assert_eq!((scene.last(), scene.warnings()), (json!({"spec": {"x": 1}}), 1));
+    assert_eq!(scene.calls.len(), 2);
+}
+
+#[test]
+fn what_the_first_have_seen_is_settled_when_it_is_written_as_handled() {
+    let mut scene = Scene::new(false);
+    scene.settle();
+    scene.object["spec"]["x"] = json!(2);
+    scene.cycle(false, true);
+    assert!(scene.memory.ledger.as_ref().unwrap().first().is_some());
+    let patch = json!({"metadata": {"annotations": {LAST: "{\"spec\":{\"x\":2}}\n"}}});
+    let object = Object::decode(&scene.object.to_string()).unwrap();
+    let settings = Arc::clone(&scene.rules.settings);
+    scene.memory.wrote(&object, patch.as_object().unwrap(), Sequel::Before, &settings);
+    assert_eq!(scene.memory.ledger.as_ref().and_then(|ledger| ledger.first()), None);
 }
 
 #[test]

@@ -27,6 +27,8 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::tls::Tls;
+use guests::{Guest, Guests};
+use patience::Patience;
 
 /// The API server takes requests of up to 3 MiB, and a review may have two objects, with more around them.
 const BODY_LIMIT: usize = 8 * 1024 * 1024;
@@ -40,6 +42,14 @@ const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
 /// How long to pause when the system gives no more connections.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 128;
+/// How long a client may take to read an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many connections there may be. An API server reviews some hundreds of changes at once, each by a connection of its own;
+/// and many systems give a process 1,024 descriptors, of which the operator needs some itself.
+const CONNECTIONS: usize = 800;
+
+mod guests;
+mod patience;
 
 /// Whoever answers the requests.
 pub trait Backend: Send + Sync + 'static {
@@ -82,6 +92,7 @@ struct Service {
     backend: Arc<dyn Backend>,
     prefix: String,
     stopping: CancellationToken,
+    guests: Arc<Guests>,
 }
 
 impl Server {
@@ -108,8 +119,7 @@ impl Server {
 
     /// Serves only connections that are given to it.
     pub fn without_listener(runtime: &Handle, backend: Arc<dyn Backend>, path: &str, port: u16) -> Self {
-        let prefix = path.trim_end_matches('/').to_owned();
-        let service = Arc::new(Service { backend, prefix, stopping: CancellationToken::new() });
+        let service = Service::new(backend, path, CONNECTIONS);
         Self { service, port, runtime: runtime.clone() }
     }
 
@@ -118,7 +128,7 @@ impl Server {
         self.port
     }
 
-    /// Serves a connection that somebody else has accepted and decrypted.
+    /// Serves a connection that somebody else has accepted and decrypted; or closes it, if all others wait for answers.
     ///
     /// # Errors
     /// The socket is not usable.
@@ -126,7 +136,9 @@ impl Server {
         socket.set_nonblocking(true)?;
         let _context = self.runtime.enter();
         let stream = UnixStream::from_std(socket)?;
-        self.runtime.spawn(converse(stream, Arc::clone(&self.service), peer));
+        if let Some(guest) = self.service.guests.try_enter() {
+            self.runtime.spawn(converse(stream, Arc::clone(&self.service), peer, guest));
+        }
         Ok(())
     }
 
@@ -175,47 +187,73 @@ async fn accept(listener: TcpListener, service: Arc<Service>, tls: Option<Arc<Tl
             () = service.stopping.cancelled() => return,
         };
         match accepted {
-            Ok((stream, _)) => drop(tokio::spawn(welcome(stream, Arc::clone(&service), tls.clone()))),
+            Ok((stream, _)) => {
+                let guest = tokio::select! {
+                    guest = service.guests.enter() => guest,
+                    () = service.stopping.cancelled() => return,
+                };
+                drop(tokio::spawn(welcome(stream, Arc::clone(&service), tls.clone(), guest)));
+            }
             // Out of descriptors, most likely. Some will be free again.
             Err(_) => sleep(EXHAUSTED_PAUSE).await,
         }
     }
 }
 
-async fn welcome(stream: TcpStream, service: Arc<Service>, tls: Option<Arc<Tls>>) {
+async fn welcome(stream: TcpStream, service: Arc<Service>, tls: Option<Arc<Tls>>, guest: Guest) {
     // It only makes answers faster.
     let _ignored = stream.set_nodelay(true);
-    let Some(tls) = tls else { return converse(stream, service, None).await };
+    let Some(tls) = tls else { return converse(stream, service, None, guest).await };
+    let accepted = tokio::select! {
+        accepted = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => accepted,
+        () = guest.sent_away() => return,
+    };
     // Whoever fails here has not come to talk to us: port scanners, load balancers, clients without trust in us.
-    let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await else { return };
+    let Ok(Ok(stream)) = accepted else { return };
     let peer = Tls::peer(&stream).map(Arc::new);
-    converse(stream, service, peer).await;
+    converse(stream, service, peer, guest).await;
 }
 
-async fn converse<S>(stream: S, service: Arc<Service>, peer: Option<Arc<Value>>)
+async fn converse<S>(stream: S, service: Arc<Service>, peer: Option<Arc<Value>>, guest: Guest)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let stopping = service.stopping.clone();
+    let guest = Arc::new(guest);
+    let asking = Arc::clone(&guest);
     let respond = service_fn(move |request| {
-        let (service, peer) = (Arc::clone(&service), peer.clone());
-        async move { Ok::<_, std::convert::Infallible>(service.respond(request, peer).await) }
+        let (service, peer, guest) = (Arc::clone(&service), peer.clone(), Arc::clone(&asking));
+        async move { Ok::<_, std::convert::Infallible>(service.respond(request, peer, &guest).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
-    let connection = builder.serve_connection(TokioIo::new(stream), respond);
+    let connection = builder.serve_connection(TokioIo::new(Patience::new(stream, ANSWER_TIMEOUT)), respond);
     tokio::pin!(connection);
     // A connection that breaks is the client's affair: it knows that it has no answer.
     tokio::select! {
         _ended = connection.as_mut() => return,
+        () = guest.sent_away() => return,
         () = stopping.cancelled() => connection.as_mut().graceful_shutdown(),
     }
-    let _ended = connection.await;
+    tokio::select! {
+        _ended = connection => {}
+        () = guest.sent_away() => {}
+    }
 }
 
 impl Service {
-    async fn respond(&self, request: Request<Incoming>, peer: Option<Arc<Value>>) -> Response<Full<Bytes>> {
-        match self.serve(request, peer).await {
+    fn new(backend: Arc<dyn Backend>, path: &str, room: usize) -> Arc<Self> {
+        let prefix = path.trim_end_matches('/').to_owned();
+        Arc::new(Self { backend, prefix, stopping: CancellationToken::new(), guests: Guests::new(room) })
+    }
+
+    async fn respond(
+        &self,
+        request: Request<Incoming>,
+        peer: Option<Arc<Value>>,
+        guest: &Guest,
+    ) -> Response<Full<Bytes>> {
+        match self.serve(request, peer, guest).await {
             Ok(text) => {
                 let mut response = Response::new(Full::new(Bytes::from(text)));
                 let json = header::HeaderValue::from_static("application/json; charset=utf-8");
@@ -230,6 +268,7 @@ impl Service {
         &self,
         request: Request<Incoming>,
         peer: Option<Arc<Value>>,
+        guest: &Guest,
     ) -> Result<Vec<u8>, Rejection> {
         let webhook = self.route(request.uri().path())?;
         if request.method() != Method::POST {
@@ -249,6 +288,7 @@ impl Service {
             })?
             .to_bytes();
         let (reply, answer) = oneshot::channel();
+        let _served = guest.serve();
         self.backend.call(Call { webhook, headers, peer, body, reply });
         // Nobody answers when the operator is exiting.
         answer.await.unwrap_or_else(|_| Err(Rejection::of(StatusCode::SERVICE_UNAVAILABLE)))

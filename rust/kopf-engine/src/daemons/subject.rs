@@ -106,6 +106,11 @@ impl Subject {
         state.runs.iter().any(|run| run.known)
     }
 
+    /// Whether anybody runs.
+    pub(crate) fn is_staffed(&self) -> bool {
+        !self.state().runs.is_empty()
+    }
+
     /// Lets the object's cycles know that somebody has ended.
     pub(super) fn wake(&self) {
         let (home, object) = {

@@ -61,7 +61,7 @@ impl Invoker for Willing {
                 });
             }
         });
-        job.reply.send(reply).unwrap();
+        job.reply.send(Some(reply));
     }
 
     fn log(&self, _: Entry) {}

@@ -57,6 +57,28 @@ async fn a_busy_operator_gives_the_handlers_their_time_and_no_more() {
 }
 
 #[tokio::test]
+async fn handlers_that_only_watch_are_given_the_same_time() {
+    let mut world = World::new().await;
+    let watching = json!({
+        "id": "see", "kind": "watching", "selector": {"group": "example.com", "version": "v1", "plural": "widgets"},
+    });
+    world.serve(vec![watching], |settings| settings.queueing.exit_timeout = 30.0).await;
+    world.stage.hold();
+    world.create("endless", json!({})).await;
+    world.until("the creation", |world| world.stage.held() == 1).await;
+    world.operator().stop();
+    world.pass(29.0).await;
+    assert_eq!(world.stage.cancelled(), 0);
+    world.pass(2.0).await;
+    assert_eq!(world.stage.cancelled(), 1);
+    assert!(world.stage.has_logged(Level::Warning, "Unprocessed streams left for"));
+    world.operator().finished().await.unwrap();
+    world.stage.release();
+    world.settle().await;
+    assert_eq!(world.stage.closed(), 0, "nobody waits for that reply any more");
+}
+
+#[tokio::test]
 async fn what_ends_in_the_grace_time_is_written() {
     let mut world = World::new().await;
     world.serve(vec![handler("make", "create")], |settings| settings.queueing.exit_timeout = 30.0).await;

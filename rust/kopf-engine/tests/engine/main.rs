@@ -7,6 +7,7 @@
 #![allow(clippy::field_reassign_with_default, reason = "options of the server cannot be written as literals")]
 
 mod delays;
+mod departures;
 mod endings;
 mod load;
 mod stage;

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
+use kopf_core::cause::EventType;
 use kopf_core::notes::Level;
 use kopf_core::outcome::Raised;
 use kopf_core::script::{Matched, Reply, Step, StepReply};
@@ -21,6 +22,8 @@ pub(crate) struct Call {
     pub(crate) spec: Option<String>,
     /// How many attempts there were before.
     pub(crate) retry: u64,
+    /// What the server has told.
+    pub(crate) event: EventType,
     /// When, in virtual seconds.
     pub(crate) at: f64,
 }
@@ -158,8 +161,7 @@ impl Stage {
                 other => panic!("no handler of these tests needs {other:?}"),
             });
         }
-        // The cycle may have been given up in between.
-        let _ = job.reply.send(reply);
+        job.reply.send(Some(reply));
     }
 
     fn note(&self, job: &ScriptJob, handler: usize, retry: u64) {
@@ -168,6 +170,7 @@ impl Stage {
             name: job.object.name().unwrap_or_default().to_owned(),
             spec: job.object.stanza("spec").map(str::to_owned),
             retry,
+            event: job.event,
             at: self.start.elapsed().as_secs_f64(),
         });
     }

@@ -6,10 +6,9 @@ use kopf_core::cause::EventType;
 use kopf_core::indexing::Call;
 use kopf_core::script::{Matched, Reply, Step, StepReply};
 use kopf_core::value::Value;
-use kopf_engine::invoke::ScriptJob;
+use kopf_engine::invoke::{Reporter, ScriptJob};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use tokio::sync::oneshot;
 
 use crate::convert::{python_to_map, value_to_python};
 use crate::errors::misuse;
@@ -114,7 +113,7 @@ pub(crate) struct Script {
 
 /// The reply, from being prepared to being sent.
 struct Exchange {
-    sender: Option<oneshot::Sender<Reply>>,
+    reporter: Option<Reporter<Option<Reply>>>,
     reply: Option<Reply>,
 }
 
@@ -135,14 +134,14 @@ impl Script {
             change,
             preset: preset.map(Bound::unbind),
             last: job.script.last,
-            reply: Mutex::new(Exchange { sender: Some(job.reply), reply: None }),
+            reply: Mutex::new(Exchange { reporter: Some(job.reply), reply: None }),
         })
     }
 
     /// Takes the prepared reply and the way to send it.
-    pub(crate) fn take(&self) -> Option<(oneshot::Sender<Reply>, Reply)> {
+    pub(crate) fn take(&self) -> Option<(Reporter<Option<Reply>>, Reply)> {
         let mut exchange = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
-        exchange.sender.take().zip(exchange.reply.take())
+        exchange.reporter.take().zip(exchange.reply.take())
     }
 }
 
@@ -168,7 +167,7 @@ impl Script {
         let steps = steps.iter().map(|step| step_from_python(&step)).collect::<PyResult<_>>()?;
         let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
         let mut exchange = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
-        if exchange.sender.is_none() {
+        if exchange.reporter.is_none() {
             return Err(misuse("The script is answered already."));
         }
         exchange.reply = Some(Reply { steps, patch, fns, error, closed });

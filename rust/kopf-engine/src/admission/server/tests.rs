@@ -132,6 +132,93 @@ async fn clients_that_do_not_finish_are_let_go() {
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn clients_that_do_not_read_their_answers_are_let_go() {
+    let service = Service::new(Arc::new(Echo::default()), "/", 1);
+    let (mut near, far) = tokio::io::duplex(64);
+    let guest = service.guests.try_enter().unwrap();
+    let conversation = tokio::spawn(converse(far, Arc::clone(&service), None, guest));
+    let start = tokio::time::Instant::now();
+    near.write_all(&post("/x", "12345")).await.unwrap();
+    conversation.await.unwrap();
+    assert_eq!(start.elapsed(), ANSWER_TIMEOUT);
+}
+
+#[tokio::test]
+async fn a_connection_too_many_takes_the_place_of_the_one_that_is_silent_for_the_longest_time() {
+    const ROOM: usize = 5;
+    let service = Service::new(Arc::new(Echo::default()), "/", ROOM);
+    let server = Server { service, port: 0, runtime: Handle::current() };
+    let mut callers = Vec::new();
+    for _ in 0..=ROOM {
+        let (near, far) = StdStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        server.adopt(far, None).unwrap();
+        callers.push(UnixStream::from_std(near).unwrap());
+    }
+    let mut nothing = vec![];
+    callers.remove(0).read_to_end(&mut nothing).await.unwrap();
+    assert_eq!(nothing, b"");
+    // All others are answered, the newest first; also those that were there before it.
+    for mut caller in callers.into_iter().rev() {
+        caller.write_all(&post("/x", "12345")).await.unwrap();
+        let mut answer = String::new();
+        caller.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn newcomers_wait_while_all_others_wait_for_their_answers() {
+    let desk = Arc::new(Pile::default());
+    let service = Service::new(Arc::clone(&desk) as Arc<dyn Backend>, "/", 1);
+    let listener = listen_at(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(accept(listener, Arc::clone(&service), None));
+    let mut first = TcpStream::connect(address).await.unwrap();
+    first.write_all(&post("/first", "1")).await.unwrap();
+    let reply = desk.next().await;
+    let mut second = TcpStream::connect(address).await.unwrap();
+    second.write_all(&post("/second", "22")).await.unwrap();
+    // It is not served before the first one has its answer.
+    reply.send(Ok(b"one".to_vec())).unwrap();
+    let mut answer = String::new();
+    first.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("one"), "{answer}");
+    desk.next().await.send(Ok(b"two".to_vec())).unwrap();
+    answer.clear();
+    second.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("two"), "{answer}");
+    service.stopping.cancel();
+    serving.await.unwrap();
+}
+
+/// Keeps the requests, until the test answers them.
+#[derive(Default)]
+struct Pile {
+    calls: Mutex<Vec<Call>>,
+    news: tokio::sync::Notify,
+}
+
+impl Pile {
+    async fn next(&self) -> oneshot::Sender<Result<Vec<u8>, Rejection>> {
+        loop {
+            let call = self.calls.lock().unwrap().pop();
+            match call {
+                Some(call) => return call.reply,
+                None => self.news.notified().await,
+            }
+        }
+    }
+}
+
+impl Backend for Pile {
+    fn call(&self, call: Call) {
+        self.calls.lock().unwrap().push(call);
+        self.news.notify_one();
+    }
+}
+
 #[test]
 fn names_of_headers_are_written_as_usual() {
     assert_eq!(capitalized("user-agent"), "User-Agent");

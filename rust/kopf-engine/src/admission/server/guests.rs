@@ -1,0 +1,199 @@
+//! How many connections there are at once, and which of them goes when there are too many.
+//!
+//! Whoever has said nothing for the longest time makes room for a newcomer: callers that are real keep connections for
+//! their next requests, and dial again if those are gone. Whoever waits for the answer of a handler is not sent away; if
+//! there is nobody else, the newcomer waits.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// All connections of a server.
+pub(super) struct Guests {
+    room: usize,
+    present: Mutex<Present>,
+    change: Notify,
+}
+
+#[derive(Default)]
+struct Present {
+    count: usize,
+    turn: u64,
+    /// Those that wait for nothing of ours, in the order of their last signs of life; and how they are sent away.
+    idle: BTreeMap<u64, CancellationToken>,
+}
+
+/// One connection, until it is dropped.
+pub(super) struct Guest {
+    guests: Arc<Guests>,
+    leaving: CancellationToken,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    Idle(u64),
+    Served,
+}
+
+/// A connection that waits for an answer, until this is dropped.
+pub(super) struct Service<'a>(&'a Guest);
+
+impl Guests {
+    /// So many at most.
+    pub(super) fn new(room: usize) -> Arc<Self> {
+        Arc::new(Self { room, present: Mutex::default(), change: Notify::new() })
+    }
+
+    /// Waits until there is room.
+    pub(super) async fn enter(self: &Arc<Self>) -> Guest {
+        loop {
+            let change = self.change.notified();
+            if let Some(guest) = self.try_enter() {
+                return guest;
+            }
+            change.await;
+        }
+    }
+
+    /// Takes the place of another one, if there is no other room.
+    pub(super) fn try_enter(self: &Arc<Self>) -> Option<Guest> {
+        let mut present = self.lock();
+        if present.count < self.room {
+            present.count += 1;
+        } else {
+            let (_, leaving) = present.idle.pop_first()?;
+            leaving.cancel();
+        }
+        let leaving = CancellationToken::new();
+        let state = Mutex::new(State::Idle(present.sit(&leaving)));
+        Some(Guest { guests: Arc::clone(self), leaving, state })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Present> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Present {
+    fn sit(&mut self, leaving: &CancellationToken) -> u64 {
+        self.turn += 1;
+        self.idle.insert(self.turn, leaving.clone());
+        self.turn
+    }
+}
+
+impl Guest {
+    /// Until it is sent away.
+    pub(super) async fn sent_away(&self) {
+        self.leaving.cancelled().await;
+    }
+
+    /// It waits for an answer from now on.
+    pub(super) fn serve(&self) -> Service<'_> {
+        let mut state = self.state();
+        // Who has been sent away meanwhile, stays so.
+        if let State::Idle(turn) = *state
+            && self.guests.lock().idle.remove(&turn).is_some()
+        {
+            *state = State::Served;
+        }
+        Service(self)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Service<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        if matches!(*state, State::Served) {
+            *state = State::Idle(self.0.guests.lock().sit(&self.0.leaving));
+            self.0.guests.change.notify_one();
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let state = *self.state();
+        let mut present = self.guests.lock();
+        // Of those who were sent away, the place is taken already.
+        let had_place = match state {
+            State::Idle(turn) => present.idle.remove(&turn).is_some(),
+            State::Served => true,
+        };
+        if had_place {
+            present.count -= 1;
+            self.guests.change.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use futures::FutureExt as _;
+
+    fn is_sent_away(guest: &Guest) -> bool {
+        guest.leaving.is_cancelled()
+    }
+
+    #[test]
+    fn whoever_is_silent_for_the_longest_time_makes_room() {
+        let guests = Guests::new(2);
+        let first = guests.try_enter().unwrap();
+        let second = guests.try_enter().unwrap();
+        drop(first.serve());
+        let _third = guests.try_enter().unwrap();
+        assert_eq!([is_sent_away(&first), is_sent_away(&second)], [false, true]);
+        // The place of the second one is taken: nothing becomes free by its end.
+        drop(second);
+        let _fourth = guests.try_enter().unwrap();
+        assert!(is_sent_away(&first));
+        assert_eq!(guests.lock().count, 2);
+    }
+
+    #[test]
+    fn whoever_is_served_is_not_sent_away_and_newcomers_wait() {
+        let guests = Guests::new(1);
+        let only = guests.try_enter().unwrap();
+        let service = only.serve();
+        assert!(guests.try_enter().is_none());
+        let mut entering = Box::pin(guests.enter());
+        assert!(entering.as_mut().now_or_never().is_none());
+        drop(service);
+        assert!(entering.now_or_never().is_some());
+        assert!(is_sent_away(&only));
+    }
+
+    #[test]
+    fn places_become_free_when_connections_end() {
+        let guests = Guests::new(1);
+        let only = guests.try_enter().unwrap();
+        let service = only.serve();
+        let mut entering = Box::pin(guests.enter());
+        assert!(entering.as_mut().now_or_never().is_none());
+        std::mem::forget(service);
+        drop(only);
+        assert!(entering.now_or_never().is_some());
+        assert_eq!((guests.lock().count, guests.lock().idle.len()), (0, 0));
+    }
+
+    #[test]
+    fn who_was_sent_away_before_being_served_leaves_no_trace() {
+        let guests = Guests::new(1);
+        let first = guests.try_enter().unwrap();
+        let second = guests.try_enter().unwrap();
+        drop(first.serve());
+        drop(first);
+        assert_eq!((guests.lock().count, guests.lock().idle.len()), (1, 1));
+        drop(second);
+        assert_eq!((guests.lock().count, guests.lock().idle.len()), (0, 0));
+    }
+}

@@ -1,0 +1,193 @@
+//! What becomes of cycles that nobody waits for.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use kopf_core::cause::EventType;
+use kopf_core::object::Object;
+use kopf_core::outcome::Raised;
+use kopf_core::script::{Reply, Step, StepReply};
+use serde_json::json;
+
+use crate::backlog::WINDOW;
+use crate::dispatch::Dispatcher;
+use crate::invoke::{Job, ScriptJob};
+use crate::testing::{Stage, lock, resource};
+
+struct Scene {
+    stage: Stage,
+    dispatcher: Arc<Dispatcher>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let selector = json!({"group": "example.com", "version": "v1", "plural": "things"});
+        let handler = json!({"id": "see", "kind": "watching", "selector": selector});
+        let stage = Stage::with_handlers(vec![handler], &json!({}), |_| (200, Some(json!({"metadata": {}}))));
+        let plan = stage.shared.rules.registry.plan(&resource("example.com", "things", true), &|_| true);
+        let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&stage.shared), Arc::new(plan)));
+        Self { stage, dispatcher }
+    }
+
+    fn tell(&self, kind: EventType, name: &str) {
+        let text = format!(r#"{{"metadata":{{"name":"{name}","namespace":"ns","uid":"{name}"}}}}"#);
+        self.dispatcher.dispatch(kind, Object::decode(&text).unwrap());
+    }
+
+    /// What was handed over since the last look: scripts, and a word for each of the others.
+    fn taken(&self) -> (Vec<ScriptJob>, Vec<&'static str>) {
+        let (mut scripts, mut others) = (vec![], vec![]);
+        for job in lock(&self.stage.other_side.jobs).drain(..) {
+            match job {
+                Job::Script(script) => scripts.push(script),
+                Job::Close { .. } => others.push("close"),
+                Job::Forget(_) => others.push("forget"),
+                Job::Cancel(_) => others.push("cancel"),
+                _ => others.push("?"),
+            }
+        }
+        (scripts, others)
+    }
+
+    fn script(&self) -> ScriptJob {
+        let (mut scripts, others) = self.taken();
+        assert_eq!((scripts.len(), others.len()), (1, 0));
+        scripts.remove(0)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.stage.shared.workers.is_empty() && self.dispatcher.slots().busy().is_empty()
+    }
+}
+
+fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+fn answer(job: ScriptJob, reply: Reply) {
+    let now = crate::clock::Clock::start().now();
+    let outcomes = job.script.steps.iter().map(|step| match step {
+        Step::Watch { attempt, .. } => StepReply::Attempted(attempt.settle(&Raised::Nothing, now).outcome),
+        _ => StepReply::Skipped,
+    });
+    let steps = outcomes.collect();
+    job.reply.send(Some(Reply { steps, ..reply }));
+}
+
+async fn turns() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_only_seen_takes_no_task() {
+    let scene = Scene::new();
+    for (closed, expected) in [(true, vec![]), (false, vec!["close"])] {
+        let before = tasks();
+        scene.tell(EventType::Modified, "a");
+        let script = scene.script();
+        assert!(!scene.is_at_rest(), "whoever asks is told that there is work");
+        assert_eq!(tasks(), before);
+        answer(script, Reply { closed, ..Reply::default() });
+        assert!(scene.is_at_rest(), "it ends where the reply comes");
+        assert_eq!(tasks(), before);
+        assert_eq!(scene.taken().1, expected);
+    }
+    scene.tell(EventType::Deleted, "a");
+    answer(scene.script(), Reply::default());
+    assert_eq!(scene.taken().1, ["close", "forget"]);
+    assert!(scene.dispatcher.slots().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_meanwhile_is_seen_afterwards() {
+    let scene = Scene::new();
+    scene.tell(EventType::Added, "a");
+    scene.tell(EventType::Modified, "a");
+    scene.tell(EventType::Deleted, "a");
+    for (kind, others) in [(EventType::Added, 0), (EventType::Modified, 1), (EventType::Deleted, 1)] {
+        let (mut scripts, before) = scene.taken();
+        assert_eq!((scripts.len(), before.len()), (1, others), "one at a time: {kind:?}");
+        assert_eq!(scripts[0].event, kind);
+        answer(scripts.remove(0), Reply::default());
+        turns().await;
+    }
+    assert_eq!(scene.taken().1, ["close", "forget"]);
+    assert!(scene.is_at_rest());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_to_be_written_is() {
+    let scene = Scene::new();
+    scene.tell(EventType::Modified, "a");
+    let patch = json!({"spec": {"field": "value"}});
+    let patch = patch.as_object().cloned();
+    answer(scene.script(), Reply { patch, ..Reply::default() });
+    turns().await;
+    let requests = scene.stage.requests();
+    assert_eq!(requests.len(), 1);
+    assert_eq!(requests[0].body, json!({"spec": {"field": "value"}}));
+    assert_eq!(scene.taken().1, ["close"]);
+    assert!(scene.is_at_rest());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_is_the_end_for_those_who_wait() {
+    let scene = Scene::new();
+    scene.tell(EventType::Modified, "a");
+    drop(scene.script());
+    assert!(scene.stage.shared.workers.is_empty());
+    assert_eq!(scene.taken().1, ["close"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_up_is_not_heard_any_more() {
+    let scene = Scene::new();
+    scene.tell(EventType::Modified, "a");
+    let script = scene.script();
+    scene.stage.shared.killing.cancel();
+    scene.stage.shared.absentees.give_up();
+    assert_eq!(scene.taken().1, ["cancel"]);
+    assert!(scene.stage.shared.workers.is_empty());
+    answer(script, Reply::default());
+    turns().await;
+    assert!(scene.taken().1.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_in_the_backlog_has_a_turn_when_others_had_theirs() {
+    let scene = Scene::new();
+    for number in 0..WINDOW + 10 {
+        scene.tell(EventType::Listed, &number.to_string());
+    }
+    let (first, _) = scene.taken();
+    assert_eq!(first.len(), WINDOW);
+    let before = tasks();
+    for script in first {
+        answer(script, Reply { closed: true, ..Reply::default() });
+    }
+    assert_eq!(tasks(), before + 1, "one looks for all of them");
+    turns().await;
+    let (rest, _) = scene.taken();
+    assert_eq!(rest.len(), 10);
+    for script in rest {
+        answer(script, Reply { closed: true, ..Reply::default() });
+    }
+    turns().await;
+    assert!(scene.is_at_rest());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_does_not_wait_for_the_engine() {
+    let scene = Scene::new();
+    scene.tell(EventType::Modified, "a");
+    let script = scene.script();
+    let slots = scene.dispatcher.slots();
+    answer(script, Reply::default());
+    drop(slots);
+    turns().await;
+    assert!(scene.is_at_rest());
+    assert_eq!(scene.taken().1, ["close"]);
+}

@@ -1,0 +1,68 @@
+"""The process of the operator really dies, by SIGKILL at a chosen request, and another one takes over.
+
+The proxy holds the request, kills the process, and lets the request go or not: so the moments are exact, and no
+time is involved. `test_crashes.py` tries many more moments, but in one process, and in virtual time.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from interposer import Asked, Doing
+from theatre import DEFINITION, Scenery, Theatre
+
+ACTS: dict[str, Callable[[Theatre], None]] = {
+    "a creation": lambda theatre: theatre.create("d"),
+    "a change": lambda theatre: theatre.change("a", 2),
+    "a deletion": lambda theatre: theatre.delete("b"),
+}
+PATIENCE = 30.0
+
+
+class Death:
+    """The fault of dying at the patch with this number: before it is done, or after."""
+
+    def __init__(self, theatre: Theatre, number: int, *, is_done: bool) -> None:
+        self.theatre, self.number, self.is_done = theatre, number, is_done
+        self.has_come = threading.Event()
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, asked: Asked) -> Doing | None:
+        if asked.verb != "patch" or "/parcels" not in asked.path:
+            return None
+        with self._lock:
+            number, self._count = self._count, self._count + 1
+            if number == self.number:
+                self.theatre.troupe.stop(signal.SIGKILL)
+                self.has_come.set()
+                return Doing(lose=True) if self.is_done else Doing(drop=True)
+        return None
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("act", "number"),
+    [("a creation", 0), ("a creation", 2), ("a change", 0), ("a change", 1), ("a change", 3)]
+    + [("a deletion", 0)],
+)
+def test_nothing_is_lost_by_a_kill_at_a_request(act, number, is_done, kopf_cluster):
+    kopf_cluster.apply(DEFINITION)
+    theatre = Theatre(kopf_cluster, f"a kill at patch {number} of {act}", Scenery(converge=PATIENCE))
+    with theatre.running():
+        for name in "abc":
+            theatre.create(name)
+        theatre.wait(theatre.is_converged, PATIENCE)
+        death = Death(theatre, number, is_done=is_done)
+        theatre.proxy.faults.append(death)
+        start = time.monotonic()
+        ACTS[act](theatre)
+        assert death.has_come.wait(PATIENCE), "there was no such request"
+        theatre.troupe.start()
+        result = theatre.result(start)
+    assert result.survived, "\n".join(result.why)
+    # Who was called for what the dead process could not write, is called again.
+    assert result.doubles <= 1, result.why

@@ -1,0 +1,55 @@
+"""The engine is told which log lines are wanted: as often as that changes, and no more often."""
+
+import logging
+
+import pytest
+from kopf._runtime.bridge import Bridge
+
+
+class Engine:
+    def __init__(self):
+        self.levels = []
+
+    def set_log_level(self, level):
+        self.levels.append(level)
+
+    def poll(self):
+        return []
+
+
+@pytest.fixture
+def root_level():
+    root = logging.getLogger()
+    level = root.level
+    yield root.setLevel
+    root.setLevel(level)
+
+
+def test_levels_are_told_when_they_have_changed(root_level):
+    engine = Engine()
+    bridge = Bridge(engine, receive=lambda item: None, loop=object())
+    root_level(logging.INFO)
+    for _ in range(3):
+        bridge.receive()
+    assert engine.levels == [logging.INFO]
+    root_level(logging.DEBUG)
+    # Whoever logs in between must not hide the change.
+    logging.getLogger("kopf._core.reactor.running").isEnabledFor(logging.DEBUG)
+    bridge.receive()
+    bridge.receive()
+    assert engine.levels == [logging.INFO, logging.DEBUG]
+
+
+def test_the_most_talkative_of_the_loggers_decides(root_level):
+    engine = Engine()
+    bridge = Bridge(engine, receive=lambda item: None, loop=object())
+    root_level(logging.WARNING)
+    bridge.receive()
+    logger = logging.getLogger("kopf.objects")
+    logger.setLevel(logging.DEBUG)
+    try:
+        bridge.receive()
+    finally:
+        logger.setLevel(logging.NOTSET)
+    bridge.receive()
+    assert engine.levels == [logging.WARNING, logging.DEBUG, logging.WARNING]
