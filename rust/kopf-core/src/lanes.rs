@@ -119,8 +119,10 @@ mod tests {
     #[test]
     fn a_server_that_takes_the_longer_the_more_it_is_asked_is_not_asked_more_and_more() {
         let mut lanes = Lanes::default();
-        let at_its_limit =
-            |width: usize| if width <= 30 { 0.06 } else { 0.06 + (width as f64 - 30.0) * 0.01 };
+        let at_its_limit = |width: usize| {
+            let crowd = u32::try_from(width.saturating_sub(30)).unwrap();
+            0.06 + f64::from(crowd) * 0.01
+        };
         let width = after(&mut lanes, 20, true, at_its_limit);
         assert!((FEW..=40).contains(&width), "{width}");
     }
