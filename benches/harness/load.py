@@ -237,12 +237,12 @@ class Client:
             raise RuntimeError(f"POST {BENCHES}: {answer.status}")
         return sent, answered
 
-    def until(self, name: str, condition: Condition) -> None:
-        """Look at one object now and then until it is as expected."""
+    def until(self, name: str, condition: Condition) -> float:
+        """Look at one object every five milliseconds until it is as expected; return when it was."""
         for _ in range(2000):
             time.sleep(0.005)
             if condition(json.loads(self.ok("GET", f"{BENCHES}/{name}"))):
-                return
+                return time.time()
         raise RuntimeError(f"{name} was not handled.")
 
     def delete(self, count: int, *, prefix: str) -> float:

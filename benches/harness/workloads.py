@@ -220,12 +220,12 @@ def latency(count: int) -> Workload:
             with Operator(contestant, "latency", "latency", cluster.kubeconfig) as operator:
                 operator.wait("ready")
                 cpu, writes = operator.quiesce(), cluster.writes()
-                times = {}
+                times, handled = {}, []
                 for number in range(count):
                     time.sleep(0.05)
                     name = f"obj-{number:06}"
                     times[name] = cluster.client.post(name, number)
-                    cluster.client.until(name, is_handled)
+                    handled.append(cluster.client.until(name, is_handled) - times[name][0])
                 cpu, writes = operator.quiesce() - cpu, cluster.writes() - writes
                 starts: dict[str, float] = {}
                 for report in operator.reports("start"):
@@ -237,6 +237,7 @@ def latency(count: int) -> Workload:
                     "start beyond the creation's round trip, p99, ms": at(beyond, 0.99) * 1e3,
                     "start after the request, p50, ms": at(waits, 0.5) * 1e3,
                     "start after the request, p99, ms": at(waits, 0.99) * 1e3,
+                    "handled after the request, p50, ms": at(handled, 0.5) * 1e3,
                     "CPU per object, ms": cpu / count * 1e3,
                     "writes per object": writes / count - 1,
                 }

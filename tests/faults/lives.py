@@ -19,26 +19,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import kopf
+from definitions import ANYTHING, LAST, PREFIX, definition
 from kopf.testing import Cluster, Operator, Request
 
 GROUP = "crashes.example.com"
 KIND = "crates"
-PREFIX = "kopf.zalando.org/"
-LAST = PREFIX + "last-handled-configuration"
-DEFINITION = f"""
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {{name: {KIND}.{GROUP}}}
-spec:
-  group: {GROUP}
-  scope: Namespaced
-  names: {{plural: {KIND}, singular: crate, kind: Crate, listKind: CrateList}}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
-"""
+DEFINITION = definition(GROUP, "Crate", ANYTHING)
 GENEROUS = 60.0
 """Real seconds, for what takes milliseconds."""
 BLINK = 0.06

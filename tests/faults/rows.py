@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from definitions import LAST, PREFIX
 from interposer import Asked, Doing, Fault, refusal
-from theatre import LAST, PREFIX, Scenery, Theatre
+from theatre import Scenery, Theatre
 
 Row = Callable[[Theatre], None]
 ROWS: dict[str, tuple[Row, Scenery]] = {}

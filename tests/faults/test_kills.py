@@ -1,7 +1,7 @@
 """The process of the operator really dies, by SIGKILL at a chosen request, and another one takes over.
 
-The proxy holds the request, kills the process, and lets the request go or not: so the moments are exact, and no
-time is involved. `test_crashes.py` tries many more moments, but in one process, and in virtual time.
+The proxy holds the request, kills the process, and lets the request go or not: so the moments are exact, and
+no time is involved. `test_crashes.py` tries many more moments, but in one process, and in virtual time.
 """
 
 import signal
@@ -18,6 +18,14 @@ ACTS: dict[str, Callable[[Theatre], None]] = {
     "a change": lambda theatre: theatre.change("a", 2),
     "a deletion": lambda theatre: theatre.delete("b"),
 }
+POINTS = [
+    ("a creation", 0),
+    ("a creation", 2),
+    ("a change", 0),
+    ("a change", 1),
+    ("a change", 3),
+    ("a deletion", 0),
+]
 PATIENCE = 30.0
 
 
@@ -44,11 +52,7 @@ class Death:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(
-    ("act", "number"),
-    [("a creation", 0), ("a creation", 2), ("a change", 0), ("a change", 1), ("a change", 3)]
-    + [("a deletion", 0)],
-)
+@pytest.mark.parametrize(("act", "number"), POINTS)
 def test_nothing_is_lost_by_a_kill_at_a_request(act, number, is_done, kopf_cluster):
     kopf_cluster.apply(DEFINITION)
     theatre = Theatre(kopf_cluster, f"a kill at patch {number} of {act}", Scenery(converge=PATIENCE))

@@ -18,38 +18,17 @@ from typing import Any
 
 import interposer
 import trust
+from definitions import ANYTHING, LAST, PREFIX, definition
 from illusion import Illusion
 from kopf.testing import Cluster
 from troupe import Troupe
 
 GROUP = "faults.example.com"
 KIND = "parcels"
-PREFIX = "kopf.zalando.org/"
-LAST = PREFIX + "last-handled-configuration"
 NAME = "parcels-api.test"
-DEFINITION = f"""
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {{name: {KIND}.{GROUP}}}
-spec:
-  group: {GROUP}
-  scope: Namespaced
-  names: {{plural: {KIND}, singular: parcel, kind: Parcel, listKind: ParcelList}}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      subresources: {{status: {{}}}}
-      schema:
-        openAPIV3Schema:
-          type: object
-          properties:
-            spec:
-              type: object
-              x-kubernetes-preserve-unknown-fields: true
-              properties: {{strict: {{type: integer}}}}
-            status: {{type: object, x-kubernetes-preserve-unknown-fields: true}}
-"""
+SPEC = {"type": "object", **ANYTHING, "properties": {"strict": {"type": "integer"}}}
+SCHEMA = {"properties": {"spec": SPEC, "status": {"type": "object", **ANYTHING}}}
+DEFINITION = definition(GROUP, "Parcel", SCHEMA, status=True)
 CONVERGE = 20.0
 
 

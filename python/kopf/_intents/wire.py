@@ -171,7 +171,8 @@ def settings_to_wire(settings: settings_.OperatorSettings) -> Wire:
         "peering": _pick(settings.peering, "name stealth priority lifetime mandatory standalone clusterwide"),
         "watching": {
             **_pick(watching, "server_timeout client_timeout connect_timeout reconnect_backoff"),
-            **_pick(watching, "inactivity_timeout chunk_size initial_streaming projections derived_selectors"),
+            **_pick(watching, "inactivity_timeout chunk_size initial_streaming"),
+            **_pick(watching, "projections derived_selectors"),
             "label_selectors": _selectors_to_wire(watching.label_selectors),
             "field_selectors": _selectors_to_wire(watching.field_selectors),
             "shard_selectors": _selectors_to_wire(watching.shard_selectors),

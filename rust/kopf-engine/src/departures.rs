@@ -221,6 +221,9 @@ impl Dispatcher {
         };
         let sought = departures.sought.remove(key);
         let is_back = found.as_ref().is_some_and(|object| departures.selector.matches(object));
+        if found.is_none() {
+            departures.forget(key);
+        }
         let event = |kind, object| Event { kind, object, woken: false, indexed: false, told: None };
         match (found, sought.and_then(|sought| sought.last)) {
             // The stream will tell of that.
@@ -232,19 +235,14 @@ impl Dispatcher {
                 slots.notice(key, EventType::Modified).place = place;
                 self.queue(&mut slots, Arc::clone(key), event(EventType::Modified, Arc::new(object)));
             }
-            (None, last) => {
-                departures.forget(key);
-                match last {
-                    Some(last) => {
-                        slots.notice(key, EventType::Deleted);
-                        self.queue(&mut slots, Arc::clone(key), event(EventType::Deleted, last));
-                    }
-                    None => {
-                        let vanished = slots.vanish(key);
-                        drop(slots);
-                        self.see_off(vanished.into_iter().collect());
-                    }
-                }
+            (None, Some(last)) => {
+                slots.notice(key, EventType::Deleted);
+                self.queue(&mut slots, Arc::clone(key), event(EventType::Deleted, last));
+            }
+            (None, None) => {
+                let vanished = slots.vanish(key);
+                drop(slots);
+                self.see_off(vanished.into_iter().collect());
             }
         }
         self.shared.freed.notify_waiters();

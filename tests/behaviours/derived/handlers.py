@@ -35,7 +35,7 @@ def unmade(memo, name, **_):
     memo.calls.append(("unmade", name))
 
 
-@kopf.daemon("widgets", labels=GOLDEN)
+@kopf.daemon("widgets", labels=GOLDEN, cancellation_backoff=600)
 def guard(memo, name, stopped, **_):
     memo.calls.append(("guarded", name))
     stopped.wait()

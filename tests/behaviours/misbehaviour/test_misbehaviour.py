@@ -1,5 +1,6 @@
 """Whatever the server does wrong, handlers get to see the last state; and no more is asked than is needed."""
 
+import kopf
 import pytest
 
 pytestmark = pytest.mark.kopf_embedded_only
@@ -9,15 +10,21 @@ def ours(cluster, method):
     return [it for it in cluster.requests if it.method == method and "/widgets" in it.path]
 
 
-def test_one_handling_is_two_requests_with_a_status_and_the_first_has_the_notes(run, make, handled, cluster):
-    running = run()
+@pytest.mark.parametrize("compat, order", [(None, ["status", "one"]), ("1.45", ["one", "status"])])
+def test_one_handling_is_two_requests_with_a_status_and_the_last_has_the_notes(
+    run, make, handled, cluster, compat, order
+):
+    settings = kopf.OperatorSettings()
+    settings.process.compat = compat
+    running = run(settings=settings)
     make()
     handled(condition={"status": {"handle": {"size": 1}}})
     running.settle()
-    requests = ours(cluster, "PATCH")
-    assert [it.path.rpartition("/")[2] for it in requests] == ["one", "status"]
-    assert [it.code for it in requests] == [200, 200]
-    assert list(requests[1].json["status"]) == ["handle"]
+    requests = {it.path.rpartition("/")[2]: it for it in ours(cluster, "PATCH")}
+    assert list(requests) == order
+    assert [it.code for it in requests.values()] == [200, 200]
+    assert list(requests["status"].json["status"]) == ["handle"]
+    assert "annotations" in requests["one"].json["metadata"]
 
 
 @pytest.mark.parametrize("fault, number", [("code", 500), ("too-many-requests", 0), ("reset", 0)])

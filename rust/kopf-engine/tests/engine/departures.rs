@@ -19,7 +19,9 @@ fn golden() -> Vec<Value> {
     let mut event = handler("see", "create");
     event["kind"] = json!("watching");
     all.push(event);
-    all.iter_mut().for_each(|one| one["labels"] = json!([["tier", {"equal": "gold"}]]));
+    for one in &mut all {
+        one["labels"] = json!([["tier", {"equal": "gold"}]]);
+    }
     all
 }
 

@@ -140,6 +140,12 @@ mod tests {
 
     use futures::FutureExt as _;
 
+    /// How many there are, and how many of them are idle.
+    fn figures(guests: &Guests) -> (usize, usize) {
+        let present = guests.lock();
+        (present.count, present.idle.len())
+    }
+
     fn is_sent_away(guest: &Guest) -> bool {
         guest.leaving.is_cancelled()
     }
@@ -182,7 +188,7 @@ mod tests {
         std::mem::forget(service);
         drop(only);
         assert!(entering.now_or_never().is_some());
-        assert_eq!((guests.lock().count, guests.lock().idle.len()), (0, 0));
+        assert_eq!(figures(&guests), (0, 0));
     }
 
     #[test]
@@ -192,8 +198,8 @@ mod tests {
         let second = guests.try_enter().unwrap();
         drop(first.serve());
         drop(first);
-        assert_eq!((guests.lock().count, guests.lock().idle.len()), (1, 1));
+        assert_eq!(figures(&guests), (1, 1));
         drop(second);
-        assert_eq!((guests.lock().count, guests.lock().idle.len()), (0, 0));
+        assert_eq!(figures(&guests), (0, 0));
     }
 }
