@@ -11,6 +11,7 @@ use crate::scan::{Cursor, Literal};
 use crate::value::Value;
 
 mod merged;
+mod recast;
 mod skeleton;
 mod wire;
 

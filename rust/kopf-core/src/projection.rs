@@ -7,7 +7,6 @@ use crate::handler::{Handler, Kind};
 use crate::object::{DecodeError, Object};
 use crate::registry::{Plan, Registry};
 use crate::resource::Resource;
-use serde_json::json;
 
 /// The kind of objects that come with their metadata only.
 const PARTIAL: &str = "PartialObjectMetadata";
@@ -41,16 +40,16 @@ impl Projection {
     /// An object as it would have come whole, as far as it came.
     ///
     /// # Errors
-    /// If it cannot be decoded; the same as when it came.
+    /// If it is too long.
     pub fn restore(self, object: Object, resource: &Resource) -> Result<Object, DecodeError> {
-        let is_partial = self == Self::Metadata && object.kind() == Some(PARTIAL);
-        let Some(metadata) = object.stanza("metadata").filter(|_| is_partial) else { return Ok(object) };
+        let is_partial =
+            self == Self::Metadata && object.kind() == Some(PARTIAL) && object.stanza("metadata").is_some();
+        let Some(kind) = resource.kind.as_deref().filter(|_| is_partial) else { return Ok(object) };
         let api_version = match &*resource.group {
             "" => resource.version.clone(),
             group => format!("{group}/{}", resource.version),
         };
-        let (kind, api_version) = (json!(resource.kind), json!(api_version));
-        Object::decode(&format!(r#"{{"apiVersion":{api_version},"kind":{kind},"metadata":{metadata}}}"#))
+        object.recast(&api_version, kind)
     }
 }
 

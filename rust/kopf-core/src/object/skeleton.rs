@@ -20,6 +20,23 @@ pub(super) struct Span {
 }
 
 impl Span {
+    /// A range that is known to fit.
+    pub(super) fn new(start: usize, end: usize) -> Self {
+        let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        Self { start: offset(start), end: offset(end) }
+    }
+
+    /// The same without the quotes.
+    pub(super) fn inner(self) -> Self {
+        Self { start: self.start + 1, end: self.end - 1 }
+    }
+
+    /// Another place for what is there.
+    pub(super) fn moved(self, to: impl Fn(u32) -> u32) -> Self {
+        let Self { start, end } = self;
+        if self.is_present() { Self { start: to(start), end: to(start) + (end - start) } } else { self }
+    }
+
     pub(super) fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
@@ -54,6 +71,8 @@ pub(super) enum Section {
 
 impl Section {
     pub(super) const COUNT: usize = 5;
+    pub(super) const ALL: [Self; Self::COUNT] =
+        [Self::Stanzas, Self::Labels, Self::Annotations, Self::Finalizers, Self::Owners];
 }
 
 /// The scalar fields that everybody asks for.
@@ -70,7 +89,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    fn each(&mut self, act: impl Fn(&mut Span)) {
+    pub(super) fn each(&mut self, mut act: impl FnMut(&mut Span)) {
         let Self {
             api_version,
             kind,
