@@ -30,12 +30,32 @@ pub struct Ledger {
     own: Map<String, Value>,
     /// The merge patch that was not accepted.
     unwritten: Map<String, Value>,
-    /// The essence that was seen by those who have finished first; none if nobody has, or if all have at once.
-    first: Option<Arc<Value>>,
+    /// What handlers have seen of the object, though others have not.
+    seen: Seen,
     /// The essence that was handled last; only if somebody is known to remove it from the object.
     kept: Option<Box<str>>,
     /// How many times in a row the server has refused what was to be written.
     refusals: u32,
+}
+
+/// What handlers have seen of an object, though others have not: if that is taken back, they are to be told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The essence that was seen by those who have finished first; none if nobody has, or if all have at once.
+    pub first: Option<Arc<Value>>,
+    /// A later one that others have seen; without a first one, they were the last of the handling before.
+    pub later: Option<Arc<Value>>,
+}
+
+impl Seen {
+    /// Somebody has finished, or has gone a part of the way, with this essence.
+    pub fn add(&mut self, essence: &Value) {
+        match &self.first {
+            None => *self = Self { first: Some(Arc::new(essence.clone())), later: None },
+            Some(first) if equal(first, essence) => {}
+            Some(_) => self.later = Some(Arc::new(essence.clone())),
+        }
+    }
 }
 
 /// How an object is to be looked at.
@@ -56,9 +76,9 @@ impl Ledger {
         *self == Self::default()
     }
 
-    /// The essence that the first handlers have seen.
-    pub fn first(&self) -> Option<&Arc<Value>> {
-        self.first.as_ref()
+    /// What handlers have seen, though others have not.
+    pub fn seen(&self) -> &Seen {
+        &self.seen
     }
 
     /// The essence that was handled last, if it is kept here.
@@ -109,14 +129,17 @@ impl Ledger {
     /// The object is again as it was before the handling that goes on, but some handlers have seen it otherwise: what they
     /// have seen becomes the last handled state, and the way back is a change of its own.
     fn restart(&self, object: &Object, persistence: &Persistence, plan: &Plan) -> Option<Patch> {
-        let first = self.first.as_ref().filter(|_| object.deletion_timestamp().is_none())?;
-        if compare(object, persistence, &plan.extra_fields) != Ok(Comparison::Same)
-            || equal(&essence(object, persistence, &plan.extra_fields), first)
+        if self.seen == Seen::default()
+            || object.deletion_timestamp().is_some()
+            || compare(object, persistence, &plan.extra_fields) != Ok(Comparison::Same)
         {
             return None;
         }
+        let present = essence(object, persistence, &plan.extra_fields);
+        let mut seen = self.seen.first.iter().chain(&self.seen.later);
+        let turned = seen.find(|seen| !equal(seen, &present))?;
         let mut patch = leftovers(object, persistence, plan);
-        persistence.diffbase_storage.store(object, &mut patch, first);
+        persistence.diffbase_storage.store(object, &mut patch, turned);
         Some(patch)
     }
 }
@@ -142,11 +165,9 @@ impl Memory {
         if self.ledger.is_some() {
             return;
         }
-        let present = || essence(object, persistence, &plan.extra_fields);
-        if let Some(seen) =
-            seen_by_some(object, persistence, plan).and_then(|kept| recalled(&kept, &present()))
-        {
-            self.ledger = Some(Arc::new(Ledger { first: Some(Arc::new(seen)), ..Ledger::default() }));
+        let seen = seen_by_some(object, persistence, plan);
+        if seen != Seen::default() {
+            self.ledger = Some(Arc::new(Ledger { seen, ..Ledger::default() }));
         }
     }
 
@@ -179,21 +200,19 @@ impl Memory {
         let mut keys = settings.persistence.diffbase_storage.own_keys(object).into_iter();
         if let Some(text) = keys.find_map(|key| annotations?.get(&key)?.as_str()) {
             self.handled = Some(digest(text));
-            // If a handling has begun anew, this is what they have seen; they are followed from here.
-            ledger.first = None;
             ledger.kept = self.stripped.then(|| Box::from(text));
         }
         let own = || own_annotations(object, patch, &settings.persistence);
         match sequel {
-            Sequel::Ongoing(first) => {
-                ledger.first = first;
+            Sequel::Ongoing(seen) => {
+                ledger.seen = seen;
                 ledger.own.extend(own());
             }
             // It is over, but the answer that would have told it was lost.
             Sequel::Before if ledger.own.values().all(Value::is_null) => ledger.own.clear(),
             Sequel::Before => ledger.own.extend(own()),
-            Sequel::Over => {
-                ledger.first = None;
+            Sequel::Over(seen) => {
+                ledger.seen = seen;
                 ledger.own.clear();
             }
         }
@@ -210,8 +229,7 @@ impl Memory {
         ledger.unwritten = patch;
         ledger.refusals = if rejected { ledger.refusals.saturating_add(1) } else { 0 };
         match sequel {
-            Sequel::Ongoing(first) => ledger.first = first,
-            Sequel::Over => ledger.first = None,
+            Sequel::Ongoing(seen) | Sequel::Over(seen) => ledger.seen = seen,
             Sequel::Before => {}
         }
         self.ledger = (!ledger.is_empty()).then(|| Arc::new(ledger));
@@ -223,14 +241,22 @@ impl Memory {
     }
 }
 
-/// What those have seen who have finished, if there are any, and others are still to be called.
-fn seen_by_some(object: &Object, persistence: &Persistence, plan: &Plan) -> Option<String> {
+/// What those have seen who have finished, if there are any, and others are still to be called; or the last of the handling
+/// before.
+fn seen_by_some(object: &Object, persistence: &Persistence, plan: &Plan) -> Seen {
     let storage = &persistence.progress_storage;
-    let mut records: Vec<_> =
+    let records: Vec<_> =
         plan.owned.iter().filter_map(|id| storage.fetch(object, id).ok().flatten()).collect();
+    let mut kept = records.iter().filter_map(|record| record.seen.as_deref()).peekable();
+    if kept.peek().is_none() {
+        return Seen::default();
+    }
+    let present = essence(object, persistence, &plan.extra_fields);
+    let mut seen = Seen::default();
+    kept.filter_map(|kept| recalled(kept, &present)).for_each(|essence| seen.add(&essence));
     let is_half_done =
         records.iter().any(|record| record.success || record.failure || !record.subrefs.is_empty());
-    records.iter_mut().find_map(|record| record.seen.take()).filter(|_| is_half_done)
+    if is_half_done { seen } else { Seen { first: None, later: seen.first } }
 }
 
 /// What removes all progress from the object.

@@ -5,12 +5,12 @@ use super::{Conclusion, Cycle, Next, Phase, Sequel};
 use crate::cause::Reason;
 use crate::diffbase::seen;
 use crate::finalizer::Edit;
-use crate::ledger;
+use crate::ledger::{self, Seen};
 use crate::notes::Note;
 use crate::patch::Patch;
 use crate::progress::Record;
 use crate::state::State;
-use crate::value::{Value, equal};
+use crate::value::equal;
 use std::sync::Arc;
 
 /// Seconds until a user's lifecycle is asked again that has chosen nobody although there was somebody to choose.
@@ -90,26 +90,27 @@ impl Cycle {
                 // Whoever takes over before the object is let go, must not call them again. What is not written anyway is
                 // the last outcome: it is as if the death had come a moment earlier.
                 if conclusion.is_written() || self.background.delay.is_some() {
-                    self.keep_progress(state, &mut conclusion.patch, None);
+                    self.keep_progress(state, &mut conclusion.patch, &Seen::default());
                 }
             } else {
                 self.forget_progress(state, &mut conclusion.patch);
                 self.keep_essence(&mut conclusion.patch);
+                self.keep_later(state, &mut conclusion.patch);
             }
-            conclusion.sequel = Sequel::Over;
+            conclusion.sequel = Sequel::Over(std::mem::take(&mut self.seen));
             conclusion.fully_handled_once = true;
             // The reference calls deletion handlers again and again while daemons are still stopping.
             let is_repeated = self.rules.settings.compat && self.background.delay.is_some();
             conclusion.parted = reason == Reason::Delete && !is_repeated;
             return;
         }
-        let was_known = self.first.is_some();
-        let first = self.first_seen(reason);
-        // It does not change within a sequence: whatever record bears it already, bears this one.
+        let is_news = self.see(reason);
+        // What is known already, is borne by some record.
         let is_borne =
-            was_known && state.entries.iter().any(|entry| !entry.obsolete && entry.record.seen.is_some());
-        self.keep_progress(state, &mut conclusion.patch, first.as_deref().filter(|_| !is_borne));
-        conclusion.sequel = Sequel::Ongoing(first);
+            !is_news && state.entries.iter().any(|entry| !entry.obsolete && entry.record.seen.is_some());
+        let seen = if is_borne { Seen::default() } else { self.seen.clone() };
+        self.keep_progress(state, &mut conclusion.patch, &seen);
+        conclusion.sequel = Sequel::Ongoing(std::mem::take(&mut self.seen));
         conclusion.delay = state.delay(self.moment.now).map(|delay| self.unhurried(delay));
     }
 
@@ -118,21 +119,47 @@ impl Cycle {
         reason == Reason::Delete && !self.rules.settings.compat && self.foreign.is_none()
     }
 
-    /// Only what has changed is written. Records of superseded causes go. One record is to bear what was seen of the object
-    /// by those who have finished first, if none does: the operator may die before the others have seen it.
-    fn keep_progress(&mut self, state: &State, patch: &mut Patch, first: Option<&Value>) {
+    /// Only what has changed is written. Records of superseded causes go. Records are to bear what was seen of the object by
+    /// those who have finished, if none does: the operator may die before the others have seen it.
+    fn keep_progress(&mut self, state: &State, patch: &mut Patch, seen: &Seen) {
         self.purge_obsolete(state, patch);
-        let staying = || state.entries.iter().filter(|entry| !entry.obsolete);
-        let seen = first.map(|first| seen::seen(&self.object, first));
-        let is_borne = seen.is_none() || staying().any(|entry| entry.record.seen == seen);
-        let bearer = staying().filter(|entry| entry.is_changed()).max_by_key(|entry| entry.is_finished());
-        for entry in staying() {
-            if is_borne && entry.is_changed() {
+        let staying: Vec<_> = state.entries.iter().filter(|entry| !entry.obsolete).collect();
+        if *seen == Seen::default() {
+            for entry in staying.into_iter().filter(|entry| entry.is_changed()) {
                 self.store_record(patch, &entry.id, &entry.record);
-            } else if !is_borne && (entry.is_changed() || entry.record.seen.is_some()) {
-                let seen = seen.clone().filter(|_| bearer.is_some_and(|bearer| bearer.id == entry.id));
+            }
+            return;
+        }
+        let wanted: Vec<String> =
+            seen.first.iter().chain(&seen.later).map(|essence| seen::seen(&self.object, essence)).collect();
+        let is_wanted = |text: &String| wanted.contains(text);
+        let mut borne: Vec<Option<String>> =
+            staying.iter().map(|entry| entry.record.seen.clone().filter(is_wanted)).collect();
+        for text in &wanted {
+            let is_free = |(position, _): &(usize, &Option<String>)| staying[*position].is_changed();
+            if !borne.iter().flatten().any(|it| it == text)
+                && let Some((position, _)) = borne
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, seen)| seen.is_none())
+                    .filter(is_free)
+                    .max_by_key(|(position, _)| staying[*position].is_finished())
+            {
+                borne[position] = Some(text.clone());
+            }
+        }
+        for (entry, seen) in staying.into_iter().zip(borne) {
+            if entry.is_changed() || seen != entry.record.seen {
                 self.store_record(patch, &entry.id, &Record { seen, ..entry.record.clone() });
             }
+        }
+    }
+
+    /// What the last have seen is borne by a record of nothing else, until others have seen more.
+    fn keep_later(&mut self, state: &State, patch: &mut Patch) {
+        let later = self.seen.later.as_deref().map(|later| seen::seen(&self.object, later));
+        if let (Some(later), Some(entry)) = (later, state.entries.iter().find(|entry| entry.is_finished())) {
+            self.store_record(patch, &entry.id, &Record { seen: Some(later), ..Record::default() });
         }
     }
 
@@ -157,18 +184,23 @@ impl Cycle {
         }
     }
 
-    /// What those have seen of the object who have finished first: the others may see it otherwise.
-    fn first_seen(&mut self, reason: Reason) -> Option<Arc<Value>> {
+    /// Notes what those have seen of the object who have finished now: the others may see it otherwise. Whether it is news.
+    fn see(&mut self, reason: Reason) -> bool {
         let is_followed = matches!(reason, Reason::Create | Reason::Update)
             && !self.rules.settings.compat
             && self.foreign.is_none();
         if !is_followed {
-            return None;
+            self.seen = Seen::default();
+            return true;
         }
-        if self.first.is_none() && self.advanced {
-            self.first = self.change().and_then(|change| change.new_().cloned()).map(Arc::new);
+        let before = self.seen.clone();
+        if self.advanced
+            && let Some(change) = self.change()
+            && let Some(new) = change.new_()
+        {
+            self.seen.add(new);
         }
-        self.first.clone()
+        before != self.seen
     }
 
     /// What was handled last was removed from the object, or spoilt. It is written again when that has not happened for a
@@ -195,14 +227,23 @@ impl Cycle {
     }
 
     /// The essence of now is the last handled one, if it is not already; or the one that the first of the handlers have
-    /// seen, if it has changed since: they are yet to be told.
+    /// seen, if others have seen another one: they are yet to be told.
     fn keep_essence(&mut self, patch: &mut Patch) {
-        if let Some(first) = self.first.take()
-            && self.change().is_some_and(|change| change.new_().is_some_and(|new| !equal(&first, new)))
+        let mut seen = std::mem::take(&mut self.seen);
+        if let Some(first) = seen.first.take()
+            && let Some(change) = self.change()
+            && let Some(new) = change.new_()
         {
-            let storage = &self.rules.settings.persistence.diffbase_storage;
-            storage.store(&self.object, patch, &first);
-            return;
+            let is_changed = !equal(&first, new);
+            if is_changed && self.advanced {
+                seen.later = Some(Arc::new(new.clone()));
+            }
+            if is_changed || seen.later.is_some() {
+                let storage = &self.rules.settings.persistence.diffbase_storage;
+                storage.store(&self.object, patch, &first);
+                self.seen = seen;
+                return;
+            }
         }
         if !self.facts().differs() {
             return;
@@ -256,6 +297,10 @@ impl Cycle {
             let handlers = std::mem::take(&mut conclusion.patch);
             conclusion.patch = Patch(std::mem::take(&mut self.owed));
             conclusion.patch.merge(handlers.0);
+            // What the first have seen is the last handled state from now on, even if nobody is called yet.
+            if self.anew && conclusion.sequel == Sequel::Before {
+                conclusion.sequel = Sequel::Ongoing(Seen::default());
+            }
         } else {
             conclusion.delay = earliest(conclusion.delay, Some(QUIET_PAUSE));
         }

@@ -26,7 +26,7 @@ use crate::cause::{Change, EventType, Reason};
 use crate::daemon::Wanted;
 use crate::filters::Verdict;
 use crate::finalizer::Edit;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Seen};
 use crate::lifecycle::Lifecycle;
 use crate::notes::Note;
 use crate::object::Object;
@@ -77,10 +77,10 @@ pub enum Sequel {
     /// It is as it was before the cycle.
     #[default]
     Before,
-    /// It goes on; with the essence that those have seen who are done with it.
-    Ongoing(Option<Arc<Value>>),
-    /// It is over.
-    Over,
+    /// It goes on; with what those have seen who are done with it.
+    Ongoing(Seen),
+    /// It is over; with what the last have seen, if that is more than what counts as handled.
+    Over(Seen),
 }
 
 /// What is the same for all objects.
@@ -193,8 +193,10 @@ pub struct Cycle {
     owed: Map<String, Value>,
     /// It is to be written even if nothing else is.
     urgent: bool,
-    /// The essence that was seen by those who have finished first, in earlier cycles.
-    first: Option<Arc<Value>>,
+    /// It makes the handling begin anew.
+    anew: bool,
+    /// What handlers have seen, in earlier cycles and in this one, though others have not.
+    seen: Seen,
     /// Somebody has finished in this cycle, or has gone a part of the way.
     advanced: bool,
     phase: Phase,
@@ -242,8 +244,9 @@ impl Cycle {
             EventType::Deleted => None,
             _ => memory.amend(&observation.object, &rules.settings, &plan),
         };
-        let is_anew = amendment.as_ref().is_some_and(|amendment| amendment.anew);
-        let first = memory.ledger.as_ref().and_then(|ledger| ledger.first()).filter(|_| !is_anew).cloned();
+        let anew = amendment.as_ref().is_some_and(|amendment| amendment.anew);
+        let ledger = memory.ledger.as_ref().filter(|_| !anew);
+        let seen = ledger.map(|ledger| ledger.seen().clone()).unwrap_or_default();
         let (object, owed, urgent) =
             amendment.map_or((observation.object, Map::new(), false), |it| (it.object, it.owed, it.urgent));
         let mut cycle = Self {
@@ -269,7 +272,8 @@ impl Cycle {
             foreign: None,
             owed,
             urgent,
-            first,
+            anew,
+            seen,
             advanced: false,
             phase: Phase::Over,
         };

@@ -25,17 +25,17 @@ struct Scene {
 
 impl Scene {
     fn new(compat: bool) -> Self {
+        let handlers = [("c1", "create"), ("c02", "create"), ("u001", "update"), ("u0002", "update")];
+        Self::of(compat, &handlers)
+    }
+
+    fn of(compat: bool, handlers: &[(&str, &str)]) -> Self {
         let handler = |id: &str, reason: &str| {
             let selector = json!({"group": "kopf.dev", "version": "v1", "plural": "kopfexamples"});
             let handler = json!({"id": id, "key": id.len(), "kind": "changing", "reason": reason, "selector": selector});
             serde_json::from_value(handler).unwrap()
         };
-        let handlers = vec![
-            handler("c1", "create"),
-            handler("c02", "create"),
-            handler("u001", "update"),
-            handler("u0002", "update"),
-        ];
+        let handlers = handlers.iter().map(|(id, reason)| handler(id, reason)).collect();
         let registry = Arc::new(Registry { handlers });
         let resource = json!({
             "group": "kopf.dev", "version": "v1", "plural": "kopfexamples", "kind": "KopfExample",
@@ -95,6 +95,7 @@ impl Scene {
                     }
                     return *conclusion;
                 }
+                Next::AwaitConsistency => cycle.resume(Answer::Consistent(false), now),
                 other => panic!("{other:?}"),
             };
         }
@@ -185,12 +186,13 @@ fn what_the_first_have_seen_is_settled_when_it_is_written_as_handled() {
     scene.settle();
     scene.object["spec"]["x"] = json!(2);
     scene.cycle(false, true);
-    assert!(scene.memory.ledger.as_ref().unwrap().first().is_some());
-    let patch = json!({"metadata": {"annotations": {LAST: "{\"spec\":{\"x\":2}}\n"}}});
-    let object = Object::decode(&scene.object.to_string()).unwrap();
-    let settings = Arc::clone(&scene.rules.settings);
-    scene.memory.wrote(&object, patch.as_object().unwrap(), Sequel::Before, &settings);
-    assert_eq!(scene.memory.ledger.as_ref().and_then(|ledger| ledger.first()), None);
+    assert!(scene.memory.ledger.as_ref().unwrap().seen().first.is_some());
+    // It is taken back, and that is noted by a cycle that calls nobody.
+    scene.object["spec"]["x"] = json!(1);
+    scene.consistent = false;
+    scene.cycle(true, true);
+    assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
+    assert_eq!(scene.memory.ledger.as_ref().and_then(|ledger| ledger.seen().first.as_ref()), None);
 }
 
 #[test]
@@ -285,6 +287,126 @@ fn a_change_that_is_taken_back_between_two_handlers_is_taken_back_for_those_who_
     assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=1"]);
     assert_eq!(scene.last(), json!({"spec": {"x": 1}}));
     assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+}
+
+#[test]
+fn who_has_been_shown_the_way_back_is_followed_while_that_is_written_late() {
+    let mut scene = Scene::new(false);
+    scene.settle();
+    scene.calls.clear();
+    scene.object["spec"]["x"] = json!(2);
+    scene.cycle(false, true);
+    scene.object["spec"]["x"] = json!(1);
+    scene.cycle(false, false);
+    // It is written by a cycle that calls nobody.
+    scene.consistent = false;
+    scene.cycle(false, true);
+    scene.consistent = true;
+    scene.object["spec"]["x"] = json!(3);
+    scene.settle();
+    assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=3", "u001 x=3", "u0002 x=3"]);
+    assert_eq!(scene.last(), json!({"spec": {"x": 3}}));
+}
+
+/// The first has seen 2, the last has seen 3, and then it is 2 again.
+fn the_last_has_seen_more() -> Scene {
+    let mut scene = Scene::new(false);
+    scene.settle();
+    scene.calls.clear();
+    scene.object["spec"]["x"] = json!(2);
+    scene.cycle(false, true);
+    scene.object["spec"]["x"] = json!(3);
+    scene.cycle(false, true);
+    assert_eq!(
+        (&*scene.calls, scene.last()),
+        (&["u001 x=2", "u0002 x=3"].map(str::to_owned)[..], json!({"spec": {"x": 2}}))
+    );
+    scene.object["spec"]["x"] = json!(2);
+    scene
+}
+
+#[test]
+fn what_only_the_last_has_seen_is_taken_back_too() {
+    let mut scene = the_last_has_seen_more();
+    scene.settle();
+    assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
+    assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
+    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+}
+
+#[test]
+fn what_only_the_last_has_seen_is_taken_back_too_by_the_next_operator() {
+    let mut scene = the_last_has_seen_more();
+    scene.memory = Memory::default();
+    scene.settle();
+    assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
+    assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
+    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+}
+
+#[test]
+fn what_only_the_last_has_seen_is_followed_by_an_update_of_all_if_it_stays() {
+    for dies in [false, true] {
+        let mut scene = the_last_has_seen_more();
+        scene.object["spec"]["x"] = json!(3);
+        if dies {
+            scene.memory = Memory::default();
+        }
+        scene.settle();
+        assert_eq!(scene.calls[2..], ["u001 x=3", "u0002 x=3"]);
+        assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn what_only_one_in_between_has_seen_is_taken_back_too() {
+    for dies in [false, true] {
+        let mut scene = Scene::of(false, &[("u001", "update"), ("u0002", "update"), ("u00003", "update")]);
+        scene.settle();
+        for x in [2, 3, 2] {
+            scene.object["spec"]["x"] = json!(x);
+            scene.cycle(false, true);
+            if dies {
+                scene.memory = Memory::default();
+            }
+        }
+        scene.settle();
+        assert_eq!(scene.calls[..3], ["u001 x=2", "u0002 x=3", "u00003 x=2"]);
+        assert_eq!(scene.calls[3..], ["u001 x=2", "u0002 x=2", "u00003 x=2"]);
+        assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn a_way_back_that_could_not_be_prepared_is_shown_once() {
+    let mut scene = Scene::new(false);
+    scene.settle();
+    scene.calls.clear();
+    scene.object["spec"]["x"] = json!(2);
+    scene.cycle(false, true);
+    scene.object["spec"]["x"] = json!(1);
+    scene.consistent = false;
+    assert!(!scene.cycle(true, false).patch.is_empty());
+    scene.consistent = true;
+    scene.settle();
+    assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=1"]);
+    assert_eq!(scene.last(), json!({"spec": {"x": 1}}));
+}
+
+#[test]
+fn the_way_back_is_not_forgotten_with_a_last_handled_state_that_somebody_removes() {
+    let mut scene = Scene::new(false);
+    scene.settle();
+    scene.calls.clear();
+    scene.object["spec"]["x"] = json!(2);
+    scene.cycle(false, true);
+    scene.object["spec"]["x"] = json!(1);
+    scene.object["metadata"]["annotations"].as_object_mut().unwrap().shift_remove(LAST);
+    scene.cycle(false, true);
+    scene.cycle(true, true);
+    scene.settle();
+    assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=1"]);
+    assert_eq!(scene.last(), json!({"spec": {"x": 1}}));
 }
 
 #[test]

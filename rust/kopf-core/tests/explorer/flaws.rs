@@ -28,6 +28,7 @@ pub enum Flaw {
     ForgetsParting,
     ForgetsFunctions,
     EndsUnnoticed,
+    ForgetsSeen,
 }
 
 /// A defect as it was, and as the explorer must find it.
@@ -48,7 +49,7 @@ pub const CASES: &[Case] = &[
     case(
         Flaw::NoWaiting,
         "handling goes on at once after an own write, with whatever state comes (of the family of nolar/kopf#729, #732, #784, #844)",
-        &[("plain", "that is handled"), ("patient", "called again"), ("resuming", "")],
+        &[("plain", "that is handled"), ("patient", ""), ("resuming", "")],
     ),
     case(
         Flaw::ExactVersion,
@@ -103,7 +104,7 @@ pub const CASES: &[Case] = &[
     case(
         Flaw::TrustsFailure,
         "a write whose answer is lost is taken for refused, and the state before it for the last one (ours, found here)",
-        &[("plain", "that is handled"), ("patient", "called again")],
+        &[("filtered", "that is handled"), ("transforming", "has not seen the last change")],
     ),
     case(
         Flaw::ForgetsHalf,
@@ -154,5 +155,10 @@ pub const CASES: &[Case] = &[
         Flaw::EndsUnnoticed,
         "nobody looks after daemons that are still stopping",
         &[("background", "a deletion is let go while a daemon runs")],
+    ),
+    case(
+        Flaw::ForgetsSeen,
+        "what the first handlers have seen is forgotten while the others are called: they miss the change in between (observed 1)",
+        &[("patient", "has not seen the last change")],
     ),
 ];

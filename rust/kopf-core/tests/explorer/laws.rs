@@ -3,6 +3,7 @@
 //! The witness sees the server and the calls of handlers. It knows nothing of how the operator works.
 
 use crate::cluster::{Cluster, Version};
+use crate::ledger::Ledger;
 use crate::worlds::World;
 use kopf_core::cause::{Change, Reason};
 use kopf_core::time::Timestamp;
@@ -16,11 +17,11 @@ pub struct Ghost {
     /// The first law that was broken, in words.
     pub wrong: Option<String>,
     /// For which change each handler has finished, unless that was lost.
-    finished: BTreeMap<Arc<str>, Reason>,
-    /// Who has finished since the last handled state.
-    called: BTreeSet<Arc<str>>,
-    /// The states that they have seen.
-    seen: BTreeSet<String>,
+    finished: BTreeMap<Arc<str>, Finished>,
+    /// Who has finished since the last handled state, and from which one on.
+    called: BTreeMap<Arc<str>, Option<String>>,
+    /// The states that they have seen, likewise.
+    seen: BTreeSet<(Option<String>, String)>,
     /// Who has said farewell to the object.
     farewell: BTreeSet<Arc<str>>,
     /// The last handled state.
@@ -29,8 +30,17 @@ pub struct Ghost {
     vague: bool,
     /// The last state for which a function was left: it is to be applied to that one or to a later one.
     left: Option<u64>,
+    /// All changes, and who was shown which.
+    pub ledger: Ledger,
     /// Refused writes in a row, and when the last of them was.
     failures: Option<(u32, Timestamp)>,
+}
+
+/// A change is the same, whatever the object has become meanwhile, if it is from the same state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Finished {
+    reason: Reason,
+    old: Option<String>,
 }
 
 impl Ghost {
@@ -41,6 +51,7 @@ impl Ghost {
     /// A handler is called.
     pub fn called(
         &mut self,
+        world: &World,
         cluster: &Cluster,
         view: &Version,
         id: &Arc<str>,
@@ -49,13 +60,15 @@ impl Ghost {
     ) {
         let (latest, reason) = (&cluster.latest, change.reason);
         let title = reason.title();
-        if self.finished.get(id) == Some(&reason) {
+        let finished = Finished { reason, old: change.old().map(ToString::to_string) };
+        if self.finished.get(id) == Some(&finished) {
             self.accuse(&format!("{id} is called again for the same {title}"));
         }
         if reason == Reason::Create && latest.base.is_some() {
             self.accuse(&format!("{id} is called for a creation that is handled"));
         }
-        if reason == Reason::Update && latest.base.as_ref() == Some(&view.essence) {
+        let is_way_back = finished.old.as_ref().is_some_and(|old| self.ledger.is_way_back(id, old));
+        if reason == Reason::Update && latest.base.as_ref() == Some(&view.essence) && !is_way_back {
             self.accuse(&format!("{id} is called for a change that is handled"));
         }
         if reason == Reason::Delete && !(cluster.exists && latest.is_blocked()) {
@@ -65,9 +78,20 @@ impl Ghost {
             self.accuse(&format!("{id} is told of our own annotations"));
         }
         if is_final {
-            self.finished.insert(Arc::clone(id), reason);
-            self.called.insert(Arc::clone(id));
-            self.seen.insert(view.essence.clone());
+            if reason == Reason::Create {
+                self.ledger.begun(id, view);
+            }
+            // Others are not for all states of the object.
+            if reason == Reason::Update
+                && let Err(wrong) = self.ledger.shown(id, change, view)
+                && world.updaters.contains(id)
+                && !self.vague
+            {
+                self.accuse(&wrong);
+            }
+            self.called.insert(Arc::clone(id), finished.old.clone());
+            self.seen.insert((finished.old.clone(), view.essence.clone()));
+            self.finished.insert(Arc::clone(id), finished);
             if reason == Reason::Delete {
                 self.farewell.insert(Arc::clone(id));
             }
@@ -85,11 +109,12 @@ impl Ghost {
     pub fn lost(&mut self, learned: &[Arc<str>]) {
         for id in learned {
             self.finished.remove(id);
+            self.ledger.lost(id);
         }
     }
 
     pub fn farewells_are_lost(&mut self) {
-        self.finished.retain(|_, reason| *reason != Reason::Delete);
+        self.finished.retain(|_, it| it.reason != Reason::Delete);
     }
 
     pub fn functions_are_lost(&mut self) {
@@ -98,14 +123,14 @@ impl Ghost {
 
     /// The operator dies. The next one resumes what this one has resumed.
     pub fn crashed(&mut self) {
-        self.finished.retain(|_, reason| *reason != Reason::Resume);
+        self.finished.retain(|_, it| it.reason != Reason::Resume);
         self.left = None;
         self.failures = None;
     }
 
     /// The handling gives way to another one, and its progress goes.
     pub fn superseded(&mut self, new: Reason) {
-        self.finished.retain(|_, reason| *reason == new);
+        self.finished.retain(|_, it| it.reason == new);
     }
 
     /// Somebody removes our annotations: nobody can know what was finished.
@@ -116,6 +141,7 @@ impl Ghost {
             left: self.left,
             failures: self.failures,
             vague: true,
+            ledger: std::mem::take(&mut self.ledger).anew(),
             ..Self::default()
         };
     }
@@ -127,22 +153,33 @@ impl Ghost {
             return;
         }
         let expected = if self.base.is_none() { &world.creators } else { &world.updaters };
+        // The author has taken a change back that some have seen: it counts as handled, and the way back is yet to go.
+        let is_turned =
+            |base: &str| self.base.as_ref().is_some_and(|before| self.ledger.is_turned(base, before));
         if let Some(base) = &latest.base
             && !latest.is_deleting()
             && !self.vague
             && !expected.is_empty()
+            && !is_turned(base)
         {
-            if let Some(id) = expected.iter().find(|id| !self.called.contains(*id)) {
+            if let Some(id) = expected.iter().find(|id| !self.called.contains_key(*id)) {
                 self.accuse(&format!("a change is taken for handled that {id} was not called for"));
-            } else if !world.filtered && !self.seen.contains(base) {
+            } else if !world.filtered && !self.seen.iter().any(|(_, seen)| seen == base) {
                 self.accuse("a state is taken for handled that no handler has seen");
             }
         }
+        if self.base.is_none()
+            && let Some(base) = &latest.base
+        {
+            self.ledger.created(&world.updaters, base);
+        }
         self.base.clone_from(&latest.base);
         self.vague = false;
-        self.called.clear();
-        self.seen.clear();
-        self.finished.retain(|_, reason| matches!(reason, Reason::Delete | Reason::Resume));
+        // Some may have been called for the next change already, before this one could be written.
+        self.called.retain(|_, old| *old == latest.base);
+        self.seen.retain(|(old, _)| *old == latest.base);
+        self.finished
+            .retain(|_, it| matches!(it.reason, Reason::Delete | Reason::Resume) || it.old == latest.base);
     }
 
     /// The operator has changed what only the object's freshest state may decide.
@@ -196,6 +233,9 @@ impl Ghost {
         if latest.base.as_ref() != Some(&latest.essence) {
             self.accuse("a change is lost");
         }
+        if let Err(wrong) = self.ledger.judge(&world.updaters) {
+            self.accuse(&wrong);
+        }
         if !world.farewells.is_empty() && !latest.is_blocked() {
             self.accuse("a deletion would not be held");
         }
@@ -212,6 +252,7 @@ impl Hash for Ghost {
         self.called.hash(state);
         self.seen.hash(state);
         self.farewell.hash(state);
+        self.ledger.hash(state);
         (&self.base, self.vague, self.left, self.failures.map(|(count, _)| count)).hash(state);
     }
 }

@@ -10,10 +10,14 @@
 //! * Nothing finished is called again for the same change, unless a crash or a failed write has lost its outcome.
 //! * No change is lost: at rest, what is kept as handled is the state of the object; nothing is kept as handled before all
 //!   handlers were called for it, and not unless one of them has seen it.
+//! * No handler misses a change: what it was shown, from the old state to the new one, joins what it was shown before, from
+//!   the creation to the last state (`ledger.rs`).
 //! * A deletion is held until its handlers are done and its daemons have stopped, and then let go; finalizers of others
 //!   are left alone.
 //! * Own writes are never taken for changes; none is awaited that will never be told; no deletion is let go twice.
 //! * All comes to rest, after a bounded number of writes, with growing pauses between refusals; another look makes no work.
+//!
+//! What is not explored: annotations that somebody removes are forgotten here, though the engine's memory knows better.
 //!
 //! What is taken for granted: news come in their order and before the consistency timeout. Functions that were left for
 //! later, and the knowledge that only the release of a deletion is left to do, live in memory: a crash may lose them.
@@ -28,6 +32,7 @@
 mod cluster;
 mod flaws;
 mod laws;
+mod ledger;
 mod model;
 mod operator;
 mod search;

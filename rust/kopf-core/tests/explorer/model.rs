@@ -98,7 +98,10 @@ pub struct Model {
 
 impl Model {
     pub fn new(budget: Budget, lag: f64) -> Self {
-        Self { cluster: Cluster::new(lag), operator: Operator::new(), ghost: Ghost::default(), budget }
+        let cluster = Cluster::new(lag);
+        let mut ghost = Ghost::default();
+        ghost.ledger.note(&cluster.latest);
+        Self { cluster, operator: Operator::new(), ghost, budget }
     }
 
     /// What may happen now.
@@ -185,6 +188,7 @@ impl Model {
             }
             Act::Strip => {
                 cluster.strip();
+                operator.stripped();
                 ghost.stripped();
             }
             Act::Guard(on) => cluster.guard(on),
@@ -205,6 +209,7 @@ impl Model {
                 self.relist(world);
             }
         }
+        self.ghost.ledger.note(&self.cluster.latest);
     }
 
     /// What was under way is not told any more: the object is listed as it is.
@@ -308,6 +313,8 @@ impl Model {
         )
             .hash(&mut hasher);
         (memory.noticed_by_listing, memory.fully_handled_once, memory.remaining_fns).hash(&mut hasher);
+        (memory.stripped, memory.handled, format!("{:?}", memory.ledger), &operator.unwritten)
+            .hash(&mut hasher);
         format!("{:?}", operator.throttle).hash(&mut hasher);
         for event in &operator.pending {
             (event.kind, event.woken).hash(&mut hasher);

@@ -10,11 +10,11 @@ use crate::laws::Ghost;
 use crate::worlds::World;
 use kopf_core::cause::EventType;
 use kopf_core::consistency::{Consistency, Written};
-use kopf_core::cycle::{Answer, Conclusion, Cycle, Memory, Moment, Next, Observation};
+use kopf_core::cycle::{Answer, Conclusion, Cycle, Memory, Moment, Next, Observation, Sequel};
 use kopf_core::daemon;
 use kopf_core::finalizer::{self, Edit};
 use kopf_core::jsonpatch::apply_merge;
-use kopf_core::ledger;
+use kopf_core::ledger::{self, Seen};
 use kopf_core::notes::Note;
 use kopf_core::outcome::{Attempt, Outcome};
 use kopf_core::script::{Reply, Script, Step, StepReply};
@@ -105,6 +105,8 @@ pub struct Operator {
     pub in_doubt: bool,
     /// The flaw of taking the next event for the own echo is about to strike.
     pub skipping: bool,
+    /// Who has finished, while nobody but the memory knows.
+    pub unwritten: Vec<Arc<str>>,
 }
 
 impl Operator {
@@ -123,14 +125,19 @@ impl Operator {
             seen: None,
             in_doubt: false,
             skipping: false,
+            unwritten: Vec::new(),
         }
     }
 
     /// It dies, and all that it remembered with it.
     pub fn crash(&mut self, ghost: &mut Ghost) {
         let mut is_parting = self.memory.parted;
+        ghost.lost(&self.unwritten);
         if let Stage::Writing(writing) = &self.stage {
-            ghost.lost(&writing.learned);
+            // The first of two writes tells of it.
+            if writing.latest.is_none() {
+                ghost.lost(&writing.learned);
+            }
             is_parting |= writing.conclusion.parted;
         }
         if is_parting {
@@ -139,6 +146,17 @@ impl Operator {
         }
         ghost.crashed();
         *self = Self { up: false, ..Self::new() };
+    }
+
+    /// What it knows better than the object is a story of its own: here, the object is believed.
+    pub fn stripped(&mut self) {
+        self.memory.disown();
+        self.unwritten.clear();
+        // A cycle that waits begins anew, since it has begun with what was known.
+        match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Waiting { event, .. } => self.pending.push_front(event),
+            stage => self.stage = stage,
+        }
     }
 
     /// The stream tells something.
@@ -249,6 +267,9 @@ impl Operator {
         let consistent = self.is_consistent(world, &event.version, cluster.now);
         let consistent = consistent || world.flaw == Some(Flaw::NoWaiting);
         let moment = Moment { now: cluster.now, entropy: 0, consistent };
+        if world.flaw != Some(Flaw::ForgetsSeen) {
+            self.memory.notice(&event.version.object, &world.rules.settings, &world.plan);
+        }
         let opened = Opened { memory: self.memory.clone(), moment, answers: Vec::new() };
         self.live(world, cluster, ghost, event, opened);
     }
@@ -340,7 +361,7 @@ impl Operator {
                 patch.insert("status".to_owned(), more);
             }
             if let (Step::Handle { .. }, Some(change)) = (step, &script.change) {
-                ghost.called(cluster, &event.version, id, change, outcome.final_);
+                ghost.called(world, cluster, &event.version, id, change, outcome.final_);
                 if outcome.final_ {
                     learned.push(Arc::clone(id));
                     fns |= ghost.leaves_function(world, &event.version, id);
@@ -362,6 +383,7 @@ impl Operator {
     fn conclude(&mut self, world: &World, event: Event, mut conclusion: Conclusion, learned: Vec<Arc<str>>) {
         assert_eq!(conclusion.error, None);
         self.memory.fully_handled_once |= conclusion.fully_handled_once;
+        self.memory.stripped |= conclusion.stripped;
         if event.kind == EventType::Deleted {
             // Nothing is remembered, unless something has come that is not told to be gone.
             let pending = std::mem::take(&mut self.pending);
@@ -404,7 +426,7 @@ impl Operator {
                 match sent {
                     Ok(version) => writing.latest = Some(version),
                     Err(failure) => {
-                        return self.failed(world, cluster.now, ghost, &writing, failure, is_last);
+                        return self.failed(world, cluster, ghost, &writing, failure);
                     }
                 }
                 if luck == Luck::Good && !is_last {
@@ -449,12 +471,14 @@ impl Operator {
                 match sent {
                     Ok(version) => writing.latest = Some(version),
                     Err(Failure::Refused(Refusal::Conflict)) => outrun = true,
-                    Err(failure) => return self.failed(world, cluster.now, ghost, &writing, failure, true),
+                    Err(failure) => return self.failed(world, cluster, ghost, &writing, failure),
                 }
             }
         }
         ghost.succeeded();
         self.throttle.succeed();
+        self.unwritten.clear();
+        self.recorded(world, &writing);
         self.after(world, cluster, writing, outrun);
     }
 
@@ -475,12 +499,12 @@ impl Operator {
     fn failed(
         &mut self,
         world: &World,
-        now: Timestamp,
+        cluster: &Cluster,
         ghost: &mut Ghost,
         writing: &Writing,
         failure: Failure,
-        is_last: bool,
     ) {
+        let now = cluster.now;
         if failure == Failure::Refused(Refusal::Gone) {
             if world.flaw != Some(Flaw::ForgetsMissing) {
                 self.doubt(now);
@@ -491,9 +515,16 @@ impl Operator {
         }
         let is_release_only = writing.conclusion.is_release_only();
         self.memory.parted = is_release_only && world.flaw != Some(Flaw::ForgetsParting);
-        let is_written = failure == Failure::Unanswered && is_last;
-        if !is_written && !is_release_only {
-            ghost.lost(&writing.learned);
+        // What could not be written is known to the memory, and lost with it.
+        if writing.latest.is_some() {
+            self.unwritten.clear();
+            self.recorded(world, writing);
+        } else {
+            let (patch, sequel) = (writing.conclusion.patch.0.clone(), writing.conclusion.sequel.clone());
+            self.memory.failed(patch, sequel, false, &world.rules.settings);
+            if failure != Failure::Unanswered && !is_release_only {
+                self.unwritten.extend(writing.learned.iter().cloned());
+            }
         }
         // Whether the progress was removed is not known.
         if writing.conclusion.parted && !is_release_only {
@@ -518,6 +549,13 @@ impl Operator {
         if self.pending.is_empty() && world.flaw != Some(Flaw::ForgetsFailed) {
             self.pending.push_back(Event { woken: true, ..writing.event.clone() });
         }
+    }
+
+    fn recorded(&mut self, world: &World, writing: &Writing) {
+        let (patch, sequel) = (&writing.conclusion.patch.0, writing.conclusion.sequel.clone());
+        let sequel =
+            if world.flaw == Some(Flaw::ForgetsSeen) { Sequel::Over(Seen::default()) } else { sequel };
+        self.memory.wrote(&writing.event.version.object, patch, sequel, &world.rules.settings);
     }
 
     fn doubt(&mut self, now: Timestamp) {
