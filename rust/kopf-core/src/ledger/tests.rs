@@ -96,7 +96,7 @@ impl Scene {
                     return *conclusion;
                 }
                 Next::AwaitConsistency => cycle.resume(Answer::Consistent(false), now),
-                other => panic!("{other:?}"),
+                other @ Next::Spawn(_) => panic!("{other:?}"),
             };
         }
     }

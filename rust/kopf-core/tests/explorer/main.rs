@@ -37,6 +37,7 @@ mod model;
 mod operator;
 mod search;
 mod worlds;
+mod writing;
 
 use flaws::{CASES, Flaw};
 use model::Budget;

@@ -1,0 +1,235 @@
+//! The operator's writes: what of a conclusion reaches the server, and what is remembered of that, or of a failure.
+
+use crate::cluster::{BASE, Cluster, OURS, Refusal, Version};
+use crate::flaws::Flaw;
+use crate::laws::Ghost;
+use crate::operator::{Event, Luck, Operator, Stage, Writing, versioned};
+use crate::worlds::World;
+use kopf_core::consistency::Written;
+use kopf_core::cycle::Sequel;
+use kopf_core::finalizer::{self, Edit};
+use kopf_core::jsonpatch::apply_merge;
+use kopf_core::ledger::{self, Seen};
+use kopf_core::time::Timestamp;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Seconds for which the own write is awaited.
+const WINDOW: f64 = 5.0;
+/// Seconds after unexpected errors.
+const PAUSES: [f64; 3] = [1.0, 2.0, 3.0];
+
+impl Operator {
+    /// The next request of a conclusion, or what follows from all of them.
+    pub fn write(
+        &mut self,
+        world: &World,
+        cluster: &mut Cluster,
+        ghost: &mut Ghost,
+        mut writing: Writing,
+        luck: Luck,
+    ) {
+        let conclusion = &writing.conclusion;
+        if !writing.merged {
+            writing.merged = true;
+            if !conclusion.patch.is_empty() {
+                let mut patch = Value::Object(conclusion.patch.0.clone());
+                if world.flaw == Some(Flaw::KeepsFreshest) {
+                    freshen(&mut patch, cluster);
+                }
+                let is_last = conclusion.finalizer.is_none() && !conclusion.fns;
+                let sent = self.send(cluster, luck, |cluster| cluster.merge_patch(&patch));
+                ghost.wrote(world, cluster);
+                match sent {
+                    Ok(version) => writing.latest = Some(version),
+                    Err(failure) => {
+                        return self.failed(world, cluster, ghost, &writing, failure);
+                    }
+                }
+                if luck == Luck::Good && !is_last {
+                    self.stage = Stage::Writing(Box::new(writing));
+                    return;
+                }
+            }
+        }
+        let conclusion = &writing.conclusion;
+        let mut outrun = false;
+        if conclusion.finalizer.is_some() || conclusion.fns {
+            let base = Arc::clone(writing.latest.as_ref().unwrap_or(&writing.event.version));
+            let mut body = base.body.clone();
+            if conclusion.fns {
+                body["status"] = json!({"done": base.number});
+            }
+            if let Some(edit) = conclusion.finalizer {
+                finalizer::edit(&mut body, OURS, edit);
+                if edit == Edit::Allow && base.is_deleting() {
+                    let settings = &world.rules.settings;
+                    let leftovers = ledger::leftovers(&base.object, &settings.persistence, &world.plan);
+                    apply_merge(&mut body, &leftovers.0);
+                }
+            }
+            if body != base.body {
+                let theirs = cluster.latest.has_theirs();
+                let sent = match world.flaw {
+                    Some(Flaw::OverwritesFinalizers) => {
+                        let finalizers = body["metadata"].get("finalizers").cloned().unwrap_or_default();
+                        let patch = json!({"metadata": {"finalizers": finalizers}});
+                        self.send(cluster, luck, |cluster| cluster.merge_patch(&patch))
+                    }
+                    _ => self.send(cluster, luck, |cluster| cluster.replace(base.number, body)),
+                };
+                let is_outrun = matches!(sent, Err(Failure::Refused(_)));
+                if is_outrun && writing.conclusion.parted && cluster.ours && !self.in_doubt {
+                    ghost.accuse("a deletion that is let go is let go again");
+                }
+                if matches!(sent, Ok(_) | Err(Failure::Unanswered)) {
+                    ghost.edited(world, cluster, theirs, !self.running.is_empty());
+                }
+                match sent {
+                    Ok(version) => writing.latest = Some(version),
+                    Err(Failure::Refused(Refusal::Conflict)) => outrun = true,
+                    Err(failure) => return self.failed(world, cluster, ghost, &writing, failure),
+                }
+            }
+        }
+        ghost.succeeded();
+        self.throttle.succeed();
+        self.unwritten.clear();
+        self.recorded(world, &writing);
+        self.after(world, cluster, writing, outrun);
+    }
+
+    #[expect(clippy::unused_self, reason = "it is the operator who sends")]
+    fn send(
+        &self,
+        cluster: &mut Cluster,
+        luck: Luck,
+        request: impl FnOnce(&mut Cluster) -> Result<(), Refusal>,
+    ) -> Result<Arc<Version>, Failure> {
+        if luck == Luck::Refused {
+            return Err(Failure::Error);
+        }
+        request(cluster).map_err(Failure::Refused)?;
+        if luck == Luck::Unanswered { Err(Failure::Unanswered) } else { Ok(Arc::clone(&cluster.latest)) }
+    }
+
+    fn failed(
+        &mut self,
+        world: &World,
+        cluster: &Cluster,
+        ghost: &mut Ghost,
+        writing: &Writing,
+        failure: Failure,
+    ) {
+        let now = cluster.now;
+        if failure == Failure::Refused(Refusal::Gone) {
+            if world.flaw != Some(Flaw::ForgetsMissing) {
+                self.doubt(now);
+            }
+            ghost.succeeded();
+            self.throttle.succeed();
+            return;
+        }
+        let is_release_only = writing.conclusion.is_release_only();
+        self.memory.parted = is_release_only && world.flaw != Some(Flaw::ForgetsParting);
+        // What could not be written is known to the memory, and lost with it.
+        if writing.latest.is_some() {
+            self.unwritten.clear();
+            self.recorded(world, writing);
+        } else {
+            let (patch, sequel) = (writing.conclusion.patch.0.clone(), writing.conclusion.sequel.clone());
+            self.memory.failed(patch, sequel, false, &world.rules.settings);
+            if failure != Failure::Unanswered && !is_release_only {
+                self.unwritten.extend(writing.learned.iter().cloned());
+            }
+        }
+        // Whether the progress was removed is not known.
+        if writing.conclusion.parted && !is_release_only {
+            ghost.farewells_are_lost();
+        }
+        // What was written before the failure comes back as well.
+        if let Some(latest) = &writing.latest
+            && world.flaw != Some(Flaw::ForgetsHalf)
+        {
+            self.note_write(world, now, &writing.event, latest);
+        }
+        if failure == Failure::Unanswered && world.flaw != Some(Flaw::TrustsFailure) {
+            self.doubt(now);
+        }
+        ghost.functions_are_lost();
+        ghost.failed(now);
+        let pauses = if world.flaw == Some(Flaw::NeverSlows) { &[0.0] } else { &PAUSES[..] };
+        if world.flaw == Some(Flaw::NeverSlower) {
+            self.throttle.succeed();
+        }
+        self.throttle.fail(pauses, now);
+        if self.pending.is_empty() && world.flaw != Some(Flaw::ForgetsFailed) {
+            self.pending.push_back(Event { woken: true, ..writing.event.clone() });
+        }
+    }
+
+    fn recorded(&mut self, world: &World, writing: &Writing) {
+        let (patch, sequel) = (&writing.conclusion.patch.0, writing.conclusion.sequel.clone());
+        let sequel =
+            if world.flaw == Some(Flaw::ForgetsSeen) { Sequel::Over(Seen::default()) } else { sequel };
+        self.memory.wrote(&writing.event.version.object, patch, sequel, &world.rules.settings);
+    }
+
+    fn doubt(&mut self, now: Timestamp) {
+        self.in_doubt = true;
+        self.consistency.get_or_insert_default().doubt(WINDOW, now);
+    }
+
+    fn after(&mut self, world: &World, cluster: &Cluster, writing: Writing, outrun: bool) {
+        let Writing { event, conclusion, latest, .. } = writing;
+        self.memory.parted = conclusion.parted && world.flaw != Some(Flaw::ForgetsParting);
+        self.memory.remaining_fns = outrun && conclusion.fns && world.flaw != Some(Flaw::ForgetsFunctions);
+        if let Some(latest) = &latest {
+            self.note_write(world, cluster.now, &event, latest);
+        }
+        let changed = latest.as_ref().is_some_and(|latest| latest.number != event.version.number);
+        let trusts = world.flaw == Some(Flaw::TrustsEcho) && latest.is_some();
+        if changed {
+            self.pending.retain(|event| !event.woken);
+        }
+        if let (false, Some(delay)) = (changed || trusts, conclusion.delay) {
+            self.stage = Stage::Dozing { event, until: cluster.now.plus(delay) };
+        }
+    }
+
+    fn note_write(&mut self, world: &World, now: Timestamp, event: &Event, latest: &Version) {
+        let vanishing = latest.is_deleting() && latest.object.finalizers().next().is_none();
+        self.in_doubt = vanishing || (self.in_doubt && latest.number == event.version.number);
+        let seen = versioned(world, &event.version.number.to_string());
+        let number = versioned(world, &latest.number.to_string());
+        match world.flaw {
+            Some(Flaw::SkipsNext) => self.skipping = true,
+            Some(Flaw::AwaitsNoop) => {
+                let written = Written { version: &number, vanishing };
+                self.consistency.get_or_insert_default().wrote(written, None, WINDOW, now);
+            }
+            _ => {
+                let written = Written { version: &number, vanishing };
+                self.consistency.get_or_insert_default().wrote(written, Some(&seen), WINDOW, now);
+            }
+        }
+    }
+}
+
+/// Why a request was of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    Refused(Refusal),
+    Error,
+    Unanswered,
+}
+
+/// The essence as it is on the server now, instead of the one that was handled.
+fn freshen(patch: &mut Value, cluster: &Cluster) {
+    let annotations = patch.get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
+    if let Some(base) = annotations.and_then(|all| all.get_mut(BASE))
+        && base.is_string()
+    {
+        *base = json!(format!("{}\n", cluster.latest.essence));
+    }
+}
