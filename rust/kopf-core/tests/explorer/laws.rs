@@ -67,7 +67,8 @@ impl Ghost {
         if reason == Reason::Create && latest.base.is_some() {
             self.accuse(&format!("{id} is called for a creation that is handled"));
         }
-        let is_way_back = finished.old.as_ref().is_some_and(|old| self.ledger.is_way_back(id, old));
+        let is_way_back =
+            !world.follows || finished.old.as_ref().is_some_and(|old| self.ledger.is_way_back(id, old));
         if reason == Reason::Update && latest.base.as_ref() == Some(&view.essence) && !is_way_back {
             self.accuse(&format!("{id} is called for a change that is handled"));
         }
@@ -86,6 +87,7 @@ impl Ghost {
                 && let Err(wrong) = self.ledger.shown(id, change, view)
                 && world.updaters.contains(id)
                 && !self.vague
+                && world.follows
             {
                 self.accuse(&wrong);
             }
@@ -154,8 +156,9 @@ impl Ghost {
         }
         let expected = if self.base.is_none() { &world.creators } else { &world.updaters };
         // The author has taken a change back that some have seen: it counts as handled, and the way back is yet to go.
-        let is_turned =
-            |base: &str| self.base.as_ref().is_some_and(|before| self.ledger.is_turned(base, before));
+        let is_turned = |base: &str| {
+            !world.follows || self.base.as_ref().is_some_and(|before| self.ledger.is_turned(base, before))
+        };
         if let Some(base) = &latest.base
             && !latest.is_deleting()
             && !self.vague
@@ -233,7 +236,9 @@ impl Ghost {
         if latest.base.as_ref() != Some(&latest.essence) {
             self.accuse("a change is lost");
         }
-        if let Err(wrong) = self.ledger.judge(&world.updaters) {
+        if world.follows
+            && let Err(wrong) = self.ledger.judge(&world.updaters)
+        {
             self.accuse(&wrong);
         }
         if !world.farewells.is_empty() && !latest.is_blocked() {

@@ -160,6 +160,18 @@ fn wish(name: &str, usual: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
+/// In millions of lives, the ledger of changes is wrong at times: it does not know all that a write tells whose answer was lost.
+/// What follows from it is not judged then: who was to be called.
+fn is_followed(budget: Budget) -> bool {
+    budget.silences == 0 && budget.refusals == 0
+}
+
+/// Nobody removes annotations: whether the operator knows of it before the next write is a matter of moments, and the witness
+/// does not know it yet. Some lives of that kind are among the random ones above.
+fn untouched(budget: Budget) -> Budget {
+    Budget { strips: 0, ..budget }
+}
+
 #[test]
 #[ignore = "takes minutes: make explore"]
 #[expect(clippy::print_stdout, reason = "its figures are its result")]
@@ -167,10 +179,14 @@ fn at_length() {
     let (states, lives) = (wish("EXPLORE_STATES", 1_000_000), wish("EXPLORE_LIVES", 100_000));
     let mut total = Report::default();
     for lag in LAGS {
-        for world in World::all(None) {
-            let wide = wander(&world, RICH, lag, 1, lives);
-            let mut reports: Vec<Report> = vec![wide];
-            reports.extend(LARGE.map(|budget| exhaust(&world, budget, lag, states)));
+        for mut world in World::all(None) {
+            let mut reports = Vec::new();
+            for budget in LARGE.map(untouched) {
+                world.follows = is_followed(budget);
+                reports.push(exhaust(&world, budget, lag, states));
+            }
+            world.follows = is_followed(RICH);
+            reports.push(wander(&world, untouched(RICH), lag, 1, lives));
             let mut sum = Report { complete: true, ..Report::default() };
             for report in reports {
                 sum.states += report.states;

@@ -22,6 +22,8 @@ pub struct World {
     pub every_event: bool,
     /// Some handlers are only for objects with a label.
     pub filtered: bool,
+    /// What handlers were shown is compared with all changes.
+    pub follows: bool,
     /// Who must have been called before a creation, or another change, or a deletion is done.
     pub creators: Vec<Arc<str>>,
     pub updaters: Vec<Arc<str>>,
@@ -73,6 +75,7 @@ impl World {
             flaw,
             every_event,
             filtered,
+            follows: true,
             creators,
             updaters,
             farewells,
