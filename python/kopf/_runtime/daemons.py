@@ -331,15 +331,15 @@ class Daemons:
         if attempted is None:
             job.answer()
         else:
-            if attempted.result is not None:
-                deliver(run.patch, [(run.callee.handler.id, attempted.result)])
-            patch = run.patched
             try:
+                if attempted.result is not None:
+                    deliver(run.patch, [(run.callee.handler.id, attempted.result)])
+                patch = run.patched
                 if patch is None:
                     job.answer(attempted.settled)
                 else:
                     job.answer(attempted.settled, patch if len(patch) else None, bool(patch.fns))
-            except (TypeError, ValueError) as e:
+            except (AttributeError, TypeError, ValueError) as e:
                 label = job.attempt.label
                 run.subject.logger.exception(f"{label} has left a patch that cannot be sent, and ends: {e}")
                 job.answer()

@@ -95,6 +95,8 @@ class _Carrier(Coroutine[Any, Any, None]):
     def take(self, coroutine: Coroutine[Any, Any, None], context: contextvars.Context, awaited: Any) -> None:
         """Go on with a coroutine that waits."""
         self._coroutine, self._context, self._awaited = coroutine, context, awaited
+        # From now on, an error in the task keeps this alive: they are not to keep each other.
+        del self.task
         if self._resting is not None and not self._resting.done():
             self._resting.set_result(None)
 
