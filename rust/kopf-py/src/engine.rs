@@ -137,7 +137,12 @@ impl Engine {
         let config = config.ok_or_else(|| misuse("The engine is started already."))?;
         let operator = Operator::start(handle, config, Arc::<Border>::clone(&self.border));
         let (border, ending) = (Arc::clone(&self.border), operator.clone());
-        handle.spawn(async move { border.finish(ending.finished().await.err()) });
+        handle.spawn(async move {
+            tokio::select! {
+                ended = ending.finished() => border.finish(ended.err()),
+                never = memory::keep_small() => match never {},
+            }
+        });
         let _first = self.operator.set(operator);
         Ok(())
     }

@@ -13,6 +13,8 @@ mod engine;
 mod errors;
 mod logging;
 mod memory;
+#[cfg(target_os = "linux")]
+mod pages;
 #[cfg(feature = "testing")]
 mod rehearsal;
 mod runtime;

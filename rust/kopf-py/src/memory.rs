@@ -1,8 +1,10 @@
 //! The allocator of the engine, and when it gives memory back to the system.
 //!
 //! A listing of thousands of objects leaves megabytes of free blocks, and an allocator looks at them only when it is asked
-//! for memory again, which an idle operator does not do. So, when a storm is over, it is told to.
+//! for memory again, which an idle operator does not do. So, when a storm is over, it is told to; and the code that only
+//! the storm has needed, or the start, is not kept, either.
 
+use std::convert::Infallible;
 use std::ffi::c_long;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -33,6 +35,19 @@ static MOVED: AtomicUsize = AtomicUsize::new(0);
 /// Somebody waits for the end of a storm.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
+/// When a part of the start may be over: the imports, before the engine begins; and the rest so long after that. Clusters
+/// are slow at times.
+const STARTED: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(400),
+    Duration::from_secs(2),
+    Duration::from_secs(6),
+    Duration::from_secs(20),
+];
+
+/// What is not needed for so long is rare.
+const RARE: Duration = Duration::from_secs(60);
+
 /// Sets the allocator up.
 pub(crate) fn set_up() {
     #[expect(unsafe_code, reason = "an option of the allocator, which takes any number")]
@@ -50,6 +65,26 @@ pub(crate) fn moved(runtime: &Runtime, count: usize) {
         // In the thread whose memory it mostly is.
         runtime.spawn(tidy());
     }
+}
+
+/// Keeps an engine small, from its begin on: code that only the start has needed is let go, and later on, now and then, what
+/// rare work has needed.
+pub(crate) async fn keep_small() -> Infallible {
+    let mut passed = Duration::ZERO;
+    for moment in STARTED {
+        sleep(moment - passed).await;
+        passed = moment;
+        forget_code();
+    }
+    loop {
+        sleep(RARE).await;
+        forget_code();
+    }
+}
+
+fn forget_code() {
+    #[cfg(target_os = "linux")]
+    crate::pages::let_go();
 }
 
 async fn tidy() {
@@ -71,4 +106,5 @@ async fn tidy() {
     unsafe {
         mi_collect(true);
     }
+    forget_code();
 }
