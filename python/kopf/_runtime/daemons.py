@@ -158,9 +158,13 @@ class Run:
     @property
     def arguments(self) -> dict[str, Any]:
         """What the function sees of its arguments."""
-        if self._arguments is None:
-            self._arguments = self.cause.arguments(self.callee.wanted)
-        return self._arguments
+        if self._arguments is not None:
+            return self._arguments
+        arguments: dict[str, Any] = self.cause.arguments(self.callee.wanted)
+        # Timers are called again, daemons hardly ever.
+        if isinstance(self.callee.handler, TimerHandler):
+            self._arguments = arguments
+        return arguments
 
     def renew_patch(self, carry: bool) -> None:
         """Take an empty patch for the next call; carry the functions that could not be applied."""

@@ -84,6 +84,8 @@ class Relay:
 class _Carrier(Coroutine[Any, Any, None]):
     """What is in a task of the relay: nothing at first, then a coroutine that has begun and waits."""
 
+    __slots__ = ("_awaited", "_context", "_coroutine", "_loop", "_resting", "task")
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._coroutine: Coroutine[Any, Any, None] | None = None

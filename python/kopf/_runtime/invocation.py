@@ -101,7 +101,10 @@ class Invoker:
             arguments.update(kwargs)
             handler_var.set(callee.handler)
             if callee.is_async:
-                result = await callee.fn(**arguments)
+                coroutine = callee.fn(**arguments)
+                # It may wait for days: nobody else needs them meanwhile.
+                del arguments, kwargs
+                result = await coroutine
             else:
                 result = await self._threads.call(self._settings.execution.executor, callee.fn, arguments)
             if then is not None:

@@ -11,10 +11,12 @@ use crate::scan::{Cursor, Literal};
 use crate::value::Value;
 
 mod merged;
+mod packed;
 mod recast;
 mod skeleton;
 mod wire;
 
+use packed::Text;
 use skeleton::{Entry, Section, Skeleton, Span};
 pub use wire::{Page, WatchRecord, decode_page, decode_watch_line};
 
@@ -47,7 +49,7 @@ pub enum DecodeError {
 #[derive(Clone)]
 pub struct Object {
     /// The JSON, followed by those names in plain form that are written with escapes in it (normally none are).
-    text: Box<str>,
+    text: Text,
     length: u32,
     head: skeleton::Head,
     sections: [u32; Section::COUNT],
@@ -74,7 +76,7 @@ impl Object {
 
     /// The JSON text.
     pub fn raw(&self) -> &str {
-        self.text.get(..self.length as usize).unwrap_or_default()
+        self.text.get().get(..self.length as usize).unwrap_or_default()
     }
 
     /// `apiVersion`.
@@ -207,11 +209,11 @@ impl Object {
     }
 
     fn read(&self, span: Span) -> Option<&str> {
-        span.is_present().then(|| self.slice(span))
+        span.is_present().then(|| self.text.head().get(span.range()).unwrap_or_default())
     }
 
     fn slice(&self, span: Span) -> &str {
-        self.text.get(span.range()).unwrap_or_default()
+        self.text.get().get(span.range()).unwrap_or_default()
     }
 
     fn section(&self, section: Section) -> &[Entry] {

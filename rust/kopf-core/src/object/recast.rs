@@ -2,6 +2,7 @@
 //!
 //! Owns: how the ranges move with the text. Must not know: why it is done.
 
+use super::packed::Text;
 use super::skeleton::{Entry, Head, Section, Span};
 use super::{DecodeError, Object};
 
@@ -17,11 +18,13 @@ impl Object {
         let (api, of) = (quoted(api_version), quoted(kind));
         let text = format!(r#"{{"apiVersion":{api},"kind":{of},"metadata":{json}}}"#);
         let is_plain = api.len() == api_version.len() + 2 && of.len() == kind.len() + 2;
-        let Some(metadata) = metadata.filter(|_| is_plain) else { return Self::decode(&text) };
+        let Some(metadata) = metadata.filter(|_| is_plain && matches!(self.text, Text::Plain(_))) else {
+            return Self::decode(&text);
+        };
 
         let too_long = |_| DecodeError::Size { length: text.len() };
         let length = u32::try_from(text.len()).map_err(too_long)?;
-        let aside = self.text.get(self.length as usize..).unwrap_or_default();
+        let aside = self.text.get().get(self.length as usize..).unwrap_or_default();
         u32::try_from(text.len() + aside.len()).map_err(too_long)?;
         let ahead = u32::try_from(text.len() - json.len() - 1).map_err(too_long)?;
 
@@ -52,7 +55,7 @@ impl Object {
             entries.extend(self.section(section).iter().map(move_entry));
             *end = u32::try_from(entries.len()).map_err(too_long)?;
         }
-        let text = (text + aside).into_boxed_str();
+        let text = Text::Plain((text + aside).into_boxed_str());
         Ok(Self { text, length, head, sections, entries: entries.into_boxed_slice() })
     }
 }

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 
+use super::packed::Text;
 use super::{DecodeError, Object};
 use crate::scan::{Cursor, Literal};
 
@@ -366,7 +367,13 @@ impl Skeleton {
             entries.extend(list);
             u32::try_from(entries.len()).unwrap_or(u32::MAX)
         });
-        Object { text, length, head: self.head, sections, entries: entries.into_boxed_slice() }
+        Object {
+            text: Text::Plain(text),
+            length,
+            head: self.head,
+            sections,
+            entries: entries.into_boxed_slice(),
+        }
     }
 }
 

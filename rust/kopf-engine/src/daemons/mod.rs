@@ -97,9 +97,9 @@ impl Dispatcher {
     /// A new state of the object is about to be handled: daemons and timers see it at once.
     pub(crate) fn refresh(&self, slot: &Slot, object: &Arc<Object>) {
         let Some(subject) = &slot.subject else { return };
-        if subject.replace(object) {
+        if let Some(object) = subject.replace(object) {
             let uid = Arc::clone(&subject.key);
-            self.shared.invoker.submit(Job::Refresh { uid, object: Arc::clone(object) });
+            self.shared.invoker.submit(Job::Refresh { uid, object });
         }
     }
 

@@ -75,7 +75,7 @@ pub(super) enum Place {
 
 impl Subject {
     pub(super) fn new(home: &Arc<Dispatcher>, key: Arc<str>, object: &Arc<Object>, now: Timestamp) -> Self {
-        let object = Arc::clone(object);
+        let object = kept(object);
         let state = State {
             resource: Arc::clone(&home.plan.resource),
             home: Arc::downgrade(home),
@@ -93,17 +93,18 @@ impl Subject {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a new state of the object; true if the other side must learn of it.
-    pub(super) fn replace(&self, object: &Arc<Object>) -> bool {
+    /// Takes a new state of the object, and gives it back as it is kept if the other side must learn of it.
+    pub(super) fn replace(&self, object: &Arc<Object>) -> Option<Arc<Object>> {
         let mut state = self.state();
         if Arc::ptr_eq(&state.object, object) {
-            return false;
+            return None;
         }
-        state.object = Arc::clone(object);
+        // Whoever has looked at one state will look at the next one.
+        state.object = if state.object.is_plain() { Arc::clone(object) } else { kept(object) };
         if state.patched.as_ref().is_some_and(|patched| is_covered(patched, object)) {
             state.patched = None;
         }
-        state.runs.iter().any(|run| run.known)
+        state.runs.iter().any(|run| run.known).then(|| Arc::clone(&state.object))
     }
 
     /// Whether anybody runs.
@@ -121,6 +122,11 @@ impl Subject {
             home.wake(&self.key, object);
         }
     }
+}
+
+/// The object as it is kept while daemons and timers wait: most of them never look at it.
+fn kept(object: &Arc<Object>) -> Arc<Object> {
+    object.packed().map_or_else(|| Arc::clone(object), Arc::new)
 }
 
 /// Whether the state contains what was patched.
@@ -194,6 +200,8 @@ impl State {
         if self.runs.is_empty() {
             shared.background.enlist(subject);
         }
+        // Most objects have one, and there can be many objects.
+        self.runs.reserve_exact(1);
         self.runs.push(Run {
             id: shared.next_cycle(),
             routine,
