@@ -176,7 +176,7 @@ class Cycle:
 
     def release(self) -> None:
         """Let go what refers back to here, and so would wait for the garbage collector."""
-        self._watching = self._changing = self._reduced = None
+        self._watching = self._changing = self._reduced = self.task = self.error = None
         if self._patch is not None:
             self._patch._release()
 

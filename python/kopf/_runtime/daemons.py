@@ -182,6 +182,13 @@ class Run:
         if self.cancelled and task is not None:
             task.cancel()
 
+    def release(self) -> None:
+        """Let go what refers back to here, and so would wait for the garbage collector."""
+        del self.cause, self.context
+        self._arguments = None
+        if self._patch is not None:
+            self._patch._release()
+
     def cancel(self) -> None:
         """Cancel the call. What runs in a thread cannot be cancelled: its outcome will be ignored."""
         self.cancelled = True
@@ -413,9 +420,8 @@ class Daemons:
         run = self._runs.pop(job.run, None)
         if run is None:
             return
-        if run.patched is not None:
-            run.patched._release()
         run.stopper.set(DaemonStoppingReason(job.reasons))
+        run.release()
         subject = run.subject
         subject.count -= 1
         if subject.count == 0 and self._subjects.get(subject.uid) is subject:

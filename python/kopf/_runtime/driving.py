@@ -22,17 +22,29 @@ def drive(
     given, it runs in a copy of the current one.
     """
     context = context if context is not None else contextvars.copy_context()
+    context.run(_Driver(coroutine, context).advance)
 
-    def advance(_: Any = None) -> None:
+
+class _Driver:
+    """Drives one coroutine. Not a closure: that would refer to itself, and wait for the garbage collector."""
+
+    __slots__ = ("_context", "_coroutine")
+
+    def __init__(
+        self, coroutine: Coroutine[asyncio.Future[Any], None, None], context: contextvars.Context
+    ) -> None:
+        self._coroutine = coroutine
+        self._context = context
+
+    def advance(self, _: Any = None) -> None:
+        """Run it as far as it goes."""
         try:
-            future = coroutine.send(None)
+            future = self._coroutine.send(None)
         except (StopIteration, asyncio.CancelledError):
             return
         # This is how a task tells that it has got the future that was yielded to it.
         future._asyncio_future_blocking = False
-        future.add_done_callback(advance, context=context)
-
-    context.run(advance)
+        future.add_done_callback(self.advance, context=self._context)
 
 
 class Relay:

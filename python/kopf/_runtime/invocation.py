@@ -129,7 +129,11 @@ class Invoker:
             limit = _limit_error(settled)
             limit.__cause__ = error
             error = limit
-        return Attempted(settled, None, error)
+        try:
+            return Attempted(settled, None, error)
+        finally:
+            # Its traceback refers to here: they are not to keep each other.
+            del error
 
 
 def _arguments(callee: Callee, attempt: Attempt) -> dict[str, Any]:

@@ -314,12 +314,13 @@ class Server:
         if self._pulse is not None:
             self._pulse.ended(job.cycle)
         cycle = self._cycles.pop(job.cycle, None)
-        if cycle is not None and job.carry:
+        if cycle is None:
+            return
+        if job.carry:
             self._memories.carry(cycle.uid, cycle.patch.fns)
-        if cycle is not None:
-            self._close(cycle)
-        if cycle is not None and cycle.task is not None and not cycle.task.done():
+        if cycle.task is not None and not cycle.task.done():
             self._keep(cycle.task)  # it was given up, but it is still there
+        self._close(cycle)
 
     def _close(self, cycle: Cycle) -> None:
         if cycle.body is not self._daemons.body(cycle.uid):
