@@ -197,6 +197,7 @@ lint-rust: | $(BIN)/python
 
 lint-python: $(VENV)/.installed
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy python/kopf
 	cd benches && ../$(BIN)/mypy --strict run.py harness
 	cd python && ../$(BIN)/lint-imports --config ../.importlinter --no-cache
