@@ -21,7 +21,7 @@ use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::outcome::Raised;
 use kopf_core::registry::Registry;
-use kopf_core::script::{Matched, Reply, Step, StepReply};
+use kopf_core::script::{Reply, Step, StepReply};
 use kopf_core::settings::Settings;
 use kube::Client;
 use kube::client::Body;
@@ -50,12 +50,6 @@ impl Invoker for Willing {
                 reply.steps.push(match step {
                     Step::Watch { attempt, .. } | Step::Handle { attempt } => {
                         StepReply::Attempted(attempt.settle(&Raised::Nothing, self.0.now()).outcome)
-                    }
-                    Step::Match { handlers } => {
-                        StepReply::Matched(vec![Matched { prematch: true, full: true }; handlers.len()])
-                    }
-                    Step::Pick { handlers } => {
-                        StepReply::Picked(handlers.iter().map(|(handler, _)| *handler).collect())
                     }
                     other => panic!("no handler of these tests needs {other:?}"),
                 });
