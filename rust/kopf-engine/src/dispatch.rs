@@ -4,7 +4,7 @@
 //! crossing into Python, no memory that stays. Only if there is something to do, a worker is spawned for the object, and it
 //! lives as long as there is work (`worker.rs`).
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kopf_core::cause::EventType;
@@ -37,7 +37,6 @@ use crate::worker::Worker;
 
 mod unattended;
 
-use unattended::Attendance;
 pub use unattended::{Absentees, Unattended};
 
 /// How many events of one object wait for handlers that are to see each of them; then the oldest ones are left out.
@@ -88,7 +87,7 @@ pub struct Shared {
     pub identity: String,
     /// Closed until the indices are filled; none if there are none.
     pub barrier: Option<Arc<Barrier>>,
-    /// Those who may have cycles without workers.
+    /// Who may have cycles without workers.
     pub absentees: Absentees,
 }
 
@@ -135,7 +134,8 @@ pub struct Dispatcher {
     blocker: Mutex<Option<Blocker>>,
     /// Whether each event counts, or only the newest state.
     every_event: bool,
-    attendance: Attendance,
+    /// Somebody is about to look at the backlog.
+    is_advancing: AtomicBool,
 }
 
 /// A cycle that has begun and needs somebody to go on with it.
@@ -157,7 +157,7 @@ pub struct Begun {
 
 impl Dispatcher {
     /// A dispatcher that knows no objects yet.
-    pub fn new(shared: Arc<Shared>, plan: Arc<Plan>) -> Self {
+    pub fn new(shared: Arc<Shared>, plan: Arc<Plan>) -> Arc<Self> {
         let limit =
             shared.rules.settings.queueing.worker_limit.map(|limit| Arc::new(Semaphore::new(limit.max(1))));
         let every_event = !plan.watching.is_empty() || !plan.indexing.is_empty();
@@ -167,8 +167,11 @@ impl Dispatcher {
         let derived = settings.watching.derived_selectors.then(|| Derivation::of(&plan, registry)).flatten();
         let departures = derived.clone().map(|derived| Box::new(Departures::from(derived)));
         let slots = Mutex::new(Slots::with(departures));
-        let attendance = Attendance::default();
-        Self { shared, plan, derived, limit, slots, blocker, every_event, attendance }
+        let is_advancing = AtomicBool::new(false);
+        let dispatcher =
+            Arc::new(Self { shared, plan, derived, limit, slots, blocker, every_event, is_advancing });
+        dispatcher.shared.absentees.admit(&dispatcher);
+        dispatcher
     }
 
     /// Takes a new event of an object.

@@ -171,7 +171,7 @@ impl Orchestrator {
             let shared = Arc::new(resource.clone());
             let callables = |handler: usize| wanted(handler, &resource);
             let plan = Arc::new(self.shared.rules.registry.plan(&shared, &callables));
-            let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&self.shared), plan));
+            let dispatcher = Dispatcher::new(Arc::clone(&self.shared), plan);
             // Another version of the same objects.
             let is_same = |((other, place), _): &((Resource, _), _)| {
                 (&other.group, &other.plural) == (&resource.group, &resource.plural) && *place == namespace

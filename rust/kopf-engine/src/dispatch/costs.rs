@@ -125,7 +125,7 @@ impl Bench {
             let invoker: Arc<dyn Invoker> = Arc::new(Willing(Clock::start()));
             let vault = Vault::new(Arc::clone(&invoker), "test".to_owned(), &[], Clock::start()).unwrap();
             vault.admit(Connection::fake("first", server(&objects)));
-            Arc::new(Dispatcher::new(shared(rules, Arc::new(vault), invoker), plan))
+            Dispatcher::new(shared(rules, Arc::new(vault), invoker), plan)
         });
         Self { runtime, dispatcher, objects }
     }

@@ -26,7 +26,7 @@ impl Scene {
         let handler = json!({"id": "see", "kind": "watching", "selector": selector});
         let stage = Stage::with_handlers(vec![handler], &json!({}), |_| (200, Some(json!({"metadata": {}}))));
         let plan = stage.shared.rules.registry.plan(&resource("example.com", "things", true), &|_| true);
-        let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&stage.shared), Arc::new(plan)));
+        let dispatcher = Dispatcher::new(Arc::clone(&stage.shared), Arc::new(plan));
         Self { stage, dispatcher }
     }
 
