@@ -137,14 +137,17 @@ impl Dispatcher {
                 }
                 self.settle(&mut slots, &key, &begun.event, &conclusion);
             }
-            Some(next) => {
-                begun.next = Some(next);
+            next => {
+                let is_lost = next.is_none();
+                begun.next = next;
+                if is_lost {
+                    // The other side has failed to answer, and has logged why: what comes next is to be handled.
+                    self.close(&begun);
+                }
                 let worker = Worker { dispatcher: Arc::clone(self), key, arrived, is_listed };
-                self.shared.workers.spawn_on(worker.run(Some(begun)), home);
+                self.shared.workers.spawn_on(worker.run((!is_lost).then_some(begun)), home);
                 return;
             }
-            // It is lost: the operator is exiting.
-            None => self.close(&begun),
         }
         if is_listed {
             slots.backlog.ended();
