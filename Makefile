@@ -161,7 +161,7 @@ $(AUDIT)/bin/pip-audit:
 
 audit: $(AUDIT)/bin/pip-audit
 	cargo deny --all-features check
-	$(AUDIT)/bin/pip-audit -r requirements-dev.txt -r requirements-docs.txt
+	$(AUDIT)/bin/pip-audit --strict -r requirements-dev.txt -r requirements-docs.txt
 
 # The examples once again, on the server that is in the package.
 test-embedded: $(VENV)/.installed
