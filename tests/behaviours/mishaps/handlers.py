@@ -64,3 +64,12 @@ declare("change", kopf.on.create, kopf.on.update)
 declare("event", kopf.on.event)
 declare("timer", kopf.timer, interval=5)
 declare("daemon", kopf.daemon)
+
+
+@kopf.on.create("widgets", when=chosen("parent"), backoff=100)
+def parent(memo, spec, patch, **_):
+    memo.calls.append(("parent", spec.get("mishap")))
+
+    @kopf.subhandler(id="child")
+    def child(memo, spec, patch, **_):
+        return called("parent/child", memo, spec, patch)

@@ -38,6 +38,18 @@ def test_results_that_do_not_fit_into_the_patch_are_named(frozen, run, make, cap
     assert f"The result of '{handler}' does not fit into the patch" in text and "'str'" in text
 
 
+def test_results_of_subhandlers_are_errors_of_their_parents(frozen, run, make, handled, caplog):
+    running, mishap = run(), "a clash with the own patch"
+    make(spec={"handler": "parent", "mishap": mishap, "size": 1})
+    running.settle()
+    text = errors(caplog)[0].getMessage()
+    assert "Handler 'parent' failed" in text and "The result of 'parent/child' does not fit" in text
+    frozen.patch("widgets", "one", {"spec": {"mishap": None}})
+    frozen.advance(100)
+    assert running.of("parent") == [mishap, None]
+    handled()
+
+
 @pytest.mark.parametrize("mishap", OF_PATCHES)
 @pytest.mark.parametrize("handler", CHANGES + BACKGROUND)
 def test_patches_that_cannot_be_sent_are_told(frozen, run, make, caplog, handler, mishap):
