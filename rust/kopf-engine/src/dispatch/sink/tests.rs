@@ -10,7 +10,8 @@ use kopf_core::registry::Plan;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{BACKLOG, DispatchSink, Dispatcher, ROOM};
+use super::{BACKLOG, DispatchSink, ROOM};
+use crate::dispatch::Dispatcher;
 use crate::testing::{Stage, resource};
 use crate::watch::Sink;
 
