@@ -11,12 +11,27 @@ CHANGES = ["change", "change-async", "event", "event-async"]
 BACKGROUND = ["timer", "timer-async", "daemon", "daemon-async"]
 OF_RESULTS = ["a clash with the own patch", "a status that is no mapping"]
 OF_PATCHES = ["a patch that breaks", "a patch that is not JSON"]
+MISHAPS = [*OF_RESULTS, *OF_PATCHES, "a cancellation"]
 
 
 @pytest.fixture
 def frozen(cluster):
     cluster.freeze()
     return cluster
+
+
+@pytest.fixture
+def meet(frozen, run, make):
+    """Starts an operator with an object whose handler meets a mishap once."""
+
+    def start(handler, mishap):
+        running = run()
+        make(spec={"handler": handler, "mishap": mishap, "size": 1})
+        running.settle()
+        assert running.of(handler) == [mishap]
+        return running
+
+    return start
 
 
 def errors(caplog):
@@ -28,20 +43,16 @@ def errors(caplog):
 
 @pytest.mark.parametrize("mishap", OF_RESULTS)
 @pytest.mark.parametrize("handler", CHANGES + BACKGROUND)
-def test_results_that_do_not_fit_into_the_patch_are_named(frozen, run, make, caplog, handler, mishap):
-    running = run()
-    make(spec={"handler": handler, "mishap": mishap, "size": 1})
-    running.settle()
-    assert running.of(handler) == [mishap]
+def test_results_that_do_not_fit_into_the_patch_are_named(meet, caplog, handler, mishap):
+    meet(handler, mishap)
     assert len(errors(caplog)) == 1 and errors(caplog)[0].exc_info is not None
     text = errors(caplog)[0].getMessage()
     assert f"The result of '{handler}' does not fit into the patch" in text and "'str'" in text
 
 
-def test_results_of_subhandlers_are_errors_of_their_parents(frozen, run, make, handled, caplog):
-    running, mishap = run(), "a clash with the own patch"
-    make(spec={"handler": "parent", "mishap": mishap, "size": 1})
-    running.settle()
+def test_results_of_subhandlers_are_errors_of_their_parents(frozen, meet, handled, caplog):
+    mishap = "a clash with the own patch"
+    running = meet("parent", mishap)
     text = errors(caplog)[0].getMessage()
     assert "Handler 'parent' failed" in text and "The result of 'parent/child' does not fit" in text
     frozen.patch("widgets", "one", {"spec": {"mishap": None}})
@@ -52,44 +63,35 @@ def test_results_of_subhandlers_are_errors_of_their_parents(frozen, run, make, h
 
 @pytest.mark.parametrize("mishap", OF_PATCHES)
 @pytest.mark.parametrize("handler", CHANGES + BACKGROUND)
-def test_patches_that_cannot_be_sent_are_told(frozen, run, make, caplog, handler, mishap):
-    running = run()
-    make(spec={"handler": handler, "mishap": mishap, "size": 1})
-    running.settle()
-    assert running.of(handler) == [mishap]
+def test_patches_that_cannot_be_sent_are_told(meet, caplog, handler, mishap):
+    meet(handler, mishap)
     assert len(errors(caplog)) == 1 and errors(caplog)[0].exc_info is not None
 
 
-@pytest.mark.parametrize("mishap", [*OF_RESULTS, *OF_PATCHES, "a cancellation"])
+@pytest.mark.parametrize("mishap", MISHAPS)
 @pytest.mark.parametrize("handler", CHANGES)
-def test_the_next_state_is_handled_in_spite_of_a_mishap(frozen, run, make, handler, mishap):
-    running = run()
-    make(spec={"handler": handler, "mishap": mishap, "size": 1})
-    running.settle()
+def test_the_next_state_is_handled_in_spite_of_a_mishap(frozen, meet, handler, mishap):
+    running = meet(handler, mishap)
     frozen.patch("widgets", "one", {"spec": {"mishap": None, "size": 2}})
     frozen.advance(10)
     assert running.of(handler)[-1] is None
     assert frozen.get("widgets", "one")["status"][handler] == {"size": 2}
 
 
-@pytest.mark.parametrize("mishap", [*OF_RESULTS, *OF_PATCHES, "a cancellation"])
+@pytest.mark.parametrize("mishap", MISHAPS)
 @pytest.mark.parametrize("handler", ["change", "change-async"])
-def test_handlers_of_changes_are_called_again_after_a_pause(frozen, run, make, handler, mishap):
-    running = run()
-    make(spec={"handler": handler, "mishap": mishap, "size": 1})
-    running.settle()
+def test_handlers_of_changes_are_called_again_after_a_pause(frozen, meet, handler, mishap):
+    running = meet(handler, mishap)
     frozen.advance(9)
     assert running.of(handler) == [mishap]
     frozen.advance(1)
     assert running.of(handler) == [mishap] * 2
 
 
-@pytest.mark.parametrize("mishap", [*OF_RESULTS, *OF_PATCHES, "a cancellation"])
+@pytest.mark.parametrize("mishap", MISHAPS)
 @pytest.mark.parametrize("handler", BACKGROUND)
-def test_daemons_and_timers_end_with_a_mishap_and_hold_nothing(frozen, run, make, handler, mishap):
-    running = run()
-    make(spec={"handler": handler, "mishap": mishap, "size": 1})
-    running.settle()
+def test_daemons_and_timers_end_with_a_mishap_and_hold_nothing(frozen, meet, handler, mishap):
+    running = meet(handler, mishap)
     frozen.advance(100)
     assert running.of(handler) == [mishap]
     frozen.delete("widgets", "one")
@@ -97,12 +99,10 @@ def test_daemons_and_timers_end_with_a_mishap_and_hold_nothing(frozen, run, make
     assert frozen.find("widgets", "one") is None
 
 
-@pytest.mark.parametrize("mishap", [*OF_RESULTS, *OF_PATCHES, "a cancellation"])
+@pytest.mark.parametrize("mishap", MISHAPS)
 @pytest.mark.parametrize("handler", CHANGES + BACKGROUND)
-def test_nobody_waits_for_a_mishap_when_the_operator_stops(frozen, run, make, caplog, handler, mishap):
-    running = run()
-    make(spec={"handler": handler, "mishap": mishap, "size": 1})
-    running.settle()
+def test_nobody_waits_for_a_mishap_when_the_operator_stops(meet, caplog, handler, mishap):
+    running = meet(handler, mishap)
     running.stop()
     assert "Unprocessed streams" not in caplog.text
 
