@@ -161,7 +161,7 @@ $(AUDIT)/bin/pip-audit:
 
 audit: $(AUDIT)/bin/pip-audit
 	cargo deny --all-features check
-	$(AUDIT)/bin/pip-audit -r requirements-dev.txt -r requirements-docs.txt
+	$(AUDIT)/bin/pip-audit --strict -r requirements-dev.txt -r requirements-docs.txt
 
 # The examples once again, on the server that is in the package.
 test-embedded: $(VENV)/.installed
@@ -197,6 +197,7 @@ lint-rust: | $(BIN)/python
 
 lint-python: $(VENV)/.installed
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy python/kopf
 	cd benches && ../$(BIN)/mypy --strict run.py harness
 	cd python && ../$(BIN)/lint-imports --config ../.importlinter --no-cache

@@ -49,9 +49,7 @@ def any_cluster() -> Iterator[pathlib.Path]:
         print(f"# On the cluster of {path}.")
         yield path
     elif given:
-        raise controlplane.Unavailable(
-            f"KUBECONFIG={given} does not exist"
-        )
+        raise controlplane.Unavailable(f"KUBECONFIG={given} does not exist")
     elif not os.environ.get("KUBEBUILDER_ASSETS"):
         print("# There is no cluster: starting the embedded one.")
         with kopf.testing.Cluster() as embedded:

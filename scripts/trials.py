@@ -9,28 +9,19 @@ import subprocess
 import sys
 from typing import IO, Any
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "faults"))
+
+import definitions
+from definitions import LAST, PREFIX
+
+__all__ = ["LAST", "PREFIX", "Patient", "definition"]
+
 GROUP = "example.com"
-PREFIX = "kopf.zalando.org/"
-LAST = PREFIX + "last-handled-configuration"
 
 
 def definition(kind: str, *, status: bool = False) -> dict[str, Any]:
     """A kind whose objects may have anything in them."""
-    singular, plural = kind.lower(), f"{kind.lower()}s"
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-        "subresources": {"status": {}} if status else {},
-    }
-    names = {"plural": plural, "singular": singular, "kind": kind, "listKind": f"{kind}List"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}"},
-        "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
-    }
+    return definitions.definition(GROUP, kind, definitions.ANYTHING, status=status)
 
 
 class Patient:

@@ -10,332 +10,102 @@ from kopf import _beside, _compat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kopf import on as on
-    from kopf._intents import lifecycles as lifecycles
+    from kopf import on
+    from kopf._intents import lifecycles
     from kopf._intents.errors import (
-        AdmissionError as AdmissionError,
+        AdmissionError,
+        ErrorsMode,
+        HandlerRetriesError,
+        HandlerTimeoutError,
+        PermanentError,
+        TemporaryError,
     )
-    from kopf._intents.errors import (
-        ErrorsMode as ErrorsMode,
-    )
-    from kopf._intents.errors import (
-        HandlerRetriesError as HandlerRetriesError,
-    )
-    from kopf._intents.errors import (
-        HandlerTimeoutError as HandlerTimeoutError,
-    )
-    from kopf._intents.errors import (
-        PermanentError as PermanentError,
-    )
-    from kopf._intents.errors import (
-        TemporaryError as TemporaryError,
-    )
-    from kopf._intents.filters import (
-        ABSENT as ABSENT,
-    )
-    from kopf._intents.filters import (
-        PRESENT as PRESENT,
-    )
-    from kopf._intents.filters import (
-        all_ as all_,
-    )
-    from kopf._intents.filters import (
-        any_ as any_,
-    )
-    from kopf._intents.filters import (
-        none_ as none_,
-    )
-    from kopf._intents.filters import (
-        not_ as not_,
-    )
-    from kopf._intents.lifecycles import (
-        get_default_lifecycle as get_default_lifecycle,
-    )
-    from kopf._intents.lifecycles import (
-        set_default_lifecycle as set_default_lifecycle,
-    )
-    from kopf._intents.registries import (
-        OperatorRegistry as OperatorRegistry,
-    )
-    from kopf._intents.selectors import (
-        EVERYTHING as EVERYTHING,
-    )
-    from kopf._intents.settings import (
-        OperatorSettings as OperatorSettings,
-    )
+    from kopf._intents.filters import ABSENT, PRESENT, all_, any_, none_, not_
+    from kopf._intents.lifecycles import get_default_lifecycle, set_default_lifecycle
+    from kopf._intents.registries import OperatorRegistry
+    from kopf._intents.selectors import EVERYTHING
+    from kopf._intents.settings import OperatorSettings
     from kopf._intents.storages.diffbase import (
-        AnnotationsDiffBaseStorage as AnnotationsDiffBaseStorage,
-    )
-    from kopf._intents.storages.diffbase import (
-        DiffBaseStorage as DiffBaseStorage,
-    )
-    from kopf._intents.storages.diffbase import (
-        MultiDiffBaseStorage as MultiDiffBaseStorage,
-    )
-    from kopf._intents.storages.diffbase import (
-        StatusDiffBaseStorage as StatusDiffBaseStorage,
+        AnnotationsDiffBaseStorage,
+        DiffBaseStorage,
+        MultiDiffBaseStorage,
+        StatusDiffBaseStorage,
     )
     from kopf._intents.storages.progress import (
-        AnnotationsProgressStorage as AnnotationsProgressStorage,
+        AnnotationsProgressStorage,
+        MultiProgressStorage,
+        ProgressStorage,
+        SmartProgressStorage,
+        StatusProgressStorage,
     )
-    from kopf._intents.storages.progress import (
-        MultiProgressStorage as MultiProgressStorage,
-    )
-    from kopf._intents.storages.progress import (
-        ProgressStorage as ProgressStorage,
-    )
-    from kopf._intents.storages.progress import (
-        SmartProgressStorage as SmartProgressStorage,
-    )
-    from kopf._intents.storages.progress import (
-        StatusProgressStorage as StatusProgressStorage,
-    )
-    from kopf._kits.events import (
-        event as event,
-    )
-    from kopf._kits.events import (
-        exception as exception,
-    )
-    from kopf._kits.events import (
-        info as info,
-    )
-    from kopf._kits.events import (
-        warn as warn,
-    )
-    from kopf._kits.hierarchies import (
-        adjust_namespace as adjust_namespace,
-    )
-    from kopf._kits.hierarchies import (
-        adopt as adopt,
-    )
-    from kopf._kits.hierarchies import (
-        append_owner_reference as append_owner_reference,
-    )
-    from kopf._kits.hierarchies import (
-        harmonize_naming as harmonize_naming,
-    )
-    from kopf._kits.hierarchies import (
-        label as label,
-    )
-    from kopf._kits.hierarchies import (
-        remove_owner_reference as remove_owner_reference,
-    )
+    from kopf._kits.events import event, exception, info, warn
+    from kopf._kits.hierarchies import adjust_namespace as adjust_namespace
+    from kopf._kits.hierarchies import adopt, append_owner_reference, label, remove_owner_reference
+    from kopf._kits.hierarchies import harmonize_naming as harmonize_naming
     from kopf._kits.webhooks import (
-        WebhookAutoServer as WebhookAutoServer,
+        WebhookAutoServer,
+        WebhookAutoTunnel,
+        WebhookDockerDesktopServer,
+        WebhookK3dServer,
+        WebhookMinikubeServer,
+        WebhookNgrokTunnel,
+        WebhookServer,
     )
-    from kopf._kits.webhooks import (
-        WebhookAutoTunnel as WebhookAutoTunnel,
-    )
-    from kopf._kits.webhooks import (
-        WebhookDockerDesktopServer as WebhookDockerDesktopServer,
-    )
-    from kopf._kits.webhooks import (
-        WebhookK3dServer as WebhookK3dServer,
-    )
-    from kopf._kits.webhooks import (
-        WebhookMinikubeServer as WebhookMinikubeServer,
-    )
-    from kopf._kits.webhooks import (
-        WebhookNgrokTunnel as WebhookNgrokTunnel,
-    )
-    from kopf._kits.webhooks import (
-        WebhookServer as WebhookServer,
-    )
-    from kopf._objects.bodies import (
-        Body as Body,
-    )
-    from kopf._objects.bodies import (
-        Meta as Meta,
-    )
-    from kopf._objects.bodies import (
-        Spec as Spec,
-    )
-    from kopf._objects.bodies import (
-        Status as Status,
-    )
-    from kopf._objects.credentials import (
-        AiohttpSession as AiohttpSession,
-    )
-    from kopf._objects.credentials import (
-        ConnectionInfo as ConnectionInfo,
-    )
-    from kopf._objects.credentials import (
-        LoginError as LoginError,
-    )
-    from kopf._objects.dicts import (
-        FieldPath as FieldPath,
-    )
-    from kopf._objects.dicts import (
-        FieldSpec as FieldSpec,
-    )
-    from kopf._objects.diffs import (
-        Diff as Diff,
-    )
-    from kopf._objects.diffs import (
-        DiffItem as DiffItem,
-    )
-    from kopf._objects.diffs import (
-        DiffOperation as DiffOperation,
-    )
-    from kopf._objects.indices import (
-        Index as Index,
-    )
-    from kopf._objects.indices import (
-        Store as Store,
-    )
-    from kopf._objects.logformats import (
-        LogFormat as LogFormat,
-    )
-    from kopf._objects.logs import (
-        Logger as Logger,
-    )
-    from kopf._objects.memos import (
-        Memo as Memo,
-    )
-    from kopf._objects.patches import (
-        Patch as Patch,
-    )
-    from kopf._objects.patches import (
-        PatchFn as PatchFn,
-    )
+    from kopf._objects.bodies import Body, Meta, Spec, Status
+    from kopf._objects.credentials import AiohttpSession, ConnectionInfo, LoginError
+    from kopf._objects.dicts import FieldPath, FieldSpec
+    from kopf._objects.diffs import Diff, DiffItem, DiffOperation
+    from kopf._objects.indices import Index, Store
+    from kopf._objects.logformats import LogFormat
+    from kopf._objects.logs import Logger
+    from kopf._objects.memos import Memo
+    from kopf._objects.patches import Patch, PatchFn
     from kopf._objects.raw import (
-        Annotations as Annotations,
+        Annotations,
+        BodyEssence,
+        HandlerId,
+        Labels,
+        ProgressRecord,
+        RawBody,
+        RawEvent,
+        RawEventType,
     )
-    from kopf._objects.raw import (
-        BodyEssence as BodyEssence,
-    )
-    from kopf._objects.raw import (
-        HandlerId as HandlerId,
-    )
-    from kopf._objects.raw import (
-        Labels as Labels,
-    )
-    from kopf._objects.raw import (
-        ProgressRecord as ProgressRecord,
-    )
-    from kopf._objects.raw import (
-        RawBody as RawBody,
-    )
-    from kopf._objects.raw import (
-        RawEvent as RawEvent,
-    )
-    from kopf._objects.raw import (
-        RawEventType as RawEventType,
-    )
-    from kopf._objects.reasons import (
-        Reason as Reason,
-    )
+    from kopf._objects.reasons import Reason
     from kopf._objects.references import (
-        ObjectReference as ObjectReference,
+        ObjectReference,
+        OwnerReference,
+        build_object_reference,
+        build_owner_reference,
     )
-    from kopf._objects.references import (
-        OwnerReference as OwnerReference,
-    )
-    from kopf._objects.references import (
-        build_object_reference as build_object_reference,
-    )
-    from kopf._objects.references import (
-        build_owner_reference as build_owner_reference,
-    )
-    from kopf._objects.resources import (
-        Resource as Resource,
-    )
+    from kopf._objects.resources import Resource
     from kopf._objects.reviews import (
-        Headers as Headers,
-    )
-    from kopf._objects.reviews import (
-        Operation as Operation,
-    )
-    from kopf._objects.reviews import (
-        SSLPeer as SSLPeer,
-    )
-    from kopf._objects.reviews import (
-        UserInfo as UserInfo,
-    )
-    from kopf._objects.reviews import (
-        WebhookClientConfig as WebhookClientConfig,
-    )
-    from kopf._objects.reviews import (
-        WebhookClientConfigService as WebhookClientConfigService,
-    )
-    from kopf._objects.reviews import (
-        WebhookFn as WebhookFn,
-    )
-    from kopf._objects.reviews import (
-        WebhookServerProtocol as WebhookServerProtocol,
+        Headers,
+        Operation,
+        SSLPeer,
+        UserInfo,
+        WebhookClientConfig,
+        WebhookClientConfigService,
+        WebhookFn,
+        WebhookServerProtocol,
     )
     from kopf._objects.stoppers import (
-        AsyncDaemonStopperChecker as AsyncDaemonStopperChecker,
+        AsyncDaemonStopperChecker,
+        DaemonStopped,
+        DaemonStoppingReason,
+        SyncDaemonStopperChecker,
     )
-    from kopf._objects.stoppers import (
-        DaemonStopped as DaemonStopped,
-    )
-    from kopf._objects.stoppers import (
-        DaemonStoppingReason as DaemonStoppingReason,
-    )
-    from kopf._objects.stoppers import (
-        SyncDaemonStopperChecker as SyncDaemonStopperChecker,
-    )
-    from kopf._runtime.defaults import (
-        get_default_registry as get_default_registry,
-    )
-    from kopf._runtime.defaults import (
-        set_default_registry as set_default_registry,
-    )
+    from kopf._runtime.defaults import get_default_registry, set_default_registry
     from kopf._runtime.login import (
-        login_via_async_client as login_via_async_client,
+        login_via_async_client,
+        login_via_client,
+        login_via_pykube,
+        login_with_kubeconfig,
+        login_with_service_account,
     )
-    from kopf._runtime.login import (
-        login_via_client as login_via_client,
-    )
-    from kopf._runtime.login import (
-        login_via_pykube as login_via_pykube,
-    )
-    from kopf._runtime.login import (
-        login_with_kubeconfig as login_with_kubeconfig,
-    )
-    from kopf._runtime.login import (
-        login_with_service_account as login_with_service_account,
-    )
-    from kopf._runtime.logs import (
-        LocalObjectLogger as LocalObjectLogger,
-    )
-    from kopf._runtime.logs import (
-        ObjectLogger as ObjectLogger,
-    )
-    from kopf._runtime.logs import (
-        configure as configure,
-    )
-    from kopf._runtime.operator import (
-        operator as operator,
-    )
-    from kopf._runtime.operator import (
-        run as run,
-    )
-    from kopf._runtime.operator import (
-        run_tasks as run_tasks,
-    )
-    from kopf._runtime.operator import (
-        spawn_tasks as spawn_tasks,
-    )
-    from kopf._runtime.subhandling import (
-        execute as execute,
-    )
-    from kopf.on import (
-        daemon as daemon,
-    )
-    from kopf.on import (
-        index as index,
-    )
-    from kopf.on import (
-        register as register,
-    )
-    from kopf.on import (
-        subhandler as subhandler,
-    )
-    from kopf.on import (
-        timer as timer,
-    )
+    from kopf._runtime.logs import LocalObjectLogger, ObjectLogger, configure
+    from kopf._runtime.operator import operator, run, run_tasks, spawn_tasks
+    from kopf._runtime.subhandling import execute
+    from kopf.on import daemon, index, register, subhandler, timer
 
 __version__ = "0.1.0"
 __version_tuple__ = (0, 1, 0)

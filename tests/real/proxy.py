@@ -12,7 +12,7 @@ import json
 import pathlib
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import cluster as kube
 import yaml
@@ -143,12 +143,3 @@ def refusal(code: int, reason: str) -> tuple[int, str]:
     """An answer as the API server refuses."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return code, json.dumps({**status, "message": reason})
-
-
-@contextlib.contextmanager
-def running(cluster: kube.Cluster) -> Iterator[Proxy]:
-    proxy = Proxy(cluster)
-    try:
-        yield proxy
-    finally:
-        proxy.close()

@@ -1,5 +1,6 @@
 """Indices are filled before anything is handled, follow the cluster, and never block the operator."""
 
+import contextlib
 import time
 
 import proxy as proxies
@@ -195,7 +196,7 @@ def test_objects_that_vanish_unseen_leave_the_indices(operator, shelf, cluster, 
     shelf.create("stays", {"size": 1})
     shelf.create("goes", {"size": 2})
     crate(cluster, crates, shelf.namespace, "first")
-    with proxies.running(cluster) as proxy:
+    with contextlib.closing(proxies.Proxy(cluster)) as proxy:
         run = operator(
             PREAMBLE
             + """

@@ -1,5 +1,7 @@
 """Which kinds and namespaces are served, as they come and go; and how the streams begin."""
 
+import contextlib
+
 import proxy as proxies
 import pytest
 
@@ -169,7 +171,7 @@ def test_initial_objects_are_streamed_if_the_server_can(operator, shelf, cluster
         return proxies.refusal(422, "Invalid") if "sendInitialEvents" in request.query else None
 
     shelf.create("old")
-    with proxies.running(cluster) as proxy:
+    with contextlib.closing(proxies.Proxy(cluster)) as proxy:
         proxy.faults += [refuse] if is_refused else []
         run = operator(STREAMED, kubeconfig=proxy.kubeconfig(tmp_path))
         assert run.wait_for_call("event").details == {"type": None, "name": "old"}
@@ -188,7 +190,7 @@ def test_lists_come_in_chunks(operator, shelf, cluster, tmp_path):
     names = [f"p{number}" for number in range(5)]
     for name in names:
         shelf.create(name)
-    with proxies.running(cluster) as proxy:
+    with contextlib.closing(proxies.Proxy(cluster)) as proxy:
         run = operator(
             PREAMBLE
             + """
@@ -212,7 +214,7 @@ def event(name, **_):
 def test_selectors_of_the_settings_narrow_the_streams(operator, shelf, cluster, tmp_path):
     shelf.create("plain")
     shelf.create("chosen", labels={"tier": "gold"})
-    with proxies.running(cluster) as proxy:
+    with contextlib.closing(proxies.Proxy(cluster)) as proxy:
         run = operator(
             PREAMBLE
             + """

@@ -13,7 +13,6 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 
 import kopf
 import pytest
@@ -79,15 +78,6 @@ class Impostor:
         self._server.server_close()
 
 
-@contextlib.contextmanager
-def impostor_with(leaf: trustme.LeafCert) -> Iterator[Impostor]:
-    impostor = Impostor(leaf)
-    try:
-        yield impostor
-    finally:
-        impostor.close()
-
-
 def run_operator(folder: pathlib.Path, **info: object) -> str:
     """The output of an operator that cannot begin: there is no API behind that server."""
     script = folder / "operator.py"
@@ -126,7 +116,7 @@ CASES = {
 def test_servers_that_cannot_be_trusted_get_no_credentials(case, friend, tmp_path):
     make, words = CASES[case]
     friend.cert_pem.write_to_path(tmp_path / "ca.pem")
-    with impostor_with(make(friend)) as impostor:
+    with contextlib.closing(Impostor(make(friend))) as impostor:
         told = run_operator(
             tmp_path, server=f"https://127.0.0.1:{impostor.port}", ca_path=str(tmp_path / "ca.pem")
         )
@@ -138,7 +128,7 @@ def test_servers_that_cannot_be_trusted_get_no_credentials(case, friend, tmp_pat
 
 @pytest.mark.timeout(120)
 def test_without_an_authority_those_of_the_system_count(friend, tmp_path):
-    with impostor_with(friend.issue_cert("127.0.0.1")) as impostor:
+    with contextlib.closing(Impostor(friend.issue_cert("127.0.0.1"))) as impostor:
         told = run_operator(tmp_path, server=f"https://127.0.0.1:{impostor.port}")
         assert impostor.tokens == []
     assert "UnknownIssuer" in told, told
@@ -151,7 +141,7 @@ def test_credentials_go_to_those_who_are_trusted(trusted, friend, tmp_path):
     named = trusted == "by its authority"
     info = {"ca_path": str(tmp_path / "ca.pem")} if named else {"insecure": True}
     leaf = friend.issue_cert("127.0.0.1" if named else "example.com")
-    with impostor_with(leaf) as impostor:
+    with contextlib.closing(Impostor(leaf)) as impostor:
         run_operator(tmp_path, server=f"https://127.0.0.1:{impostor.port}", **info)
         assert set(impostor.tokens) == {f"Bearer {TOKEN}"}
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextvars
+import gc
+import weakref
 
 import pytest
 from kopf._runtime.driving import Relay
@@ -254,3 +256,33 @@ def test_the_end_of_one_is_not_the_end_of_others(waits):
         assert len(runs.tasks) == 3
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_who_fails_after_waiting_is_gone_at_once(begun):
+    class Kept:
+        pass
+
+    async def main():
+        relay, told, left = Relay(asyncio.get_running_loop()), [], []
+        asyncio.get_running_loop().set_exception_handler(lambda _, it: told.append(str(it["exception"])))
+
+        async def fail():
+            kept = Kept()
+            left.append(weakref.ref(kept))
+            await asyncio.sleep(0)
+            raise ValueError("boo")
+
+        if begun:
+            relay.add(nothing(), contextvars.copy_context(), lambda _: None)
+            await turns()
+        relay.add(fail(), contextvars.copy_context(), lambda _: None)
+        assert left[0]() is not None
+        await turns()
+        assert left[0]() is None and told == ["boo"]
+
+    gc.disable()  # whoever needs it is not gone at once
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()

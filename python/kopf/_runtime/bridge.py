@@ -69,7 +69,6 @@ __all__ = [
     "Handle",
     "Index",
     "IndexCall",
-    "Item",
     "Keep",
     "Locate",
     "Log",
@@ -97,26 +96,6 @@ __all__ = [
     "describe_certificate",
     "plain",
 ]
-
-Item = (
-    Run
-    | Delay
-    | Signal
-    | Refresh
-    | Dismiss
-    | Script
-    | Transform
-    | Login
-    | Review
-    | Select
-    | Probe
-    | Locate
-    | Log
-    | Close
-    | Cancel
-    | Forget
-    | Finished
-)
 
 Answered = Script | Run | Signal
 """What is answered in batches."""

@@ -201,10 +201,17 @@ class Cycle:
 def deliver(patch: Patch, results: Iterable[tuple[str, Any]]) -> None:
     """Put the results of handlers to the status in the patch, by the ids of the handlers."""
     for id, result in results:
-        if isinstance(result, dict):
-            patch.setdefault("status", {}).setdefault(id, {}).update(result)
-        else:
-            patch.setdefault("status", {})[id] = result
+        try:
+            status = patch.setdefault("status", {})
+            if isinstance(result, dict):
+                status.setdefault(id, {}).update(result)
+            else:
+                status[id] = result
+        except (AttributeError, TypeError) as e:
+            raise TypeError(
+                f"The result of {id!r} does not fit into the patch, where handlers have put something else "
+                f"into the status: {e}"
+            ) from e
 
 
 class Memories:

@@ -350,7 +350,7 @@ class Daemons:
                     job.answer(attempted.settled)
                 else:
                     job.answer(attempted.settled, patch if len(patch) else None, bool(patch.fns))
-            except (AttributeError, TypeError, ValueError) as e:
+            except Exception as e:
                 label = job.attempt.label
                 run.subject.logger.exception(f"{label} has left a patch that cannot be sent, and ends: {e}")
                 job.answer()

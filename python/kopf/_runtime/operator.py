@@ -1,64 +1,33 @@
-"""The operator as its users start and stop it. It owns the tasks and the order of the start and of the end;
-what the operator does in between is up to the engine and to `serving`."""
+"""The operator as its users start and stop it. It owns what they can say, and what is meant by it; how the
+operator lives is up to `life`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import inspect
 import logging
-import signal
-import threading
 import warnings
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Coroutine
+from typing import Any
 
-from kopf._intents import lifecycles, wire
-from kopf._intents.handlers import (
-    ResourceHandler,
-)
+from kopf._intents import lifecycles
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.selectors import NamespacePattern
 from kopf._intents.settings import OperatorSettings
-from kopf._objects.credentials import KubeContext, LoginError
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo, Memo
-from kopf._objects.reasons import Activity
-from kopf._objects.resources import Resource
-from kopf._runtime import posting
-from kopf._runtime.activities import Activities, credentials_to_wire
-from kopf._runtime.admission import Admission
-from kopf._runtime.bridge import Bridge, Engine, __version__
-from kopf._runtime.context import settings_var
-from kopf._runtime.cycles import Memories
+from kopf._runtime.bridge import __version__
 from kopf._runtime.defaults import get_default_registry
-from kopf._runtime.flags import Flag, raise_flag, wait_flag
+from kopf._runtime.flags import Flag
 from kopf._runtime.identity import detect_own_id
-from kopf._runtime.invocation import Invoker
-from kopf._runtime.pulse import pulse_var
-from kopf._runtime.refreshing import Refresher
-from kopf._runtime.serving import Server
-from kopf._runtime.tasks import Task, guard
+from kopf._runtime.life import Errand, Life
+from kopf._runtime.tasks import Task
 from kopf._runtime.tasks import run_tasks as run_tasks
-from kopf._runtime.threads import Threads
 
 logger = logging.getLogger("kopf._core.reactor.running")
-
-Errand = Literal["freeze", "resume"]
-
-NATIVE_LIFECYCLES = {
-    lifecycles.all_at_once: "all_at_once",
-    lifecycles.one_by_one: "one_by_one",
-    lifecycles.randomized: "randomized",
-    lifecycles.shuffled: "shuffled",
-    lifecycles.asap: "asap",
-}
-
-
-class APIError(Exception):
-    """The cluster has refused what the operator cannot work without."""
 
 
 def run(
@@ -191,8 +160,7 @@ def _spawn_tasks(
         settings.peering.standalone = standalone
     if priority is not None:
         settings.peering.priority = priority
-    _resource_handlers(registry)
-    life = _Life(
+    life = Life(
         registry=registry,
         settings=settings,
         lifecycle=lifecycle if lifecycle is not None else lifecycles.get_default_lifecycle(),
@@ -208,281 +176,6 @@ def _spawn_tasks(
         errand=errand,
     )
     return life.spawn()
-
-
-class _Life:
-    """One operator from its start to its end."""
-
-    def __init__(
-        self,
-        *,
-        registry: OperatorRegistry,
-        settings: OperatorSettings,
-        lifecycle: LifeCycleFn,
-        identity: str,
-        namespaces: list[NamespacePattern],
-        memo: AnyMemo,
-        indexers: Indexers,
-        stop_flag: Flag | None,
-        ready_flag: Flag | None,
-        command: Coroutine[None, None, None] | None,
-        liveness_endpoint: str | None,
-        credentials: Mapping[str, KubeContext],
-        errand: Errand | None,
-    ) -> None:
-        super().__init__()
-        self._registry = registry
-        self._settings = settings
-        self._lifecycle = lifecycle
-        self._identity = identity
-        self._namespaces = namespaces
-        self._memo = memo
-        self._indexers = indexers
-        self._ensure_indices()
-        self._stop_flag = stop_flag
-        self._ready_flag = ready_flag
-        self._command = command
-        self._liveness_endpoint = liveness_endpoint
-        self._credentials = credentials
-        self._errand: Errand | None = errand
-        self._loop = asyncio.get_running_loop()
-        self._signalled: asyncio.Future[Any] = self._loop.create_future()
-        self._started = asyncio.Event()
-        self._threads = Threads(self._loop)
-        self._invoker = Invoker(settings, self._threads)
-        self._activities = Activities(
-            registry=registry, settings=settings, memo=memo, indices=indexers.indices, invoker=self._invoker
-        )
-        self._tasks: list[Task] = []
-
-    # They are empty before the first object, but they are there.
-    def _ensure_indices(self) -> None:
-        self._indexers.ensure([handler.id for handler in self._registry._indexing.get_all_handlers()])
-
-    def spawn(self) -> list[Task]:
-        self._listen_to_signals()
-        self._spawn("stop-flag checker", self._check_stop_flags(), finishable=True)
-        self._spawn("ultimate termination", self._terminate_ultimately(), finishable=True)
-        self._spawn("startup/cleanup activities", self._start_and_clean_up())
-        if self._command is not None:
-            self._spawn("the command", self._command, when_started=True, finishable=True)
-        elif self._errand is not None:
-            self._spawn("the command", self._drive_engine(), when_started=True, finishable=True)
-        else:
-            self._spawn("multidimensional multitasker", self._drive_engine(), when_started=True)
-        return self._tasks
-
-    def _spawn(
-        self,
-        name: str,
-        coroutine: Coroutine[Any, Any, None],
-        *,
-        when_started: bool = False,
-        finishable: bool = False,
-    ) -> None:
-        outer = self._when_started(coroutine) if when_started else coroutine
-        task = self._loop.create_task(guard(name, outer, finishable=finishable), name=name)
-        # A task that is cancelled before its first step awaits nothing; Python would warn of all of these.
-        task.add_done_callback(lambda _: (outer.close(), coroutine.close()))
-        self._tasks.append(task)
-
-    def _listen_to_signals(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            logger.warning("OS signals are ignored: running not in the main thread.")
-            return
-        try:
-            for signum in (signal.SIGINT, signal.SIGTERM):
-                self._loop.add_signal_handler(signum, self._receive_signal, signum)
-        except NotImplementedError:
-            logger.warning("OS signals are ignored: can't add signal handler in Windows.")
-
-    def _receive_signal(self, signum: signal.Signals) -> None:
-        if not self._signalled.done():
-            self._signalled.set_result(signum)
-
-    async def _check_stop_flags(self) -> None:
-        waiters: list[asyncio.Future[Any]] = [self._signalled]
-        flag_waiter: Task | None = None
-        if self._stop_flag is not None:
-            flag_waiter = self._loop.create_task(wait_flag(self._stop_flag), name="stop-flag waiter")
-            waiters.append(flag_waiter)
-        try:
-            done, _ = await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if flag_waiter is not None:
-                flag_waiter.cancel()
-        result = done.pop().result()
-        if isinstance(result, signal.Signals):
-            logger.info(f"Signal {result.name!s} is received. Operator is stopping.")
-        elif result is None:
-            logger.info("Stop-flag is raised. Operator is stopping.")
-        else:
-            logger.info(f"Stop-flag is set to {result!r}. Operator is stopping.")
-
-    # It sleeps until the end of the operator begins, and then sets a time bomb.
-    async def _terminate_ultimately(self) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            timeout = self._settings.process.ultimate_exiting_timeout
-            by_flag = self._stop_flag is not None
-            if timeout is not None and not by_flag:
-                thread = threading.get_ident()
-                self._loop.call_later(timeout, functools.partial(signal.pthread_kill, thread, signal.SIGKILL))
-
-    async def _when_started(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        await self._started.wait()
-        await coroutine
-
-    async def _start_and_clean_up(self) -> None:
-        settings_var.set(self._settings)
-        try:
-            await self._activities.run(Activity.STARTUP)
-        except asyncio.CancelledError:
-            logger.warning("Startup activity is only partially executed due to cancellation.")
-            raise
-        raise_flag(self._ready_flag)
-        self._started.set()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
-        current = asyncio.current_task()
-        others = {task for task in self._tasks if task is not current and not task.done()}
-        try:
-            if others:
-                await asyncio.wait(others)
-        except asyncio.CancelledError:
-            logger.warning("Cleanup activity is not executed at all due to cancellation.")
-            raise
-        try:
-            await self._activities.run(Activity.CLEANUP)
-        except asyncio.CancelledError:
-            logger.warning("Cleanup activity is only partially executed due to cancellation.")
-            raise
-
-    async def _drive_engine(self) -> None:
-        # Not earlier: the handlers of startup may change the settings and even declare handlers.
-        handlers = _resource_handlers(self._registry)
-        self._ensure_indices()
-        lifecycle = NATIVE_LIFECYCLES.get(self._lifecycle, "custom")
-        globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
-        engine = Engine(
-            handlers=[wire.handler_to_wire(handler, self._indexers.indices) for handler in handlers],
-            settings=wire.settings_to_wire(self._settings),
-            lifecycle=lifecycle,
-            namespaces=globs,
-            foreign=len(globs) < len(self._namespaces),
-            agent=f"kopf/{__version__}",
-            make_resource=_make_resource,
-            identity=self._identity,
-            liveness=_parse_endpoint(self._liveness_endpoint) if self._liveness_endpoint else None,
-            credentials=[(str(key), credentials_to_wire(info)) for key, info in self._credentials.items()],
-            errand=self._errand,
-        )
-        pulse = pulse_var.get()
-        if pulse is not None:
-            pulse.attach(self._loop)
-            engine.be_prompt()
-            pulse.engaged(engine.pending)
-        memories = Memories(self._memo)
-        server = Server(
-            handlers=handlers,
-            settings=self._settings,
-            lifecycle=self._lifecycle,
-            memories=memories,
-            indices=self._indexers,
-            invoker=self._invoker,
-            login=self._activities.authenticate,
-            probe=functools.partial(self._activities.run, Activity.PROBE),
-            namespaces=self._namespaces,
-        )
-        bridge = Bridge(engine, server.receive, self._loop)
-        bridge.refresh = Refresher(engine, self._settings).refresh
-        server.answered = bridge.answered
-        admission = Admission(
-            engine,
-            handlers=handlers,
-            settings=self._settings,
-            memories=memories,
-            indices=self._indexers.indices,
-            invoker=self._invoker,
-        )
-        server.review = admission.receive
-        events = posting.EventQueue(engine.post)
-        server.set_context(events)
-        bridge.open()
-        try:
-            engine.start()
-            async with _Webhooks(admission if self._errand is None else None, on_end=engine.stop):
-                failure = await self._until_finished(engine, server.finished)
-                bridge.drain()
-        finally:
-            await server.cancel()
-            await admission.cancel()
-            bridge.close()
-        if failure is not None and failure[0] == "login" and server.login_error is not None:
-            raise server.login_error
-        if failure is not None:
-            raise _failure_to_error(*failure)
-
-    async def _until_finished(
-        self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None]
-    ) -> tuple[str, str] | None:
-        cancelled = False
-        while not finished.done():
-            try:
-                await asyncio.wait([finished])
-            except asyncio.CancelledError:
-                # The engine finishes what it does, and tells when it is done.
-                cancelled = True
-                engine.stop()
-        failure = finished.result()
-        if cancelled and failure is None:
-            return None
-        if failure is None and self._errand is None:
-            logger.warning("The engine has finished unexpectedly.")
-        return failure
-
-
-class _Webhooks:
-    """The server of webhooks beside the engine: it outlives the engine, so that the cluster is told first.
-
-    If it ends by itself, so does the engine. Its failure is the operator's failure.
-    """
-
-    def __init__(self, admission: Admission | None, *, on_end: Callable[[], None]) -> None:
-        super().__init__()
-        self._admission = admission
-        self._on_end = on_end
-        self._task: Task | None = None
-
-    async def __aenter__(self) -> None:
-        if self._admission is not None and self._admission.needed:
-            name = "admission webhook server"
-            coroutine = guard(name, self._admission.serve(), finishable=False)
-            self._task = asyncio.get_running_loop().create_task(coroutine, name=name)
-            self._task.add_done_callback(lambda _: self._on_end())
-
-    async def __aexit__(self, *_: object) -> None:
-        task = self._task
-        if task is None:
-            return
-        if not task.done():
-            task.cancel()
-            await asyncio.wait([task])
-        if not task.cancelled():
-            error = task.exception()
-            if error is not None:
-                raise error
-
-
-def _failure_to_error(kind: str, message: str) -> Exception:
-    match kind:
-        case "login" | "activity":
-            return LoginError(message)
-        case "api":
-            return APIError(message)
-        case _:
-            return RuntimeError(message)
 
 
 def _scope(
@@ -506,30 +199,3 @@ def _scope(
             stacklevel=5,
         )
     return list(namespaces)
-
-
-def _resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
-    groups: list[Collection[ResourceHandler]] = [
-        registry._indexing.get_all_handlers(),
-        registry._watching.get_all_handlers(),
-        registry._spawning.get_all_handlers(),
-        registry._changing.get_all_handlers(),
-        registry._webhooks.get_all_handlers(),
-    ]
-    return [handler for group in groups for handler in group]
-
-
-def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
-    """The host, the port and the path where the health is to be served."""
-    import urllib.parse
-
-    parts = urllib.parse.urlsplit(endpoint)
-    if parts.scheme != "http":
-        raise Exception(f"Unsupported scheme: {endpoint}")
-    return parts.hostname or "localhost", parts.port or 80, parts.path or "/"
-
-
-def _make_resource(fields: dict[str, Any]) -> Resource:
-    sets = ("shortcuts", "categories", "subresources", "verbs")
-    values: dict[str, Any] = {k: frozenset(v) if k in sets else v for k, v in fields.items()}
-    return Resource(**values)

@@ -174,7 +174,6 @@ class Server:
 
     async def _run(self, script: bridge.Script, cycle: Cycle) -> None:
         replies: list[Any] = []
-        error: str | None = None
         if cycle.cancelled:
             raise asyncio.CancelledError
         try:
@@ -206,9 +205,23 @@ class Server:
             cycle.deliver(watched)
             cycle.deliver(handled)
             self._answer(script, cycle, replies, None)
+        except asyncio.CancelledError as e:
+            # Unless it was us, the function has awaited something that is cancelled: the cycle goes on.
+            if cycle.cancelled:
+                raise
+            self._answer_error(script, cycle, replies, e)
         except Exception as e:
-            cycle.error, error = e, repr(e)
-            self._answer(script, cycle, replies, error)
+            self._answer_error(script, cycle, replies, e)
+
+    def _answer_error(
+        self, script: bridge.Script, cycle: Cycle, replies: list[Any], error: BaseException
+    ) -> None:
+        cycle.error = error
+        try:
+            self._answer(script, cycle, replies, repr(error))
+        except Exception:
+            # It is one of the replies that cannot be sent; but the engine is to hear of the end.
+            self._answer(script, cycle, [], repr(error))
 
     def _answer(self, script: bridge.Script, cycle: Cycle, replies: list[Any], error: str | None) -> None:
         patch = cycle.patched

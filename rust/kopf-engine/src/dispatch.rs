@@ -4,7 +4,7 @@
 //! crossing into Python, no memory that stays. Only if there is something to do, a worker is spawned for the object, and it
 //! lives as long as there is work (`worker.rs`).
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kopf_core::cause::EventType;
@@ -20,38 +20,29 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::Desk;
-use crate::api::{Api, seconds};
+use crate::api::Api;
 use crate::backlog::WINDOW;
 use crate::clock::Clock;
 use crate::daemons::{Background, Staffed};
 use crate::departures::{Departures, Whereabouts};
-use crate::error::ApiError;
 use crate::health::Health;
-use crate::indexing::{Barrier, Blocker, Filling};
+use crate::indexing::{Barrier, Blocker};
 use crate::invoke::{CycleId, Entry, Invoker, Job};
 use crate::rules::CurrentRules;
 use crate::slots::{Active, Event, Slot, Slots, Vanished, key_of};
 use crate::toggles::Pause;
-use crate::watch::Sink;
 use crate::worker::Worker;
 
+mod sink;
 mod unattended;
 
-use unattended::Attendance;
+pub use sink::DispatchSink;
 pub use unattended::{Absentees, Unattended};
 
 /// How many events of one object wait for handlers that are to see each of them; then the oldest ones are left out.
 const MOST_PENDING: usize = 100;
 /// How many of the backlog are looked at in one go.
 const GO: usize = 64;
-/// How many objects may be worked on at once, before reading of the streams is held.
-const ROOM: usize = 5_000;
-/// How much may wait for the other side at once: enough for it not to wait for the server, and no objects in memory that
-/// could as well wait in the server's.
-const BACKLOG: usize = 256;
-/// Seconds between the looks at it.
-const PAUSE: f64 = 0.003;
-
 /// What all streams of an operator share.
 pub struct Shared {
     /// The handlers and the settings, as at the start.
@@ -88,7 +79,7 @@ pub struct Shared {
     pub identity: String,
     /// Closed until the indices are filled; none if there are none.
     pub barrier: Option<Arc<Barrier>>,
-    /// Those who may have cycles without workers.
+    /// Who may have cycles without workers.
     pub absentees: Absentees,
 }
 
@@ -135,7 +126,8 @@ pub struct Dispatcher {
     blocker: Mutex<Option<Blocker>>,
     /// Whether each event counts, or only the newest state.
     every_event: bool,
-    attendance: Attendance,
+    /// Somebody is about to look at the backlog.
+    is_advancing: AtomicBool,
 }
 
 /// A cycle that has begun and needs somebody to go on with it.
@@ -157,7 +149,7 @@ pub struct Begun {
 
 impl Dispatcher {
     /// A dispatcher that knows no objects yet.
-    pub fn new(shared: Arc<Shared>, plan: Arc<Plan>) -> Self {
+    pub fn new(shared: Arc<Shared>, plan: Arc<Plan>) -> Arc<Self> {
         let limit =
             shared.rules.settings.queueing.worker_limit.map(|limit| Arc::new(Semaphore::new(limit.max(1))));
         let every_event = !plan.watching.is_empty() || !plan.indexing.is_empty();
@@ -167,8 +159,11 @@ impl Dispatcher {
         let derived = settings.watching.derived_selectors.then(|| Derivation::of(&plan, registry)).flatten();
         let departures = derived.clone().map(|derived| Box::new(Departures::from(derived)));
         let slots = Mutex::new(Slots::with(departures));
-        let attendance = Attendance::default();
-        Self { shared, plan, derived, limit, slots, blocker, every_event, attendance }
+        let is_advancing = AtomicBool::new(false);
+        let dispatcher =
+            Arc::new(Self { shared, plan, derived, limit, slots, blocker, every_event, is_advancing });
+        dispatcher.shared.absentees.admit(&dispatcher);
+        dispatcher
     }
 
     /// Takes a new event of an object.
@@ -470,63 +465,5 @@ fn is_trivial(conclusion: &Conclusion) -> bool {
         && conclusion.error.is_none()
 }
 
-/// The end of a stream that feeds a dispatcher.
-pub struct DispatchSink {
-    /// Where the events go.
-    pub dispatcher: Arc<Dispatcher>,
-    /// What holds the events until the indices are filled.
-    pub filling: Option<Filling>,
-}
-
-impl Sink for DispatchSink {
-    fn event(&mut self, kind: EventType, object: Object) {
-        let Some(object) = self.dispatcher.sift(kind, object) else { return };
-        let Some(filling) = &self.filling else { return self.dispatcher.dispatch(kind, object) };
-        if let Some(object) = filling.hold(&self.dispatcher, kind, object) {
-            // The indices are filled.
-            self.filling = None;
-            self.dispatcher.dispatch(kind, object);
-        }
-    }
-
-    fn listing(&mut self) {
-        let pauses = self.dispatcher.shared.pause.count();
-        self.dispatcher.slots().begin_listing(pauses);
-    }
-
-    fn listed(&mut self) {
-        if let Some(filling) = &mut self.filling {
-            filling.listed();
-        }
-        let vanished = self.dispatcher.slots().end_listing();
-        self.dispatcher.see_off(vanished);
-    }
-
-    async fn room(&self) {
-        let shared = &self.dispatcher.shared;
-        let is_full = || {
-            let slots = self.dispatcher.slots();
-            shared.working() > ROOM || slots.backlog.is_heavy() || slots.is_seeking_much()
-        };
-        while !shared.stopping.is_cancelled() {
-            // It is taken in batches, in no time; and nobody tells.
-            if shared.invoker.backlog() > BACKLOG {
-                tokio::time::sleep(seconds(PAUSE)).await;
-            } else if is_full() {
-                // The timeout is a safety net only: the notification is the rule.
-                let _ = tokio::time::timeout(seconds(1.0), shared.freed.notified()).await;
-            } else {
-                return;
-            }
-        }
-    }
-
-    fn insists(&self, _: &ApiError) -> bool {
-        true
-    }
-}
-
 #[cfg(test)]
 mod costs;
-#[cfg(test)]
-mod tests;

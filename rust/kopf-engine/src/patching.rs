@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
-use kopf_core::diff::{DiffItem, diff_left};
 use kopf_core::discretion::{shown, shown_diff, shown_operations};
 use kopf_core::finalizer::{self, Edit};
 use kopf_core::jsonpatch;
@@ -16,18 +15,20 @@ use kopf_core::ledger;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::patch::Patch;
-use kopf_core::path::FieldPath;
 use kopf_core::registry::Plan;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Persistence;
-use kopf_core::value::{Map, Value, python_repr, truthy};
-use serde::{Serialize, Serializer};
+use kopf_core::value::{Map, Value, python_repr};
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::api::{Api, Payload, seconds};
 use crate::error::{ApiError, RequestError};
 use crate::invoke::{CycleId, Entry, Invoker, Job, TransformJob};
+
+mod documents;
+
+use documents::{Part, holds, is_about_status, to_json};
 
 /// How many times a change is recomposed from a fresh state after a conflict, before it is left to the next cycle.
 const CONFLICTS: usize = 3;
@@ -401,13 +402,7 @@ impl Patching<'_> {
     /// Tells if the server did not keep what it was asked to: a schema without the field, a webhook.
     fn verify(&self, object: &Arc<Object>, applied: &Applied) {
         let Some(latest) = &applied.latest else { return };
-        if latest.has_merged(&applied.merged) {
-            return;
-        }
-        let kept = touched_part(latest, &applied.merged);
-        let wanted = Value::Object(applied.merged.clone());
-        let lost = diff_left(Some(&wanted), Some(&kept));
-        let lost: Vec<DiffItem> = lost.into_iter().filter(|item| !is_harmless(item)).collect();
+        let lost = documents::lost(latest, &applied.merged);
         if !lost.is_empty() {
             let text = kopf_core::diff::python_repr(&shown_diff(object, &lost));
             let text = format!("Merge-patching finished with inconsistencies: {text}");
@@ -420,81 +415,4 @@ impl Patching<'_> {
             self.invoker.log(Entry::local(Level::Debug, object, text()));
         }
     }
-}
-
-/// A patch without what goes elsewhere.
-struct Part<'p>(&'p Map<String, Value>, Option<&'static str>);
-
-impl Part<'_> {
-    fn fields(&self) -> impl Iterator<Item = (&String, &Value)> {
-        self.0.iter().filter(|(key, _)| Some(key.as_str()) != self.1)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.fields().next().is_none()
-    }
-
-    fn to_value(&self) -> Value {
-        Value::Object(self.fields().map(|(key, value)| (key.clone(), value.clone())).collect())
-    }
-
-    fn to_json(&self) -> Vec<u8> {
-        to_json(self)
-    }
-}
-
-impl Serialize for Part<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.fields())
-    }
-}
-
-/// Values are written without an adapter between text and bytes; it never fails.
-fn to_json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_default()
-}
-
-/// What the object has in the fields that the patch is about: the rest, managed fields above all, is not even parsed.
-fn touched_part(object: &Object, wanted: &Map<String, Value>) -> Value {
-    let mut part = Map::new();
-    for (key, value) in wanted {
-        let field = |keys: &[&str]| object.field(&FieldPath::from_keys(keys.iter().copied()));
-        let found = match value {
-            Value::Object(inner) if key == "metadata" => {
-                let known = inner.keys().filter_map(|name| Some((name.clone(), field(&[key, name])?)));
-                Some(Value::Object(known.collect()))
-            }
-            _ => field(&[key]),
-        };
-        part.extend(found.map(|found| (key.clone(), found)));
-    }
-    Value::Object(part)
-}
-
-/// Whether the object is already as the operations would make it.
-fn holds(object: &Object, operations: &[Value]) -> bool {
-    let value = object.to_value();
-    let is_wanted = |operation: &Value| {
-        let text = |key: &str| operation.get(key).and_then(Value::as_str).unwrap_or_default();
-        let present = value.pointer(text("path"));
-        match (text("op"), operation.get("value")) {
-            ("remove", _) => present.is_none(),
-            (_, wanted) => present == wanted,
-        }
-    };
-    !operations.is_empty() && operations.iter().all(is_wanted)
-}
-
-fn is_about_status(operation: &Value) -> bool {
-    let path = operation.get("path").and_then(Value::as_str).unwrap_or_default();
-    path == "/status" || path.starts_with("/status/")
-}
-
-/// The server drops emptied maps and lists of the metadata: nothing is lost with them.
-fn is_harmless(item: &DiffItem) -> bool {
-    let falsy = |value: &Option<Value>| value.as_ref().is_none_or(|value| !truthy(value));
-    let keys: Vec<&str> = item.path.keys().iter().map(AsRef::as_ref).collect();
-    falsy(&item.old)
-        && falsy(&item.new)
-        && matches!(keys[..], ["metadata", "annotations" | "finalizers" | "labels"])
 }

@@ -237,13 +237,14 @@ impl Worker {
         let conclusion = self.drive(&mut begun).await;
         let Begun { id, event, closed, .. } = *begun;
         let Some(conclusion) = conclusion else {
+            // The other side has failed to answer, and has logged why: the next event is to be handled nevertheless.
             self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
-            return After::Exit;
+            return After::Rest;
         };
         self.conclude((id, closed), conclusion, event).await
     }
 
-    /// Does what the core asks for, until it comes to a conclusion; none if the operator is exiting.
+    /// Does what the core asks for, until it comes to a conclusion; none if there is no answer.
     async fn drive(&self, begun: &mut Begun) -> Option<Box<Conclusion>> {
         let Begun { id, cycle, next, event, round, closed } = begun;
         let mut answer = None;
@@ -270,7 +271,7 @@ impl Worker {
         }
     }
 
-    /// Has a script run, after what the indices need; none if the operator is exiting.
+    /// Has a script run, after what the indices need; none if there is no answer.
     async fn ask(
         &self,
         id: CycleId,

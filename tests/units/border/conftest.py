@@ -23,10 +23,10 @@ from kopf._intents.handlers import ChangingHandler, ResourceHandler, WatchingHan
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
-from kopf._runtime import operator
 from kopf._runtime.bridge import Bridge, Engine
 from kopf._runtime.cycles import Memories
 from kopf._runtime.invocation import Invoker
+from kopf._runtime.life import make_resource
 from kopf._runtime.serving import Server
 from kopf._runtime.threads import Threads
 
@@ -83,7 +83,7 @@ class Rig:
             lifecycle="custom",
             namespaces=[],
             agent="kopf/test",
-            make_resource=operator._make_resource,
+            make_resource=make_resource,
         )
         self.settings = OperatorSettings()
         self.loop = asyncio.get_running_loop()

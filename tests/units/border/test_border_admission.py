@@ -21,10 +21,10 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime import admission as reviews
-from kopf._runtime import operator
 from kopf._runtime.bridge import Bridge, Engine
 from kopf._runtime.cycles import Memories
 from kopf._runtime.invocation import Invoker
+from kopf._runtime.life import make_resource, resource_handlers
 from kopf._runtime.serving import Server
 from kopf._runtime.threads import Threads
 
@@ -53,14 +53,14 @@ class Rig:
 
     def open(self) -> reviews.Admission:
         loop = asyncio.get_running_loop()
-        handlers = operator._resource_handlers(self.registry)
+        handlers = resource_handlers(self.registry)
         self.engine = Engine(
             handlers=[wire.handler_to_wire(handler) for handler in handlers],
             settings={},
             lifecycle="asap",
             namespaces=[],
             agent="kopf/test",
-            make_resource=operator._make_resource,
+            make_resource=make_resource,
         )
         native.admit(self.engine, RESOURCE)
         invoker = Invoker(self.settings, Threads(loop))

@@ -198,10 +198,7 @@ fn write_always(out: &mut Map<String, Value>, schema: &Schema, defaults: bool) {
             continue;
         }
         if let Some(written) = &property.written {
-            if property.kind == Type::Object
-                && !property.type_name.is_empty()
-                && !HIDDEN.contains(&property.type_name.as_str())
-            {
+            if property.kind == Type::Object && !property.type_name.is_empty() {
                 let mut inner = Map::new();
                 write_always(&mut inner, property, defaults);
                 out.insert(name.clone(), Value::Object(inner));
@@ -213,9 +210,6 @@ fn write_always(out: &mut Map<String, Value>, schema: &Schema, defaults: bool) {
         }
     }
 }
-
-/// Structures that are left out when they are empty, though they are no pointers.
-const HIDDEN: [&str; 0] = [];
 
 /// What an object of this kind holds before anything is said: the ground for the managers of fields.
 pub(crate) fn zero(schema: &Schema) -> Value {

@@ -120,7 +120,7 @@ fn stage(handlers: Value) -> Stage {
     let vault = Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[], Clock::start()).unwrap());
     let shared = crate::testing::shared(rules, vault, invoker);
     tokio::spawn(turn(Arc::clone(&shared)));
-    let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&shared), Arc::new(plan)));
+    let dispatcher = Dispatcher::new(Arc::clone(&shared), Arc::new(plan));
     Stage { python, shared, sink: DispatchSink { dispatcher, filling: None } }
 }
 

@@ -21,7 +21,7 @@ use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::outcome::Raised;
 use kopf_core::registry::Registry;
-use kopf_core::script::{Matched, Reply, Step, StepReply};
+use kopf_core::script::{Reply, Step, StepReply};
 use kopf_core::settings::Settings;
 use kube::Client;
 use kube::client::Body;
@@ -50,12 +50,6 @@ impl Invoker for Willing {
                 reply.steps.push(match step {
                     Step::Watch { attempt, .. } | Step::Handle { attempt } => {
                         StepReply::Attempted(attempt.settle(&Raised::Nothing, self.0.now()).outcome)
-                    }
-                    Step::Match { handlers } => {
-                        StepReply::Matched(vec![Matched { prematch: true, full: true }; handlers.len()])
-                    }
-                    Step::Pick { handlers } => {
-                        StepReply::Picked(handlers.iter().map(|(handler, _)| *handler).collect())
                     }
                     other => panic!("no handler of these tests needs {other:?}"),
                 });
@@ -131,7 +125,7 @@ impl Bench {
             let invoker: Arc<dyn Invoker> = Arc::new(Willing(Clock::start()));
             let vault = Vault::new(Arc::clone(&invoker), "test".to_owned(), &[], Clock::start()).unwrap();
             vault.admit(Connection::fake("first", server(&objects)));
-            Arc::new(Dispatcher::new(shared(rules, Arc::new(vault), invoker), plan))
+            Dispatcher::new(shared(rules, Arc::new(vault), invoker), plan)
         });
         Self { runtime, dispatcher, objects }
     }

@@ -4,7 +4,7 @@
 //! ends the cycle right there, if nothing is left to be done, and the engine's thread is not even woken up. Otherwise, a worker
 //! goes on with it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use kopf_core::cause::EventType;
@@ -35,6 +35,13 @@ impl Absentees {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A dispatcher is there; others may have gone.
+    pub(super) fn admit(&self, dispatcher: &Arc<Dispatcher>) {
+        let mut known = self.lock();
+        known.retain(|one| one.strong_count() > 0);
+        known.push(Arc::downgrade(dispatcher));
+    }
+
     /// There is no more time: what still runs is cancelled, and nobody waits for it any longer.
     pub fn give_up(&self) {
         let dispatchers: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
@@ -44,15 +51,6 @@ impl Absentees {
             }
         }
     }
-}
-
-/// What a dispatcher knows of its own cycles without workers.
-#[derive(Default)]
-pub(super) struct Attendance {
-    /// It has had one.
-    is_known: AtomicBool,
-    /// Somebody is about to look at the backlog.
-    is_advancing: AtomicBool,
 }
 
 impl Unattended {
@@ -75,9 +73,6 @@ impl Dispatcher {
 
     pub(super) fn send_off(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, mut begun: Begun) {
         let Some(Next::Run(script)) = begun.next.take() else { return self.spawn(slots, key, begun) };
-        if !self.attendance.is_known.swap(true, Ordering::Relaxed) {
-            self.shared.absentees.lock().push(Arc::downgrade(self));
-        }
         activate(slots, &key);
         if begun.event.kind == EventType::Listed {
             slots.backlog.began();
@@ -142,14 +137,17 @@ impl Dispatcher {
                 }
                 self.settle(&mut slots, &key, &begun.event, &conclusion);
             }
-            Some(next) => {
-                begun.next = Some(next);
+            next => {
+                let is_lost = next.is_none();
+                begun.next = next;
+                if is_lost {
+                    // The other side has failed to answer, and has logged why: what comes next is to be handled.
+                    self.close(&begun);
+                }
                 let worker = Worker { dispatcher: Arc::clone(self), key, arrived, is_listed };
-                self.shared.workers.spawn_on(worker.run(Some(begun)), home);
+                self.shared.workers.spawn_on(worker.run((!is_lost).then_some(begun)), home);
                 return;
             }
-            // It is lost: the operator is exiting.
-            None => self.close(&begun),
         }
         if is_listed {
             slots.backlog.ended();
@@ -167,12 +165,12 @@ impl Dispatcher {
 
     /// The next ones of the backlog have their turn; not in the thread of whoever has brought a reply.
     fn advance_soon(self: &Arc<Self>, slots: &Slots, home: &Handle) {
-        if slots.backlog.is_empty() || self.attendance.is_advancing.swap(true, Ordering::AcqRel) {
+        if slots.backlog.is_empty() || self.is_advancing.swap(true, Ordering::AcqRel) {
             return;
         }
         let dispatcher = Arc::clone(self);
         let advance = async move {
-            dispatcher.attendance.is_advancing.store(false, Ordering::Release);
+            dispatcher.is_advancing.store(false, Ordering::Release);
             dispatcher.go_on_with_backlog().await;
         };
         self.shared.workers.spawn_on(advance, home);

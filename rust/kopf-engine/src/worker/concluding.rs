@@ -34,8 +34,9 @@ impl Worker {
             }
         };
         if let Some(error) = &conclusion.error {
-            close(false);
             self.throttle(&event, error, Some(id));
+            // Afterwards: with the cycle, its exception is forgotten, which is logged.
+            close(false);
             return After::Rest;
         }
         self.remember(&conclusion);

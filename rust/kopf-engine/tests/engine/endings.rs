@@ -40,10 +40,10 @@ async fn an_idle_operator_stops_at_once() {
     assert!(start.elapsed().is_zero(), "no virtual time is needed");
 }
 
-#[tokio::test]
-async fn a_busy_operator_gives_the_handlers_their_time_and_no_more() {
+/// The operator is to stop, but the handler does not end: it has 30 seconds, and is cancelled then.
+async fn stop_while_it_is_called(endless: Value) -> World {
     let mut world = World::new().await;
-    world.serve(vec![handler("make", "create")], |settings| settings.queueing.exit_timeout = 30.0).await;
+    world.serve(vec![endless], |settings| settings.queueing.exit_timeout = 30.0).await;
     world.stage.hold();
     world.create("endless", json!({})).await;
     world.until("the creation", |world| world.stage.held() == 1).await;
@@ -54,25 +54,20 @@ async fn a_busy_operator_gives_the_handlers_their_time_and_no_more() {
     assert_eq!(world.stage.cancelled(), 1);
     assert!(world.stage.has_logged(Level::Warning, "Unprocessed streams left for"));
     world.operator().finished().await.unwrap();
+    world
+}
+
+#[tokio::test]
+async fn a_busy_operator_gives_the_handlers_their_time_and_no_more() {
+    stop_while_it_is_called(handler("make", "create")).await;
 }
 
 #[tokio::test]
 async fn handlers_that_only_watch_are_given_the_same_time() {
-    let mut world = World::new().await;
     let watching = json!({
         "id": "see", "kind": "watching", "selector": {"group": "example.com", "version": "v1", "plural": "widgets"},
     });
-    world.serve(vec![watching], |settings| settings.queueing.exit_timeout = 30.0).await;
-    world.stage.hold();
-    world.create("endless", json!({})).await;
-    world.until("the creation", |world| world.stage.held() == 1).await;
-    world.operator().stop();
-    world.pass(29.0).await;
-    assert_eq!(world.stage.cancelled(), 0);
-    world.pass(2.0).await;
-    assert_eq!(world.stage.cancelled(), 1);
-    assert!(world.stage.has_logged(Level::Warning, "Unprocessed streams left for"));
-    world.operator().finished().await.unwrap();
+    let world = stop_while_it_is_called(watching).await;
     world.stage.release();
     world.settle().await;
     assert_eq!(world.stage.closed(), 0, "nobody waits for that reply any more");

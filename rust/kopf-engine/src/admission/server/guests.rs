@@ -150,12 +150,17 @@ mod tests {
         guest.leaving.is_cancelled()
     }
 
+    /// Two that have come one after the other; after that, the first one was served.
+    fn two_of(guests: &Arc<Guests>) -> [Guest; 2] {
+        let [first, second] = [guests.try_enter(), guests.try_enter()].map(Option::unwrap);
+        drop(first.serve());
+        [first, second]
+    }
+
     #[test]
     fn whoever_is_silent_for_the_longest_time_makes_room() {
         let guests = Guests::new(2);
-        let first = guests.try_enter().unwrap();
-        let second = guests.try_enter().unwrap();
-        drop(first.serve());
+        let [first, second] = two_of(&guests);
         let _third = guests.try_enter().unwrap();
         assert_eq!([is_sent_away(&first), is_sent_away(&second)], [false, true]);
         // The place of the second one is taken: nothing becomes free by its end.
@@ -194,9 +199,7 @@ mod tests {
     #[test]
     fn who_was_sent_away_before_being_served_leaves_no_trace() {
         let guests = Guests::new(1);
-        let first = guests.try_enter().unwrap();
-        let second = guests.try_enter().unwrap();
-        drop(first.serve());
+        let [first, second] = two_of(&guests);
         drop(first);
         assert_eq!(figures(&guests), (1, 1));
         drop(second);

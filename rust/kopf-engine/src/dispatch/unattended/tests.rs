@@ -8,7 +8,7 @@ use kopf_core::cause::EventType;
 use kopf_core::object::Object;
 use kopf_core::outcome::Raised;
 use kopf_core::script::{Reply, Step, StepReply};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::backlog::WINDOW;
 use crate::dispatch::Dispatcher;
@@ -22,11 +22,15 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with(&json!({}))
+    }
+
+    fn with(settings: &Value) -> Self {
         let selector = json!({"group": "example.com", "version": "v1", "plural": "things"});
         let handler = json!({"id": "see", "kind": "watching", "selector": selector});
-        let stage = Stage::with_handlers(vec![handler], &json!({}), |_| (200, Some(json!({"metadata": {}}))));
+        let stage = Stage::with_handlers(vec![handler], settings, |_| (200, Some(json!({"metadata": {}}))));
         let plan = stage.shared.rules.registry.plan(&resource("example.com", "things", true), &|_| true);
-        let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&stage.shared), Arc::new(plan)));
+        let dispatcher = Dispatcher::new(Arc::clone(&stage.shared), Arc::new(plan));
         Self { stage, dispatcher }
     }
 
@@ -134,12 +138,39 @@ async fn what_is_to_be_written_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_is_the_end_for_those_who_wait() {
+async fn a_lost_reply_is_the_end_of_its_cycle_but_not_of_the_object() {
+    // With a limit of workers, each cycle has one.
+    for settings in [json!({}), json!({"queueing": {"worker_limit": 5}})] {
+        let scene = Scene::with(&settings);
+        for pending in [0, 1] {
+            scene.tell(EventType::Modified, "a");
+            turns().await;
+            let script = scene.script();
+            for _ in 0..pending {
+                scene.tell(EventType::Modified, "a");
+            }
+            drop(script);
+            turns().await;
+            let (scripts, others) = scene.taken();
+            assert_eq!((scripts.len(), others), (pending, vec!["close"]), "{settings}");
+            for script in scripts {
+                answer(script, Reply::default());
+            }
+            turns().await;
+            assert!(scene.is_at_rest(), "{settings}");
+            drop(scene.taken());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dispatchers_that_are_gone_are_not_remembered() {
     let scene = Scene::new();
-    scene.tell(EventType::Modified, "a");
-    drop(scene.script());
-    assert!(scene.stage.shared.workers.is_empty());
-    assert_eq!(scene.taken().1, ["close"]);
+    let shared = &scene.stage.shared;
+    for _ in 0..10 {
+        drop(Dispatcher::new(Arc::clone(shared), Arc::clone(&scene.dispatcher.plan)));
+    }
+    assert!(shared.absentees.lock().len() <= 2);
 }
 
 #[tokio::test(start_paused = true)]

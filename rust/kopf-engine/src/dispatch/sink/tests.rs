@@ -10,7 +10,8 @@ use kopf_core::registry::Plan;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{BACKLOG, DispatchSink, Dispatcher, ROOM};
+use super::{BACKLOG, DispatchSink, ROOM};
+use crate::dispatch::Dispatcher;
 use crate::testing::{Stage, resource};
 use crate::watch::Sink;
 
@@ -19,7 +20,7 @@ async fn streams_are_not_read_while_enough_waits_for_the_other_side() {
     let stage = Stage::new(&json!({}), |_| (200, None));
     let plan = stage.shared.rules.registry.plan(&resource("example.com", "things", true), &|_| true);
     let plan: Arc<Plan> = Arc::new(plan);
-    let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&stage.shared), plan));
+    let dispatcher = Dispatcher::new(Arc::clone(&stage.shared), plan);
     let sink = DispatchSink { dispatcher, filling: None };
     let backlog = &stage.other_side.backlog;
 
@@ -41,7 +42,7 @@ async fn streams_are_not_read_while_enough_waits_for_the_other_side() {
 async fn streams_are_not_held_by_those_who_wait_for_the_time() {
     let stage = Stage::new(&json!({}), |_| (200, None));
     let plan = stage.shared.rules.registry.plan(&resource("example.com", "things", true), &|_| true);
-    let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&stage.shared), Arc::new(plan)));
+    let dispatcher = Dispatcher::new(Arc::clone(&stage.shared), Arc::new(plan));
     let sink = DispatchSink { dispatcher, filling: None };
     let shared = &stage.shared;
     for _ in 0..=ROOM {
