@@ -49,7 +49,7 @@ impl Worker {
         }
         let (parted, is_release_only) = (conclusion.parted, conclusion.is_release_only());
         let Conclusion { delay, patch, finalizer, fns: functions, sequel, .. } = *conclusion;
-        let change = Change { cycle: id, patch, finalizer, functions };
+        let change = Change { cycle: id, patch, finalizer, parted, functions };
         let mut applied = Applied::default();
         let rules = self.shared().current.get();
         if !change.is_empty()

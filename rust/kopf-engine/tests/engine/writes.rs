@@ -120,3 +120,27 @@ async fn a_release_that_is_outrun_does_not_call_the_deletion_handlers_again() {
     assert!(world.find("contended").await.is_none(), "it is let go nevertheless");
     assert_eq!(world.stage.called(0), 1);
 }
+
+#[tokio::test]
+async fn a_finalizer_that_is_needed_again_is_not_taken_off() {
+    let mut world = World::new().await;
+    let mut clean = handler("clean", "delete");
+    clean["labels"] = json!([["kept", {"present": true}]]);
+    let look = json!({"id": "look", "kind": "watching", "selector": clean["selector"]});
+    world.serve(vec![clean, look], |_| {}).await;
+    world.create("contended", json!({})).await;
+    let keep = json!({"metadata": {"labels": {"kept": "yes"}}});
+    world.patch("contended", keep.clone()).await;
+    world.settle().await;
+    world.stage.hold();
+    world.patch("contended", json!({"metadata": {"labels": null}})).await;
+    world.until("the look", |world| world.stage.held() == 1).await;
+    world.patch("contended", keep).await;
+    world.delete("contended").await;
+    world.settle().await;
+    world.stage.release();
+    world.settle().await;
+    world.pass(20.0).await;
+    assert!(world.find("contended").await.is_none(), "it is let go in the end");
+    assert_eq!(world.stage.called(0), 1);
+}
