@@ -281,7 +281,7 @@ pub fn culprit(object: &Object) -> Option<String> {
 }
 
 /// With storages that only Python knows, they are believed; so is the object, if all is to be as in the reference.
-fn is_kept(settings: &Settings) -> bool {
+pub(crate) fn is_kept(settings: &Settings) -> bool {
     !settings.compat && !settings.persistence.is_foreign()
 }
 

@@ -130,7 +130,7 @@ impl Operator {
             self.throttle.succeed();
             return;
         }
-        let is_release_only = writing.conclusion.is_release_only();
+        let is_release_only = writing.conclusion.stays_parted(&world.rules.settings);
         self.memory.parted = is_release_only && world.flaw != Some(Flaw::ForgetsParting);
         // What could not be written is known to the memory, and lost with it.
         if writing.latest.is_some() {

@@ -47,7 +47,8 @@ impl Worker {
             close(false);
             return After::Rest;
         }
-        let (parted, is_release_only) = (conclusion.parted, conclusion.is_release_only());
+        let parted = conclusion.parted;
+        let stays_parted = conclusion.stays_parted(&self.shared().rules.settings);
         let Conclusion { delay, patch, finalizer, fns: functions, sequel, .. } = *conclusion;
         let change = Change { cycle: id, patch, finalizer, parted, functions };
         let mut applied = Applied::default();
@@ -55,7 +56,7 @@ impl Worker {
         if !change.is_empty()
             && let Err(error) = Box::pin(self.apply(&rules, &event.object, change, &mut applied)).await
         {
-            self.note_parting(is_release_only);
+            self.note_parting(stays_parted);
             self.note_write(&event.object, &applied);
             self.note_failure(&event.object, &error, &mut applied, sequel);
             let with_traceback = matches!(error, PatchingError::Function(_)).then_some(id);

@@ -144,3 +144,25 @@ async fn a_finalizer_that_is_needed_again_is_not_taken_off() {
     assert!(world.find("contended").await.is_none(), "it is let go in the end");
     assert_eq!(world.stage.called(0), 1);
 }
+
+#[tokio::test]
+async fn a_deletion_whose_write_is_refused_with_others_does_not_call_its_handlers_again() {
+    let mut world = World::new().await;
+    world.serve(vec![handler("make", "create"), handler("clean", "delete")], |_| {}).await;
+    world.stage.hold();
+    world.create("short-lived", json!({})).await;
+    world.until("the creation", |world| world.stage.held() == 1).await;
+    let injection = Injection::always(Fault::Code(500)).on_verb("patch").on_resource("widgets").times(40);
+    world.server.faults().inject(injection);
+    world.stage.release();
+    world.settle().await;
+    // What the creation has come to is still to be written when the deletion is done.
+    world.delete("short-lived").await;
+    let mut passed = 0.0;
+    while world.find("short-lived").await.is_some() {
+        assert!(passed < 300.0, "it is stuck");
+        world.pass(0.5).await;
+        passed += 0.5;
+    }
+    assert_eq!((world.stage.called(0), world.stage.called(1)), (1, 1));
+}
