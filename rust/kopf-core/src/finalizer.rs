@@ -1,11 +1,14 @@
 //! Our finalizer: what keeps an object from vanishing before its handlers are done.
 //!
-//! Owns: editing the list. Must not know: when it is needed.
+//! Owns: editing the list, and for how long it holds that it is to be edited. Must not know: when it is needed.
 
 use serde_json::json;
 
-use crate::path;
-use crate::value::Value;
+use crate::essence::essence;
+use crate::object::Object;
+use crate::path::{self, FieldPath};
+use crate::settings::Persistence;
+use crate::value::{Value, equal};
 
 /// What to do with the finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +17,22 @@ pub enum Edit {
     Block,
     /// Let it go.
     Allow,
+}
+
+/// Whether an edit that was decided for one state of an object may be made to a later one as well, though nobody has looked
+/// at that yet. Whoever has become interested in the deletion meanwhile, must not miss it.
+pub fn holds(
+    edit: Edit,
+    decided: &Object,
+    latest: &Object,
+    persistence: &Persistence,
+    extra: &[FieldPath],
+) -> bool {
+    let is_deleting = |object: &Object| object.deletion_timestamp().is_some();
+    let essence = |object: &Object| essence(object, persistence, extra);
+    decided.resource_version() == latest.resource_version()
+        || (is_deleting(decided) == is_deleting(latest)
+            && (edit == Edit::Block || equal(&essence(decided), &essence(latest))))
 }
 
 /// Edits the finalizers of an object in place; those of others stay untouched.
@@ -44,6 +63,31 @@ pub fn edit(doc: &mut Value, finalizer: &str, edit: Edit) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_decided_for_one_state_holds_for_those_in_which_nothing_is_different() {
+        let object = |version: &str, label: &str, deleted: Option<&str>| {
+            let metadata =
+                json!({"resourceVersion": version, "labels": {"x": label}, "deletionTimestamp": deleted});
+            let body = json!({"metadata": metadata, "status": {"seen": version}});
+            Object::decode(&body.to_string()).unwrap()
+        };
+        let holds = |edit, latest: &Object| {
+            holds(edit, &object("1", "a", None), latest, &Persistence::default(), &[])
+        };
+        for (latest, allow, block) in [
+            (object("1", "a", None), true, true),
+            (object("2", "a", None), true, true),
+            (object("2", "b", None), false, true),
+            (object("2", "a", Some("now")), false, false),
+        ] {
+            assert_eq!(
+                (holds(Edit::Allow, &latest), holds(Edit::Block, &latest)),
+                (allow, block),
+                "{latest:?}"
+            );
+        }
+    }
 
     #[test]
     fn blocking_appends_once() {

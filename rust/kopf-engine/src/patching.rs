@@ -43,11 +43,18 @@ pub struct Change {
     pub patch: Patch,
     /// What is to be done with our finalizer.
     pub finalizer: Option<Edit>,
+    /// All is done for the deletion of the object: whatever becomes of it, it is to be let go.
+    pub parted: bool,
     /// Whether the handlers left transformation functions.
     pub functions: bool,
 }
 
 impl Change {
+    /// Nothing yet.
+    pub fn of(cycle: CycleId) -> Self {
+        Self { cycle, patch: Patch::default(), finalizer: None, parted: false, functions: false }
+    }
+
     /// Whether there is nothing to be changed.
     pub fn is_empty(&self) -> bool {
         self.patch.is_empty() && self.finalizer.is_none() && !self.functions
@@ -69,6 +76,14 @@ pub struct Applied {
     pub unwritten: Map<String, Value>,
     /// What must be computed from the freshest state was refused: it is to be tried again.
     pub refused: bool,
+}
+
+/// What is to be computed from the freshest state.
+#[derive(Clone, Copy)]
+struct Wanted {
+    finalizer: Option<Edit>,
+    parted: bool,
+    functions: bool,
 }
 
 /// Sends changes of objects of one resource.
@@ -137,14 +152,15 @@ impl Patching<'_> {
         change: Change,
         applied: &mut Applied,
     ) -> Result<(), PatchingError> {
-        let Change { cycle, patch, finalizer, functions } = change;
+        let Change { cycle, patch, finalizer, parted, functions } = change;
         // If it comes to nothing, the functions are not lost.
         applied.carry = functions && !self.compat;
         if !patch.is_empty() {
             self.merge(object, patch, applied).await?;
         }
         if functions || finalizer.is_some() {
-            let result = self.transform(object, cycle, finalizer, functions, applied).await;
+            let wanted = Wanted { finalizer, parted, functions };
+            let result = self.transform(object, cycle, wanted, applied).await;
             applied.carry &= !matches!(result, Err(PatchingError::Function(_)));
             result?;
         }
@@ -208,12 +224,13 @@ impl Patching<'_> {
         &self,
         object: &Arc<Object>,
         cycle: CycleId,
-        finalizer: Option<Edit>,
-        functions: bool,
+        Wanted { finalizer, parted, functions }: Wanted,
         applied: &mut Applied,
     ) -> Result<(), PatchingError> {
         let mut base = Arc::clone(applied.latest.as_ref().unwrap_or(object));
         for attempt in 0.. {
+            // Otherwise, the next cycle decides, since the newer state is to come.
+            let finalizer = finalizer.filter(|edit| parted || self.holds(*edit, object, &base));
             let operations = self.operations(&base, cycle, finalizer, functions).await?;
             let Some(remaining) = self.operate(object, &base, &operations, applied).await? else {
                 applied.carry = false;
@@ -334,6 +351,13 @@ impl Patching<'_> {
             finalizer::edit(&mut after, self.finalizer, edit);
         }
         Ok(jsonpatch::operations(&before, &after))
+    }
+
+    /// Whether what was decided of the finalizer for one state holds for another one. The reference does not ask.
+    fn holds(&self, edit: Edit, decided: &Object, latest: &Object) -> bool {
+        self.parting.is_none_or(|(plan, persistence)| {
+            finalizer::holds(edit, decided, latest, persistence, &plan.extra_fields)
+        })
     }
 
     /// The progress of a deletion that is over; if there is any on the object.

@@ -223,7 +223,8 @@ impl Worker {
         let storage = &rules.settings.persistence.progress_storage;
         let mut patch = Patch::default();
         storage.touch(&event.object, &mut patch, Some(&now));
-        let change = Change { cycle: self.shared().next_cycle(), patch, finalizer: None, functions: false };
+        let cycle = self.shared().next_cycle();
+        let change = Change { patch, ..Change::of(cycle) };
         let mut applied = Applied::default();
         // If it fails, the cycle is begun without an echo.
         let _ = Box::pin(self.patching(&rules).apply(&event.object, change, &mut applied)).await;

@@ -4,10 +4,12 @@
 use super::facts::Facts;
 use super::{Conclusion, Cycle, Next, Phase};
 use crate::essence::transcribed;
+use crate::ledger;
 use crate::notes::Note;
 use crate::patch::Patch;
 use crate::progress::{Malformed, Record};
 use crate::script::{Keep, Recalled, Script, Step, StepReply};
+use crate::settings::Settings;
 use crate::value::Value;
 use std::sync::Arc;
 
@@ -140,9 +142,9 @@ impl Cycle {
 }
 
 impl Conclusion {
-    /// Whether nothing is lost if its writes fail: the deletion is to be let go, and nothing else.
-    pub fn is_release_only(&self) -> bool {
-        self.parted && self.patch.is_empty() && !self.fns
+    /// The new value of [`Memory::parted`](super::Memory::parted) if its writes fail: whether nothing of it is lost then.
+    pub fn stays_parted(&self, settings: &Settings) -> bool {
+        self.parted && (ledger::is_kept(settings) || (self.patch.is_empty() && !self.fns))
     }
 
     pub(super) fn is_written(&self) -> bool {

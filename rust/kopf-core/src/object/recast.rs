@@ -31,7 +31,7 @@ impl Object {
         let moved = |span: Span| {
             let begins = metadata.value.range().start;
             let end = self.length;
-            span.moved(|at| if at >= end { at - end + length } else { at - offset(begins) + ahead })
+            span.moved(|at| if at >= end { at - end + length } else { at - Span::offset(begins) + ahead })
         };
         let mut head = Head { api_version: Span::default(), kind: Span::default(), ..self.head.clone() };
         head.each(|span| *span = moved(*span));
@@ -58,10 +58,6 @@ impl Object {
         let text = Text::Plain((text + aside).into_boxed_str());
         Ok(Self { text, length, head, sections, entries: entries.into_boxed_slice() })
     }
-}
-
-fn offset(at: usize) -> u32 {
-    u32::try_from(at).unwrap_or(u32::MAX)
 }
 
 fn quoted(text: &str) -> String {

@@ -23,8 +23,12 @@ pub(super) struct Span {
 impl Span {
     /// A range that is known to fit.
     pub(super) fn new(start: usize, end: usize) -> Self {
-        let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
-        Self { start: offset(start), end: offset(end) }
+        Self { start: Self::offset(start), end: Self::offset(end) }
+    }
+
+    /// An offset that is known to fit.
+    pub(super) fn offset(at: usize) -> u32 {
+        u32::try_from(at).unwrap_or(u32::MAX)
     }
 
     /// The same without the quotes.

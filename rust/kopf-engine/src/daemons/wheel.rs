@@ -190,7 +190,7 @@ impl Wheel {
         drop(state);
         let shared = Arc::clone(&self.shared);
         self.shared.background.writers.spawn(async move {
-            let change = Change { cycle: run, patch, finalizer: None, functions: reply.fns };
+            let change = Change { patch, functions: reply.fns, ..Change::of(run) };
             let patching = Patching {
                 api: &shared.api,
                 invoker: &shared.invoker,
@@ -212,7 +212,7 @@ impl Wheel {
                     () = shared.stopping.cancelled() => {}
                 }
                 let patch = Patch(std::mem::take(&mut applied.unwritten));
-                change = Change { cycle: run, patch, finalizer: None, functions };
+                change = Change { patch, functions, ..Change::of(run) };
             };
             let result = result.map(|()| applied);
             shared.background.tell(Message::Written { subject, run, outcome, result });

@@ -48,15 +48,16 @@ impl Worker {
             close(false);
             return After::Rest;
         }
-        let (parted, is_release_only) = (conclusion.parted, conclusion.is_release_only());
+        let parted = conclusion.parted;
+        let stays_parted = conclusion.stays_parted(&self.shared().rules.settings);
         let Conclusion { delay, patch, finalizer, fns: functions, sequel, .. } = *conclusion;
-        let change = Change { cycle: id, patch, finalizer, functions };
+        let change = Change { cycle: id, patch, finalizer, parted, functions };
         let mut applied = Applied::default();
         let rules = self.shared().current.get();
         if !change.is_empty()
             && let Err(error) = Box::pin(self.apply(&rules, &event.object, change, &mut applied)).await
         {
-            self.note_parting(is_release_only);
+            self.note_parting(stays_parted);
             self.note_write(&event.object, &applied);
             self.note_failure(&event.object, &error, &mut applied, sequel);
             let with_traceback = matches!(error, PatchingError::Function(_)).then_some(id);
@@ -114,7 +115,8 @@ impl Worker {
             slot.memory.wrote(object, &applied.merged, sequel, settings);
         } else {
             let unwritten = std::mem::take(&mut applied.unwritten);
-            slot.memory.failed(unwritten, sequel, error.is_rejection(), settings);
+            let unwritten = (unwritten, error.is_rejection());
+            slot.memory.failed(object, unwritten, sequel, settings);
         }
         if error.is_of_unknown_fate() {
             self.doubt(slot);

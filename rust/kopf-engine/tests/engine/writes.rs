@@ -120,3 +120,49 @@ async fn a_release_that_is_outrun_does_not_call_the_deletion_handlers_again() {
     assert!(world.find("contended").await.is_none(), "it is let go nevertheless");
     assert_eq!(world.stage.called(0), 1);
 }
+
+#[tokio::test]
+async fn a_finalizer_that_is_needed_again_is_not_taken_off() {
+    let mut world = World::new().await;
+    let mut clean = handler("clean", "delete");
+    clean["labels"] = json!([["kept", {"present": true}]]);
+    let look = json!({"id": "look", "kind": "watching", "selector": clean["selector"]});
+    world.serve(vec![clean, look], |_| {}).await;
+    world.create("contended", json!({})).await;
+    let keep = json!({"metadata": {"labels": {"kept": "yes"}}});
+    world.patch("contended", keep.clone()).await;
+    world.settle().await;
+    world.stage.hold();
+    world.patch("contended", json!({"metadata": {"labels": null}})).await;
+    world.until("the look", |world| world.stage.held() == 1).await;
+    world.patch("contended", keep).await;
+    world.delete("contended").await;
+    world.settle().await;
+    world.stage.release();
+    world.settle().await;
+    world.pass(20.0).await;
+    assert!(world.find("contended").await.is_none(), "it is let go in the end");
+    assert_eq!(world.stage.called(0), 1);
+}
+
+#[tokio::test]
+async fn a_deletion_whose_write_is_refused_with_others_does_not_call_its_handlers_again() {
+    let mut world = World::new().await;
+    world.serve(vec![handler("make", "create"), handler("clean", "delete")], |_| {}).await;
+    world.stage.hold();
+    world.create("short-lived", json!({})).await;
+    world.until("the creation", |world| world.stage.held() == 1).await;
+    let injection = Injection::always(Fault::Code(500)).on_verb("patch").on_resource("widgets").times(40);
+    world.server.faults().inject(injection);
+    world.stage.release();
+    world.settle().await;
+    // What the creation has come to is still to be written when the deletion is done.
+    world.delete("short-lived").await;
+    let mut passed = 0.0;
+    while world.find("short-lived").await.is_some() {
+        assert!(passed < 300.0, "it is stuck");
+        world.pass(0.5).await;
+        passed += 0.5;
+    }
+    assert_eq!((world.stage.called(0), world.stage.called(1)), (1, 1));
+}
