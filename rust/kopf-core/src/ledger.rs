@@ -6,19 +6,22 @@
 //! was decided but could not be written, and by the progress that somebody else has removed; so that nobody is called again
 //! for what is done already. Whoever takes the object over in between, begins without all this.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 use crate::cycle::{Memory, Sequel};
-use crate::diffbase::seen::recalled;
+use crate::diffbase::seen::{recalled, seen};
 use crate::essence::{Comparison, compare, essence};
 use crate::jsonpatch::apply_merge;
 use crate::object::Object;
 use crate::patch::Patch;
 use crate::path::FieldPath;
+use crate::progress::Record;
 use crate::registry::Plan;
 use crate::settings::{Persistence, Settings};
 use crate::value::{Map, Value, equal};
@@ -26,13 +29,13 @@ use crate::value::{Map, Value, equal};
 /// What is remembered of a handling that goes on, and of writes that have failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Our annotations as we have written them during this handling; `null` if they were removed.
+    /// The progress as we know it from this handling, by its annotations; `null` if they were removed.
     own: Map<String, Value>,
     /// The merge patch that was not accepted.
     unwritten: Map<String, Value>,
     /// What handlers have seen of the object, though others have not.
     seen: Seen,
-    /// The essence that was handled last; only if somebody is known to remove it from the object.
+    /// The essence that was handled last, as it is written; while a handling goes on, or if somebody is known to remove it.
     kept: Option<Box<str>>,
     /// How many times in a row the server has refused what was to be written.
     refusals: u32,
@@ -67,8 +70,8 @@ pub struct Amendment {
     pub owed: Map<String, Value>,
     /// It is to be written now, even if nothing else is.
     pub urgent: bool,
-    /// What was handled in part does not hold any more: handling begins anew.
-    pub anew: bool,
+    /// What was handled in part does not hold any more: handling begins anew, with what was seen of the object until then.
+    pub restarted: Option<Seen>,
 }
 
 impl Ledger {
@@ -76,14 +79,13 @@ impl Ledger {
         *self == Self::default()
     }
 
+    fn is_ongoing(&self) -> bool {
+        !self.own.is_empty() || self.seen != Seen::default()
+    }
+
     /// What handlers have seen, though others have not.
     pub fn seen(&self) -> &Seen {
         &self.seen
-    }
-
-    /// The essence that was handled last, if it is kept here.
-    pub fn kept(&self) -> Option<Value> {
-        serde_json::from_str(self.kept.as_deref()?).ok()
     }
 
     /// How many times in a row the server has refused what was to be written.
@@ -93,18 +95,22 @@ impl Ledger {
 
     /// What was not accepted, or so it seemed, is on the object by now, or is in the next patch: it counts, and not what was
     /// there before it.
-    fn renew_own(&mut self) {
-        let annotations = self.unwritten.get("metadata").and_then(|metadata| metadata.get("annotations"));
-        for (key, value) in annotations.and_then(Value::as_object).into_iter().flatten() {
-            if let Some(own) = self.own.get_mut(key) {
-                own.clone_from(value);
-            }
-        }
+    fn accept(&mut self, keys: &[String], persistence: &Persistence) -> Map<String, Value> {
+        let accepted = std::mem::take(&mut self.unwritten);
+        self.own.extend(own_progress(&accepted, keys, persistence));
+        accepted
     }
 
-    fn amend(&self, object: &Arc<Object>, settings: &Settings, plan: &Plan) -> Option<Amendment> {
+    fn amend(
+        &self,
+        object: &Arc<Object>,
+        consistent: bool,
+        settings: &Settings,
+        plan: &Plan,
+    ) -> Option<Amendment> {
         let persistence = &settings.persistence;
         let mut owed = Patch(missing_annotations(object, &self.own));
+        owed.merge(self.missing_base(object, persistence));
         let mut urgent = false;
         if !self.unwritten.is_empty() {
             let unwritten = missing(object, &self.unwritten);
@@ -117,18 +123,37 @@ impl Ledger {
         let mut ours = own_part(object, &owed.0, persistence);
         ours.extend(owed.0.get("status").map(|status| ("status".to_owned(), status.clone())));
         let mut amended = if ours.is_empty() { Arc::clone(object) } else { overlaid(object, &ours)? };
-        let mut anew = false;
-        if let Some(restart) = self.restart(&amended, persistence, plan) {
+        let mut restarted = None;
+        // A state from before our own write may only not know yet what it was changed to.
+        if consistent && let Some((restart, seen)) = self.restart(&amended, persistence, plan) {
             amended = overlaid(&amended, &restart.0)?;
             owed.merge(restart.0);
-            anew = true;
+            restarted = Some(seen);
         }
-        (!owed.is_empty()).then_some(Amendment { object: amended, owed: owed.0, urgent, anew })
+        (!owed.is_empty()).then_some(Amendment { object: amended, owed: owed.0, urgent, restarted })
+    }
+
+    /// What was handled last, if that is not on the object, or cannot be read.
+    fn missing_base(&self, object: &Object, persistence: &Persistence) -> Map<String, Value> {
+        let storage = &persistence.diffbase_storage;
+        let Some(kept) = self.kept.as_deref().filter(|_| !matches!(storage.fetch(object), Ok(Some(_))))
+        else {
+            return Map::new();
+        };
+        as_annotations(storage.own_keys(object).into_iter().map(|key| (key, json!(kept))).collect())
+    }
+
+    /// The progress that is on the object is known from now on, whoever has written it.
+    fn adopt(&mut self, object: &Object, persistence: &Persistence, plan: &Plan) {
+        let known = leftovers(object, persistence, plan);
+        let texts = annotations_of(&known.0).filter_map(|(key, _)| Some((key, object.annotation(key)?)));
+        self.own.extend(texts.map(|(key, text)| (key.clone(), json!(text))));
     }
 
     /// The object is again as it was before the handling that goes on, but some handlers have seen it otherwise: what they
-    /// have seen becomes the last handled state, and the way back is a change of its own.
-    fn restart(&self, object: &Object, persistence: &Persistence, plan: &Plan) -> Option<Patch> {
+    /// have seen becomes the last handled state, and the way back is a change of its own. The others have seen what is there
+    /// now: it is kept, in case that it changes once more.
+    fn restart(&self, object: &Object, persistence: &Persistence, plan: &Plan) -> Option<(Patch, Seen)> {
         if self.seen == Seen::default()
             || object.deletion_timestamp().is_some()
             || compare(object, persistence, &plan.extra_fields) != Ok(Comparison::Same)
@@ -136,25 +161,36 @@ impl Ledger {
             return None;
         }
         let present = essence(object, persistence, &plan.extra_fields);
-        let mut seen = self.seen.first.iter().chain(&self.seen.later);
-        let turned = seen.find(|seen| !equal(seen, &present))?;
+        let mut known = self.seen.first.iter().chain(&self.seen.later);
+        let turned = known.find(|known| !equal(known, &present))?;
         let mut patch = leftovers(object, persistence, plan);
+        let storage = &persistence.progress_storage;
+        if let Some(id) = plan.owned.first() {
+            let record = Record { seen: Some(seen(object, &present)), ..Record::default() };
+            storage.store(object, &mut patch, id, &record);
+        }
         persistence.diffbase_storage.store(object, &mut patch, turned);
-        Some(patch)
+        Some((patch, Seen { first: None, later: Some(Arc::new(present)) }))
     }
 }
 
 impl Memory {
     /// How the object is to be looked at, if not as it is.
-    pub fn amend(&self, object: &Arc<Object>, settings: &Settings, plan: &Plan) -> Option<Amendment> {
+    pub fn amend(
+        &self,
+        object: &Arc<Object>,
+        consistent: bool,
+        settings: &Settings,
+        plan: &Plan,
+    ) -> Option<Amendment> {
         if !is_kept(settings) {
             return None;
         }
-        self.ledger.as_ref()?.amend(object, settings, plan)
+        self.ledger.as_ref()?.amend(object, consistent, settings, plan)
     }
 
-    /// Takes note of what was handled before; and of what was seen by those who have finished, if the operator has died
-    /// before all had.
+    /// Takes note of what was handled before; and, if the operator has died while a handling went on, of how far that is
+    /// and what was seen by those who have finished.
     pub fn notice(&mut self, object: &Object, settings: &Settings, plan: &Plan) {
         if self.handled.is_some() || !is_kept(settings) {
             return;
@@ -165,9 +201,15 @@ impl Memory {
         if self.ledger.is_some() {
             return;
         }
-        let seen = seen_by_some(object, persistence, plan);
-        if seen != Seen::default() {
-            self.ledger = Some(Arc::new(Ledger { seen, ..Ledger::default() }));
+        let storage = &persistence.progress_storage;
+        let records: Vec<_> =
+            plan.owned.iter().filter_map(|id| storage.fetch(object, id).ok().flatten()).collect();
+        if !records.is_empty() {
+            let kept = base_text(object, &keys).map(|text| Box::from(&*text));
+            let seen = seen_by_some(&records, || essence(object, persistence, &plan.extra_fields));
+            let mut ledger = Ledger { seen, kept, ..Ledger::default() };
+            ledger.adopt(object, persistence, plan);
+            self.ledger = (!ledger.is_empty()).then(|| Arc::new(ledger));
         }
     }
 
@@ -192,47 +234,73 @@ impl Memory {
         if !is_kept(settings) || (self.ledger.is_none() && patch.is_empty() && sequel == Sequel::Before) {
             return;
         }
+        let persistence = &settings.persistence;
+        let keys = persistence.diffbase_storage.own_keys(object);
         let mut ledger = self.ledger.take().map(Arc::unwrap_or_clone).unwrap_or_default();
-        ledger.renew_own();
-        ledger.unwritten.clear();
-        ledger.refusals = 0;
-        let annotations = patch.get("metadata").and_then(|metadata| metadata.get("annotations"));
-        let mut keys = settings.persistence.diffbase_storage.own_keys(object).into_iter();
-        if let Some(text) = keys.find_map(|key| annotations?.get(&key)?.as_str()) {
-            self.handled = Some(digest(text));
-            ledger.kept = self.stripped.then(|| Box::from(text));
+        let accepted = ledger.accept(&keys, persistence);
+        let written = written_base(patch, &keys).or_else(|| written_base(&accepted, &keys));
+        if let Some(text) = written {
+            self.count_from(&mut ledger, Some(text));
         }
-        let own = || own_annotations(object, patch, &settings.persistence);
         match sequel {
             Sequel::Ongoing(seen) => {
+                if written.is_none() {
+                    self.count_from(&mut ledger, base_text(object, &keys).as_deref());
+                }
+                ledger.own.extend(own_progress(patch, &keys, persistence));
                 ledger.seen = seen;
-                ledger.own.extend(own());
             }
             // It is over, but the answer that would have told it was lost.
             Sequel::Before if ledger.own.values().all(Value::is_null) => ledger.own.clear(),
-            Sequel::Before => ledger.own.extend(own()),
+            Sequel::Before => ledger.own.extend(own_progress(patch, &keys, persistence)),
+            // What bears that which was seen by the last, stays on the object.
             Sequel::Over(seen) => {
+                ledger.own = own_progress(patch, &keys, persistence);
+                ledger.own.retain(|_, record| !record.is_null());
                 ledger.seen = seen;
-                ledger.own.clear();
             }
         }
+        ledger.refusals = 0;
+        ledger.kept = ledger.kept.take().filter(|_| self.stripped || ledger.is_ongoing());
         self.ledger = (!ledger.is_empty()).then(|| Arc::new(ledger));
     }
 
     /// The patch is not written, or nobody knows. Whether it was the patch that the server did not like.
-    pub fn failed(&mut self, patch: Map<String, Value>, sequel: Sequel, rejected: bool, settings: &Settings) {
+    pub fn failed(
+        &mut self,
+        object: &Object,
+        (patch, rejected): (Map<String, Value>, bool),
+        sequel: Sequel,
+        settings: &Settings,
+    ) {
         if !is_kept(settings) {
             return;
         }
+        let persistence = &settings.persistence;
+        let keys = persistence.diffbase_storage.own_keys(object);
         let mut ledger = self.ledger.take().map(Arc::unwrap_or_clone).unwrap_or_default();
-        ledger.renew_own();
-        ledger.unwritten = patch;
-        ledger.refusals = if rejected { ledger.refusals.saturating_add(1) } else { 0 };
+        let accepted = ledger.accept(&keys, persistence);
+        if let Some(text) = written_base(&accepted, &keys) {
+            self.count_from(&mut ledger, Some(text));
+        }
         match sequel {
-            Sequel::Ongoing(seen) | Sequel::Over(seen) => ledger.seen = seen,
+            Sequel::Ongoing(seen) => {
+                self.count_from(&mut ledger, base_text(object, &keys).as_deref());
+                ledger.seen = seen;
+            }
+            Sequel::Over(seen) => ledger.seen = seen,
             Sequel::Before => {}
         }
+        ledger.unwritten = patch;
+        ledger.refusals = if rejected { ledger.refusals.saturating_add(1) } else { 0 };
         self.ledger = (!ledger.is_empty()).then(|| Arc::new(ledger));
+    }
+
+    /// This counts as handled last: what was written so, or what the handling that goes on was begun with; nothing, if the
+    /// object was new to it.
+    fn count_from(&mut self, ledger: &mut Ledger, base: Option<&str>) {
+        self.handled = base.map(digest);
+        ledger.kept = base.map(Box::from);
     }
 
     /// Somebody else may have handled the object: the object is believed.
@@ -243,16 +311,13 @@ impl Memory {
 
 /// What those have seen who have finished, if there are any, and others are still to be called; or the last of the handling
 /// before.
-fn seen_by_some(object: &Object, persistence: &Persistence, plan: &Plan) -> Seen {
-    let storage = &persistence.progress_storage;
-    let records: Vec<_> =
-        plan.owned.iter().filter_map(|id| storage.fetch(object, id).ok().flatten()).collect();
+fn seen_by_some(records: &[Record], present: impl FnOnce() -> Value) -> Seen {
     let mut kept = records.iter().filter_map(|record| record.seen.as_deref()).peekable();
-    if kept.peek().is_none() {
-        return Seen::default();
-    }
-    let present = essence(object, persistence, &plan.extra_fields);
     let mut seen = Seen::default();
+    if kept.peek().is_none() {
+        return seen;
+    }
+    let present = present();
     kept.filter_map(|kept| recalled(kept, &present)).for_each(|essence| seen.add(&essence));
     let is_half_done =
         records.iter().any(|record| record.success || record.failure || !record.subrefs.is_empty());
@@ -297,19 +362,31 @@ fn overlaid(object: &Object, patch: &Map<String, Value>) -> Option<Arc<Object>> 
     Object::decode(&value.to_string()).ok().map(Arc::new)
 }
 
-/// The part of a patch that is about our annotations, flat.
-fn own_annotations(
-    object: &Object,
+/// The essence that was handled last, as it is written on the object; if it can be read.
+fn base_text<'o>(object: &'o Object, keys: &[String]) -> Option<Cow<'o, str>> {
+    let text = keys.iter().find_map(|key| object.annotation(key))?;
+    serde_json::from_str::<IgnoredAny>(&text).is_ok().then_some(text)
+}
+
+/// The same in a patch.
+fn written_base<'p>(patch: &'p Map<String, Value>, keys: &[String]) -> Option<&'p str> {
+    annotations_of(patch).find(|(key, _)| keys.contains(key))?.1.as_str()
+}
+
+fn annotations_of(patch: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    let annotations = patch.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    annotations.and_then(Value::as_object).into_iter().flatten()
+}
+
+/// The part of a patch that is about the progress, by its annotations; the keys are those of the last handled state.
+fn own_progress(
     patch: &Map<String, Value>,
+    keys: &[String],
     persistence: &Persistence,
 ) -> Map<String, Value> {
-    let storage = &persistence.diffbase_storage;
-    let own = storage.own_keys(object);
-    let is_ours =
-        |key: &str| persistence.progress_storage.clears_annotation(key) || own.iter().any(|own| own == key);
-    let annotations = patch.get("metadata").and_then(|metadata| metadata.get("annotations"));
-    let annotations = annotations.and_then(Value::as_object).into_iter().flatten();
-    annotations.filter(|(key, _)| is_ours(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+    let is_ours = |key: &String| persistence.progress_storage.clears_annotation(key) && !keys.contains(key);
+    let own = annotations_of(patch).filter(|(key, _)| is_ours(key));
+    own.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// The part of a patch that is about what we keep on the object.
@@ -318,7 +395,11 @@ pub fn own_part(
     patch: &Map<String, Value>,
     persistence: &Persistence,
 ) -> Map<String, Value> {
-    as_annotations(own_annotations(object, patch, persistence))
+    let keys = persistence.diffbase_storage.own_keys(object);
+    let mut own = own_progress(patch, &keys, persistence);
+    let base = annotations_of(patch).filter(|(key, _)| keys.contains(key));
+    own.extend(base.map(|(key, value)| (key.clone(), value.clone())));
+    as_annotations(own)
 }
 
 fn as_annotations(annotations: Map<String, Value>) -> Map<String, Value> {

@@ -39,6 +39,10 @@ impl Cycle {
             self.remember(&state, &mut conclusion);
         } else if self.cause == Some(Reason::Noop) {
             self.heal(&mut conclusion);
+            // What some have seen may have been taken back; but as long as an own write is awaited, nobody knows.
+            if !self.moment.consistent && self.seen != Seen::default() {
+                conclusion.delay = earliest(conclusion.delay, Some(QUIET_PAUSE));
+            }
         }
         conclusion.delay = earliest(conclusion.delay, self.background.delay);
         self.release(&mut conclusion);
@@ -299,7 +303,7 @@ impl Cycle {
             conclusion.patch.merge(handlers.0);
             // What the first have seen is the last handled state from now on, even if nobody is called yet.
             if self.anew && conclusion.sequel == Sequel::Before {
-                conclusion.sequel = Sequel::Ongoing(Seen::default());
+                conclusion.sequel = Sequel::Ongoing(std::mem::take(&mut self.seen));
             }
         } else {
             conclusion.delay = earliest(conclusion.delay, Some(QUIET_PAUSE));

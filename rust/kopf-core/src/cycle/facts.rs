@@ -3,7 +3,7 @@
 use super::{Memory, Rules};
 use crate::cause::{Change, Likeness, Reason};
 use crate::diff::{DiffItem, diff};
-use crate::diffbase::{DiffBaseStorage, condensed};
+use crate::diffbase::DiffBaseStorage;
 use crate::essence::{Comparison, Latent, compare, essence};
 use crate::filters::OldAndNew;
 use crate::notes::Note;
@@ -56,12 +56,10 @@ impl Facts {
             return Self::unknown();
         }
         let new = essence(object, &rules.settings.persistence, &plan.extra_fields);
-        let old = match memory.ledger.as_ref().and_then(|ledger| ledger.kept()) {
-            Some(kept) => condensed::restored(kept, &new),
-            None if memory.was_handled(object, &new, &rules.settings) => new.clone(),
-            None => return Self::unknown(),
-        };
-        Self { lost: true, ..Self::different(old, new) }
+        if !memory.was_handled(object, &new, &rules.settings) {
+            return Self::unknown();
+        }
+        Self { lost: true, ..Self::different(new.clone(), new) }
     }
 
     /// Takes them as Python has read them.

@@ -242,11 +242,11 @@ impl Cycle {
     ) -> (Self, Next) {
         let amendment = match observation.event {
             EventType::Deleted => None,
-            _ => memory.amend(&observation.object, &rules.settings, &plan),
+            _ => memory.amend(&observation.object, moment.consistent, &rules.settings, &plan),
         };
-        let anew = amendment.as_ref().is_some_and(|amendment| amendment.anew);
-        let ledger = memory.ledger.as_ref().filter(|_| !anew);
-        let seen = ledger.map(|ledger| ledger.seen().clone()).unwrap_or_default();
+        let restarted = amendment.as_ref().and_then(|amendment| amendment.restarted.clone());
+        let anew = restarted.is_some();
+        let seen = restarted.or_else(|| Some(memory.ledger.as_ref()?.seen().clone())).unwrap_or_default();
         let (object, owed, urgent) =
             amendment.map_or((observation.object, Map::new(), false), |it| (it.object, it.owed, it.urgent));
         let mut cycle = Self {

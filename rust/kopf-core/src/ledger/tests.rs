@@ -21,6 +21,9 @@ struct Scene {
     calls: Vec<String>,
     notes: Vec<Note>,
     consistent: bool,
+    /// Whoever is called fails, and is to be called again after so many seconds.
+    fails: Option<f64>,
+    now: Timestamp,
 }
 
 impl Scene {
@@ -58,19 +61,24 @@ impl Scene {
             calls: vec![],
             notes: vec![],
             consistent: true,
+            fails: None,
+            now: Timestamp::from_micros(0),
         }
     }
 
     /// One cycle, in which all handlers succeed; its conclusion is written, or is not.
     fn cycle(&mut self, woken: bool, written: bool) -> Conclusion {
         let object = Arc::new(Object::decode(&self.object.to_string()).unwrap());
-        let now = Timestamp::from_micros(0);
+        let now = self.now;
         let moment = Moment { now, entropy: 0, consistent: self.consistent };
         let observation = Observation { event: EventType::Modified, object: Arc::clone(&object), woken };
         let settings = Arc::clone(&self.rules.settings);
+        let temporary = |delay| Raised::Temporary { message: "boo".to_owned(), delay: Some(delay) };
+        let raised = self.fails.map_or(Raised::Nothing, temporary);
         self.memory.notice(&object, &settings, &self.plan);
         let (plan, rules) = (Arc::clone(&self.plan), Arc::clone(&self.rules));
         let (mut cycle, mut next) = Cycle::open(observation, &self.memory, plan, rules, moment);
+        let object = Arc::clone(cycle.object());
         loop {
             next = match next {
                 Next::Run(script) => {
@@ -79,7 +87,7 @@ impl Scene {
                         let Step::Handle { attempt } = step else { panic!("{step:?}") };
                         let id = &self.rules.registry.handlers[attempt.handler].id;
                         self.calls.push(format!("{id} x={}", cycle.object().to_value()["spec"]["x"]));
-                        steps.push(StepReply::Attempted(attempt.settle(&Raised::Nothing, now).outcome));
+                        steps.push(StepReply::Attempted(attempt.settle(&raised, now).outcome));
                     }
                     cycle.resume(Answer::Reply(Reply { steps, ..Reply::default() }), now)
                 }
@@ -91,7 +99,7 @@ impl Scene {
                         apply_merge(&mut self.object, &patch);
                         self.memory.wrote(&object, &patch, sequel, &settings);
                     } else {
-                        self.memory.failed(patch, sequel, true, &settings);
+                        self.memory.failed(&object, (patch, true), sequel, &settings);
                     }
                     return *conclusion;
                 }
@@ -116,6 +124,36 @@ impl Scene {
         self.object["metadata"].as_object_mut().unwrap().shift_remove("annotations");
     }
 
+    /// An object that is handled, with nobody called since.
+    fn handled() -> Self {
+        let mut scene = Self::new(false);
+        scene.settle();
+        scene.calls.clear();
+        scene
+    }
+
+    fn set(&mut self, x: u8) {
+        self.object["spec"]["x"] = json!(x);
+    }
+
+    /// The operator dies, and another one takes its place.
+    fn die(&mut self) {
+        self.memory = Memory::default();
+    }
+
+    fn die_if(&mut self, dies: bool) {
+        if dies {
+            self.die();
+        }
+    }
+
+    /// Settles; this was handled last then, and no progress is left.
+    fn settle_with(&mut self, x: u8) {
+        self.settle();
+        assert_eq!(self.last(), json!({"spec": {"x": x}}));
+        assert_eq!(self.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+    }
+
     fn last(&self) -> Value {
         let text = self.object["metadata"]["annotations"][LAST].as_str().unwrap_or("null");
         serde_json::from_str(text).unwrap()
@@ -134,10 +172,8 @@ fn nobody_is_called_again_for_what_could_not_be_written() {
     scene.cycle(false, false);
     assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
     assert_eq!(scene.memory.ledger.as_ref().unwrap().refusals(), 3);
-    scene.settle();
+    scene.settle_with(1);
     assert_eq!(scene.calls.len(), 2);
-    assert_eq!(scene.last(), json!({"spec": {"x": 1}}));
-    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1, "no progress is left");
     assert_eq!(scene.memory.ledger, None);
 }
 
@@ -184,15 +220,16 @@ fn what_is_removed_while_an_own_write_is_awaited_is_looked_at_again_when_it_is_q
 fn what_the_first_have_seen_is_settled_when_it_is_written_as_handled() {
     let mut scene = Scene::new(false);
     scene.settle();
-    scene.object["spec"]["x"] = json!(2);
+    scene.set(2);
     scene.cycle(false, true);
     assert!(scene.memory.ledger.as_ref().unwrap().seen().first.is_some());
-    // It is taken back, and that is noted by a cycle that calls nobody.
-    scene.object["spec"]["x"] = json!(1);
-    scene.consistent = false;
+    // It is taken back; the others have seen nothing else.
+    scene.set(1);
+    scene.fails = Some(0.0);
     scene.cycle(true, true);
     assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
-    assert_eq!(scene.memory.ledger.as_ref().and_then(|ledger| ledger.seen().first.as_ref()), None);
+    let seen = Seen { first: None, later: Some(Arc::new(json!({"spec": {"x": 1}}))) };
+    assert_eq!(scene.memory.ledger.as_ref().unwrap().seen(), &seen);
 }
 
 #[test]
@@ -200,56 +237,30 @@ fn what_is_handled_while_the_last_write_is_missing_is_compared_with_that_write()
     let mut scene = Scene::new(false);
     scene.cycle(false, true);
     scene.cycle(false, false);
-    scene.object["spec"]["x"] = json!(2);
-    scene.settle();
+    scene.set(2);
+    scene.settle_with(2);
     assert_eq!(scene.calls, ["c1 x=1", "c02 x=1", "u001 x=2", "u0002 x=2"]);
-    assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
 }
 
 #[test]
 fn a_change_between_two_handlers_is_followed_by_an_update() {
-    let mut scene = Scene::new(false);
-    scene.cycle(false, true);
-    scene.object["spec"]["x"] = json!(2);
-    scene.settle();
-    assert_eq!(scene.calls, ["c1 x=1", "c02 x=2", "u001 x=2", "u0002 x=2"]);
-    assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
-}
-
-#[test]
-fn a_change_while_nobody_is_there_between_two_handlers_is_followed_by_an_update() {
-    let mut scene = Scene::new(false);
-    scene.cycle(false, true);
-    scene.memory = Memory::default();
-    scene.object["spec"]["x"] = json!(2);
-    scene.settle();
-    assert_eq!(scene.calls, ["c1 x=1", "c02 x=2", "u001 x=2", "u0002 x=2"]);
-    assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
-    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
-}
-
-#[test]
-fn a_change_that_is_taken_back_while_nobody_is_there_is_taken_back_for_those_who_saw_it() {
-    let mut scene = Scene::new(false);
-    scene.settle();
-    scene.calls.clear();
-    scene.object["spec"]["x"] = json!(2);
-    scene.cycle(false, true);
-    scene.memory = Memory::default();
-    scene.object["spec"]["x"] = json!(1);
-    scene.settle();
-    assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=1"]);
-    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+    for dies in [false, true] {
+        let mut scene = Scene::new(false);
+        scene.cycle(false, true);
+        scene.die_if(dies);
+        scene.set(2);
+        scene.settle_with(2);
+        assert_eq!(scene.calls, ["c1 x=1", "c02 x=2", "u001 x=2", "u0002 x=2"]);
+    }
 }
 
 #[test]
 fn a_death_between_two_handlers_without_a_change_makes_no_update() {
     let mut scene = Scene::new(false);
     scene.cycle(false, true);
-    scene.memory = Memory::default();
-    scene.settle();
+    scene.die();
+    scene.settle_with(1);
     assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
-    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
 }
 
 #[test]
@@ -258,103 +269,83 @@ fn what_the_first_have_seen_in_a_sequence_that_is_over_is_a_relic() {
     scene.settle();
     let record = json!({"purpose": "update", "retries": 0, "seen": "{\"spec\":{\"x\":7}}"});
     scene.object["metadata"]["annotations"]["kopf.zalando.org/u001"] = json!(record.to_string());
-    scene.memory = Memory::default();
-    scene.object["spec"]["x"] = json!(2);
-    scene.settle();
+    scene.die();
+    scene.set(2);
+    scene.settle_with(2);
     assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
-    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
 }
 
 #[test]
 fn in_the_reference_it_is_absorbed() {
     let mut scene = Scene::new(true);
     scene.cycle(false, true);
-    scene.object["spec"]["x"] = json!(2);
-    scene.settle();
+    scene.set(2);
+    scene.settle_with(2);
     assert_eq!(scene.calls, ["c1 x=1", "c02 x=2"]);
-    assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
 }
 
 #[test]
 fn a_change_that_is_taken_back_between_two_handlers_is_taken_back_for_those_who_saw_it() {
-    let mut scene = Scene::new(false);
-    scene.settle();
-    scene.calls.clear();
-    scene.object["spec"]["x"] = json!(2);
-    scene.cycle(false, true);
-    scene.object["spec"]["x"] = json!(1);
-    scene.settle();
-    assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=1"]);
-    assert_eq!(scene.last(), json!({"spec": {"x": 1}}));
-    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+    for dies in [false, true] {
+        let mut scene = Scene::handled();
+        scene.set(2);
+        scene.cycle(false, true);
+        scene.die_if(dies);
+        scene.set(1);
+        scene.settle_with(1);
+        assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=1"]);
+    }
 }
 
 #[test]
 fn who_has_been_shown_the_way_back_is_followed_while_that_is_written_late() {
-    let mut scene = Scene::new(false);
-    scene.settle();
-    scene.calls.clear();
-    scene.object["spec"]["x"] = json!(2);
+    let mut scene = Scene::handled();
+    scene.set(2);
     scene.cycle(false, true);
-    scene.object["spec"]["x"] = json!(1);
+    scene.set(1);
     scene.cycle(false, false);
     // It is written by a cycle that calls nobody.
     scene.consistent = false;
     scene.cycle(false, true);
     scene.consistent = true;
-    scene.object["spec"]["x"] = json!(3);
-    scene.settle();
+    scene.set(3);
+    scene.settle_with(3);
     assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=3", "u001 x=3", "u0002 x=3"]);
-    assert_eq!(scene.last(), json!({"spec": {"x": 3}}));
 }
 
 /// The first has seen 2, the last has seen 3, and then it is 2 again.
 fn the_last_has_seen_more() -> Scene {
-    let mut scene = Scene::new(false);
-    scene.settle();
-    scene.calls.clear();
-    scene.object["spec"]["x"] = json!(2);
+    let mut scene = Scene::handled();
+    scene.set(2);
     scene.cycle(false, true);
-    scene.object["spec"]["x"] = json!(3);
+    scene.set(3);
     scene.cycle(false, true);
     assert_eq!(
         (&*scene.calls, scene.last()),
         (&["u001 x=2", "u0002 x=3"].map(str::to_owned)[..], json!({"spec": {"x": 2}}))
     );
-    scene.object["spec"]["x"] = json!(2);
+    scene.set(2);
     scene
 }
 
 #[test]
 fn what_only_the_last_has_seen_is_taken_back_too() {
-    let mut scene = the_last_has_seen_more();
-    scene.settle();
-    assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
-    assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
-    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
-}
-
-#[test]
-fn what_only_the_last_has_seen_is_taken_back_too_by_the_next_operator() {
-    let mut scene = the_last_has_seen_more();
-    scene.memory = Memory::default();
-    scene.settle();
-    assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
-    assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
-    assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+    for dies in [false, true] {
+        let mut scene = the_last_has_seen_more();
+        scene.die_if(dies);
+        scene.settle_with(2);
+        assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
+    }
 }
 
 #[test]
 fn what_only_the_last_has_seen_is_followed_by_an_update_of_all_if_it_stays() {
     for dies in [false, true] {
         let mut scene = the_last_has_seen_more();
-        scene.object["spec"]["x"] = json!(3);
-        if dies {
-            scene.memory = Memory::default();
-        }
-        scene.settle();
+        scene.set(3);
+        scene.die_if(dies);
+        scene.settle_with(3);
         assert_eq!(scene.calls[2..], ["u001 x=3", "u0002 x=3"]);
-        assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
     }
 }
 
@@ -364,49 +355,40 @@ fn what_only_one_in_between_has_seen_is_taken_back_too() {
         let mut scene = Scene::of(false, &[("u001", "update"), ("u0002", "update"), ("u00003", "update")]);
         scene.settle();
         for x in [2, 3, 2] {
-            scene.object["spec"]["x"] = json!(x);
+            scene.set(x);
             scene.cycle(false, true);
-            if dies {
-                scene.memory = Memory::default();
-            }
+            scene.die_if(dies);
         }
-        scene.settle();
+        scene.settle_with(2);
         assert_eq!(scene.calls[..3], ["u001 x=2", "u0002 x=3", "u00003 x=2"]);
         assert_eq!(scene.calls[3..], ["u001 x=2", "u0002 x=2", "u00003 x=2"]);
-        assert_eq!(scene.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
     }
 }
 
 #[test]
 fn a_way_back_that_could_not_be_prepared_is_shown_once() {
-    let mut scene = Scene::new(false);
-    scene.settle();
-    scene.calls.clear();
-    scene.object["spec"]["x"] = json!(2);
+    let mut scene = Scene::handled();
+    scene.set(2);
     scene.cycle(false, true);
-    scene.object["spec"]["x"] = json!(1);
-    scene.consistent = false;
+    scene.set(1);
+    scene.fails = Some(0.0);
     assert!(!scene.cycle(true, false).patch.is_empty());
-    scene.consistent = true;
-    scene.settle();
-    assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=1"]);
-    assert_eq!(scene.last(), json!({"spec": {"x": 1}}));
+    scene.fails = None;
+    scene.settle_with(1);
+    assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u001 x=1", "u0002 x=1"]);
 }
 
 #[test]
 fn the_way_back_is_not_forgotten_with_a_last_handled_state_that_somebody_removes() {
-    let mut scene = Scene::new(false);
-    scene.settle();
-    scene.calls.clear();
-    scene.object["spec"]["x"] = json!(2);
+    let mut scene = Scene::handled();
+    scene.set(2);
     scene.cycle(false, true);
-    scene.object["spec"]["x"] = json!(1);
+    scene.set(1);
     scene.object["metadata"]["annotations"].as_object_mut().unwrap().shift_remove(LAST);
     scene.cycle(false, true);
     scene.cycle(true, true);
-    scene.settle();
+    scene.settle_with(1);
     assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=1"]);
-    assert_eq!(scene.last(), json!({"spec": {"x": 1}}));
 }
 
 #[test]
@@ -438,7 +420,7 @@ fn the_last_handled_state_that_somebody_removes_is_known_and_is_written_again_wh
     assert_eq!(scene.last(), json!({"spec": {"x": 1}}));
     // From now on it is kept as a whole.
     scene.strip();
-    scene.object["spec"]["x"] = json!(2);
+    scene.set(2);
     scene.settle();
     assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
 }
@@ -451,4 +433,94 @@ fn whoever_takes_over_is_believed() {
     scene.memory.disown();
     scene.settle();
     assert_eq!(scene.calls.len(), 4);
+}
+
+#[test]
+fn what_was_handled_last_is_known_while_an_update_goes_on() {
+    for written in [true, false] {
+        let mut scene = Scene::new(false);
+        scene.settle();
+        scene.set(2);
+        scene.cycle(false, written);
+        scene.strip();
+        scene.settle_with(2);
+        assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
+    }
+}
+
+#[test]
+fn what_an_operator_before_has_written_is_known_as_well_when_it_goes_on() {
+    let mut scene = Scene::of(false, &[("u001", "update"), ("u0002", "update"), ("u00003", "update")]);
+    scene.settle();
+    scene.set(2);
+    scene.cycle(false, true);
+    scene.die();
+    scene.cycle(false, true);
+    scene.strip();
+    scene.settle();
+    assert_eq!(scene.calls, ["u001 x=2", "u0002 x=2", "u00003 x=2"]);
+}
+
+#[test]
+fn what_is_taken_for_new_is_new_also_if_it_becomes_again_as_it_was() {
+    let mut scene = Scene::handled();
+    scene.strip();
+    scene.set(2);
+    scene.cycle(false, true);
+    scene.set(1);
+    scene.settle_with(1);
+    assert_eq!(scene.calls, ["c1 x=2", "c02 x=1", "u001 x=1", "u0002 x=1"]);
+}
+
+#[test]
+fn what_is_taken_back_and_made_again_before_anybody_has_seen_that_is_missed_by_nobody() {
+    for dies in [false, true] {
+        let mut scene = Scene::handled();
+        scene.set(2);
+        scene.cycle(false, true);
+        scene.set(1);
+        scene.fails = Some(0.0);
+        scene.cycle(false, true);
+        scene.fails = None;
+        scene.die_if(dies);
+        scene.set(2);
+        scene.settle_with(2);
+        assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u001 x=2", "u0002 x=2"]);
+    }
+}
+
+#[test]
+fn a_state_from_before_an_own_write_takes_nothing_back_but_is_looked_at_again() {
+    let mut scene = Scene::handled();
+    scene.set(2);
+    scene.cycle(false, true);
+    scene.set(1);
+    scene.consistent = false;
+    let conclusion = scene.cycle(true, true);
+    assert_eq!((conclusion.patch.is_empty(), conclusion.delay), (true, Some(5.0)));
+    // It was no news: meanwhile, it is what it was.
+    scene.consistent = true;
+    scene.set(2);
+    scene.settle();
+    assert_eq!(scene.calls, ["u001 x=2", "u0002 x=2"]);
+}
+
+#[test]
+fn what_the_last_have_seen_is_written_again_with_the_rest_of_the_progress() {
+    let mut scene = Scene::new(false);
+    scene.cycle(false, true);
+    scene.set(2);
+    // The creation is over, and the first of the update is done.
+    scene.cycle(false, true);
+    scene.cycle(false, true);
+    scene.fails = Some(60.0);
+    scene.cycle(false, true);
+    scene.fails = None;
+    scene.strip();
+    scene.cycle(true, true);
+    scene.die();
+    scene.now = scene.now.plus(60.0);
+    scene.set(1);
+    scene.settle_with(1);
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=2", "u001 x=2", "u0002 x=2", "u001 x=1", "u0002 x=1"]);
 }

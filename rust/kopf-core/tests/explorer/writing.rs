@@ -6,10 +6,11 @@ use crate::laws::Ghost;
 use crate::operator::{Event, Luck, Operator, Stage, Writing, versioned};
 use crate::worlds::World;
 use kopf_core::consistency::Written;
-use kopf_core::cycle::Sequel;
+use kopf_core::cycle::{Conclusion, Sequel};
 use kopf_core::finalizer::{self, Edit};
 use kopf_core::jsonpatch::apply_merge;
 use kopf_core::ledger::{self, Seen};
+use kopf_core::patch::Patch;
 use kopf_core::time::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -39,7 +40,9 @@ impl Operator {
                 }
                 let is_last = conclusion.finalizer.is_none() && !conclusion.fns;
                 let sent = self.send(cluster, luck, |cluster| cluster.merge_patch(&patch));
-                ghost.wrote(world, cluster);
+                if matches!(sent, Ok(_) | Err(Failure::Unanswered)) {
+                    ghost.wrote(world, cluster);
+                }
                 match sent {
                     Ok(version) => writing.latest = Some(version),
                     Err(failure) => {
@@ -60,16 +63,23 @@ impl Operator {
             if conclusion.fns {
                 body["status"] = json!({"done": base.number});
             }
-            if let Some(edit) = conclusion.finalizer {
+            let persistence = &world.rules.settings.persistence;
+            let holds = |edit: &Edit| {
+                finalizer::holds(*edit, &writing.object, &base.object, persistence, &world.plan.extra_fields)
+            };
+            if let Some(edit) = conclusion.finalizer.filter(|edit| conclusion.parted || holds(edit)) {
                 finalizer::edit(&mut body, OURS, edit);
                 if edit == Edit::Allow && base.is_deleting() {
-                    let settings = &world.rules.settings;
-                    let leftovers = ledger::leftovers(&base.object, &settings.persistence, &world.plan);
+                    let looked_at = writing.latest.as_ref().map_or(&writing.object, |latest| &latest.object);
+                    let leftovers = ledger::leftovers(looked_at, persistence, &world.plan);
+                    if leftovers != ledger::leftovers(&base.object, persistence, &world.plan) {
+                        ghost.accuse("what is not on the object is to be removed from it");
+                    }
                     apply_merge(&mut body, &leftovers.0);
                 }
             }
             if body != base.body {
-                let theirs = cluster.latest.has_theirs();
+                let before = Arc::clone(&cluster.latest);
                 let sent = match world.flaw {
                     Some(Flaw::OverwritesFinalizers) => {
                         let finalizers = body["metadata"].get("finalizers").cloned().unwrap_or_default();
@@ -83,10 +93,13 @@ impl Operator {
                     ghost.accuse("a deletion that is let go is let go again");
                 }
                 if matches!(sent, Ok(_) | Err(Failure::Unanswered)) {
-                    ghost.edited(world, cluster, theirs, !self.running.is_empty());
+                    ghost.edited(world, cluster, &before, !self.running.is_empty());
                 }
                 match sent {
                     Ok(version) => writing.latest = Some(version),
+                    Err(Failure::Refused(Refusal::Conflict)) if !writing.recomposed => {
+                        return self.recompose(cluster, writing);
+                    }
                     Err(Failure::Refused(Refusal::Conflict)) => outrun = true,
                     Err(failure) => return self.failed(world, cluster, ghost, &writing, failure),
                 }
@@ -94,7 +107,6 @@ impl Operator {
         }
         ghost.succeeded();
         self.throttle.succeed();
-        self.unwritten.clear();
         self.recorded(world, &writing);
         self.after(world, cluster, writing, outrun);
     }
@@ -113,6 +125,12 @@ impl Operator {
         if luck == Luck::Unanswered { Err(Failure::Unanswered) } else { Ok(Arc::clone(&cluster.latest)) }
     }
 
+    /// Somebody was faster: what depends on the freshest state is computed anew from that.
+    fn recompose(&mut self, cluster: &Cluster, writing: Writing) {
+        let latest = Some(Arc::clone(&cluster.latest));
+        self.stage = Stage::Writing(Box::new(Writing { latest, recomposed: true, ..writing }));
+    }
+
     fn failed(
         &mut self,
         world: &World,
@@ -128,25 +146,21 @@ impl Operator {
             }
             ghost.succeeded();
             self.throttle.succeed();
+            let unwritten = Conclusion { patch: Patch::default(), ..writing.conclusion.clone() };
+            self.recorded(world, &Writing { conclusion: unwritten, ..writing.clone() });
+            self.pending.retain(|event| !event.woken);
             return;
         }
-        let is_release_only = writing.conclusion.stays_parted(&world.rules.settings);
-        self.memory.parted = is_release_only && world.flaw != Some(Flaw::ForgetsParting);
+        let stays_parted = writing.conclusion.stays_parted(&world.rules.settings);
+        self.memory.parted = stays_parted && world.flaw != Some(Flaw::ForgetsParting);
         // What could not be written is known to the memory, and lost with it.
-        if writing.latest.is_some() {
-            self.unwritten.clear();
+        if writing.latest.is_some() || writing.conclusion.patch.is_empty() {
             self.recorded(world, writing);
         } else {
             let (patch, sequel) = (writing.conclusion.patch.0.clone(), writing.conclusion.sequel.clone());
-            self.memory.failed(patch, sequel, false, &world.rules.settings);
-            if failure != Failure::Unanswered && !is_release_only {
-                self.unwritten.extend(writing.learned.iter().cloned());
-            }
+            self.memory.failed(&writing.object, (patch, false), sequel, &world.rules.settings);
         }
-        // Whether the progress was removed is not known.
-        if writing.conclusion.parted && !is_release_only {
-            ghost.farewells_are_lost();
-        }
+        self.memory.remaining_fns = writing.conclusion.fns && world.flaw != Some(Flaw::ForgetsFunctions);
         // What was written before the failure comes back as well.
         if let Some(latest) = &writing.latest
             && world.flaw != Some(Flaw::ForgetsHalf)
@@ -156,7 +170,6 @@ impl Operator {
         if failure == Failure::Unanswered && world.flaw != Some(Flaw::TrustsFailure) {
             self.doubt(now);
         }
-        ghost.functions_are_lost();
         ghost.failed(now);
         let pauses = if world.flaw == Some(Flaw::NeverSlows) { &[0.0] } else { &PAUSES[..] };
         if world.flaw == Some(Flaw::NeverSlower) {
@@ -172,7 +185,7 @@ impl Operator {
         let (patch, sequel) = (&writing.conclusion.patch.0, writing.conclusion.sequel.clone());
         let sequel =
             if world.flaw == Some(Flaw::ForgetsSeen) { Sequel::Over(Seen::default()) } else { sequel };
-        self.memory.wrote(&writing.event.version.object, patch, sequel, &world.rules.settings);
+        self.memory.wrote(&writing.object, patch, sequel, &world.rules.settings);
     }
 
     fn doubt(&mut self, now: Timestamp) {

@@ -114,7 +114,8 @@ impl Worker {
             slot.memory.wrote(object, &applied.merged, sequel, settings);
         } else {
             let unwritten = std::mem::take(&mut applied.unwritten);
-            slot.memory.failed(unwritten, sequel, error.is_rejection(), settings);
+            let unwritten = (unwritten, error.is_rejection());
+            slot.memory.failed(object, unwritten, sequel, settings);
         }
         if error.is_of_unknown_fate() {
             self.doubt(slot);
