@@ -21,8 +21,9 @@ struct Scene {
     calls: Vec<String>,
     notes: Vec<Note>,
     consistent: bool,
-    /// Whoever is called fails, and is to be called again.
-    fails: bool,
+    /// Whoever is called fails, and is to be called again after so many seconds.
+    fails: Option<f64>,
+    now: Timestamp,
 }
 
 impl Scene {
@@ -60,19 +61,20 @@ impl Scene {
             calls: vec![],
             notes: vec![],
             consistent: true,
-            fails: false,
+            fails: None,
+            now: Timestamp::from_micros(0),
         }
     }
 
     /// One cycle, in which all handlers succeed; its conclusion is written, or is not.
     fn cycle(&mut self, woken: bool, written: bool) -> Conclusion {
         let object = Arc::new(Object::decode(&self.object.to_string()).unwrap());
-        let now = Timestamp::from_micros(0);
+        let now = self.now;
         let moment = Moment { now, entropy: 0, consistent: self.consistent };
         let observation = Observation { event: EventType::Modified, object: Arc::clone(&object), woken };
         let settings = Arc::clone(&self.rules.settings);
-        let temporary = Raised::Temporary { message: "boo".to_owned(), delay: Some(0.0) };
-        let raised = if self.fails { temporary } else { Raised::Nothing };
+        let temporary = |delay| Raised::Temporary { message: "boo".to_owned(), delay: Some(delay) };
+        let raised = self.fails.map_or(Raised::Nothing, temporary);
         self.memory.notice(&object, &settings, &self.plan);
         let (plan, rules) = (Arc::clone(&self.plan), Arc::clone(&self.rules));
         let (mut cycle, mut next) = Cycle::open(observation, &self.memory, plan, rules, moment);
@@ -223,7 +225,7 @@ fn what_the_first_have_seen_is_settled_when_it_is_written_as_handled() {
     assert!(scene.memory.ledger.as_ref().unwrap().seen().first.is_some());
     // It is taken back; the others have seen nothing else.
     scene.set(1);
-    scene.fails = true;
+    scene.fails = Some(0.0);
     scene.cycle(true, true);
     assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
     let seen = Seen { first: None, later: Some(Arc::new(json!({"spec": {"x": 1}}))) };
@@ -369,9 +371,9 @@ fn a_way_back_that_could_not_be_prepared_is_shown_once() {
     scene.set(2);
     scene.cycle(false, true);
     scene.set(1);
-    scene.fails = true;
+    scene.fails = Some(0.0);
     assert!(!scene.cycle(true, false).patch.is_empty());
-    scene.fails = false;
+    scene.fails = None;
     scene.settle_with(1);
     assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u001 x=1", "u0002 x=1"]);
 }
@@ -477,9 +479,9 @@ fn what_is_taken_back_and_made_again_before_anybody_has_seen_that_is_missed_by_n
         scene.set(2);
         scene.cycle(false, true);
         scene.set(1);
-        scene.fails = true;
+        scene.fails = Some(0.0);
         scene.cycle(false, true);
-        scene.fails = false;
+        scene.fails = None;
         scene.die_if(dies);
         scene.set(2);
         scene.settle_with(2);
@@ -494,7 +496,7 @@ fn a_state_from_before_an_own_write_takes_nothing_back_but_is_looked_at_again() 
     scene.cycle(false, true);
     scene.set(1);
     scene.consistent = false;
-    let conclusion = scene.cycle(false, true);
+    let conclusion = scene.cycle(true, true);
     assert_eq!((conclusion.patch.is_empty(), conclusion.delay), (true, Some(5.0)));
     // It was no news: meanwhile, it is what it was.
     scene.consistent = true;
@@ -505,15 +507,20 @@ fn a_state_from_before_an_own_write_takes_nothing_back_but_is_looked_at_again() 
 
 #[test]
 fn what_the_last_have_seen_is_written_again_with_the_rest_of_the_progress() {
-    let mut scene = the_last_has_seen_more();
-    scene.set(3);
+    let mut scene = Scene::new(false);
     scene.cycle(false, true);
-    scene.strip();
-    scene.fails = true;
-    scene.cycle(false, true);
-    scene.fails = false;
-    scene.die();
     scene.set(2);
-    scene.settle();
-    assert_eq!(scene.calls[2..], ["u001 x=3", "u0002 x=3", "u001 x=2", "u0002 x=2"]);
+    // The creation is over, and the first of the update is done.
+    scene.cycle(false, true);
+    scene.cycle(false, true);
+    scene.fails = Some(60.0);
+    scene.cycle(false, true);
+    scene.fails = None;
+    scene.strip();
+    scene.cycle(true, true);
+    scene.die();
+    scene.now = scene.now.plus(60.0);
+    scene.set(1);
+    scene.settle_with(1);
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=2", "u001 x=2", "u0002 x=2", "u001 x=1", "u0002 x=1"]);
 }

@@ -29,6 +29,9 @@ pub enum Flaw {
     ForgetsFunctions,
     EndsUnnoticed,
     ForgetsSeen,
+    ForgetsStripped,
+    ForgetsParted,
+    TrustsFreshest,
 }
 
 /// A defect as it was, and as the explorer must find it.
@@ -104,12 +107,12 @@ pub const CASES: &[Case] = &[
     case(
         Flaw::TrustsFailure,
         "a write whose answer is lost is taken for refused, and the state before it for the last one (ours, found here)",
-        &[("filtered", "that is handled"), ("transforming", "has not seen the last change")],
+        &[("noisy", "that is handled"), ("transforming", "has not seen the last change")],
     ),
     case(
         Flaw::ForgetsHalf,
         "if the second of two writes fails, the echo of the first one is not awaited (ours, found here)",
-        &[("transforming", "that is handled")],
+        &[("filtered", "that is handled"), ("plain", "is let go again")],
     ),
     case(
         Flaw::ForgetsMissing,
@@ -160,5 +163,20 @@ pub const CASES: &[Case] = &[
         Flaw::ForgetsSeen,
         "what the first handlers have seen is forgotten while the others are called: they miss the change in between (observed 1)",
         &[("patient", "has not seen the last change")],
+    ),
+    case(
+        Flaw::ForgetsStripped,
+        "the object is believed, whoever has removed from it what was handled (as in Kopf 1.45)",
+        &[("plain", "what was handled is taken for new"), ("patient", "what was handled is taken for new")],
+    ),
+    case(
+        Flaw::ForgetsParted,
+        "a refused write of more than the end of a deletion makes its handlers start again (ours, found here)",
+        &[("plain", "d is called again for the same deletion")],
+    ),
+    case(
+        Flaw::TrustsFreshest,
+        "a finalizer that nobody needed is taken off a state that nobody has looked at (ours, found here)",
+        &[("filtered", "a deletion is let go before d is done")],
     ),
 ];

@@ -1,11 +1,12 @@
 //! The laws, and what an omniscient witness must remember to judge by them.
 //!
-//! The witness sees the server and the calls of handlers. It knows nothing of how the operator works.
+//! The witness sees the server, the calls of handlers, and what is logged. It knows nothing of how the operator works.
 
 use crate::cluster::{Cluster, Version};
 use crate::ledger::Ledger;
 use crate::worlds::World;
 use kopf_core::cause::{Change, Reason};
+use kopf_core::notes::Note;
 use kopf_core::time::Timestamp;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +27,12 @@ pub struct Ghost {
     farewell: BTreeSet<Arc<str>>,
     /// The last handled state.
     base: Option<String>,
-    /// Somebody has removed the last handled state: what is written next may be older than that.
-    vague: bool,
+    /// The operator is a new one, and has not looked at the object yet.
+    is_new: bool,
+    /// It has said that somebody removes what it keeps on the object;
+    warned: bool,
+    /// and has written the last handled state since then, which it knows for good.
+    guarded: bool,
     /// The last state for which a function was left: it is to be applied to that one or to a later one.
     left: Option<u64>,
     /// All changes, and who was shown which.
@@ -41,6 +46,10 @@ pub struct Ghost {
 struct Finished {
     reason: Reason,
     old: Option<String>,
+    /// Which of the author's states it has seen.
+    at: usize,
+    /// The object says so.
+    told: bool,
 }
 
 impl Ghost {
@@ -60,15 +69,15 @@ impl Ghost {
     ) {
         let (latest, reason) = (&cluster.latest, change.reason);
         let title = reason.title();
-        let finished = Finished { reason, old: change.old().map(ToString::to_string) };
-        if self.finished.get(id) == Some(&finished) {
+        let (old, at) = (change.old().map(ToString::to_string), self.ledger.position(view));
+        let finished = Finished { reason, old, at, told: false };
+        if self.finished.get(id).is_some_and(|it| (it.reason, &it.old) == (reason, &finished.old)) {
             self.accuse(&format!("{id} is called again for the same {title}"));
         }
         if reason == Reason::Create && latest.base.is_some() {
             self.accuse(&format!("{id} is called for a creation that is handled"));
         }
-        let is_way_back =
-            !world.follows || finished.old.as_ref().is_some_and(|old| self.ledger.is_way_back(id, old));
+        let is_way_back = finished.old.as_ref().is_some_and(|old| self.ledger.is_way_back(id, old));
         if reason == Reason::Update && latest.base.as_ref() == Some(&view.essence) && !is_way_back {
             self.accuse(&format!("{id} is called for a change that is handled"));
         }
@@ -86,8 +95,6 @@ impl Ghost {
             if reason == Reason::Update
                 && let Err(wrong) = self.ledger.shown(id, change, view)
                 && world.updaters.contains(id)
-                && !self.vague
-                && world.follows
             {
                 self.accuse(&wrong);
             }
@@ -107,61 +114,79 @@ impl Ghost {
         leaves
     }
 
-    /// What these handlers have done is lost with the write that would have told of it.
-    pub fn lost(&mut self, learned: &[Arc<str>]) {
-        for id in learned {
-            self.finished.remove(id);
-            self.ledger.lost(id);
+    /// The operator dies. The next one resumes what this one has resumed.
+    pub fn crashed(&mut self) {
+        self.left = None;
+        self.failures = None;
+        self.is_new = true;
+    }
+
+    /// The operator looks at the object. A new one knows what is kept there, and nothing else.
+    pub fn looked(&mut self, world: &World, view: &Version) {
+        // What the author has taken back meanwhile, may be made again: that is another change.
+        let is_taken_back =
+            |it: &Finished| it.reason == Reason::Update && it.old.as_ref() == Some(&view.essence);
+        let at = self.ledger.position(view);
+        self.finished.retain(|_, it| at <= it.at || !is_taken_back(it));
+        if !std::mem::take(&mut self.is_new) {
+            return;
+        }
+        (self.warned, self.guarded) = (false, false);
+        self.finished.retain(|id, it| it.told && is_recorded(world, view, id));
+        let all = world.creators.iter().chain(&world.updaters);
+        let recorded = all.filter(|id| is_recorded(world, view, id));
+        self.called = recorded.map(|id| (Arc::clone(id), self.base.clone())).collect();
+        self.ledger.recall();
+        if view.base.is_none() {
+            self.begin_anew();
         }
     }
 
-    pub fn farewells_are_lost(&mut self) {
-        self.finished.retain(|_, it| it.reason != Reason::Delete);
+    /// The operator says something.
+    pub fn heard(&mut self, note: &Note, view: &Version) {
+        match note {
+            // The handling gives way to another one, and its progress goes.
+            Note::Superseded { new, .. } => self.finished.retain(|_, it| it.reason == *new),
+            Note::Stripped(_) => self.warned = true,
+            Note::InProgress(Reason::Create) if self.base.is_some() => {
+                let is_known = self.guarded || self.base.as_ref() == Some(&view.essence);
+                let is_update = |it: &Finished| it.reason == Reason::Update && it.old == self.base;
+                let is_going_on = self.finished.values().any(is_update);
+                if is_known || is_going_on {
+                    self.accuse("what was handled is taken for new");
+                }
+                self.begin_anew();
+            }
+            _ => {}
+        }
     }
 
-    pub fn functions_are_lost(&mut self) {
-        self.left = None;
-    }
-
-    /// The operator dies. The next one resumes what this one has resumed.
-    pub fn crashed(&mut self) {
-        self.finished.retain(|_, it| it.reason != Reason::Resume);
-        self.left = None;
-        self.failures = None;
-    }
-
-    /// The handling gives way to another one, and its progress goes.
-    pub fn superseded(&mut self, new: Reason) {
-        self.finished.retain(|_, it| it.reason == new);
-    }
-
-    /// Somebody removes our annotations: nobody can know what was finished.
-    pub fn stripped(&mut self) {
-        *self = Self {
-            wrong: self.wrong.take(),
-            farewell: std::mem::take(&mut self.farewell),
-            left: self.left,
-            failures: self.failures,
-            vague: true,
-            ledger: std::mem::take(&mut self.ledger).anew(),
-            ..Self::default()
-        };
+    /// The last handled state is not known any more.
+    fn begin_anew(&mut self) {
+        if self.base.take().is_some() {
+            self.finished.clear();
+            self.called.clear();
+            self.ledger.anew();
+        }
     }
 
     /// The operator has written something.
     pub fn wrote(&mut self, world: &World, cluster: &Cluster) {
         let latest = &cluster.latest;
-        if latest.base == self.base {
+        for (id, finished) in &mut self.finished {
+            finished.told = is_recorded(world, latest, id);
+        }
+        let is_moved = latest.base.is_some() && latest.base != self.base;
+        self.ledger.told(|id| is_moved || is_recorded(world, latest, id));
+        if !is_moved {
             return;
         }
         let expected = if self.base.is_none() { &world.creators } else { &world.updaters };
         // The author has taken a change back that some have seen: it counts as handled, and the way back is yet to go.
-        let is_turned = |base: &str| {
-            !world.follows || self.base.as_ref().is_some_and(|before| self.ledger.is_turned(base, before))
-        };
+        let is_turned =
+            |base: &str| self.base.as_ref().is_some_and(|before| self.ledger.is_turned(base, before));
         if let Some(base) = &latest.base
             && !latest.is_deleting()
-            && !self.vague
             && !expected.is_empty()
             && !is_turned(base)
         {
@@ -177,7 +202,7 @@ impl Ghost {
             self.ledger.created(&world.updaters, base);
         }
         self.base.clone_from(&latest.base);
-        self.vague = false;
+        self.guarded |= self.warned;
         // Some may have been called for the next change already, before this one could be written.
         self.called.retain(|_, old| *old == latest.base);
         self.seen.retain(|(old, _)| *old == latest.base);
@@ -186,13 +211,14 @@ impl Ghost {
     }
 
     /// The operator has changed what only the object's freshest state may decide.
-    pub fn edited(&mut self, world: &World, cluster: &Cluster, theirs: bool, running: bool) {
+    pub fn edited(&mut self, world: &World, cluster: &Cluster, before: &Version, running: bool) {
         let latest = &cluster.latest;
-        if latest.has_theirs() != theirs {
+        if latest.has_theirs() != before.has_theirs() {
             self.accuse("a finalizer of somebody else has come or gone");
         }
-        if latest.is_deleting() && !latest.is_blocked() {
-            if let Some(id) = world.farewells.iter().find(|id| !self.farewell.contains(*id)) {
+        if latest.is_deleting() && !latest.is_blocked() && before.is_blocked() {
+            let wants = |id: &&Arc<str>| world.holds_deletion(id, before) && !self.farewell.contains(*id);
+            if let Some(id) = world.farewells.iter().find(wants) {
                 self.accuse(&format!("a deletion is let go before {id} is done"));
             }
             if running {
@@ -236,12 +262,10 @@ impl Ghost {
         if latest.base.as_ref() != Some(&latest.essence) {
             self.accuse("a change is lost");
         }
-        if world.follows
-            && let Err(wrong) = self.ledger.judge(&world.updaters)
-        {
+        if let Err(wrong) = self.ledger.judge(&world.updaters) {
             self.accuse(&wrong);
         }
-        if !world.farewells.is_empty() && !latest.is_blocked() {
+        if world.farewells.iter().any(|id| world.holds_deletion(id, latest)) && !latest.is_blocked() {
             self.accuse("a deletion would not be held");
         }
         let done = latest.body.pointer("/status/done").and_then(Value::as_u64);
@@ -251,6 +275,13 @@ impl Ghost {
     }
 }
 
+/// Whether the object says that the handler is done with what goes on.
+fn is_recorded(world: &World, version: &Version, id: &str) -> bool {
+    let storage = &world.rules.settings.persistence.progress_storage;
+    let record = storage.fetch(&version.object, id).ok().flatten();
+    record.is_some_and(|record| record.success || record.failure)
+}
+
 impl Hash for Ghost {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.finished.hash(state);
@@ -258,6 +289,14 @@ impl Hash for Ghost {
         self.seen.hash(state);
         self.farewell.hash(state);
         self.ledger.hash(state);
-        (&self.base, self.vague, self.left, self.failures.map(|(count, _)| count)).hash(state);
+        (
+            &self.base,
+            self.is_new,
+            self.warned,
+            self.guarded,
+            self.left,
+            self.failures.map(|(count, _)| count),
+        )
+            .hash(state);
     }
 }

@@ -7,17 +7,21 @@
 //!
 //! The laws:
 //!
-//! * Nothing finished is called again for the same change, unless a crash or a failed write has lost its outcome.
+//! * Nothing finished is called again for the same change, unless the operator dies before the object tells of it. Refused
+//!   writes and stripped annotations lose nothing of what the operator knows.
+//! * What was handled is never taken for new again; unless somebody has removed what tells so, and then the operator dies, or
+//!   the object was changed as well, while nothing was going on with it, for the first time.
 //! * No change is lost: at rest, what is kept as handled is the state of the object; nothing is kept as handled before all
 //!   handlers were called for it, and not unless one of them has seen it.
 //! * No handler misses a change: what it was shown, from the old state to the new one, joins what it was shown before, from
 //!   the creation to the last state (`ledger.rs`).
-//! * A deletion is held until its handlers are done and its daemons have stopped, and then let go; finalizers of others
-//!   are left alone.
+//! * A deletion is held until all are done that want so in the very state that is let go, and daemons have stopped, and then
+//!   let go; finalizers of others are left alone.
 //! * Own writes are never taken for changes; none is awaited that will never be told; no deletion is let go twice.
 //! * All comes to rest, after a bounded number of writes, with growing pauses between refusals; another look makes no work.
 //!
-//! What is not explored: annotations that somebody removes are forgotten here, though the engine's memory knows better.
+//! What is not explored: pauses of the operator, after which the object is believed; salvage of patches that are refused for
+//! ever; storages of users; objects whose essence does not fit; sub-handlers.
 //!
 //! What is taken for granted: news come in their order and before the consistency timeout. Functions that were left for
 //! later, and the knowledge that only the release of a deletion is left to do, live in memory: a crash may lose them.
@@ -51,9 +55,9 @@ const LAGS: [f64; 2] = [0.0, 4.0];
 /// All kinds of interferences.
 const RICH: Budget = Budget {
     edits: 3,
-    labels: 2,
+    labels: 3,
     noise: 2,
-    strips: 1,
+    strips: 2,
     guards: 1,
     deletes: 1,
     relists: 2,
@@ -86,7 +90,8 @@ const SMALL: [Budget; 6] = [
 ];
 
 /// Large enough for most races of two or three.
-const LARGE: [Budget; 4] = [
+const LARGE: [Budget; 5] = [
+    Budget { labels: 3, deletes: 1, refusals: 1, ..NONE },
     Budget { edits: 2, deletes: 1, crashes: 2, refusals: 1, ..NONE },
     Budget { edits: 2, labels: 1, deletes: 1, relists: 1, silences: 1, ..NONE },
     Budget { edits: 1, noise: 1, strips: 1, guards: 1, deletes: 1, crashes: 1, ..NONE },
@@ -143,7 +148,7 @@ fn each_known_defect_is_found() {
             );
         }
     }
-    assert!(known.len() >= 22, "defects are lost: only {} are known", known.len());
+    assert!(known.len() >= 26, "defects are lost: only {} are known", known.len());
 }
 
 /// Whether lives in that world end so, if its operator has the flaw; a flaw may show in many ways.
@@ -160,40 +165,23 @@ fn wish(name: &str, usual: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// In millions of lives, the ledger of changes is wrong at times: it does not know all that a write tells whose answer was lost.
-/// What follows from it is not judged then: who was to be called.
-fn is_followed(budget: Budget) -> bool {
-    budget.silences == 0 && budget.refusals == 0
-}
-
-/// Nobody removes annotations: whether the operator knows of it before the next write is a matter of moments, and the witness
-/// does not know it yet. Some lives of that kind are among the random ones above.
-fn untouched(budget: Budget) -> Budget {
-    Budget { strips: 0, ..budget }
-}
-
 #[test]
 #[ignore = "takes minutes: make explore"]
 #[expect(clippy::print_stdout, reason = "its figures are its result")]
 fn at_length() {
-    let (states, lives) = (wish("EXPLORE_STATES", 1_000_000), wish("EXPLORE_LIVES", 100_000));
-    let mut total = Report::default();
+    let (states, lives) = (wish("EXPLORE_STATES", 80_000), wish("EXPLORE_LIVES", 80_000));
+    let (mut total, mut found) = (Report::default(), String::new());
     for lag in LAGS {
-        for mut world in World::all(None) {
-            let mut reports = Vec::new();
-            for budget in LARGE.map(untouched) {
-                world.follows = is_followed(budget);
-                reports.push(exhaust(&world, budget, lag, states));
-            }
-            world.follows = is_followed(RICH);
-            reports.push(wander(&world, untouched(RICH), lag, 1, lives));
+        for world in World::all(None) {
+            let reports = LARGE.map(|budget| exhaust(&world, budget, lag, states));
+            let reports = reports.into_iter().chain([wander(&world, RICH, lag, 1, lives)]);
             let mut sum = Report { complete: true, ..Report::default() };
             for report in reports {
                 sum.states += report.states;
                 sum.acts += report.acts;
                 sum.rests += report.rests;
                 sum.complete &= report.complete || report.states == lives;
-                accept(report);
+                report.found.iter().for_each(|finding| found.push_str(&finding.told));
             }
             println!(
                 "{:>12}, news within {lag} s: {} states and lives, {} acts, {} rests, all within the budgets: {}",
@@ -205,6 +193,7 @@ fn at_length() {
         }
     }
     println!("in all: {} states and lives, {} acts, {} rests", total.states, total.acts, total.rests);
+    assert!(found.is_empty(), "{found}");
 }
 
 #[test]

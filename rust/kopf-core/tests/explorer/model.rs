@@ -188,8 +188,6 @@ impl Model {
             }
             Act::Strip => {
                 cluster.strip();
-                operator.stripped();
-                ghost.stripped();
             }
             Act::Guard(on) => cluster.guard(on),
             Act::Delete => cluster.delete(),
@@ -313,8 +311,7 @@ impl Model {
         )
             .hash(&mut hasher);
         (memory.noticed_by_listing, memory.fully_handled_once, memory.remaining_fns).hash(&mut hasher);
-        (memory.stripped, memory.handled, format!("{:?}", memory.ledger), &operator.unwritten)
-            .hash(&mut hasher);
+        (memory.stripped, memory.handled, format!("{:?}", memory.ledger)).hash(&mut hasher);
         format!("{:?}", operator.throttle).hash(&mut hasher);
         for event in &operator.pending {
             (event.kind, event.woken).hash(&mut hasher);
@@ -329,7 +326,7 @@ impl Model {
             Stage::Writing(writing) => {
                 note(&writing.event.version, &mut hasher);
                 let what = format!("{:?}", writing.conclusion);
-                (2, writing.event.kind, writing.merged, what, &writing.learned).hash(&mut hasher);
+                (2, writing.event.kind, writing.merged, writing.recomposed, what).hash(&mut hasher);
                 if let Some(latest) = &writing.latest {
                     note(latest, &mut hasher);
                 }

@@ -13,7 +13,7 @@ use kopf_core::consistency::Consistency;
 use kopf_core::cycle::{Answer, Conclusion, Cycle, Memory, Moment, Next, Observation};
 use kopf_core::daemon;
 use kopf_core::finalizer::Edit;
-use kopf_core::notes::Note;
+use kopf_core::object::Object;
 use kopf_core::outcome::{Attempt, Outcome};
 use kopf_core::script::{Reply, Script, Step, StepReply};
 use kopf_core::throttle::Throttle;
@@ -63,8 +63,10 @@ pub struct Writing {
     pub merged: bool,
     /// What the server has answered last.
     pub latest: Option<Arc<Version>>,
-    /// Who has finished in this cycle: lost with the write.
-    pub learned: Vec<Arc<str>>,
+    /// The object as the cycle has looked at it.
+    pub object: Arc<Object>,
+    /// Somebody was faster, and it was computed anew.
+    pub recomposed: bool,
 }
 
 /// How a request ends.
@@ -98,8 +100,6 @@ pub struct Operator {
     pub in_doubt: bool,
     /// The flaw of taking the next event for the own echo is about to strike.
     pub skipping: bool,
-    /// Who has finished, while nobody but the memory knows.
-    pub unwritten: Vec<Arc<str>>,
 }
 
 impl Operator {
@@ -118,38 +118,13 @@ impl Operator {
             seen: None,
             in_doubt: false,
             skipping: false,
-            unwritten: Vec::new(),
         }
     }
 
     /// It dies, and all that it remembered with it.
     pub fn crash(&mut self, ghost: &mut Ghost) {
-        let mut is_parting = self.memory.parted;
-        ghost.lost(&self.unwritten);
-        if let Stage::Writing(writing) = &self.stage {
-            // The first of two writes tells of it.
-            if writing.latest.is_none() {
-                ghost.lost(&writing.learned);
-            }
-            is_parting |= writing.conclusion.parted;
-        }
-        if is_parting {
-            // The progress is removed at the end of the deletion, before it is let go.
-            ghost.farewells_are_lost();
-        }
         ghost.crashed();
         *self = Self { up: false, ..Self::new() };
-    }
-
-    /// What it knows better than the object is a story of its own: here, the object is believed.
-    pub fn stripped(&mut self) {
-        self.memory.disown();
-        self.unwritten.clear();
-        // A cycle that waits begins anew, since it has begun with what was known.
-        match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Waiting { event, .. } => self.pending.push_front(event),
-            stage => self.stage = stage,
-        }
     }
 
     /// The stream tells something.
@@ -260,6 +235,10 @@ impl Operator {
         let consistent = self.is_consistent(world, &event.version, cluster.now);
         let consistent = consistent || world.flaw == Some(Flaw::NoWaiting);
         let moment = Moment { now: cluster.now, entropy: 0, consistent };
+        ghost.looked(world, &event.version);
+        if world.flaw == Some(Flaw::ForgetsStripped) && event.version.base.is_none() {
+            self.memory.disown();
+        }
         if world.flaw != Some(Flaw::ForgetsSeen) {
             self.memory.notice(&event.version.object, &world.rules.settings, &world.plan);
         }
@@ -298,30 +277,21 @@ impl Operator {
             next = cycle.resume(answer, now);
         }
         let mut patch = serde_json::Map::new();
-        let mut learned = Vec::new();
         loop {
             for note in cycle.take_notes() {
-                if let Note::Superseded { new, .. } = note {
-                    ghost.superseded(new);
-                }
+                ghost.heard(&note, &event.version);
             }
             let answer = match next {
-                Next::Run(script) => Answer::Reply(self.answer(
-                    world,
-                    cluster,
-                    ghost,
-                    &event,
-                    &script,
-                    &mut patch,
-                    &mut learned,
-                )),
+                Next::Run(script) => {
+                    Answer::Reply(self.answer(world, cluster, ghost, &event, &script, &mut patch))
+                }
                 Next::Spawn(wanted) => self.staff(world, &wanted),
                 Next::AwaitConsistency => {
                     self.stage = Stage::Waiting { event, opened: Opened { memory, moment, answers } };
                     return;
                 }
                 Next::Done(conclusion) => {
-                    self.conclude(world, event, *conclusion, learned);
+                    self.conclude(world, event, Arc::clone(cycle.object()), *conclusion);
                     return;
                 }
             };
@@ -330,7 +300,6 @@ impl Operator {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "it is the border between all the parts of the model")]
     fn answer(
         &self,
         world: &World,
@@ -339,7 +308,6 @@ impl Operator {
         event: &Event,
         script: &Script,
         patch: &mut serde_json::Map<String, Value>,
-        learned: &mut Vec<Arc<str>>,
     ) -> Reply {
         patch.extend(script.preset.clone().unwrap_or_default());
         let mut fns = self.memory.remaining_fns;
@@ -356,7 +324,6 @@ impl Operator {
             if let (Step::Handle { .. }, Some(change)) = (step, &script.change) {
                 ghost.called(world, cluster, &event.version, id, change, outcome.final_);
                 if outcome.final_ {
-                    learned.push(Arc::clone(id));
                     fns |= ghost.leaves_function(world, &event.version, id);
                 }
             }
@@ -373,7 +340,7 @@ impl Operator {
         Answer::Spawned { delay: is_watched.then_some(60.0), holds: assessed.holds }
     }
 
-    fn conclude(&mut self, world: &World, event: Event, mut conclusion: Conclusion, learned: Vec<Arc<str>>) {
+    fn conclude(&mut self, world: &World, event: Event, object: Arc<Object>, mut conclusion: Conclusion) {
         assert_eq!(conclusion.error, None);
         self.memory.fully_handled_once |= conclusion.fully_handled_once;
         self.memory.stripped |= conclusion.stripped;
@@ -392,7 +359,7 @@ impl Operator {
         if world.flaw == Some(Flaw::KeepsNoProgress) && conclusion.delay.is_some() {
             conclusion.patch = kopf_core::patch::Patch::default();
         }
-        let writing = Writing { event, conclusion, merged: false, latest: None, learned };
+        let writing = Writing { event, conclusion, merged: false, latest: None, object, recomposed: false };
         self.stage = Stage::Writing(Box::new(writing));
     }
 }

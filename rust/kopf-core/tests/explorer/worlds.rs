@@ -1,8 +1,10 @@
 //! The operators whose lives are explored: which handlers they have, and how those behave.
 
+use crate::cluster::Version;
 use crate::flaws::Flaw;
 use kopf_core::cause::Reason;
 use kopf_core::cycle::Rules;
+use kopf_core::filters::{self, Verdict};
 use kopf_core::handler::{Handler, Kind};
 use kopf_core::outcome::{Attempt, Raised};
 use kopf_core::registry::{Plan, Registry};
@@ -22,8 +24,6 @@ pub struct World {
     pub every_event: bool,
     /// Some handlers are only for objects with a label.
     pub filtered: bool,
-    /// What handlers were shown is compared with all changes.
-    pub follows: bool,
     /// Who must have been called before a creation, or another change, or a deletion is done.
     pub creators: Vec<Arc<str>>,
     pub updaters: Vec<Arc<str>>,
@@ -51,7 +51,9 @@ impl World {
             all.push(serde_json::from_value(handler).unwrap());
         }
         let unfiltered = |reason: Reason| {
-            let matching = all.iter().filter(|one| one.labels.is_empty() && one.field.is_none());
+            let matching = all
+                .iter()
+                .filter(|one| (one.labels.is_empty() && one.field.is_none()) || reason == Reason::Delete);
             let ids = matching.filter(|one| match &one.kind {
                 Kind::Changing(it) => {
                     it.reason == Some(reason) && (reason != Reason::Delete || it.requires_finalizer)
@@ -75,7 +77,6 @@ impl World {
             flaw,
             every_event,
             filtered,
-            follows: true,
             creators,
             updaters,
             farewells,
@@ -198,6 +199,12 @@ impl World {
             vec![json!({"id": "c", "reason": "create"}), json!({"id": "u", "reason": "update"})],
         );
         Self { leaves_function: Some("u"), ..world }
+    }
+
+    /// Whether the deletion of the object, as it is, is to be held for that handler.
+    pub fn holds_deletion(&self, id: &str, version: &Version) -> bool {
+        let handler = self.rules.registry.handlers.iter().find(|one| &*one.id == id);
+        handler.is_some_and(|it| filters::metadata(it, &version.object) == Verdict::Yes)
     }
 
     pub fn is_repetitive(&self) -> bool {

@@ -65,7 +65,14 @@ impl Operator {
             }
             let persistence = &world.rules.settings.persistence;
             let holds = |edit: &Edit| {
-                finalizer::holds(*edit, &writing.object, &base.object, persistence, &world.plan.extra_fields)
+                world.flaw == Some(Flaw::TrustsFreshest)
+                    || finalizer::holds(
+                        *edit,
+                        &writing.object,
+                        &base.object,
+                        persistence,
+                        &world.plan.extra_fields,
+                    )
             };
             if let Some(edit) = conclusion.finalizer.filter(|edit| conclusion.parted || holds(edit)) {
                 finalizer::edit(&mut body, OURS, edit);
@@ -152,7 +159,12 @@ impl Operator {
             return;
         }
         let stays_parted = writing.conclusion.stays_parted(&world.rules.settings);
-        self.memory.parted = stays_parted && world.flaw != Some(Flaw::ForgetsParting);
+        let is_more = !writing.conclusion.patch.is_empty();
+        self.memory.parted = match world.flaw {
+            Some(Flaw::ForgetsParting) => false,
+            Some(Flaw::ForgetsParted) => stays_parted && !is_more,
+            _ => stays_parted,
+        };
         // What could not be written is known to the memory, and lost with it.
         if writing.latest.is_some() || writing.conclusion.patch.is_empty() {
             self.recorded(world, writing);
