@@ -5,6 +5,7 @@ kube-controller-manager if it is there (garbage collection, namespaces). It owns
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import pathlib
@@ -157,9 +158,12 @@ def _find_assets() -> pathlib.Path:
 
 
 def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A port which nobody has, and which no outgoing connection gets meanwhile: those have higher numbers."""
+    while True:
+        port = secrets.randbelow(10_000) + 20_000
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 def _signing_key() -> str:
