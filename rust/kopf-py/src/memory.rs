@@ -35,18 +35,18 @@ static MOVED: AtomicUsize = AtomicUsize::new(0);
 /// Somebody waits for the end of a storm.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// When a part of the start may be over: the imports, before the engine begins; and the rest so long after that. Clusters
+/// The pauses after which a part of the start may be over: the imports, before the engine begins; and then the rest. Clusters
 /// are slow at times.
-const STARTED: [Duration; 5] = [
+const PARTS: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(400),
-    Duration::from_secs(2),
-    Duration::from_secs(6),
-    Duration::from_secs(20),
+    Duration::from_millis(1600),
+    Duration::from_secs(4),
+    Duration::from_secs(14),
 ];
 
 /// What is not needed for so long is rare.
-const RARE: Duration = Duration::from_secs(60);
+const RARE: Duration = Duration::from_mins(1);
 
 /// Sets the allocator up.
 pub(crate) fn set_up() {
@@ -70,10 +70,8 @@ pub(crate) fn moved(runtime: &Runtime, count: usize) {
 /// Keeps an engine small, from its begin on: code that only the start has needed is let go, and later on, now and then, what
 /// rare work has needed.
 pub(crate) async fn keep_small() -> Infallible {
-    let mut passed = Duration::ZERO;
-    for moment in STARTED {
-        sleep(moment - passed).await;
-        passed = moment;
+    for pause in PARTS {
+        sleep(pause).await;
         forget_code();
     }
     loop {
