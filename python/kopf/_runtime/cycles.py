@@ -137,6 +137,11 @@ class Cycle:
         """The patch, if anybody was interested in it so far."""
         return self.patch if self.fns else self._patch
 
+    def is_clean(self) -> bool:
+        """Whether nobody has put anything into the patch so far."""
+        patch = self.patched
+        return patch is None or (len(patch) == 0 and not patch.fns)
+
     def indexing(self) -> ResourceCause:
         """The cause for index functions. Their patch goes nowhere."""
         cause: ResourceCause = lazily(LazyIndexingCause, self)

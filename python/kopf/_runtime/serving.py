@@ -160,7 +160,7 @@ class Server:
         if script.preset is not None:
             cycle.preset(script.preset)
         asyncs = self._asyncs
-        for step in script.steps:
+        for step in (*script.steps, *script.then):
             if type(step) is bridge.Watch or type(step) is bridge.Handle:
                 if step.handler in asyncs:
                     break
@@ -174,6 +174,7 @@ class Server:
 
     async def _run(self, script: bridge.Script, cycle: Cycle) -> None:
         replies: list[Any] = []
+        then: list[Any] | None = None
         if cycle.cancelled:
             raise asyncio.CancelledError
         try:
@@ -203,8 +204,12 @@ class Server:
                     persistence.keep(step, cycle, self._settings)
                     replies.append(None)
             cycle.deliver(watched)
+            if script.then and cycle.is_clean() and script.goes_on(replies):
+                then = []
+                for step in script.then:
+                    then.append(await self._handle(step, cycle, script.change, handled))
             cycle.deliver(handled)
-            self._answer(script, cycle, replies, None)
+            self._answer(script, cycle, replies, None, then)
         except asyncio.CancelledError as e:
             # Unless it was us, the function has awaited something that is cancelled: the cycle goes on.
             if cycle.cancelled:
@@ -223,13 +228,20 @@ class Server:
             # It is one of the replies that cannot be sent; but the engine is to hear of the end.
             self._answer(script, cycle, [], repr(error))
 
-    def _answer(self, script: bridge.Script, cycle: Cycle, replies: list[Any], error: str | None) -> None:
+    def _answer(
+        self,
+        script: bridge.Script,
+        cycle: Cycle,
+        replies: list[Any],
+        error: str | None,
+        then: list[Any] | None = None,
+    ) -> None:
         patch = cycle.patched
         sendable = error is None and (cycle.sent or (patch is not None and len(patch) > 0))
         fns = patch is not None and bool(patch.fns)
         # Those who wait for stillness are told of the real end.
         closed = script.last and error is None and not sendable and not fns and self._pulse is None
-        script.answer(replies, patch if sendable else None, fns, error, closed)
+        script.answer(replies, patch if sendable else None, fns, error, closed, then)
         cycle.sent = cycle.sent or sendable
         self.answered(script)
         if closed:

@@ -82,6 +82,9 @@ pub struct Recalled {
 pub struct Script {
     /// What is to be done, in this order.
     pub steps: Vec<Step>,
+    /// What is to be done after that, if nobody has touched the patch, all filters have said yes, and it took no time that
+    /// matters: calls of change handlers. If it is not done, it will be asked for when it is due.
+    pub then: Vec<Step>,
     /// The cause for the change handlers and their filters; none if there are only `on.event` handlers.
     pub change: Option<Arc<Change>>,
     /// What the rules have put into the patch before any handler of this script: handlers see it in theirs.
@@ -121,6 +124,8 @@ pub enum StepReply {
 pub struct Reply {
     /// In the order of the script.
     pub steps: Vec<StepReply>,
+    /// What came of the foreseen steps, if they were done.
+    pub then: Option<Vec<StepReply>>,
     /// The handlers' patch so far in this cycle, results included; none if it is as it was.
     pub patch: Option<Map<String, Value>>,
     /// Whether that patch has transformation functions.

@@ -7,7 +7,7 @@ use crate::time::Timestamp;
 use std::sync::Arc;
 
 /// All records that matter.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(crate) entries: Vec<Entry>,
     /// The handlers of this cause, each with its record; two functions may share one.
@@ -17,7 +17,7 @@ pub(crate) struct State {
 }
 
 /// One record.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) id: Arc<str>,
     pub(crate) record: Record,

@@ -328,6 +328,10 @@ impl Dispatcher {
             next = cycle.resume(answer, now);
         }
         self.say(&mut cycle, &event.object);
+        // What the indices need goes first, and its outcome is to be known before anything else.
+        if round.is_none() {
+            cycle.foresee(&mut next, |level| self.shared.invoker.enabled(level));
+        }
         Begun { id, cycle, next: Some(next), event, round, closed: false }
     }
 

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The essence against the last handled one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Facts {
     known: bool,
     differs: bool,

@@ -125,7 +125,7 @@ impl Cycle {
         });
         let steps: Vec<Step> = attempts.map(|attempt| Step::Handle { attempt }).collect();
         self.phase = Phase::Handling { steps: steps.len() };
-        Next::Run(Script { steps, change: self.change(), preset: self.preset.take(), last: false })
+        Next::Run(Script { steps, change: self.change(), preset: self.preset.take(), ..Script::default() })
     }
 
     /// Takes what came of the calls.

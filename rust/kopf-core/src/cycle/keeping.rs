@@ -14,7 +14,7 @@ use crate::value::Value;
 use std::sync::Arc;
 
 /// The exchange with the user's storages.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Foreign {
     records: Vec<(String, Value)>,
     keep: Keep,

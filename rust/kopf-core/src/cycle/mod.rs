@@ -11,10 +11,13 @@
 //!
 //! `keeping` stands between them and what is kept: on the object, or in storages that only Python knows.
 //!
+//! What is likely to follow on the first script is put along with it: `foreseeing`.
+//!
 //! Whatever calls nobody and changes nothing goes through without a crossing into Python.
 
 mod concluding;
 mod facts;
+mod foreseeing;
 mod handling;
 mod keeping;
 mod opening;
@@ -161,7 +164,7 @@ pub struct Conclusion {
 }
 
 /// The machine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct Cycle {
     event: EventType,
@@ -199,6 +202,8 @@ pub struct Cycle {
     seen: Seen,
     /// Somebody has finished in this cycle, or has gone a part of the way.
     advanced: bool,
+    /// The same machine, as it is when the foreseen calls are made.
+    foreseen: Option<Box<Cycle>>,
     phase: Phase,
 }
 
@@ -275,6 +280,7 @@ impl Cycle {
             anew,
             seen,
             advanced: false,
+            foreseen: None,
             phase: Phase::Over,
         };
         let next = if cycle.needs_recall() { cycle.recall() } else { cycle.begin() };
@@ -312,6 +318,10 @@ impl Cycle {
             self.patch = Patch(patch);
         }
         self.fns = reply.fns;
+        if let Some(then) = reply.then {
+            return self.fulfilled(&then).unwrap_or_else(|| self.misfit());
+        }
+        self.foreseen = None;
         let heard = match phase {
             Phase::Opening { steps, asked } if *steps == reply.steps.len() => {
                 self.opened(asked, &reply.steps).then(|| self.decide())
@@ -322,9 +332,11 @@ impl Cycle {
             Phase::Keeping => self.kept(),
             _ => None,
         };
-        heard.unwrap_or_else(|| {
-            self.fail("A script was answered with what does not fit its steps.".to_owned())
-        })
+        heard.unwrap_or_else(|| self.misfit())
+    }
+
+    fn misfit(&mut self) -> Next {
+        self.fail("A script was answered with what does not fit its steps.".to_owned())
     }
 
     fn is_gone(&self) -> bool {

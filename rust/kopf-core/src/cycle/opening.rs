@@ -32,7 +32,7 @@ impl Cycle {
             && self.plan.spawning.is_empty()
             && self.cause.is_none_or(|reason| !reason.is_handled());
         self.phase = Phase::Opening { steps: steps.len(), asked };
-        Next::Run(Script { steps, change, preset: None, last })
+        Next::Run(Script { steps, change, last, ..Script::default() })
     }
 
     /// The event handlers: all that match, each as if for the first time.

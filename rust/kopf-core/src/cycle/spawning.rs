@@ -9,7 +9,7 @@ use crate::handler::Kind;
 use crate::script::{Step, StepReply};
 
 /// What a cycle knows of the daemons and timers of its object.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Background {
     /// Those that may match.
     guests: Vec<(usize, Verdict)>,

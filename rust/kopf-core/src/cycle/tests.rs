@@ -1,6 +1,8 @@
 //! What stories cannot tell: answers that do not fit, and what is asked in which crossing.
 
 use super::*;
+use crate::notes::Level;
+use crate::outcome::Raised;
 use crate::path::FieldPath;
 use crate::script::{Keep, Matched, Recalled, Step, StepReply};
 use crate::testing::object;
@@ -156,4 +158,56 @@ fn the_last_script_of_a_cycle_says_so() {
     assert!(!last(json!([event, changing])));
     let daemon = json!({"id": "d", "kind": "daemon", "key": 2});
     assert!(!last(json!([event, daemon])));
+}
+
+fn foreseen(handlers: Value, lifecycle: Lifecycle) -> (Cycle, Vec<Step>) {
+    let (mut cycle, mut next) = open(handlers, lifecycle);
+    cycle.take_notes();
+    cycle.foresee(&mut next, |level| level != Level::Debug);
+    let Next::Run(script) = next else { panic!("{next:?}") };
+    assert_eq!(script.change.is_some(), !script.then.is_empty());
+    (cycle, script.then)
+}
+
+fn watched_and_created() -> Value {
+    json!([{"id": "e", "kind": "watching"}, {"id": "c", "kind": "changing"}])
+}
+
+#[test]
+fn a_call_is_foreseen_and_comes_true() {
+    let (mut cycle, then) = foreseen(watched_and_created(), Lifecycle::Asap);
+    let [Step::Handle { attempt }] = &then[..] else { panic!("{then:?}") };
+    let outcome = attempt.settle(&Raised::Nothing, Timestamp::from_micros(NOW)).outcome;
+    let then = Some(vec![StepReply::Attempted(outcome)]);
+    let reply = Reply { steps: vec![StepReply::Skipped], then, ..Reply::default() };
+    let next = cycle.resume(Answer::Reply(reply), Timestamp::from_micros(NOW));
+    let Next::Done(conclusion) = next else { panic!("{next:?}") };
+    assert!(conclusion.error.is_none() && conclusion.matched && !conclusion.patch.is_empty());
+}
+
+#[test]
+fn what_is_not_done_of_the_foreseen_is_asked_for() {
+    let (mut cycle, then) = foreseen(watched_and_created(), Lifecycle::Asap);
+    assert_eq!(steps(answer(&mut cycle, vec![StepReply::Skipped])), then);
+}
+
+#[test]
+fn calls_of_other_numbers_than_foreseen_are_errors() {
+    let (mut cycle, _) = foreseen(watched_and_created(), Lifecycle::Asap);
+    let reply = Reply { steps: vec![StepReply::Skipped], then: Some(vec![]), ..Reply::default() };
+    assert!(error(cycle.resume(Answer::Reply(reply), Timestamp::from_micros(NOW))).is_some());
+    let (mut cycle, _) = open(watched_and_created(), Lifecycle::Asap);
+    let reply = Reply { steps: vec![StepReply::Skipped], then: Some(vec![]), ..Reply::default() };
+    assert!(error(cycle.resume(Answer::Reply(reply), Timestamp::from_micros(NOW))).is_some());
+}
+
+#[test]
+fn nothing_is_foreseen_behind_a_choice_or_daemons_or_words() {
+    assert_eq!(foreseen(watched_and_created(), Lifecycle::Custom).1, vec![]);
+    let with_daemon = json!([{"id": "e", "kind": "watching"}, {"id": "c", "kind": "changing"},
+        {"id": "d", "kind": "daemon"}]);
+    assert_eq!(foreseen(with_daemon, Lifecycle::Asap).1, vec![]);
+    let (mut cycle, mut next) = open(watched_and_created(), Lifecycle::Asap);
+    cycle.foresee(&mut next, |_| true);
+    assert!(matches!(next, Next::Run(script) if script.then.is_empty()));
 }

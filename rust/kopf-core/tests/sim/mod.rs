@@ -11,7 +11,7 @@ use kopf_core::essence::essence;
 use kopf_core::finalizer::{self, Edit};
 use kopf_core::handler::Handler;
 use kopf_core::lifecycle::Lifecycle;
-use kopf_core::notes::Note;
+use kopf_core::notes::{Level, Note};
 use kopf_core::object::Object;
 use kopf_core::outcome::{Attempt, Outcome, Raised};
 use kopf_core::patch::Patch;
@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// One object, one operator.
+#[derive(Clone)]
 pub struct World {
     pub handlers: Vec<Handler>,
     pub settings: Settings,
@@ -141,8 +142,22 @@ impl World {
         Arc::new(Object::decode(&self.body.to_string()).unwrap())
     }
 
-    /// One cycle for the object as it is, and its conclusion applied to the object.
+    /// One cycle for the object as it is, and its conclusion applied to the object. Whether calls are foreseen makes no
+    /// difference but for the crossings.
     pub fn cycle(&mut self, event: EventType) -> Run {
+        let mut twin = self.clone();
+        let run = self.live(event, false);
+        let foreseen = twin.live(event, true);
+        let is_loud = |line: &&String| !line.starts_with(Level::Debug.as_str());
+        let loud = |run: &Run| run.transcript.iter().filter(is_loud).cloned().collect::<Vec<_>>();
+        assert_eq!(loud(&foreseen), loud(&run));
+        assert_eq!((&foreseen.calls, &foreseen.conclusion), (&run.calls, &run.conclusion));
+        assert_eq!((&twin.body, twin.exists), (&self.body, self.exists));
+        assert!(foreseen.crossings <= run.crossings);
+        run
+    }
+
+    fn live(&mut self, event: EventType, foreseeing: bool) -> Run {
         let mut run = Run::default();
         let registry = Arc::new(Registry { handlers: self.handlers.clone() });
         let plan = Arc::new(registry.plan(&resource(), &|_| true));
@@ -157,6 +172,9 @@ impl World {
         loop {
             for note in cycle.take_notes() {
                 run.transcript.push(told(&note, &object));
+            }
+            if foreseeing {
+                cycle.foresee(&mut next, |level| level != Level::Debug);
             }
             next = match next {
                 Next::Run(script) => {
@@ -252,64 +270,75 @@ impl World {
             return Reply { error: Some(error), ..Reply::default() };
         }
         let reason = script.change.as_ref().map_or("", |change| change.reason.as_str());
-        let mut steps = Vec::new();
-        for step in &script.steps {
-            steps.push(match step {
-                Step::Index(_) => panic!("the indices are not the cycle's"),
-                Step::Watch { handler, guarded, attempt } => {
-                    let id = self.id(*handler);
-                    if *guarded && self.says.get(&id).is_some_and(|says| !says.0) {
-                        run.transcript.push(format!("skip {id}"));
-                        StepReply::Skipped
-                    } else {
-                        run.transcript.push(format!("call {id}"));
-                        StepReply::Attempted(self.attempt(attempt, patch, run))
-                    }
-                }
-                Step::Spawn { handlers } => {
-                    let ids: Vec<String> = handlers.iter().map(|handler| self.id(*handler)).collect();
-                    run.transcript.push(format!("ask {} for spawning", ids.join(", ")));
-                    let says = |id: &String| self.says.get(id).copied().unwrap_or((true, true));
-                    let answers = ids.iter().map(says).map(|(prematch, full)| Matched { prematch, full });
-                    StepReply::Matched(answers.collect())
-                }
-                Step::Match { handlers } => {
-                    let ids: Vec<String> = handlers.iter().map(|handler| self.id(*handler)).collect();
-                    run.transcript.push(format!("ask {} for {reason}", ids.join(", ")));
-                    let says = |id: &String| self.says.get(id).copied().unwrap_or((true, true));
-                    let answers = ids.iter().map(says).map(|(prematch, full)| Matched { prematch, full });
-                    StepReply::Matched(answers.collect())
-                }
-                Step::Pick { handlers } => {
-                    let shown: Vec<String> = handlers
-                        .iter()
-                        .map(|(handler, retries)| format!("{}#{retries}", self.id(*handler)))
-                        .collect();
-                    run.transcript.push(format!("pick from {}", shown.join(", ")));
-                    let picked = self.picks.pop_front().unwrap_or_default();
-                    let index =
-                        |id: &String| self.handlers.iter().position(|handler| *handler.id == **id).unwrap();
-                    StepReply::Picked(picked.iter().map(index).collect())
-                }
-                Step::Recall { ids, extra_fields } => self.recall(ids, extra_fields),
-                Step::Keep(keep) => {
-                    self.keep(keep, patch);
+        let steps: Vec<_> = script.steps.iter().map(|step| self.step(step, reason, patch, run)).collect();
+        let is_clean = patch.is_empty() && !self.fns && Reply::is_as_foreseen(&steps);
+        let then = (is_clean && !script.then.is_empty())
+            .then(|| script.then.iter().map(|step| self.step(step, reason, patch, run)).collect());
+        let patch = (!patch.is_empty()).then(|| patch.clone());
+        Reply { steps, then, patch, fns: self.fns, ..Reply::default() }
+    }
+
+    fn step(
+        &mut self,
+        step: &Step,
+        reason: &'static str,
+        patch: &mut Map<String, Value>,
+        run: &mut Run,
+    ) -> StepReply {
+        match step {
+            Step::Index(_) => panic!("the indices are not the cycle's"),
+            Step::Watch { handler, guarded, attempt } => {
+                let id = self.id(*handler);
+                if *guarded && self.says.get(&id).is_some_and(|says| !says.0) {
+                    run.transcript.push(format!("skip {id}"));
                     StepReply::Skipped
+                } else {
+                    run.transcript.push(format!("call {id}"));
+                    StepReply::Attempted(self.attempt(attempt, patch, run))
                 }
-                Step::Handle { attempt } => {
-                    let id = self.id(attempt.handler);
-                    let forbidden = attempt.precheck(self.now).is_some();
-                    let verb = if forbidden { "refuse" } else { "call" };
-                    run.transcript.push(format!("{verb} {id} for {reason}, retry {}", attempt.retry));
-                    let outcome = self.attempt(attempt, patch, run);
-                    if !forbidden {
-                        run.calls.push((id, reason, outcome.final_));
-                    }
-                    StepReply::Attempted(outcome)
+            }
+            Step::Spawn { handlers } => {
+                let ids: Vec<String> = handlers.iter().map(|handler| self.id(*handler)).collect();
+                run.transcript.push(format!("ask {} for spawning", ids.join(", ")));
+                let says = |id: &String| self.says.get(id).copied().unwrap_or((true, true));
+                let answers = ids.iter().map(says).map(|(prematch, full)| Matched { prematch, full });
+                StepReply::Matched(answers.collect())
+            }
+            Step::Match { handlers } => {
+                let ids: Vec<String> = handlers.iter().map(|handler| self.id(*handler)).collect();
+                run.transcript.push(format!("ask {} for {reason}", ids.join(", ")));
+                let says = |id: &String| self.says.get(id).copied().unwrap_or((true, true));
+                let answers = ids.iter().map(says).map(|(prematch, full)| Matched { prematch, full });
+                StepReply::Matched(answers.collect())
+            }
+            Step::Pick { handlers } => {
+                let shown: Vec<String> = handlers
+                    .iter()
+                    .map(|(handler, retries)| format!("{}#{retries}", self.id(*handler)))
+                    .collect();
+                run.transcript.push(format!("pick from {}", shown.join(", ")));
+                let picked = self.picks.pop_front().unwrap_or_default();
+                let index =
+                    |id: &String| self.handlers.iter().position(|handler| *handler.id == **id).unwrap();
+                StepReply::Picked(picked.iter().map(index).collect())
+            }
+            Step::Recall { ids, extra_fields } => self.recall(ids, extra_fields),
+            Step::Keep(keep) => {
+                self.keep(keep, patch);
+                StepReply::Skipped
+            }
+            Step::Handle { attempt } => {
+                let id = self.id(attempt.handler);
+                let forbidden = attempt.precheck(self.now).is_some();
+                let verb = if forbidden { "refuse" } else { "call" };
+                run.transcript.push(format!("{verb} {id} for {reason}, retry {}", attempt.retry));
+                let outcome = self.attempt(attempt, patch, run);
+                if !forbidden {
+                    run.calls.push((id, reason, outcome.final_));
                 }
-            });
+                StepReply::Attempted(outcome)
+            }
         }
-        Reply { steps, patch: (!patch.is_empty()).then(|| patch.clone()), fns: self.fns, ..Reply::default() }
     }
 
     /// The user's storages do the same as ours, so that the two can be compared.

@@ -46,14 +46,14 @@ impl Invoker for Willing {
         let Job::Script(job) = job else { return opt_out(|| drop(job)) };
         let mut reply = Reply::default();
         opt_out(|| {
-            for step in &job.script.steps {
-                reply.steps.push(match step {
-                    Step::Watch { attempt, .. } | Step::Handle { attempt } => {
-                        StepReply::Attempted(attempt.settle(&Raised::Nothing, self.0.now()).outcome)
-                    }
-                    other => panic!("no handler of these tests needs {other:?}"),
-                });
-            }
+            let call = |step: &Step| match step {
+                Step::Watch { attempt, .. } | Step::Handle { attempt } => {
+                    StepReply::Attempted(attempt.settle(&Raised::Nothing, self.0.now()).outcome)
+                }
+                other => panic!("no handler of these tests needs {other:?}"),
+            };
+            reply.steps = job.script.steps.iter().map(call).collect();
+            reply.then = (!job.script.then.is_empty()).then(|| job.script.then.iter().map(call).collect());
         });
         job.reply.send(Some(reply));
     }

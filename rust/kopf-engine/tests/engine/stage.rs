@@ -141,27 +141,30 @@ impl Stage {
     }
 
     fn perform(&self, job: ScriptJob, calling: bool) {
-        let mut reply = Reply::default();
-        for step in &job.script.steps {
-            reply.steps.push(match step {
-                Step::Watch { attempt, .. } | Step::Handle { attempt } => {
-                    if calling {
-                        self.note(&job, attempt.handler, attempt.retry);
-                    }
-                    let script = |state: &mut State| state.scripts.get_mut(&attempt.handler)?.pop_front();
-                    let raised = script(&mut self.state()).unwrap_or(Raised::Nothing);
-                    StepReply::Attempted(attempt.settle(&raised, self.clock.now()).outcome)
+        let steps = job.script.steps.iter().map(|step| self.step(&job, step, calling)).collect();
+        let then = job.script.then.iter().map(|step| self.step(&job, step, true)).collect();
+        let then = (!job.script.then.is_empty()).then_some(then);
+        job.reply.send(Some(Reply { steps, then, ..Reply::default() }));
+    }
+
+    fn step(&self, job: &ScriptJob, step: &Step, calling: bool) -> StepReply {
+        match step {
+            Step::Watch { attempt, .. } | Step::Handle { attempt } => {
+                if calling {
+                    self.note(job, attempt.handler, attempt.retry);
                 }
-                Step::Match { handlers } => {
-                    StepReply::Matched(vec![Matched { prematch: true, full: true }; handlers.len()])
-                }
-                Step::Pick { handlers } => {
-                    StepReply::Picked(handlers.iter().map(|(handler, _)| *handler).collect())
-                }
-                other => panic!("no handler of these tests needs {other:?}"),
-            });
+                let script = |state: &mut State| state.scripts.get_mut(&attempt.handler)?.pop_front();
+                let raised = script(&mut self.state()).unwrap_or(Raised::Nothing);
+                StepReply::Attempted(attempt.settle(&raised, self.clock.now()).outcome)
+            }
+            Step::Match { handlers } => {
+                StepReply::Matched(vec![Matched { prematch: true, full: true }; handlers.len()])
+            }
+            Step::Pick { handlers } => {
+                StepReply::Picked(handlers.iter().map(|(handler, _)| *handler).collect())
+            }
+            other => panic!("no handler of these tests needs {other:?}"),
         }
-        job.reply.send(Some(reply));
     }
 
     fn note(&self, job: &ScriptJob, handler: usize, retry: u64) {
@@ -216,7 +219,7 @@ impl Invoker for Stage {
         self.state().log.push((entry.level, entry.text));
     }
 
-    fn enabled(&self, _: Level) -> bool {
-        true
+    fn enabled(&self, level: Level) -> bool {
+        level != Level::Debug
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kopf_core::cause::EventType;
 use kopf_core::indexing::Call;
 use kopf_core::script::{Matched, Reply, Step, StepReply};
+use kopf_core::time::Timestamp;
 use kopf_core::value::Value;
 use kopf_engine::invoke::{Reporter, ScriptJob};
 use pyo3::prelude::*;
@@ -15,6 +16,7 @@ use crate::errors::misuse;
 use crate::task::attempt::{AttemptView, SettledView};
 use crate::task::change::ChangeView;
 use crate::task::keeping::{Keep, Recall, recalled};
+use crate::time::now;
 use crate::views::ObjectView;
 
 /// Index functions; and the handlers whose indices the object leaves, unless another one of the same id is called.
@@ -99,6 +101,11 @@ pub(crate) struct Script {
     /// What to do.
     #[pyo3(get)]
     steps: Py<PyTuple>,
+    /// What may follow at once: see `goes_on()`.
+    #[pyo3(get)]
+    then: Py<PyTuple>,
+    /// When it came over the border.
+    arrived: Timestamp,
     /// What the change handlers are about.
     #[pyo3(get)]
     change: Option<Py<ChangeView>>,
@@ -111,6 +118,10 @@ pub(crate) struct Script {
     reply: Mutex<Exchange>,
 }
 
+/// Seconds that a script may take before what was foreseen is out of date: the time at which the handlers were to be called
+/// was set then.
+const MOMENT: f64 = 0.1;
+
 /// The reply, from being prepared to being sent.
 struct Exchange {
     reporter: Option<Reporter<Option<Reply>>>,
@@ -119,8 +130,8 @@ struct Exchange {
 
 impl Script {
     pub(crate) fn new(py: Python<'_>, job: ScriptJob, resource: Py<PyAny>) -> PyResult<Self> {
-        let steps = job.script.steps.into_iter().map(|step| step_to_python(py, step));
-        let steps = PyTuple::new(py, steps.collect::<PyResult<Vec<_>>>()?)?.unbind();
+        let steps = steps_to_python(py, job.script.steps)?;
+        let then = steps_to_python(py, job.script.then)?;
         let change = job.script.change.map(|change| Py::new(py, ChangeView::new(change))).transpose()?;
         let preset =
             job.script.preset.map(|preset| value_to_python(py, &Value::Object(preset))).transpose()?;
@@ -131,6 +142,8 @@ impl Script {
             object: Py::new(py, ObjectView::new(Arc::clone(&job.object)))?,
             resource,
             steps,
+            then,
+            arrived: now(),
             change,
             preset: preset.map(Bound::unbind),
             last: job.script.last,
@@ -151,11 +164,12 @@ impl Script {
     ///
     /// A step's reply is `None` if it was skipped, `Settled` for an attempt, a list of pairs (prematch, full match) for
     /// `Match`, a list of handlers for `Pick`, a dict of the calls' numbers and `Settled` or `None` for `Index`, a tuple (old,
-    /// new, records) for `Recall`, `None` for `Keep`. The patch is `None` if it is untouched.
+    /// new, records) for `Recall`, `None` for `Keep`. `then` are those to the foreseen steps, if they were done. The patch is
+    /// `None` if it is untouched.
     ///
     /// # Errors
     /// If the patch is not JSON; nothing is prepared then.
-    #[pyo3(signature = (steps, patch=None, fns=false, error=None, closed=false))]
+    #[pyo3(signature = (steps, patch=None, fns=false, error=None, closed=false, then=None))]
     fn answer(
         &self,
         steps: &Bound<'_, PyList>,
@@ -163,15 +177,26 @@ impl Script {
         fns: bool,
         error: Option<String>,
         closed: bool,
+        then: Option<&Bound<'_, PyList>>,
     ) -> PyResult<()> {
-        let steps = steps.iter().map(|step| step_from_python(&step)).collect::<PyResult<_>>()?;
+        let steps = steps_from_python(steps)?;
+        let then = then.map(steps_from_python).transpose()?;
         let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
         let mut exchange = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
         if exchange.reporter.is_none() {
             return Err(misuse("The script is answered already."));
         }
-        exchange.reply = Some(Reply { steps, patch, fns, error, closed });
+        exchange.reply = Some(Reply { steps, then, patch, fns, error, closed });
         Ok(())
+    }
+
+    /// Whether the steps of `then` are to be done at once, after these replies to the others: all filters have said yes, and
+    /// little time has passed. That nobody has touched the patch, the caller knows.
+    fn goes_on(&self, py: Python<'_>, replies: &Bound<'_, PyList>) -> PyResult<bool> {
+        if self.then.bind(py).is_empty() || now().seconds_since(self.arrived) > MOMENT {
+            return Ok(false);
+        }
+        Ok(Reply::is_as_foreseen(&steps_from_python(replies)?))
     }
 }
 
@@ -183,6 +208,15 @@ pub(crate) fn event_type(event: EventType) -> Option<&'static str> {
         EventType::Modified => Some("MODIFIED"),
         EventType::Deleted => Some("DELETED"),
     }
+}
+
+fn steps_to_python(py: Python<'_>, steps: Vec<Step>) -> PyResult<Py<PyTuple>> {
+    let steps = steps.into_iter().map(|step| step_to_python(py, step));
+    Ok(PyTuple::new(py, steps.collect::<PyResult<Vec<_>>>()?)?.unbind())
+}
+
+fn steps_from_python(replies: &Bound<'_, PyList>) -> PyResult<Vec<StepReply>> {
+    replies.iter().map(|reply| step_from_python(&reply)).collect()
 }
 
 fn step_to_python(py: Python<'_>, step: Step) -> PyResult<Py<PyAny>> {
