@@ -42,9 +42,10 @@ def say(adapter: Logger, level: int, text: str) -> None:
     """Log a line of our own, which has no arguments: the same as `adapter.log()`, at a part of the price."""
     # Whoever makes loggers or records of their own is asked.
     is_usual = type(logger) is logging.Logger and logging.getLogRecordFactory() is logging.LogRecord
-    if not isinstance(adapter, ObjectLogger) or type(adapter) not in _OURS or not is_usual:
+    if type(adapter) not in _OURS or not is_usual:
         adapter.log(level, text)
         return
+    assert isinstance(adapter, ObjectLogger)
     if not adapter.isEnabledFor(level):
         return
     handler = _only_listener(adapter, level)
@@ -106,14 +107,16 @@ def _write(handler: KopfStreamHandler, adapter: ObjectLogger, level: int, text: 
     line = f"{adapter._prefix()} {text}" if kind is ObjectPrefixingTextFormatter else text
     if formatter._fmt == _FULL:
         created = time.time()
-        moment = formatter._moment(created, created % 1 * 1000)
-        line = f"[{moment}] {_NAME} [{logging.getLevelName(level):<8.8}] {line}"
+        second = int(created)
+        milliseconds = _MILLISECONDS[int(created % 1 * 1000)]
+        line = f"[{formatter._moment(second)}{milliseconds}] {_origin(logging.getLevelName(level))} {line}"
     elif formatter._fmt != _PLAIN:
         return False
     handler.acquire()
     try:
-        handler.stream.write(line + handler.terminator)
-        handler.stream.flush()
+        stream = handler.stream
+        stream.write(line + handler.terminator)
+        stream.flush()
     except RecursionError:
         raise
     except Exception:
@@ -121,6 +124,11 @@ def _write(handler: KopfStreamHandler, adapter: ObjectLogger, level: int, text: 
     finally:
         handler.release()
     return True
+
+
+@functools.lru_cache(maxsize=16)
+def _origin(level: str) -> str:
+    return f"{logger.name:<20.20} [{level:<8.8}]"
 
 
 def _machinery() -> tuple[Any, ...]:
@@ -135,9 +143,9 @@ def _machinery() -> tuple[Any, ...]:
 
 
 _MACHINERY = _machinery()
+_MILLISECONDS = tuple(f",{number:03d}" for number in range(1000))
 _IS_USUAL = all(part.__module__ == "logging" for part in _MACHINERY[:-1])
 _FULL, _PLAIN = LogFormat.FULL.value, LogFormat.PLAIN.value
-_NAME = f"{logger.name:<20.20}"
 
 
 @functools.lru_cache(maxsize=1)

@@ -42,15 +42,14 @@ class ObjectFormatter(logging.Formatter):
         """The same as usually, but a second is made into text only once: most of the lines come in bursts."""
         if datefmt is not None:
             return super().formatTime(record, datefmt)
-        return self._moment(record.created, record.msecs)
+        return f"{self._moment(int(record.created))},{int(record.msecs):03d}"
 
-    def _moment(self, created: float, msecs: float) -> str:
-        second = int(created)
+    def _moment(self, second: int) -> str:
         known, text = self._second
         if known != second:
             text = time.strftime(self.default_time_format, self.converter(second))
             self._second = (second, text)
-        return f"{text},{int(msecs):03d}"
+        return text
 
 
 class ObjectTextFormatter(ObjectFormatter):

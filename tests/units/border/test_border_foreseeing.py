@@ -1,4 +1,4 @@
-"""Calls that are likely to follow on what is asked first come along with it, and are made only if they do follow."""
+"""Calls that are likely to follow on what is asked first come along with it, and are made only if they do."""
 
 import asyncio
 import contextvars
@@ -47,7 +47,7 @@ def test_a_foreseen_call_is_made_and_told(play, calls, create, make_watching):
     assert '"seen": Bool(true)' in then and '"fn": String("result")' in then
 
 
-def test_synchronous_and_asynchronous_functions_follow_on_each_other(play, calls, make_watching, make_changing):
+def test_functions_of_both_kinds_follow_on_each_other(play, calls, make_watching, make_changing):
     async def coroutine(**_):
         await asyncio.sleep(0)
         calls.append(asyncio.current_task() is not None)
@@ -65,7 +65,8 @@ def test_it_is_made_if_all_filters_say_yes(play, calls, create, make_changing, s
     async def other(**_):
         pass
 
-    handlers = [create, make_changing(other, when=lambda **_: says), make_changing(other, when=lambda **_: True)]
+    filters = [lambda **_: says, lambda **_: True]
+    handlers = [create, *(make_changing(other, when=when) for when in filters)]
     reply = play(handlers, ("match", [1, 2]), ("then", [0]))
     assert bool(calls) is says
     assert ("then: None" in reply) is not says

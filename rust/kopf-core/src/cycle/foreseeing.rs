@@ -41,13 +41,19 @@ impl Cycle {
     }
 }
 
+/// Seconds that the steps of a script may take before what was foreseen is out of date: the moment at which the calls count
+/// as begun was set before.
+const MOMENT: f64 = 0.1;
+
 impl Reply {
-    /// Whether the replies to the steps are such that the foreseen ones may follow.
-    pub fn is_as_foreseen(replies: &[StepReply]) -> bool {
-        replies.iter().all(|reply| match reply {
+    /// Whether the replies to the steps are such that the foreseen ones may follow. That nobody has touched the patch, the
+    /// caller knows.
+    pub fn is_as_foreseen(replies: &[StepReply], seconds: f64) -> bool {
+        let is_willing = |reply: &StepReply| match reply {
             StepReply::Matched(answers) => answers.iter().all(|answer| answer.prematch && answer.full),
             _ => true,
-        })
+        };
+        seconds <= MOMENT && replies.iter().all(is_willing)
     }
 }
 

@@ -211,3 +211,13 @@ fn nothing_is_foreseen_behind_a_choice_or_daemons_or_words() {
     cycle.foresee(&mut next, |_| true);
     assert!(matches!(next, Next::Run(script) if script.then.is_empty()));
 }
+
+#[test]
+fn what_was_foreseen_follows_soon_and_on_consent_only() {
+    let says = |prematch, full| [StepReply::Skipped, StepReply::Matched(vec![Matched { prematch, full }])];
+    assert!(Reply::is_as_foreseen(&says(true, true), 0.05));
+    assert!(!Reply::is_as_foreseen(&says(true, true), 0.2));
+    assert!(
+        !Reply::is_as_foreseen(&says(true, false), 0.0) && !Reply::is_as_foreseen(&says(false, false), 0.0)
+    );
+}

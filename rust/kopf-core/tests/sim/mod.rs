@@ -271,7 +271,7 @@ impl World {
         }
         let reason = script.change.as_ref().map_or("", |change| change.reason.as_str());
         let steps: Vec<_> = script.steps.iter().map(|step| self.step(step, reason, patch, run)).collect();
-        let is_clean = patch.is_empty() && !self.fns && Reply::is_as_foreseen(&steps);
+        let is_clean = patch.is_empty() && !self.fns && Reply::is_as_foreseen(&steps, 0.0);
         let then = (is_clean && !script.then.is_empty())
             .then(|| script.then.iter().map(|step| self.step(step, reason, patch, run)).collect());
         let patch = (!patch.is_empty()).then(|| patch.clone());

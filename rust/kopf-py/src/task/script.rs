@@ -118,10 +118,6 @@ pub(crate) struct Script {
     reply: Mutex<Exchange>,
 }
 
-/// Seconds that a script may take before what was foreseen is out of date: the time at which the handlers were to be called
-/// was set then.
-const MOMENT: f64 = 0.1;
-
 /// The reply, from being prepared to being sent.
 struct Exchange {
     reporter: Option<Reporter<Option<Reply>>>,
@@ -193,10 +189,8 @@ impl Script {
     /// Whether the steps of `then` are to be done at once, after these replies to the others: all filters have said yes, and
     /// little time has passed. That nobody has touched the patch, the caller knows.
     fn goes_on(&self, py: Python<'_>, replies: &Bound<'_, PyList>) -> PyResult<bool> {
-        if self.then.bind(py).is_empty() || now().seconds_since(self.arrived) > MOMENT {
-            return Ok(false);
-        }
-        Ok(Reply::is_as_foreseen(&steps_from_python(replies)?))
+        let seconds = now().seconds_since(self.arrived);
+        Ok(!self.then.bind(py).is_empty() && Reply::is_as_foreseen(&steps_from_python(replies)?, seconds))
     }
 }
 
