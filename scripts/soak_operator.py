@@ -3,6 +3,7 @@ process on request, a line of JSON for each line of its input; it must not know 
 """
 
 import asyncio
+import concurrent.futures
 import gc
 import json
 import random
@@ -17,6 +18,7 @@ import kopf
 
 KIND = "soaks.example.com"
 CHANCE = random.Random(1)
+THREADS = 100
 
 daemons: Counter[str] = Counter()
 memos: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
@@ -40,10 +42,20 @@ def stumble(odds: float) -> None:
             raise RuntimeError("an error that nobody expected")
 
 
+def fill(executor: concurrent.futures.Executor) -> None:
+    """Let the pool have all its threads: it makes them as they are needed at the same time, and keeps them.
+    Their number would follow the busiest moment so far, and look like a leak.
+    """
+    everybody = threading.Barrier(THREADS)
+    for _ in range(THREADS):
+        executor.submit(everybody.wait, 30)
+
+
 @kopf.on.startup()
 def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
     # Daemons that are no coroutines take a thread each, from the pool of all other functions.
-    settings.execution.max_workers = 100
+    settings.execution.max_workers = THREADS
+    fill(settings.execution.executor)
     settings.watching.inactivity_timeout = 5
     settings.networking.error_backoffs = [0.2, 0.5, 1, 2]
     settings.queueing.error_delays = [0.5, 1, 2]
