@@ -15,6 +15,9 @@ def main() -> int | None:
     if sys.argv[1:] == ["--version"]:
         print(f"kopf, version {kopf.__version__}")
         return 0
+    from kopf._kits import sweeping
+
+    sweeping.pause()
     from kopf import cli
 
     code: int | None = cli.main()

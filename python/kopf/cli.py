@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 import kopf
+from kopf._kits import sweeping
 from kopf._objects.logformats import LogFormat
 
 if TYPE_CHECKING:
@@ -68,6 +69,9 @@ def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
+        from kopf._kits import deferring
+
+        deferring.defer()
         from kopf._runtime import logs
 
         logs.configure(
@@ -85,8 +89,12 @@ def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group(name="kopf", context_settings={"auto_envvar_prefix": "KOPF"})
 @click.version_option(version=kopf.__version__, prog_name="kopf")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Kubernetes operators in Python."""
+    # An operator has more to load.
+    if context.invoked_subcommand != "run":
+        sweeping.settle()
 
 
 @main.command()
@@ -119,20 +127,15 @@ def run(
     if namespaces and clusterwide:
         raise click.UsageError("Either --namespace or --all-namespaces can be used, not both.")
 
-    import gc
-
     from kopf._kits.loops import proper_loop
-    from kopf._runtime import loading
+    from kopf._runtime import loading, operator
     from kopf._runtime.defaults import set_default_registry
 
     if controls.registry is not None:
         set_default_registry(controls.registry)
+    sweeping.settle()
     loading.preload(paths=paths, modules=modules)
-
-    from kopf._runtime import operator
-
-    # What is loaded by now lives as long as the process: the garbage collector need not look at it again.
-    gc.freeze()
+    sweeping.settle()
     with proper_loop(controls.loop) as loop:
         operator.run(
             standalone=standalone,

@@ -3,9 +3,15 @@
 import getpass
 import re
 import socket
+import subprocess
+import sys
 
 import pytest
 from kopf._runtime.identity import detect_own_id
+
+
+def known_as(monkeypatch, *names):
+    monkeypatch.setattr(socket, "gethostbyaddr", lambda name: (names[0], list(names[1:]), []))
 
 
 @pytest.fixture(autouse=True)
@@ -13,7 +19,7 @@ def place(monkeypatch):
     monkeypatch.delenv("POD_ID", raising=False)
     monkeypatch.setattr(getpass, "getuser", lambda: "me")
     monkeypatch.setattr(socket, "gethostname", lambda: "short")
-    monkeypatch.setattr(socket, "getfqdn", lambda: "here.example.com")
+    known_as(monkeypatch, "here.example.com")
 
 
 def test_pods_have_their_names_and_people_have_theirs(monkeypatch):
@@ -33,14 +39,38 @@ def test_processes_are_told_apart():
     [
         ("1.0.0.127.in-addr.arpa", "short"),
         ("127.0.0.1", "short"),
+        ("::ffff:127.0.0.1", "short"),
         ("localhost", "short"),
         ("laptop.local", "laptop"),
         ("laptop.localdomain", "laptop"),
     ],
 )
 def test_names_that_say_nothing_are_not_used(monkeypatch, fqdn, host):
-    monkeypatch.setattr(socket, "getfqdn", lambda: fqdn)
+    known_as(monkeypatch, fqdn)
     assert detect_own_id(manual=True) == f"me@{host}"
+
+
+def test_the_first_full_name_is_taken(monkeypatch):
+    known_as(monkeypatch, "short", "other", "one.example.com", "two.example.com")
+    assert detect_own_id(manual=True) == "me@one.example.com"
+
+
+@pytest.mark.parametrize("error", [OSError, UnicodeError])
+def test_hosts_that_nobody_knows_have_their_own_names(monkeypatch, error):
+    def fail(name):
+        raise error("unknown")
+
+    monkeypatch.setattr(socket, "gethostbyaddr", fail)
+    assert detect_own_id(manual=True) == "me@short"
+    monkeypatch.setattr(socket, "gethostname", lambda: "short.example.com")
+    assert detect_own_id(manual=True) == "me@short.example.com"
+
+
+def test_the_system_is_asked_as_python_asks_it(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.delenv("POD_ID", raising=False)
+    host = detect_own_id(manual=True).rpartition("@")[2]
+    assert socket.getfqdn().startswith(host) or host == socket.gethostname()
 
 
 def test_users_without_names_have_numbers(monkeypatch):
@@ -49,3 +79,11 @@ def test_users_without_names_have_numbers(monkeypatch):
 
     monkeypatch.setattr(getpass, "getuser", fail)
     assert re.fullmatch(r"\d+@here\.example\.com", detect_own_id(manual=True))
+
+
+def test_an_identity_needs_no_tables_of_names():
+    code = (
+        "import sys; from kopf._runtime.identity import detect_own_id; detect_own_id(manual=False);"
+        "print({'encodings.idna', 'ipaddress', 'unicodedata'} & set(sys.modules))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

@@ -7,7 +7,6 @@ These classes are also what tests construct to simulate a handler's context.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from kopf._objects.memos import AnyMemo
 from kopf._objects.patches import Patch
 from kopf._objects.raw import BodyEssence, HandlerId, RawEvent, RawEventType
 from kopf._objects.reasons import Activity, Reason, WebhookType
-from kopf._objects.records import Record
+from kopf._objects.records import Record, record
 from kopf._objects.resources import Resource
 from kopf._objects.reviews import Headers, Operation, SSLPeer, UserInfo
 from kopf._objects.stoppers import DaemonStopper
@@ -31,7 +30,7 @@ def _named(*names: str) -> Arguments:
     return {name: attrgetter(name) for name in names}
 
 
-@dataclass(repr=False, eq=False)
+@record
 class Cause(Record):
     """What is common for all causes. The indices are arguments too, and they win over all other arguments."""
 
@@ -71,7 +70,7 @@ class Cause(Record):
         return self.kwargs
 
 
-@dataclass(repr=False, eq=False)
+@record
 class ActivityCause(Cause):
     """Something that concerns the operator as a whole."""
 
@@ -81,7 +80,7 @@ class ActivityCause(Cause):
     _arguments: ClassVar[Arguments] = {**Cause._arguments, **_named("activity", "settings")}
 
 
-@dataclass(repr=False, eq=False)
+@record
 class ResourceCause(Cause):
     """Something that concerns one object."""
 
@@ -103,7 +102,7 @@ class ResourceCause(Cause):
     }
 
 
-@dataclass(repr=False, eq=False)
+@record
 class WatchingCause(ResourceCause):
     """A raw watch event."""
 
@@ -113,19 +112,19 @@ class WatchingCause(ResourceCause):
     _arguments: ClassVar[Arguments] = {**ResourceCause._arguments, **_named("type", "event")}
 
 
-@dataclass(repr=False, eq=False)
+@record
 class IndexingCause(ResourceCause):
     """An object is to be indexed; its patch goes nowhere."""
 
 
-@dataclass(repr=False, eq=False)
+@record
 class SpawningCause(ResourceCause):
     """Daemons and timers of an object are to be spawned or stopped."""
 
     reset: bool
 
 
-@dataclass(repr=False, eq=False)
+@record
 class DaemonCause(ResourceCause):
     """A daemon or a timer is running."""
 
@@ -142,7 +141,7 @@ class DaemonCause(ResourceCause):
         return {**self._kwargs, "stopped": self.stopper.async_waiter, **self.indices}
 
 
-@dataclass(repr=False, eq=False)
+@record
 class ChangingCause(ResourceCause):
     """An object has changed in its essence, or was found at the start of the operator."""
 
@@ -163,7 +162,7 @@ class ChangingCause(ResourceCause):
         return self.body.metadata.deletion_timestamp is not None
 
 
-@dataclass(repr=False, eq=False)
+@record
 class WebhookCause(ResourceCause):
     """An admission request about an object."""
 

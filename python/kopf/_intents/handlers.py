@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
 from kopf._intents.errors import ErrorsMode
@@ -15,10 +14,10 @@ from kopf._intents.selectors import Selector
 from kopf._objects.dicts import FieldPath
 from kopf._objects.raw import HandlerId
 from kopf._objects.reasons import Activity, Reason, WebhookType
-from kopf._objects.records import FrozenRecord
+from kopf._objects.records import FrozenRecord, record
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@record(frozen=True)
 class Handler(FrozenRecord):
     """A function with its id and its limits: a timeout since the first attempt (seconds), a number of
     attempts,
@@ -37,7 +36,7 @@ class Handler(FrozenRecord):
         return f"Handler {self.id!r}"
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@record(frozen=True)
 class ActivityHandler(Handler):
     """A handler of something that concerns the operator as a whole."""
 
@@ -48,7 +47,7 @@ class ActivityHandler(Handler):
         return f"Activity {self.id!r}"
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@record(frozen=True)
 class ResourceHandler(Handler):
     """A handler of objects: of which resources, with which labels, annotations, fields; None is for no
     filter.
@@ -62,7 +61,7 @@ class ResourceHandler(Handler):
     value: Any | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@record(frozen=True)
 class WebhookHandler(ResourceHandler):
     """A handler of admission requests; its id is a part of the URL."""
 
@@ -91,7 +90,7 @@ class WebhookHandler(ResourceHandler):
         return next(iter(self.operations))
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@record(frozen=True)
 class IndexingHandler(ResourceHandler):
     """A handler that fills an index; its id is the name of the index."""
 
@@ -99,12 +98,12 @@ class IndexingHandler(ResourceHandler):
         return f"Indexer {self.id!r}"
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@record(frozen=True)
 class WatchingHandler(ResourceHandler):
     """A handler of raw watch events: no progress, no retries."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@record(frozen=True)
 class ChangingHandler(ResourceHandler):
     """A handler of changes: for one reason, or (None) for any."""
 
@@ -117,7 +116,7 @@ class ChangingHandler(ResourceHandler):
     new: Any | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@record(frozen=True)
 class SpawningHandler(ResourceHandler):
     """A handler that works in background for as long as the object exists and matches."""
 
@@ -125,7 +124,7 @@ class SpawningHandler(ResourceHandler):
     initial_delay: float | Callable[..., float] | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@record(frozen=True)
 class DaemonHandler(SpawningHandler):
     """A background handler that runs on its own until it is asked to stop; times are in seconds."""
 
@@ -137,7 +136,7 @@ class DaemonHandler(SpawningHandler):
         return f"Daemon {self.id!r}"
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@record(frozen=True)
 class TimerHandler(SpawningHandler):
     """A background handler that is called again and again; times are in seconds."""
 

@@ -8,15 +8,15 @@ import enum
 import fnmatch
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import InitVar, dataclass, fields
+from dataclasses import InitVar, fields
 from typing import Any, Final, TypeVar
 
+from kopf._objects.records import FrozenRecord, record
 from kopf._objects.resources import Resource
 
 V = TypeVar("V")
 
-K8S_VERSION_PATTERN = re.compile(r"^v\d+((alpha|beta)\d+)?$")
-NAME_WITH_VERSION_PATTERN = re.compile(r"^[^.]*\.v\d+((alpha|beta)\d+)?(\..*)?$")
+NAME_WITH_VERSION_PATTERN = r"^[^.]*\.v\d+((alpha|beta)\d+)?(\..*)?$"
 
 NamespaceName = str
 NamespacePattern = str | re.Pattern[str]
@@ -34,8 +34,8 @@ EVERYTHING: Final = Marker.EVERYTHING
 SelectorFn = Callable[[Resource], bool]
 
 
-@dataclass(frozen=True, repr=False)
-class Selector:
+@record(frozen=True)
+class Selector(FrozenRecord):
     """A specification of resources: by names, by a category, by a function, or all of them, in a group and a
     version.
 
@@ -135,7 +135,7 @@ def _parse_args(arg1: Any, arg2: Any, arg3: Any, argN: Any) -> dict[str, Any]:
         return {"group": arg1, "any_name": arg2}
     if isinstance(arg1, Marker):
         return {"any_name": arg1}
-    if isinstance(arg1, str) and NAME_WITH_VERSION_PATTERN.match(arg1):
+    if isinstance(arg1, str) and re.match(NAME_WITH_VERSION_PATTERN, arg1):
         name, version, *groups = arg1.split(".", 2)
         return {"any_name": name, "version": version} | ({"group": groups[0]} if groups else {})
     if isinstance(arg1, str) and "." in arg1:

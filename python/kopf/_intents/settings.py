@@ -10,13 +10,13 @@ import logging
 import os
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from kopf._intents.selectors import SelectorMapping
 from kopf._intents.storages.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage
 from kopf._intents.storages.progress import ProgressStorage, SmartProgressStorage
-from kopf._objects.records import Record
+from kopf._objects.records import Record, record
 from kopf._objects.reviews import WebhookServerProtocol
 
 Backoffs = float | Iterable[float]
@@ -40,7 +40,7 @@ class Watched(Record):
         Watched._assignments += 1
 
 
-@dataclass(repr=False, eq=False)
+@record
 class ProcessSettings(Watched):
     """The process as a whole."""
 
@@ -51,7 +51,7 @@ class ProcessSettings(Watched):
     """The version of Kopf to behave as even where ours is better: `1.45`; None: none. Read at the start."""
 
 
-@dataclass(repr=False, eq=False)
+@record
 class PostingSettings(Watched):
     """Posting of Kubernetes events about objects."""
 
@@ -86,7 +86,7 @@ class PostingSettings(Watched):
     """The beginning of the generated names of events."""
 
 
-@dataclass(repr=False, eq=False)
+@record
 class PeeringSettings(Watched):
     """Agreements between operators on who is paused."""
 
@@ -121,7 +121,7 @@ class PeeringSettings(Watched):
         self.clusterwide = not value
 
 
-@dataclass(repr=False, eq=False)
+@record
 class WatchingSettings(Watched):
     """Listing and watching of resources."""
 
@@ -165,7 +165,7 @@ class WatchingSettings(Watched):
 _BATCH_WINDOW = "Time-based event batching was removed. Please stop configuring it."
 
 
-@dataclass(repr=False, eq=False)
+@record
 class QueueingSettings(Watched):
     """Queues of events, one per object."""
 
@@ -195,7 +195,7 @@ class QueueingSettings(Watched):
         self._batch_window = value
 
 
-@dataclass(repr=False, eq=False)
+@record
 class ScanningSettings(Watched):
     """Discovery of resources and namespaces."""
 
@@ -203,7 +203,7 @@ class ScanningSettings(Watched):
     """Whether not to watch for changes in namespaces and custom resource definitions."""
 
 
-@dataclass(repr=False, eq=False)
+@record
 class AdmissionSettings(Watched):
     """Validation and mutation of objects on their way to the cluster. Read once, after startup handlers."""
 
@@ -214,7 +214,7 @@ class AdmissionSettings(Watched):
     """The name of the webhook configurations to be kept up to date; None: they are managed by others."""
 
 
-@dataclass(repr=False, eq=False)
+@record
 class ExecutionSettings(Watched):
     """Calls of handlers."""
 
@@ -245,7 +245,7 @@ class ExecutionSettings(Watched):
         self.executor._max_workers = value
 
 
-@dataclass(repr=False, eq=False)
+@record
 class BackgroundSettings(Watched):
     """Daemons and timers."""
 
@@ -260,7 +260,7 @@ class BackgroundSettings(Watched):
     """
 
 
-@dataclass(repr=False, eq=False)
+@record
 class NetworkingSettings(Watched):
     """Requests to the Kubernetes API."""
 
@@ -284,7 +284,7 @@ class NetworkingSettings(Watched):
     """
 
 
-@dataclass(repr=False, eq=False)
+@record
 class PersistenceSettings(Watched):
     """What is kept with objects."""
 
@@ -301,7 +301,7 @@ class PersistenceSettings(Watched):
     """For how long the echo of an own change is waited for; 0: not at all."""
 
 
-@dataclass(repr=False, eq=False)
+@record
 class OperatorSettings(Watched):
     """All settings of an operator, in groups."""
 

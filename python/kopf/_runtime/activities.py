@@ -16,7 +16,7 @@ from kopf._intents.causes import ActivityCause
 from kopf._intents.errors import ErrorsMode
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
-from kopf._objects.credentials import AiohttpSession, ConnectionInfo, KubeContext
+from kopf._objects import credentials
 from kopf._objects.memos import AnyMemo
 from kopf._objects.raw import HandlerId
 from kopf._objects.reasons import Activity
@@ -151,22 +151,23 @@ class _Pending:
 
 def credentials_to_wire(info: Any) -> dict[str, Any]:
     """Describe the credentials for the engine. What it cannot use is an error: silence would hide it."""
-    if not isinstance(info, KubeContext):
+    if not isinstance(info, credentials.KubeContext):
         raise ValueError("Only ConnectionInfo/AiohttpSession instances are accepted.")
-    if isinstance(info, AiohttpSession):
+    if isinstance(info, credentials.AiohttpSession):
         raise TypeError(
             "AiohttpSession cannot be used: the cluster is talked to without aiohttp. Return "
             "kopf.ConnectionInfo with the same server, and with its token, client certificate, "
             "or username and password."
         )
-    if not isinstance(info, ConnectionInfo):
+    if not isinstance(info, credentials.ConnectionInfo):
         raise TypeError(f"Unsupported credentials type: {type(info).__name__}")
     for name in ("as_http_headers", "as_ssl_context"):
-        if getattr(type(info), name) is not getattr(ConnectionInfo, name):
+        if getattr(type(info), name) is not getattr(credentials.ConnectionInfo, name):
             raise TypeError(
                 f"{type(info).__name__}.{name}() cannot be used: set the fields of ConnectionInfo."
             )
-    values = {field.name: getattr(info, field.name) for field in dataclasses.fields(ConnectionInfo)}
+    names = [field.name for field in dataclasses.fields(credentials.ConnectionInfo)]
+    values = {name: getattr(info, name) for name in names}
     if info.trust_env and not info.proxy_url:
         values["proxy_url"] = proxy_of_environment(info.server)
     wire: dict[str, Any] = {name: _text(value) for name, value in values.items() if value is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import getpass
 import os
@@ -36,17 +37,24 @@ def _user() -> str:
 
 def _host() -> str:
     short = socket.gethostname()
-    for name in (socket.getfqdn(), short):
+    for name in (*_full_names(short), short):
         if "." in name and not name.endswith(".arpa") and not _is_address(name):
             return name.removesuffix(".localdomain").removesuffix(".local")
     return short
 
 
-def _is_address(name: str) -> bool:
-    import ipaddress
-
+# The same as socket.getfqdn(), but without the codec for names in all scripts, and its tables.
+def _full_names(short: str) -> list[str]:
     try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+        host, aliases, _ = socket.gethostbyaddr(short.encode("ascii"))  # type: ignore[arg-type]
+    except (OSError, UnicodeError):
+        return []
+    return [name for name in (host, *aliases) if "." in name][:1]
+
+
+def _is_address(name: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            socket.inet_pton(family, name)
+            return True
+    return False

@@ -19,7 +19,7 @@ from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.selectors import NamespacePattern
 from kopf._intents.settings import OperatorSettings
-from kopf._objects.credentials import KubeContext, LoginError
+from kopf._objects import credentials
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo
 from kopf._objects.reasons import Activity
@@ -72,7 +72,7 @@ class Life:
         ready_flag: Flag | None,
         command: Coroutine[None, None, None] | None,
         liveness_endpoint: str | None,
-        credentials: Mapping[str, KubeContext],
+        credentials: Mapping[str, credentials.KubeContext],
         errand: Errand | None,
     ) -> None:
         super().__init__()
@@ -324,7 +324,7 @@ class _Webhooks:
 def _failure_to_error(kind: str, message: str) -> Exception:
     match kind:
         case "login" | "activity":
-            return LoginError(message)
+            return credentials.LoginError(message)
         case "api":
             return APIError(message)
         case _:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kopf._intents.settings import OperatorSettings
-from kopf._objects.credentials import ConnectionInfo, LoginError
+from kopf._objects import credentials
 from kopf._objects.logs import Logger
 
 PRIORITY_OF_CLIENT = 10
@@ -56,7 +56,9 @@ def has_kubeconfig() -> bool:
     return bool(os.environ.get("KUBECONFIG")) or os.path.exists(os.path.expanduser(_DEFAULT_KUBECONFIG))
 
 
-def login_via_client(*, logger: Logger, settings: OperatorSettings, **_: Any) -> ConnectionInfo | None:
+def login_via_client(
+    *, logger: Logger, settings: OperatorSettings, **_: Any
+) -> credentials.ConnectionInfo | None:
     """Log in by the official client library; None if it is not installed, `LoginError` if it cannot."""
     try:
         import kubernetes.config as config
@@ -72,7 +74,7 @@ def login_via_client(*, logger: Logger, settings: OperatorSettings, **_: Any) ->
             config.load_kube_config()
             logger.debug("Client is configured via kubeconfig file.")
         except config.ConfigException as e2:
-            raise LoginError(
+            raise credentials.LoginError(
                 "Cannot authenticate the client library neither in-cluster, nor via kubeconfig."
             ) from (e2 or e1)
 
@@ -83,7 +85,7 @@ def login_via_client(*, logger: Logger, settings: OperatorSettings, **_: Any) ->
 
 async def login_via_async_client(
     *, logger: Logger, settings: OperatorSettings, **_: Any
-) -> ConnectionInfo | None:
+) -> credentials.ConnectionInfo | None:
     """Log in by the asynchronous client library; None if it is not installed, `LoginError` if it cannot."""
     try:
         import kubernetes_asyncio.config as config
@@ -99,7 +101,7 @@ async def login_via_async_client(
             await config.load_kube_config()
             logger.debug("Async client is configured via kubeconfig file.")
         except config.ConfigException as e2:
-            raise LoginError(
+            raise credentials.LoginError(
                 "Cannot authenticate the async client library neither in-cluster, nor via kubeconfig."
             ) from (e2 or e1)
 
@@ -124,13 +126,13 @@ def _from_configuration(
     *,
     priority: int,
     proxy_url: str | None = None,
-) -> ConnectionInfo:
+) -> credentials.ConnectionInfo:
     header = next(filter(None, headers), None)
     parts: Sequence[str] = header.split(" ", 1) if header else []
     scheme, token = (
         (None, None) if not parts else (None, parts[0]) if len(parts) == 1 else (parts[0], parts[1])
     )
-    return ConnectionInfo(
+    return credentials.ConnectionInfo(
         server=configuration.host,
         ca_path=configuration.ssl_ca_cert,
         insecure=not configuration.verify_ssl,
@@ -146,7 +148,9 @@ def _from_configuration(
     )
 
 
-def login_via_pykube(*, logger: Logger, settings: OperatorSettings, **_: Any) -> ConnectionInfo | None:
+def login_via_pykube(
+    *, logger: Logger, settings: OperatorSettings, **_: Any
+) -> credentials.ConnectionInfo | None:
     """Log in by pykube; None if it is not installed, `LoginError` if it cannot."""
     try:
         import pykube
@@ -161,7 +165,9 @@ def login_via_pykube(*, logger: Logger, settings: OperatorSettings, **_: Any) ->
             config = pykube.KubeConfig.from_file()
             logger.debug("Pykube is configured via kubeconfig file.")
         except (pykube.PyKubeError, FileNotFoundError) as e2:
-            raise LoginError("Cannot authenticate pykube neither in-cluster, nor via kubeconfig.") from e2
+            raise credentials.LoginError(
+                "Cannot authenticate pykube neither in-cluster, nor via kubeconfig."
+            ) from e2
 
     # A token of a provider is there only after the first request was made with it.
     if config.user.get("auth-provider"):
@@ -173,7 +179,7 @@ def login_via_pykube(*, logger: Logger, settings: OperatorSettings, **_: Any) ->
     ca: Any = config.cluster.get("certificate-authority")
     certificate: Any = user.get("client-certificate")
     private_key: Any = user.get("client-key")
-    return ConnectionInfo(
+    return credentials.ConnectionInfo(
         server=config.cluster.get("server"),
         ca_path=ca.filename() if ca else None,
         insecure=config.cluster.get("insecure-skip-tls-verify"),
@@ -189,7 +195,7 @@ def login_via_pykube(*, logger: Logger, settings: OperatorSettings, **_: Any) ->
     )
 
 
-def login_with_service_account(*, settings: OperatorSettings, **_: Any) -> ConnectionInfo | None:
+def login_with_service_account(*, settings: OperatorSettings, **_: Any) -> credentials.ConnectionInfo | None:
     """Log in as the service account of the pod; None if there is no token of it."""
     if not has_service_account():
         return None
@@ -198,7 +204,7 @@ def login_with_service_account(*, settings: OperatorSettings, **_: Any) -> Conne
     folder = Path(_SERVICE_ACCOUNT_DIR)
     ca_path = folder / "ca.crt"
     namespace_path = folder / "namespace"
-    return ConnectionInfo(
+    return credentials.ConnectionInfo(
         server="https://kubernetes.default.svc",
         ca_path=str(ca_path) if ca_path.exists() else None,
         token=(folder / "token").read_text(encoding="utf-8").strip() or None,
@@ -210,7 +216,7 @@ def login_with_service_account(*, settings: OperatorSettings, **_: Any) -> Conne
     )
 
 
-def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> ConnectionInfo | None:
+def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> credentials.ConnectionInfo | None:
     """Log in as the current context of the kubeconfigs says; None if there are no kubeconfigs.
 
     The first value found in several files wins. Plugins are not executed: such users have no credentials.
@@ -235,7 +241,7 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> Connection
             # The parser quotes what it cannot read, and tokens may be there.
             mark = getattr(e, "problem_mark", None)
             where = f" at line {mark.line + 1}" if mark is not None else ""
-            raise LoginError(f"The kubeconfig {path} cannot be parsed{where}.") from None
+            raise credentials.LoginError(f"The kubeconfig {path} cannot be parsed{where}.") from None
         current_context = current_context or config.get("current-context")
         for items, section, key in (
             (contexts, "contexts", "context"),
@@ -246,12 +252,12 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> Connection
                 items.setdefault(item["name"], item.get(key) or {})
 
     if current_context is None:
-        raise LoginError("Current context is not set in kubeconfigs.")
+        raise credentials.LoginError("Current context is not set in kubeconfigs.")
     context = contexts[current_context]
     cluster = clusters[context["cluster"]]
     user = users[context["user"]]
     provider = (user.get("auth-provider") or {}).get("config") or {}
-    return ConnectionInfo(
+    return credentials.ConnectionInfo(
         server=cluster["server"],
         ca_path=cluster.get("certificate-authority"),
         ca_data=cluster.get("certificate-authority-data"),

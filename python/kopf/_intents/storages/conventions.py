@@ -4,7 +4,6 @@ them.
 
 from __future__ import annotations
 
-import base64
 import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -82,6 +81,8 @@ class StorageKeyFormingConvention(CollisionEvadingConvention):
         import hashlib  # not needed by those whose keys are made by the engine
 
         digest = hashlib.blake2b(key.encode("utf-8"), digest_size=4).digest()
+        import base64
+
         return "-" + base64.b64encode(digest, altchars=b"-.").decode("ascii").rstrip("=-.")
 
 
