@@ -81,9 +81,7 @@ def test_an_operator_loads_no_more_than_it_needs(tmp_path: pathlib.Path) -> None
 def test_an_author_may_switch_the_collector_off(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "operator.py"
     file.write_text(
-        "import gc, kopf._runtime.operator as o\n"
-        "gc.disable()\n"
-        "o.run = lambda **_: print(gc.isenabled())"
+        "import gc, kopf._runtime.operator as o\ngc.disable()\no.run = lambda **_: print(gc.isenabled())"
     )
     command = [sys.executable, "-m", "kopf", "run", "-A", str(file)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"

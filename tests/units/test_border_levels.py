@@ -27,7 +27,7 @@ def root_level():
 
 def test_levels_are_told_when_they_have_changed(root_level):
     engine = Engine()
-    bridge = Bridge(engine, receive=lambda item: None, loop=object())
+    bridge = Bridge(engine, {}, loop=object())
     root_level(logging.INFO)
     for _ in range(3):
         bridge.receive()
@@ -42,7 +42,7 @@ def test_levels_are_told_when_they_have_changed(root_level):
 
 def test_the_most_talkative_of_the_loggers_decides(root_level):
     engine = Engine()
-    bridge = Bridge(engine, receive=lambda item: None, loop=object())
+    bridge = Bridge(engine, {}, loop=object())
     root_level(logging.WARNING)
     bridge.receive()
     logger = logging.getLogger("kopf.objects")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kopf._kopf import (
@@ -124,11 +124,14 @@ class Bridge:
     """Takes the work of one engine, and sends the replies back: both in batches, in one loop."""
 
     def __init__(
-        self, engine: Engine, receive: Callable[[Any], None], loop: asyncio.AbstractEventLoop | None = None
+        self,
+        engine: Engine,
+        receivers: Mapping[type[Any], Callable[[Any], None]],
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__()
         self._engine = engine
-        self._receive = receive
+        self._receivers = receivers
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._answered: list[Answered] = []
         self.refresh: Callable[[], None] = lambda: None
@@ -160,11 +163,11 @@ class Bridge:
             SENTRY.isEnabledFor(logging.DEBUG)
             self._engine.set_log_level(min(logger.getEffectiveLevel() for logger in LOGGERS))
         self._receiving = True
-        items = self._engine.poll()
+        items, receivers = self._engine.poll(), self._receivers
         try:
             for item in items:
                 try:
-                    self._receive(item)
+                    receivers[type(item)](item)
                 except Exception as e:
                     logger.exception(f"The engine's request cannot be served: {e}")
         finally:

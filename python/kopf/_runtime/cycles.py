@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kopf._intents.causes import ResourceCause
@@ -54,6 +54,7 @@ class Cycle:
         "resource",
         "sent",
         "settings",
+        "shared",
         "task",
         "type",
         "uid",
@@ -79,6 +80,7 @@ class Cycle:
         self.settings = settings
         self.indices = indices
         self.body = body if body is not None else Body(object)
+        self.shared = body is not None  # it is that of the object's daemons, too
         self.fns = fns  # what the previous cycle has left for the patch
         self._memories = memories
         self._memo: AnyMemo = _NOT_YET
@@ -182,6 +184,8 @@ class Cycle:
     def release(self) -> None:
         """Let go what refers back to here, and so would wait for the garbage collector."""
         self._watching = self._changing = self._reduced = self.task = self.error = None
+        if not self.shared:
+            self.body._release()
         if self._patch is not None:
             self._patch._release()
 
@@ -196,11 +200,6 @@ class Cycle:
                     target.setdefault(key, value)
 
         merge(self.patch, preset)
-
-    def deliver(self, results: Sequence[tuple[str, Any]]) -> None:
-        """Put the results of handlers to the status of the object."""
-        if results:
-            deliver(self.patch, results)
 
 
 def deliver(patch: Patch, results: Iterable[tuple[str, Any]]) -> None:

@@ -45,7 +45,7 @@ class Attempted(NamedTuple):
 class Callee:
     """A handler that is ready to be called."""
 
-    __slots__ = ("fn", "handler", "is_async", "wanted")
+    __slots__ = ("fn", "handler", "is_async", "of_attempts", "wanted")
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
@@ -53,6 +53,8 @@ class Callee:
         self.is_async = is_async_fn(handler.fn)
         self.wanted = seen(handler.fn)
         """The names of the arguments that the function can see; None if that can be all of them."""
+        self.of_attempts = self.wanted is None or not self.wanted.isdisjoint(OF_ATTEMPTS)
+        """Whether those that tell of the attempt are among them."""
 
 
 class Invoker:
@@ -96,9 +98,8 @@ class Invoker:
         error: BaseException | None = None
         result = None
         try:
-            arguments = _arguments(callee, attempt)
             # The indices are arguments too, and they win over all others.
-            arguments.update(kwargs)
+            arguments = {**_of_attempt(callee, attempt), **kwargs} if callee.of_attempts else dict(kwargs)
             handler_var.set(callee.handler)
             if callee.is_async:
                 coroutine = callee.fn(**arguments)
@@ -136,10 +137,7 @@ class Invoker:
             del error
 
 
-def _arguments(callee: Callee, attempt: Attempt) -> dict[str, Any]:
-    wanted = callee.wanted
-    if wanted is not None and wanted.isdisjoint(OF_ATTEMPTS):
-        return {}
+def _of_attempt(callee: Callee, attempt: Attempt) -> dict[str, Any]:
     started = attempt.started
     return {
         "param": callee.handler.param,

@@ -241,7 +241,7 @@ class Life:
             probe=functools.partial(self._activities.run, Activity.PROBE),
             namespaces=self._namespaces,
         )
-        bridge = Bridge(engine, server.receive, self._loop)
+        bridge = Bridge(engine, server.receivers, self._loop)
         bridge.refresh = Refresher(engine, self._settings).refresh
         server.answered = bridge.answered
         admission = Admission(

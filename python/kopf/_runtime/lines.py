@@ -46,7 +46,8 @@ def say(adapter: Logger, level: int, text: str) -> None:
         adapter.log(level, text)
         return
     assert isinstance(adapter, ObjectLogger)
-    if not adapter.isEnabledFor(level):
+    # Only those of frequent actions have a say of their own.
+    if not (adapter if type(adapter) is TerseObjectLogger else logger).isEnabledFor(level):
         return
     handler = _only_listener(adapter, level)
     if handler is not None and _write(handler, adapter, level, text):
@@ -75,7 +76,17 @@ def say(adapter: Logger, level: int, text: str) -> None:
 
 def _only_listener(adapter: ObjectLogger, level: int) -> KopfStreamHandler | None:
     """The handler that we have installed, if nobody else sees the record or how it is logged."""
-    if _machinery() != _MACHINERY or not _IS_USUAL or logger.filters:
+    handle, call_handlers, handle_by_handler, make_line, emit = _MACHINERY
+    # Tools that observe applications put their own functions here.
+    if (
+        logging.Logger.handle is not handle
+        or logging.Logger.callHandlers is not call_handlers
+        or logging.Handler.handle is not handle_by_handler
+        or logging.Formatter.format is not make_line
+        or KopfStreamHandler.emit is not emit
+        or not _IS_USUAL
+        or logger.filters
+    ):
         return None
     for other in logger.handlers:
         local = type(adapter) is not ObjectLogger
@@ -96,33 +107,35 @@ def _only_listener(adapter: ObjectLogger, level: int) -> KopfStreamHandler | Non
 
 def _write(handler: KopfStreamHandler, adapter: ObjectLogger, level: int, text: str) -> bool:
     """Write the line as the formatter would make it of a record; false if that is not known."""
-    formatter = handler.formatter
+    formatter, lock = handler.formatter, handler.lock
     kind = type(formatter)
     if not isinstance(formatter, ObjectFormatter) or type(formatter._style) is not logging.PercentStyle:
         return False
     if (kind is not ObjectPrefixingTextFormatter and kind is not ObjectTextFormatter) or formatter.datefmt:
+        return False
+    if lock is None:
         return False
     if level < handler.level:
         return True
     line = f"{adapter._prefix()} {text}" if kind is ObjectPrefixingTextFormatter else text
     if formatter._fmt == _FULL:
         created = time.time()
-        second = int(created)
+        known, moment = formatter._second
+        if known != int(created):
+            moment = formatter._moment(int(created))
         milliseconds = _MILLISECONDS[int(created % 1 * 1000)]
-        line = f"[{formatter._moment(second)}{milliseconds}] {_origin(logging.getLevelName(level))} {line}"
+        line = f"[{moment}{milliseconds}] {_origin(logging.getLevelName(level))} {line}"
     elif formatter._fmt != _PLAIN:
         return False
-    handler.acquire()
-    try:
-        stream = handler.stream
-        stream.write(line + handler.terminator)
-        stream.flush()
-    except RecursionError:
-        raise
-    except Exception:
-        handler.handleError(logger.makeRecord(logger.name, level, __file__, 0, text, (), None, "say"))
-    finally:
-        handler.release()
+    with lock:
+        try:
+            stream = handler.stream
+            stream.write(line + handler.terminator)
+            stream.flush()
+        except RecursionError:
+            raise
+        except Exception:
+            handler.handleError(logger.makeRecord(logger.name, level, __file__, 0, text, (), None, "say"))
     return True
 
 
@@ -131,18 +144,13 @@ def _origin(level: str) -> str:
     return f"{logger.name:<20.20} [{level:<8.8}]"
 
 
-def _machinery() -> tuple[Any, ...]:
-    # Tools that observe applications put their own functions here.
-    return (
-        logging.Logger.handle,
-        logging.Logger.callHandlers,
-        logging.Handler.handle,
-        logging.Formatter.format,
-        KopfStreamHandler.emit,
-    )
-
-
-_MACHINERY = _machinery()
+_MACHINERY: tuple[Any, ...] = (
+    logging.Logger.handle,
+    logging.Logger.callHandlers,
+    logging.Handler.handle,
+    logging.Formatter.format,
+    KopfStreamHandler.emit,
+)
 _MILLISECONDS = tuple(f",{number:03d}" for number in range(1000))
 _IS_USUAL = all(part.__module__ == "logging" for part in _MACHINERY[:-1])
 _FULL, _PLAIN = LogFormat.FULL.value, LogFormat.PLAIN.value

@@ -137,7 +137,8 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         """What the lines begin with, if it is wished for."""
         source = self._body._src
         if self._extra is None and isinstance(source, Object):
-            return _prefix_of(source.name, source.namespace)
+            namespace = source.namespace
+            return f"[{namespace}/{source.name}]" if namespace else f"[{source.name}]"
         ref = self.extra["k8s_ref"]
         return _prefix_of(ref.get("name", ""), ref.get("namespace"))
 

@@ -31,7 +31,7 @@ from kopf._runtime.context import (
     subregistry_var,
     subsettings_var,
 )
-from kopf._runtime.cycles import Cycle, Memories
+from kopf._runtime.cycles import Cycle, Memories, deliver
 from kopf._runtime.daemons import Daemons, Run
 from kopf._runtime.driving import Relay, drive
 from kopf._runtime.invocation import Callee, Invoker
@@ -90,7 +90,7 @@ class Server:
             invoker=invoker,
             answered=lambda item: self.answered(item),
         )
-        self._receivers: dict[type[Any], Callable[[Any], None]] = {
+        self.receivers: dict[type[Any], Callable[[Any], None]] = {
             **self._daemons.receivers(),
             bridge.Script: self._receive_script,
             bridge.Log: self._receive_log,
@@ -105,6 +105,7 @@ class Server:
             bridge.Finished: self._receive_finished,
             bridge.Locate: self._receive_locate,
         }
+        """Who takes which requests; they are answered now or later."""
         self.answered: Callable[[bridge.Answered], None] = lambda _: None
         """Where the prepared replies go."""
         self.review: Callable[[bridge.Review], None] = lambda _: None
@@ -125,10 +126,6 @@ class Server:
             event_queue_var.set(events)
             event_queue_loop_var.set(self._loop)
 
-    def receive(self, item: Any) -> None:
-        """Take a request; it is answered now or later."""
-        self._receivers[type(item)](item)
-
     async def cancel(self) -> None:
         """Cancel what is still running, and wait for it."""
         for cycle in self._cycles.values():
@@ -144,18 +141,20 @@ class Server:
     def _receive_script(self, script: bridge.Script) -> None:
         if self._pulse is not None:
             self._pulse.began(script.cycle)
-        cycle = self._cycles.get(script.cycle)
+        number = script.cycle
+        cycle = self._cycles.get(number)
         if cycle is None:
-            cycle = self._cycles[script.cycle] = Cycle(
+            uid = script.uid
+            cycle = self._cycles[number] = Cycle(
                 script.object,
-                uid=script.uid,
+                uid=uid,
                 resource=script.resource,
                 type=script.event,
                 memories=self._memories,
                 settings=self._settings,
                 indices=self._indices,
-                fns=self._memories.take_carried(script.uid),
-                body=self._daemons.body(script.uid),
+                fns=self._memories.take_carried(uid),
+                body=self._daemons.body(uid),
             )
         if script.preset is not None:
             cycle.preset(script.preset)
@@ -188,7 +187,7 @@ class Server:
                     replies.append(await self._watch(step, cycle, watched))
                     continue
                 if watched:
-                    cycle.deliver(watched)
+                    deliver(cycle.patch, watched)
                     watched = []
                 if type(step) is bridge.Handle:
                     replies.append(await self._handle(step, cycle, script.change, handled))
@@ -203,12 +202,14 @@ class Server:
                 elif type(step) is bridge.Keep:
                     persistence.keep(step, cycle, self._settings)
                     replies.append(None)
-            cycle.deliver(watched)
+            if watched:
+                deliver(cycle.patch, watched)
             if script.then and cycle.is_clean() and script.goes_on(replies):
                 then = []
                 for step in script.then:
                     then.append(await self._handle(step, cycle, script.change, handled))
-            cycle.deliver(handled)
+            if handled:
+                deliver(cycle.patch, handled)
             self._answer(script, cycle, replies, None, then)
         except asyncio.CancelledError as e:
             # Unless it was us, the function has awaited something that is cancelled: the cycle goes on.
@@ -245,7 +246,7 @@ class Server:
         cycle.sent = cycle.sent or sendable
         self.answered(script)
         if closed:
-            self._close(self._cycles.pop(script.cycle))
+            self._cycles.pop(script.cycle).release()
         if self._pulse is not None:
             self._pulse.replied(script.cycle)
 
@@ -345,11 +346,6 @@ class Server:
             self._memories.carry(cycle.uid, cycle.patch.fns)
         if cycle.task is not None and not cycle.task.done():
             self._keep(cycle.task)  # it was given up, but it is still there
-        self._close(cycle)
-
-    def _close(self, cycle: Cycle) -> None:
-        if cycle.body is not self._daemons.body(cycle.uid):
-            cycle.body._release()
         cycle.release()
 
     def _receive_cancel(self, job: bridge.Cancel) -> None:

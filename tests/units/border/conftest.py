@@ -96,7 +96,7 @@ class Rig:
             invoker=Invoker(self.settings, Threads(self.loop)),
             login=self._login,
         )
-        self.bridge = Bridge(self.engine, self.server.receive, self.loop)
+        self.bridge = Bridge(self.engine, self.server.receivers, self.loop)
         self.server.answered = self.bridge.answered
         self.server.set_context()
 

@@ -73,7 +73,7 @@ class Rig:
         server = Server(lifecycle=kopf.lifecycles.asap, login=self._login, indices=Indexers(), **common)
         admission = reviews.Admission(self.engine, indices={}, **common)
         server.review = admission.receive
-        self.bridge = Bridge(self.engine, server.receive, loop)
+        self.bridge = Bridge(self.engine, server.receivers, loop)
         server.set_context()
         self.bridge.open()
         return admission
