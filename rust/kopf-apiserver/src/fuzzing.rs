@@ -41,7 +41,7 @@ impl Target {
         let (cluster, queue) = Cluster::new(ServerOptions { tls: false, ..ServerOptions::default() });
         runtime.block_on(async {
             let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-            let (code, _) = http_service::in_memory(&cluster, "POST", definitions, Some(&definition())).await;
+            let code = http_service::in_memory(&cluster, "POST", definitions, Some(&definition())).await.code;
             assert_eq!(code, 201);
         });
         Self { runtime, cluster, queue, seen: 0 }

@@ -256,7 +256,7 @@ pub(crate) async fn in_memory(
     method: &str,
     path: &str,
     body: Option<&Value>,
-) -> (u16, Value) {
+) -> Response {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let mut headers = HeaderMap::new();
     let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
@@ -271,10 +271,5 @@ pub(crate) async fn in_memory(
         user: Arc::new(User { name: "admin".into(), groups: vec!["system:masters".into()] }),
     };
     let route = route::parse(&request.path);
-    let response = verbs::answer(cluster, &request, route).await;
-    let value = match response.body {
-        Body::Full(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
-        Body::Watch(_) => Value::Null,
-    };
-    (response.code, value)
+    verbs::answer(cluster, &request, route).await
 }

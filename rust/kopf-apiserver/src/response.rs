@@ -37,6 +37,13 @@ impl Response {
         let body = Body::Full(Bytes::from(text.into()));
         Self { code, content_type: "text/plain; charset=utf-8", headers: Vec::new(), body }
     }
+    /// What the answer says, for who has no socket.
+    pub(crate) fn value(&self) -> Value {
+        match &self.body {
+            Body::Full(bytes) => serde_json::from_slice(bytes).unwrap_or_default(),
+            Body::Watch(_) => Value::Null,
+        }
+    }
     /// The router's own answer where no handler is: not a Status.
     pub(crate) fn page_not_found() -> Self {
         Self::text(404, "404 page not found\n")
