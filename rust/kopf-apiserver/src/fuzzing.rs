@@ -137,8 +137,11 @@ fn answered(target: &mut Target, mut request: Request) {
             let next = runtime.block_on(async {
                 tokio::time::timeout(Duration::from_millis(1), watch.next()).await.ok().flatten()
             });
-            if let Some(line) = next {
-                serde_json::from_slice::<Value>(&line).expect("a line of a watch is JSON");
+            if let Some(lines) = next {
+                assert_eq!(lines.last(), Some(&b'\n'), "the last line of a watch is whole");
+                for line in serde_json::Deserializer::from_slice(&lines).into_iter::<Value>() {
+                    line.expect("a line of a watch is JSON");
+                }
             }
         }
     }
