@@ -25,7 +25,7 @@ use crate::schema::{Schema, cel, decode, fill_defaults, prune, validate};
 use crate::selectors::{Fields, Labels, Shard};
 use crate::server::ServerOptions;
 use crate::work::{self, Work};
-use crate::{body, builtin, fields, http_service, patch, route, verbs};
+use crate::{body, builtin, fields, http_service, managers, patch, route, verbs};
 
 /// A cluster that requests are thrown at, and how many it has seen.
 struct Target {
@@ -199,7 +199,7 @@ fn managed(live: &Value, config: &Value, schema: &Schema) {
     let mut twice = once.clone();
     patch::apply::merge(&mut twice, config, schema);
     assert_eq!(once, twice, "an apply changes nothing the second time");
-    drop(live.as_object().map(fields::read));
+    drop(live.as_object().map(managers::read));
 }
 
 /// Two lines: a declared schema and an object, which is also read as every built-in type that its kind may be.

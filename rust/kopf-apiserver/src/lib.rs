@@ -60,6 +60,7 @@ pub mod fuzzing;
 mod http_service;
 mod journal;
 mod kinds;
+mod managers;
 mod meta;
 mod openapi;
 mod patch;
