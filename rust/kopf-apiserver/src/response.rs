@@ -69,7 +69,7 @@ impl From<Status> for Response {
 
 /// The bytes of an object in the version that is asked for.
 pub(crate) fn view(object: &Stored, resource: &Resource) -> Bytes {
-    if resource.storage_api_version == resource.api_version() {
+    if resource.is_of_version(&resource.storage_api_version) {
         return object.json.clone();
     }
     let mut value = object.value();
@@ -214,7 +214,7 @@ fn list_bytes(resource: &Resource, page: &Page) -> Vec<u8> {
     out.extend_from_slice(head.trim_end_matches('}').as_bytes());
     // Trimming took the braces of the metadata as well.
     out.extend_from_slice(b"},\"items\":[");
-    let plain = resource.storage_api_version == resource.api_version();
+    let plain = resource.is_of_version(&resource.storage_api_version);
     for (i, object) in page.objects.iter().enumerate() {
         if i > 0 {
             out.push(b',');

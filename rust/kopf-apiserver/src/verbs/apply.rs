@@ -80,7 +80,7 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         if !applied.conflicts.is_empty() {
             return Err(Status::apply_conflict(&applied.conflicts));
         }
-        let object = conform::shape(&call.resource, applied.object, &mut Findings::default())
+        let object = conform::shape(&call.resource, applied.object, None, &mut Findings::default())
             .map_err(|why| unreadable(&config, &why))?;
         // An apply that says what it said before does not touch the time.
         if let (Some(time), true) = (known, same_intent(&object, &before)) {
