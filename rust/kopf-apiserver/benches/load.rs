@@ -1,4 +1,5 @@
-//! How much the server bears: start-up, writes a second over HTTP, many watchers, memory for an object.
+//! How much the server bears: start-up, writes a second over HTTP, many watchers, memory for an object, a storm of updates
+//! through memory.
 //!
 //! Server and clients share a process, but not their threads: the processor's time is counted for each of them, since what
 //! a loaded machine does in a second says little. Clients are bare sockets, so that the server is measured and not they.
@@ -21,11 +22,16 @@ use tokio::runtime::Runtime;
 
 const WIDGETS: &str = "/apis/bench.example.com/v1/namespaces/default/widgets";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const GUSTS: &str = "/apis/bench.example.com/v1/namespaces/default/gusts";
 const CONNECTIONS: usize = 8;
 /// Objects of each connection: each is created, then changed.
 const OBJECTS: usize = 5_000;
 const WATCHERS: usize = 1_000;
 const CHANGES: usize = 100;
+/// Objects of the storm, and its updates: every second one is of the first object, as in `scripts/load.py`.
+const KEPT: usize = 100_000;
+const HOT: usize = 2_000;
+const UPDATES: usize = 100_000;
 
 fn definition() -> Value {
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -229,16 +235,14 @@ async fn keeping(what: &str) {
 }
 
 /// Opens a watch over a bare socket and counts its lines.
-async fn watcher(port: u16, token: String) -> usize {
+async fn reader(port: u16, token: String, path: String, changes: usize) -> usize {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
-    let request = format!(
-        "GET {MAPS}?watch=1&resourceVersion=1 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n"
-    );
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut seen = 0;
     let mut buffer = vec![0; 64 * 1024];
     let mut rest = Vec::new();
-    while seen < CHANGES {
+    while seen < changes {
         let n = stream.read(&mut buffer).await.expect("read");
         assert!(n > 0, "the watch ended after {seen}");
         rest.extend_from_slice(buffer.get(..n).unwrap_or_default());
@@ -255,8 +259,10 @@ fn watching(servers: &Runtime, clients: &Runtime) {
     let server = servers.block_on(fresh(false));
     let (before, server_before) = (Instant::now(), consumed("server"));
     let told: usize = clients.block_on(async {
-        let tasks: Vec<_> =
-            (0..WATCHERS).map(|_| tokio::spawn(watcher(server.port(), server.token().to_owned()))).collect();
+        let path = || format!("{MAPS}?watch=1&resourceVersion=1");
+        let tasks: Vec<_> = (0..WATCHERS)
+            .map(|_| tokio::spawn(reader(server.port(), server.token().to_owned(), path(), CHANGES)))
+            .collect();
         let mut writer = Client::to(server.port(), server.token()).await;
         for i in 0..CHANGES {
             let request = writer.request("POST", MAPS, &json!({"metadata": {"name": format!("c{i}")}}));
@@ -274,6 +280,55 @@ fn watching(servers: &Runtime, clients: &Runtime) {
         "{WATCHERS} watchers were told {told} changes in {:?}; {:.1} us of the processor for each in the server",
         before.elapsed(),
         spent.as_secs_f64() * 1e6 / told as f64
+    );
+}
+
+/// An object of 2 kB as it is after an operator has handled it.
+fn handled(name: &str) -> Value {
+    let spec = json!({"value": 0, "ballast": format!("{name:.<850}")});
+    let last = format!("{}\n", json!({"spec": &spec}));
+    json!({"apiVersion": "bench.example.com/v1", "kind": "Gust",
+        "metadata": {"name": name, "annotations": {"kopf.zalando.org/last-handled-configuration": last}}, "spec": spec})
+}
+
+/// Updates through memory, while one reader is told of them.
+fn storming(servers: &Runtime, clients: &Runtime) {
+    let server = servers.block_on(fresh(false));
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gusts.bench.example.com"},
+        "spec": {"group": "bench.example.com", "scope": "Namespaced", "names": {"plural": "gusts", "kind": "Gust"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
+                {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    servers.block_on(server.create(definitions, &definition)).expect("declared");
+    clients.block_on(async {
+        for i in 0..KEPT {
+            server.tell("POST", GUSTS, Some(&handled(&format!("gust-{i}")))).await.expect("created");
+        }
+    });
+    let from = server.resource_version();
+    let path = format!("{GUSTS}?watch=1&resourceVersion={from}");
+    let reader = servers.spawn(reader(server.port(), server.token().to_owned(), path, UPDATES));
+    let (before, server_before) = (Instant::now(), consumed("server"));
+    let mut own = Duration::ZERO;
+    // In this thread, as the owner of the server does it.
+    clients.block_on(async {
+        for i in 0..UPDATES {
+            // Any order will do that does not repeat itself soon.
+            let which = if i % 2 == 0 { 0 } else { i * 7_919 % HOT };
+            let change = json!({"spec": {"value": format!("storm {i}")}});
+            server.tell("PATCH", &format!("{GUSTS}/gust-{which}"), Some(&change)).await.expect("patched");
+        }
+        own = before.elapsed();
+        reader.await.expect("a reader");
+    });
+    let spent = consumed("server").saturating_sub(server_before);
+    println!(
+        "a storm of {UPDATES} updates: {:.1} us each by the clock ({:.1} us until the reader had them), and {:.1} us of the \
+         processor for telling them (with the reader)",
+        own.as_secs_f64() * 1e6 / UPDATES as f64,
+        before.elapsed().as_secs_f64() * 1e6 / UPDATES as f64,
+        spent.as_secs_f64() * 1e6 / UPDATES as f64,
     );
 }
 
@@ -298,5 +353,8 @@ fn main() {
     }
     if wanted("watching") {
         watching(&servers, &clients);
+    }
+    if wanted("storming") {
+        storming(&servers, &clients);
     }
 }

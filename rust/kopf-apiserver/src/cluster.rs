@@ -69,7 +69,7 @@ impl Cluster {
             "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
         });
         // The store is empty, so nothing can be in the way.
-        let _ = self.store.insert(&"namespaces".into(), namespace);
+        let _ = self.store.insert(&"namespaces".into(), &namespace);
     }
 
     /// The service under which every cluster offers its own API.
@@ -83,7 +83,7 @@ impl Cluster {
                 "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster"},
             "status": {"loadBalancer": {}},
         });
-        let _ = self.store.insert(&"services".into(), service);
+        let _ = self.store.insert(&"services".into(), &service);
     }
 
     /// Whom a token stands for.
@@ -133,7 +133,7 @@ impl Cluster {
         if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             crate::meta::order(meta);
         }
-        let stored = self.store.insert(&resource.store_key, value)?;
+        let stored = self.store.insert(&resource.store_key, &value)?;
         self.after(resource, None, &stored);
         Ok(stored)
     }
@@ -148,7 +148,7 @@ impl Cluster {
         if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             crate::meta::order(meta);
         }
-        let stored = self.store.replace(&resource.store_key, old.version, value)?;
+        let stored = self.store.replace(&resource.store_key, old.version, &value)?;
         self.after(resource, Some(old), &stored);
         Ok(stored)
     }
@@ -160,7 +160,7 @@ impl Cluster {
         mut last: Value,
     ) -> Result<Arc<Stored>, Refused> {
         convert::to_storage(&mut last, resource);
-        let stored = self.store.remove(&resource.store_key, old.version, last)?;
+        let stored = self.store.remove(&resource.store_key, old.version, &last)?;
         if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
             crd::withdraw(self, &stored.name);
         }

@@ -20,7 +20,7 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
 
 pub(crate) fn from_storage(value: &mut Value, resource: &Resource) {
     let Value::Object(map) = value else { return };
-    if map.get("apiVersion").and_then(Value::as_str) == Some(&resource.api_version()) {
+    if map.get("apiVersion").and_then(Value::as_str).is_some_and(|it| resource.is_of_version(it)) {
         return;
     }
     map.insert("apiVersion".into(), resource.api_version().into());
@@ -35,7 +35,7 @@ pub(crate) fn from_storage(value: &mut Value, resource: &Resource) {
 
 pub(crate) fn to_storage(value: &mut Value, resource: &Resource) {
     let Value::Object(map) = value else { return };
-    if resource.storage_api_version == resource.api_version() {
+    if resource.is_of_version(&resource.storage_api_version) {
         return;
     }
     map.insert("apiVersion".into(), resource.storage_api_version.clone().into());

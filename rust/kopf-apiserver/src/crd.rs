@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::cluster::Cluster;
 use crate::fields;
 use crate::kinds::{ALL_VERBS, Registry, Resource, Subresource, api_version, store_key};
+use crate::managers;
 use crate::schema::{Schema, cel, formats, strings};
 use crate::status::Cause;
 use crate::store::Stored;
@@ -264,7 +265,7 @@ fn book_status(definition: &mut Value, before: &Value) {
         // Already there when the definition was made.
         set.retain(|path| path.get(1).is_none_or(|p| **p != *"f:storedVersions"));
     }
-    let who = fields::Entry {
+    let who = managers::Entry {
         manager: "kube-apiserver".into(),
         apply: false,
         api_version: "apiextensions.k8s.io/v1".into(),
@@ -272,9 +273,9 @@ fn book_status(definition: &mut Value, before: &Value) {
         subresource: "status".into(),
         set: fields::Set::new(),
     };
-    let entries = before.get("metadata").and_then(Value::as_object).map(fields::read).unwrap_or_default();
+    let entries = before.get("metadata").and_then(Value::as_object).map(managers::read).unwrap_or_default();
     if let Some(meta) = definition.get_mut("metadata").and_then(Value::as_object_mut) {
-        fields::write(meta, fields::book(entries, &changes, who));
+        managers::write(meta, managers::book(entries, &changes, who));
     }
 }
 

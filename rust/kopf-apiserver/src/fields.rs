@@ -1,4 +1,4 @@
-//! Who manages which fields: sets of field paths, the comparison of two objects, and the entries of `managedFields`.
+//! Which fields there are: sets of field paths, and the comparison of two objects. Who manages them is in `managers`.
 //!
 //! The rules are those of server-side apply: a change takes the fields that it adds or alters, from everybody; a removal
 //! takes them away from everybody. Lists with identities have their items as paths, other lists are one value.
@@ -102,9 +102,21 @@ pub(crate) fn compare<'v>(
     path: &mut Path,
     out: &mut Comparison,
 ) {
-    if old.is_some() && old == new {
-        return;
+    // Of maps, the members are compared anyway.
+    let maps = !schema.atomic && old.is_some_and(Value::is_object) && new.is_some_and(Value::is_object);
+    if maps || old.is_none() || old != new {
+        differ(old, new, schema, path, out);
     }
+}
+
+/// The same of values that are not equal, or are maps.
+fn differ<'v>(
+    old: Option<&'v Value>,
+    new: Option<&'v Value>,
+    schema: &Schema,
+    path: &mut Path,
+    out: &mut Comparison,
+) {
     let any = Schema::anything();
     match walk(old, new, schema) {
         Walk::Leaf => {
@@ -125,8 +137,8 @@ pub(crate) fn compare<'v>(
             // What stayed as it was needs no path.
             let kept = left.iter().map(|(k, v)| (k, Some(v), right.get(k))).filter(|(_, a, b)| a != b);
             for (key, before, after) in kept.chain(come) {
-                path.push(format!("f:{key}").into());
-                compare(before, after, schema.child(key).map_or(&any, |s| s), path, out);
+                path.push(["f:", key].concat().into());
+                differ(before, after, schema.child(key).map_or(&any, |s| s), path, out);
                 path.pop();
             }
         }
@@ -291,111 +303,4 @@ pub(crate) fn show(path: &Path) -> String {
         }
     }
     out
-}
-
-/// One manager's entry.
-#[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) manager: String,
-    pub(crate) apply: bool,
-    pub(crate) api_version: String,
-    pub(crate) time: String,
-    pub(crate) subresource: String,
-    pub(crate) set: Set,
-}
-
-impl Entry {
-    fn same(&self, other: &Self) -> bool {
-        self.manager == other.manager
-            && self.apply == other.apply
-            && self.subresource == other.subresource
-            && (self.apply || self.api_version == other.api_version)
-    }
-    /// The manager as a conflict names it.
-    pub(crate) fn shown(&self) -> String {
-        if self.apply {
-            return format!("\"{}\"", self.manager);
-        }
-        let sub = if self.subresource.is_empty() {
-            String::new()
-        } else {
-            format!(" with subresource \"{}\"", self.subresource)
-        };
-        format!("\"{}\"{sub} using {}", self.manager, self.api_version)
-    }
-}
-
-/// Reads `metadata.managedFields`.
-pub(crate) fn read(meta: &Map<String, Value>) -> Vec<Entry> {
-    let list = meta.get("managedFields").and_then(Value::as_array);
-    list.into_iter()
-        .flatten()
-        .map(|json| {
-            let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-            let mut set = Set::new();
-            from_json(json.get("fieldsV1").unwrap_or(&Value::Null), &mut Vec::new(), &mut set);
-            Entry {
-                manager: text("manager"),
-                apply: text("operation") == "Apply",
-                api_version: text("apiVersion"),
-                time: text("time"),
-                subresource: text("subresource"),
-                set,
-            }
-        })
-        .collect()
-}
-
-/// Writes `metadata.managedFields`, or nothing when nobody manages anything.
-pub(crate) fn write(meta: &mut Map<String, Value>, mut entries: Vec<Entry>) {
-    entries.retain(|e| !e.set.is_empty());
-    entries.sort_by(|a, b| {
-        (!a.apply, &a.time, &a.manager, &a.api_version, &a.subresource).cmp(&(
-            !b.apply,
-            &b.time,
-            &b.manager,
-            &b.api_version,
-            &b.subresource,
-        ))
-    });
-    if entries.is_empty() {
-        meta.shift_remove("managedFields");
-        return;
-    }
-    let list: Vec<Value> = entries
-        .iter()
-        .map(|e| {
-            let mut out = json!({
-                "manager": e.manager, "operation": if e.apply { "Apply" } else { "Update" }, "apiVersion": e.api_version,
-                "time": e.time, "fieldsType": "FieldsV1", "fieldsV1": to_json(&e.set),
-            });
-            if let (true, Some(map)) = (e.time.is_empty(), out.as_object_mut()) {
-                map.shift_remove("time");
-            }
-            if let (false, Some(map)) = (e.subresource.is_empty(), out.as_object_mut()) {
-                map.insert("subresource".into(), e.subresource.clone().into());
-            }
-            out
-        })
-        .collect();
-    meta.insert("managedFields".into(), Value::Array(list));
-}
-
-/// Books a change that was not an apply: `who` carries the manager, an empty set and the time.
-pub(crate) fn book(mut entries: Vec<Entry>, changes: &Comparison, mut who: Entry) -> Vec<Entry> {
-    let taken = changes.taken();
-    for entry in &mut entries {
-        let own = entry.same(&who);
-        entry.set.retain(|p| !changes.removed.contains(p) && (own || !taken.contains(p)));
-    }
-    if !taken.is_empty() {
-        if let Some(own) = entries.iter_mut().find(|e| e.same(&who)) {
-            own.set.extend(taken);
-            own.time = who.time;
-        } else {
-            who.set = taken;
-            entries.push(who);
-        }
-    }
-    entries
 }

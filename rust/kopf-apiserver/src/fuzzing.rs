@@ -25,7 +25,7 @@ use crate::schema::{Schema, cel, decode, fill_defaults, prune, validate};
 use crate::selectors::{Fields, Labels, Shard};
 use crate::server::ServerOptions;
 use crate::work::{self, Work};
-use crate::{body, builtin, fields, http_service, patch, route, verbs};
+use crate::{body, builtin, fields, http_service, managers, patch, route, verbs};
 
 /// A cluster that requests are thrown at, and how many it has seen.
 struct Target {
@@ -41,7 +41,7 @@ impl Target {
         let (cluster, queue) = Cluster::new(ServerOptions { tls: false, ..ServerOptions::default() });
         runtime.block_on(async {
             let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-            let (code, _) = http_service::in_memory(&cluster, "POST", definitions, Some(&definition())).await;
+            let code = http_service::in_memory(&cluster, "POST", definitions, Some(&definition())).await.code;
             assert_eq!(code, 201);
         });
         Self { runtime, cluster, queue, seen: 0 }
@@ -137,8 +137,11 @@ fn answered(target: &mut Target, mut request: Request) {
             let next = runtime.block_on(async {
                 tokio::time::timeout(Duration::from_millis(1), watch.next()).await.ok().flatten()
             });
-            if let Some(line) = next {
-                serde_json::from_slice::<Value>(&line).expect("a line of a watch is JSON");
+            if let Some(lines) = next {
+                assert_eq!(lines.last(), Some(&b'\n'), "the last line of a watch is whole");
+                for line in serde_json::Deserializer::from_slice(&lines).into_iter::<Value>() {
+                    line.expect("a line of a watch is JSON");
+                }
             }
         }
     }
@@ -196,7 +199,7 @@ fn managed(live: &Value, config: &Value, schema: &Schema) {
     let mut twice = once.clone();
     patch::apply::merge(&mut twice, config, schema);
     assert_eq!(once, twice, "an apply changes nothing the second time");
-    drop(live.as_object().map(fields::read));
+    drop(live.as_object().map(managers::read));
 }
 
 /// Two lines: a declared schema and an object, which is also read as every built-in type that its kind may be.

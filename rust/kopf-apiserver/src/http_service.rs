@@ -15,7 +15,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use serde_json::Value;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
 use crate::access;
@@ -191,7 +190,7 @@ fn outgoing(response: Response, gzip: bool) -> http::Response<Outgoing> {
             }
             Outgoing::Full(Some(packed.unwrap_or(bytes)))
         }
-        Body::Watch(watch) => Outgoing::Stream(stream(*watch)),
+        Body::Watch(watch) => Outgoing::Stream(Some(Box::pin(tell(watch)))),
     };
     out
 }
@@ -202,27 +201,18 @@ fn compress(bytes: &[u8]) -> Option<Bytes> {
     encoder.finish().ok().map(Bytes::from)
 }
 
-/// Runs a watch in a task of its own, which ends with its reader.
-fn stream(mut watch: Watch) -> mpsc::Receiver<Bytes> {
-    let (sender, receiver) = mpsc::channel(64);
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                () = sender.closed() => return,
-                line = watch.next() => match line {
-                    Some(line) => if sender.send(line).await.is_err() { return },
-                    None => return,
-                },
-            }
-        }
-    });
-    receiver
+/// A watch that looks for its next lines.
+type Telling = Pin<Box<dyn Future<Output = Option<(Box<Watch>, Bytes)>> + Send>>;
+
+async fn tell(mut watch: Box<Watch>) -> Option<(Box<Watch>, Bytes)> {
+    let lines = watch.next().await?;
+    Some((watch, lines))
 }
 
-/// An answer's body on its way out.
+/// An answer's body on its way out. A watch is asked for more when its connection can take more; it ends with it.
 enum Outgoing {
     Full(Option<Bytes>),
-    Stream(mpsc::Receiver<Bytes>),
+    Stream(Option<Telling>),
 }
 
 impl HttpBody for Outgoing {
@@ -234,7 +224,14 @@ impl HttpBody for Outgoing {
     ) -> Poll<Option<Result<Frame<Bytes>, Reset>>> {
         match self.get_mut() {
             Self::Full(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
-            Self::Stream(lines) => lines.poll_recv(context).map(|line| line.map(|l| Ok(Frame::data(l)))),
+            Self::Stream(telling) => {
+                let Some(pending) = telling else { return Poll::Ready(None) };
+                pending.as_mut().poll(context).map(|told| {
+                    let (watch, lines) = told.unzip();
+                    *telling = watch.map(|watch| Box::pin(tell(watch)) as Telling);
+                    lines.map(|lines| Ok(Frame::data(lines)))
+                })
+            }
         }
     }
     fn is_end_stream(&self) -> bool {
@@ -256,7 +253,7 @@ pub(crate) async fn in_memory(
     method: &str,
     path: &str,
     body: Option<&Value>,
-) -> (u16, Value) {
+) -> Response {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let mut headers = HeaderMap::new();
     let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
@@ -271,10 +268,5 @@ pub(crate) async fn in_memory(
         user: Arc::new(User { name: "admin".into(), groups: vec!["system:masters".into()] }),
     };
     let route = route::parse(&request.path);
-    let response = verbs::answer(cluster, &request, route).await;
-    let value = match response.body {
-        Body::Full(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
-        Body::Watch(_) => Value::Null,
-    };
-    (response.code, value)
+    verbs::answer(cluster, &request, route).await
 }

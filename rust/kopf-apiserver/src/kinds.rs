@@ -50,6 +50,10 @@ impl Resource {
     pub(crate) fn api_version(&self) -> String {
         api_version(&self.group, &self.version)
     }
+    /// Whether this is its `apiVersion`.
+    pub(crate) fn is_of_version(&self, text: &str) -> bool {
+        split_api_version(text) == (&self.group, &self.version)
+    }
     /// `plural.group`, or the plural alone in the core group, as messages name it.
     pub(crate) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }

@@ -203,6 +203,7 @@ pub(crate) fn carry_over(new: &mut Map<String, Value>, old: &Map<String, Value>)
     }
     for key in SYSTEM {
         match old.get(key) {
+            Some(value) if new.get(key) == Some(value) => None,
             Some(value) => new.insert(key.to_owned(), value.clone()),
             None => new.shift_remove(key),
         };
@@ -247,8 +248,14 @@ const ORDER: [&str; 15] = [
 /// Puts metadata in order; its version has its place even before it is known.
 pub(crate) fn order(meta: &mut Map<String, Value>) {
     meta.entry("resourceVersion").or_insert_with(|| "".into());
+    let place = |key: &str| ORDER.iter().position(|k| *k == key);
+    let sorted =
+        |key: &str| meta.get(key).and_then(Value::as_object).is_none_or(|map| map.keys().is_sorted());
+    if meta.keys().is_sorted_by_key(|key| place(key)) && sorted("labels") && sorted("annotations") {
+        return;
+    }
     let mut all: Vec<(String, Value)> = std::mem::take(meta).into_iter().collect();
-    all.sort_by_key(|(key, _)| ORDER.iter().position(|k| k == key));
+    all.sort_by_key(|(key, _)| place(key));
     for (_, labels) in all.iter_mut().filter(|(key, _)| key == "labels" || key == "annotations") {
         if let Some(labels) = labels.as_object_mut() {
             labels.sort_keys();

@@ -37,6 +37,13 @@ impl Response {
         let body = Body::Full(Bytes::from(text.into()));
         Self { code, content_type: "text/plain; charset=utf-8", headers: Vec::new(), body }
     }
+    /// What the answer says, for who has no socket.
+    pub(crate) fn value(&self) -> Value {
+        match &self.body {
+            Body::Full(bytes) => serde_json::from_slice(bytes).unwrap_or_default(),
+            Body::Watch(_) => Value::Null,
+        }
+    }
     /// The router's own answer where no handler is: not a Status.
     pub(crate) fn page_not_found() -> Self {
         Self::text(404, "404 page not found\n")
@@ -62,12 +69,12 @@ impl From<Status> for Response {
 
 /// The bytes of an object in the version that is asked for.
 pub(crate) fn view(object: &Stored, resource: &Resource) -> Bytes {
-    if resource.storage_api_version == resource.api_version() {
+    if resource.is_of_version(&resource.storage_api_version) {
         return object.json.clone();
     }
     let mut value = object.value();
     convert::from_storage(&mut value, resource);
-    crate::store::encode(&value).0
+    crate::store::encode(&value)
 }
 
 pub(crate) fn view_value(object: &Stored, resource: &Resource) -> Value {
@@ -124,7 +131,7 @@ pub(crate) fn value(
     value: &Value,
 ) -> Result<Response, Status> {
     Ok(match request.shape()? {
-        Shape::Object => Response::bytes(code, crate::store::encode(value).0),
+        Shape::Object => Response::bytes(code, crate::store::encode(value)),
         Shape::Partial => Response::json(code, &partial(value)),
         Shape::PartialList => return Err(Status::not_a_list(resource)),
         Shape::Table => {
@@ -207,7 +214,7 @@ fn list_bytes(resource: &Resource, page: &Page) -> Vec<u8> {
     out.extend_from_slice(head.trim_end_matches('}').as_bytes());
     // Trimming took the braces of the metadata as well.
     out.extend_from_slice(b"},\"items\":[");
-    let plain = resource.storage_api_version == resource.api_version();
+    let plain = resource.is_of_version(&resource.storage_api_version);
     for (i, object) in page.objects.iter().enumerate() {
         if i > 0 {
             out.push(b',');

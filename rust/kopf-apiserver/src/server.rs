@@ -18,6 +18,7 @@ use crate::faults::Faults;
 use crate::http_service;
 use crate::journal::Journal;
 use crate::request::User;
+use crate::response::Response;
 use crate::tls;
 use crate::work;
 
@@ -107,6 +108,15 @@ pub(crate) fn random_token() -> String {
         );
     }
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn accepted(answer: &Response) -> Result<(), ServerError> {
+    if answer.code < 300 {
+        return Ok(());
+    }
+    let value = answer.value();
+    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Err(ServerError::Refused { code: answer.code, reason: text("reason"), message: text("message") })
 }
 
 /// A running server. It stops when it is dropped or shut down.
@@ -231,12 +241,18 @@ impl Server {
         path_and_query: &str,
         body: Option<&Value>,
     ) -> Result<Value, ServerError> {
-        let (code, value) = http_service::in_memory(&self.cluster, method, path_and_query, body).await;
-        if code < 300 {
-            return Ok(value);
-        }
-        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        Err(ServerError::Refused { code, reason: text("reason"), message: text("message") })
+        let answer = http_service::in_memory(&self.cluster, method, path_and_query, body).await;
+        accepted(&answer)?;
+        Ok(answer.value())
+    }
+    /// The same when only a refusal is of interest: other answers are not read.
+    pub async fn tell(
+        &self,
+        method: &str,
+        path_and_query: &str,
+        body: Option<&Value>,
+    ) -> Result<(), ServerError> {
+        accepted(&http_service::in_memory(&self.cluster, method, path_and_query, body).await)
     }
     /// Creates an object in the collection with this path.
     pub async fn create(&self, collection: &str, object: &Value) -> Result<Value, ServerError> {

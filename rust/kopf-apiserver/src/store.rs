@@ -4,23 +4,25 @@
 //! before its waiters are woken, so that a watch which reads from its last version on can lose nothing; history that was
 //! dropped is remembered by its version, so that readers from before it are told (410) instead of misled.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::{HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 /// How many events, and how many bytes of them, a resource's history keeps.
 const HISTORY_EVENTS: usize = 10_000;
 const HISTORY_BYTES: usize = 32 << 20;
 
-/// Namespace (empty for cluster-scoped) and name.
-pub(crate) type Key = (Box<str>, Box<str>);
+/// Namespace (empty for cluster-scoped) and name, in one text: it is compared often, and the separator, which is in no name,
+/// keeps the order.
+type Key = Box<str>;
 
-pub(crate) fn key(namespace: &str, name: &str) -> Key {
-    (namespace.into(), name.into())
+fn key(namespace: &str, name: &str) -> Key {
+    [namespace, "\0", name].concat().into()
 }
 
 /// One version of one object.
@@ -50,79 +52,165 @@ impl Stored {
     }
     /// The same content, as of another version.
     pub(crate) fn at(&self, version: u64) -> Self {
-        Self::new(version, &mut self.value())
+        Draft::new(&self.value()).at(version)
     }
-    fn new(version: u64, value: &mut Value) -> Self {
+}
+
+/// An object on its way into the store: all of it but its version, which is known under the lock only.
+struct Draft {
+    namespace: Box<str>,
+    name: Box<str>,
+    uid: Box<str>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    owners: Box<[Box<str>]>,
+    deleting: bool,
+    text: Text,
+}
+
+impl Draft {
+    fn new(value: &Value) -> Self {
         let text = |v: Option<&Value>| -> Box<str> { v.and_then(Value::as_str).unwrap_or_default().into() };
-        if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-            meta.insert("resourceVersion".into(), version.to_string().into());
-        }
         let meta = value.get("metadata");
         let get = |name: &str| text(meta.and_then(|m| m.get(name)));
         let labels = meta.and_then(|m| m.get("labels")).and_then(Value::as_object).map(|labels| {
             labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect()
         });
         let owners = meta.and_then(|m| m.get("ownerReferences")).and_then(Value::as_array);
-        let (json, body) = encode(value);
         Self {
             namespace: get("namespace"),
             name: get("name"),
             uid: get("uid"),
-            version,
             deleting: meta.is_some_and(|m| m.get("deletionTimestamp").is_some()),
             labels: labels.unwrap_or_default(),
             owners: owners.map(|list| list.iter().map(|o| text(o.get("uid"))).collect()).unwrap_or_default(),
-            json,
-            body,
+            text: Text::unversioned(value),
+        }
+    }
+    fn key(&self) -> Key {
+        key(&self.namespace, &self.name)
+    }
+    fn at(self, version: u64) -> Stored {
+        Stored {
+            json: self.text.at(version),
+            body: self.text.body,
+            namespace: self.namespace,
+            name: self.name,
+            uid: self.uid,
+            version,
+            labels: self.labels,
+            owners: self.owners,
+            deleting: self.deleting,
         }
     }
 }
 
-/// Writes an object with its type in front; tells where the rest begins.
-pub(crate) fn encode(value: &Value) -> (Bytes, usize) {
-    thread_local! {
-        // The text is of the right size at once when it is copied, and large blocks are not asked for again and again.
-        static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
-    }
-    BUFFER.with_borrow_mut(|out| {
-        out.clear();
-        let body = encode_into(out, value);
-        let encoded = (Bytes::copy_from_slice(out), body);
-        out.shrink_to(64 * 1024);
-        encoded
-    })
+thread_local! {
+    // Large blocks are not asked for again and again.
+    static BUFFER: std::cell::Cell<Vec<u8>> = const { std::cell::Cell::new(Vec::new()) };
 }
 
-fn encode_into(out: &mut Vec<u8>, value: &Value) -> usize {
-    let mut body = 1;
-    out.push(b'{');
-    if let Value::Object(map) = value {
-        for key in ["kind", "apiVersion"] {
-            if let Some(value) = map.get(key) {
-                write_member(out, key, value);
+/// The JSON text of an object in the making.
+struct Text {
+    out: Vec<u8>,
+    /// Where the version belongs.
+    gap: Option<usize>,
+    /// Where the members after the type begin.
+    body: usize,
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        self.out.clear();
+        self.out.shrink_to(64 * 1024);
+        BUFFER.set(std::mem::take(&mut self.out));
+    }
+}
+
+impl Text {
+    /// An object with its type in front, as it is.
+    fn whole(value: &Value) -> Self {
+        let mut text = Self { out: BUFFER.take(), gap: None, body: 1 };
+        text.write(value, false);
+        text
+    }
+    /// The same with a gap where its version belongs.
+    fn unversioned(value: &Value) -> Self {
+        let mut text = Self { out: BUFFER.take(), gap: None, body: 1 };
+        text.write(value, true);
+        text
+    }
+    /// Of the right size at once, since it is kept.
+    fn at(&self, version: u64) -> Bytes {
+        let Some((head, tail)) = self.gap.and_then(|gap| self.out.split_at_checked(gap)) else {
+            return Bytes::copy_from_slice(&self.out);
+        };
+        Bytes::from([head, version.to_string().as_bytes(), tail].concat())
+    }
+
+    fn write(&mut self, value: &Value, versioned: bool) {
+        self.out.push(b'{');
+        if let Value::Object(map) = value {
+            for key in ["kind", "apiVersion"] {
+                if let Some(value) = map.get(key) {
+                    self.member(key, value);
+                }
+            }
+            self.body = self.out.len();
+            for (key, value) in map.iter().filter(|(k, _)| *k != "kind" && *k != "apiVersion") {
+                match value {
+                    Value::Object(meta) if versioned && key == "metadata" => self.metadata(meta),
+                    _ => self.member(key, value),
+                }
             }
         }
-        body = out.len();
-        for (key, value) in map.iter().filter(|(k, _)| *k != "kind" && *k != "apiVersion") {
-            write_member(out, key, value);
+        self.out.push(b'}');
+        // The comma between the two parts belongs to the first.
+        if self.out.get(self.body) == Some(&b',') {
+            self.body += 1;
         }
     }
-    out.push(b'}');
-    // The comma between the two parts belongs to the first.
-    if out.get(body) == Some(&b',') {
-        body += 1;
+
+    fn metadata(&mut self, meta: &Map<String, Value>) {
+        self.name("metadata");
+        self.out.push(b'{');
+        for (key, value) in meta {
+            if key == "resourceVersion" {
+                self.leave_gap();
+            } else {
+                self.member(key, value);
+            }
+        }
+        if self.gap.is_none() {
+            self.leave_gap();
+        }
+        self.out.push(b'}');
     }
-    body
+
+    fn leave_gap(&mut self) {
+        self.name("resourceVersion");
+        self.out.push(b'"');
+        self.gap = Some(self.out.len());
+        self.out.push(b'"');
+    }
+
+    fn name(&mut self, key: &str) {
+        if self.out.last() != Some(&b'{') {
+            self.out.push(b',');
+        }
+        // Writing into memory cannot fail.
+        let _ = serde_json::to_writer(&mut self.out, key);
+        self.out.push(b':');
+    }
+
+    fn member(&mut self, key: &str, value: &Value) {
+        self.name(key);
+        let _ = serde_json::to_writer(&mut self.out, value);
+    }
 }
 
-fn write_member(out: &mut Vec<u8>, key: &str, value: &Value) {
-    if out.len() > 1 {
-        out.push(b',');
-    }
-    // Writing into memory cannot fail.
-    let _ = serde_json::to_writer(&mut *out, key);
-    out.push(b':');
-    let _ = serde_json::to_writer(&mut *out, value);
+/// Writes an object with its type in front.
+pub(crate) fn encode(value: &Value) -> Bytes {
+    Bytes::copy_from_slice(&Text::whole(value).out)
 }
 
 /// One change of one object.
@@ -268,8 +356,10 @@ impl Store {
             if version < found.compacted {
                 return Err(found.compacted);
             }
-            let newer = found.history.partition_point(|e| e.version <= version);
-            Ok((found.history.iter().skip(newer).cloned().collect(), inner.version))
+            // From the end: readers are rarely far behind.
+            let new = found.history.iter().rev().take_while(|e| e.version > version).count();
+            let known = found.history.len().saturating_sub(new);
+            Ok((found.history.range(known..).cloned().collect(), inner.version))
         })
     }
 
@@ -282,17 +372,16 @@ impl Store {
     }
 
     /// Stores a new object.
-    pub(crate) fn insert(&self, table: &Arc<str>, mut value: Value) -> Result<Arc<Stored>, Refused> {
+    pub(crate) fn insert(&self, table: &Arc<str>, value: &Value) -> Result<Arc<Stored>, Refused> {
+        let draft = Draft::new(value);
+        let key = draft.key();
         self.write(|inner| {
             let version = inner.version + 1;
-            let after = Arc::new(Stored::new(version, &mut value));
             let found = inner.tables.entry(table.clone()).or_insert_with(|| Table::new(0));
-            let key = key(&after.namespace, &after.name);
-            if found.objects.contains_key(&key) {
-                return Err(Refused::Exists);
-            }
+            let Entry::Vacant(place) = found.objects.entry(key) else { return Err(Refused::Exists) };
+            let after = Arc::new(draft.at(version));
             inner.version = version;
-            found.objects.insert(key, after.clone());
+            place.insert(after.clone());
             found.record(Event { version, before: None, after: after.clone(), deleted: false });
             count_owners(&mut inner.owned, &after.owners, true);
             Ok(after)
@@ -304,7 +393,7 @@ impl Store {
         &self,
         table: &Arc<str>,
         expected: u64,
-        value: Value,
+        value: &Value,
     ) -> Result<Arc<Stored>, Refused> {
         self.succeed(table, expected, value, false)
     }
@@ -314,7 +403,7 @@ impl Store {
         &self,
         table: &Arc<str>,
         expected: u64,
-        last: Value,
+        last: &Value,
     ) -> Result<Arc<Stored>, Refused> {
         self.succeed(table, expected, last, true)
     }
@@ -323,24 +412,25 @@ impl Store {
         &self,
         table: &Arc<str>,
         expected: u64,
-        mut value: Value,
+        value: &Value,
         deleted: bool,
     ) -> Result<Arc<Stored>, Refused> {
+        let draft = Draft::new(value);
+        let key = draft.key();
         self.write(|inner| {
             let version = inner.version + 1;
-            let after = Arc::new(Stored::new(version, &mut value));
             let found = inner.tables.get_mut(table).ok_or(Refused::Missing)?;
-            let key = key(&after.namespace, &after.name);
-            let before = found.objects.get(&key).cloned().ok_or(Refused::Missing)?;
-            if before.version != expected {
+            let place = found.objects.get_mut(&key).ok_or(Refused::Missing)?;
+            if place.version != expected {
                 return Err(Refused::Changed);
             }
+            let after = Arc::new(draft.at(version));
             inner.version = version;
+            let before = std::mem::replace(place, after.clone());
             count_owners(&mut inner.owned, &before.owners, false);
             if deleted {
                 found.objects.remove(&key);
             } else {
-                found.objects.insert(key, after.clone());
                 count_owners(&mut inner.owned, &after.owners, true);
             }
             found.record(Event { version, before: Some(before), after: after.clone(), deleted });
@@ -418,8 +508,9 @@ fn in_namespace(objects: &BTreeMap<Key, Arc<Stored>>, namespace: Option<&str>) -
         None => objects.values().cloned().collect(),
         Some(ns) => objects
             .range((Bound::Included(key(ns, "")), Bound::Unbounded))
-            .take_while(|((found, _), _)| &**found == ns)
-            .map(|(_, object)| object.clone())
+            .map(|(_, object)| object)
+            .take_while(|object| &*object.namespace == ns)
+            .cloned()
             .collect(),
     }
 }

@@ -22,6 +22,47 @@ use crate::table::{self, Include};
 
 /// How often a bookmark tells the newest version.
 const BOOKMARK: Duration = Duration::from_mins(1);
+/// Lines go out together, as far as they are there, up to about this size.
+const CHUNK: usize = 64 * 1024;
+/// What a line has besides its object, at most.
+const HEAD: usize = 40;
+
+/// How a reader is told of a storm: after so many changes in so short a time, it looks for more only after a pause, and they go
+/// out together. Who is told of one change after another, as an answer to what it does itself, never waits.
+const STORM: usize = 64;
+const STORM_TIME: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// How fast changes come.
+#[derive(Debug)]
+struct Pace {
+    since: Instant,
+    looked: Instant,
+    count: usize,
+    storm: bool,
+}
+
+impl Pace {
+    fn note(&mut self, count: usize) {
+        let now = Instant::now();
+        let passed = now - self.since;
+        if passed >= STORM_TIME {
+            self.storm = passed < 2 * STORM_TIME && self.count > STORM;
+            self.since = now;
+            self.count = 0;
+        }
+        self.looked = now;
+        self.count += count;
+        self.storm |= self.count > STORM;
+    }
+    async fn keep(&self) {
+        let now = Instant::now();
+        // Where time stands still, nothing is fast, and a pause would have no end.
+        if self.storm && now > self.looked && now - self.since < 2 * STORM_TIME {
+            sleep_until(now + PAUSE).await;
+        }
+    }
+}
 
 /// Which objects a list or a watch is about.
 #[derive(Debug, Default)]
@@ -64,7 +105,10 @@ pub(crate) struct Watch {
     wake: tokio::sync::watch::Receiver<u64>,
     fault: tokio::sync::watch::Receiver<u64>,
     fault_seen: u64,
+    /// Lines that are to go out, in chunks; the last ones are still gathered in `open`.
     ready: VecDeque<Bytes>,
+    open: Vec<u8>,
+    pace: Pace,
     deadline: Instant,
     bookmark_at: Instant,
     columns_sent: bool,
@@ -92,6 +136,8 @@ impl Watch {
             fault_seen,
             fault,
             ready: VecDeque::new(),
+            open: Vec::new(),
+            pace: Pace { since: now, looked: now, count: 0, storm: false },
             deadline: now + manner.timeout,
             bookmark_at: now + BOOKMARK,
             columns_sent: false,
@@ -112,44 +158,42 @@ impl Watch {
         let snapshot = self.cluster.store.list(&self.resource.store_key, self.filter.namespace.as_deref());
         let chosen: Vec<&Arc<Stored>> = snapshot.objects.iter().filter(|o| self.filter.matches(o)).collect();
         for object in chosen {
-            let line = self.line("ADDED", object);
-            self.tell(line);
+            self.tell("ADDED", object);
         }
         self.cursor = snapshot.version;
         if self.manner.initial_end {
-            let line = self.bookmark(true);
-            self.tell(line);
+            self.bookmark(true);
         }
+        self.close_chunk();
     }
 
-    /// An object cannot be shown as a list of objects: a real server gives up at the first one. It can tell errors.
-    fn tell(&mut self, line: Bytes) {
-        if self.manner.shape == Shape::PartialList {
-            self.over = true;
-        } else {
-            self.ready.push_back(line);
+    fn close_chunk(&mut self) {
+        if !self.open.is_empty() {
+            self.ready.push_back(std::mem::take(&mut self.open).into());
         }
     }
 
     fn fail(&mut self, status: &Status) {
         let line = format!("{}\n", json!({"type": "ERROR", "object": status.to_value()}));
-        self.ready.push_back(line.into());
+        self.open.extend_from_slice(line.as_bytes());
+        self.close_chunk();
         self.over = true;
     }
 
-    /// The next line, or the end of the stream.
+    /// The next lines, or the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if self.cluster.faults.cuts(&self.resource.plural, &mut self.fault_seen) {
                 return None;
             }
             if !self.cluster.faults.silences(&self.resource.plural) {
-                if let Some(line) = self.ready.pop_front() {
-                    return Some(line);
+                if let Some(lines) = self.ready.pop_front() {
+                    return Some(lines);
                 }
                 if self.over {
                     return None;
                 }
+                self.pace.keep().await;
                 self.wake.borrow_and_update();
                 self.collect();
                 if self.over || !self.ready.is_empty() {
@@ -171,8 +215,8 @@ impl Watch {
                     }
                     self.bookmark_at = now + BOOKMARK;
                     self.collect();
-                    let line = self.bookmark(false);
-                    self.tell(line);
+                    self.bookmark(false);
+                    self.close_chunk();
                 }
             }
         }
@@ -181,11 +225,17 @@ impl Watch {
     fn collect(&mut self) {
         match self.cluster.store.since(&self.resource.store_key, self.cursor) {
             Ok((events, version)) => {
-                for event in events {
-                    if let Some(line) = self.told(&event) {
-                        self.tell(line);
+                self.pace.note(events.len());
+                let size = |event: &Arc<Event>| event.after.json.len() + HEAD;
+                let mut left: usize = events.iter().map(size).sum();
+                for event in &events {
+                    if self.open.is_empty() {
+                        self.open.reserve(left.min(CHUNK + CHUNK / 4));
                     }
+                    left = left.saturating_sub(size(event));
+                    self.told(event);
                 }
+                self.close_chunk();
                 // Complete up to here, which is what a bookmark may promise.
                 self.cursor = self.cursor.max(version);
             }
@@ -196,20 +246,25 @@ impl Watch {
     }
 
     /// An event as this reader sees it: what enters its selection is added, what leaves it is deleted, as it was before that.
-    fn told(&mut self, event: &Event) -> Option<Bytes> {
+    fn told(&mut self, event: &Event) {
         let before = event.before.as_ref().filter(|o| self.filter.matches(o));
         let after = !event.deleted && self.filter.matches(&event.after);
         match (before, after) {
-            (None, true) => Some(self.line("ADDED", &event.after)),
-            (Some(_), true) => Some(self.line("MODIFIED", &event.after)),
-            (Some(_), false) if event.deleted => Some(self.line("DELETED", &event.after)),
-            (Some(before), false) => Some(self.line("DELETED", &before.at(event.version))),
-            (None, false) => None,
+            (None, true) => self.tell("ADDED", &event.after),
+            (Some(_), true) => self.tell("MODIFIED", &event.after),
+            (Some(_), false) if event.deleted => self.tell("DELETED", &event.after),
+            (Some(before), false) => self.tell("DELETED", &before.at(event.version)),
+            (None, false) => {}
         }
     }
 
-    fn line(&mut self, kind: &str, object: &Stored) -> Bytes {
-        let mut out = Vec::with_capacity(object.json.len() + 40);
+    fn tell(&mut self, kind: &str, object: &Stored) {
+        if self.refuses_lists() {
+            return;
+        }
+        // Taken out, since what is written into it asks for what is beside it.
+        let mut out = std::mem::take(&mut self.open);
+        out.reserve(object.json.len() + HEAD);
         out.extend_from_slice(b"{\"type\":\"");
         out.extend_from_slice(kind.as_bytes());
         out.extend_from_slice(b"\",\"object\":");
@@ -234,10 +289,22 @@ impl Watch {
             }
         }
         out.extend_from_slice(b"}\n");
-        out.into()
+        self.open = out;
+        if self.open.len() >= CHUNK {
+            self.close_chunk();
+        }
     }
 
-    fn bookmark(&self, end: bool) -> Bytes {
+    /// An object cannot be shown as a list of objects: a real server gives up at the first one. It can tell errors.
+    fn refuses_lists(&mut self) -> bool {
+        self.over |= self.manner.shape == Shape::PartialList;
+        self.over
+    }
+
+    fn bookmark(&mut self, end: bool) {
+        if self.refuses_lists() {
+            return;
+        }
         let mut meta = json!({"resourceVersion": self.cursor.to_string()});
         if end {
             meta["annotations"] = json!({"k8s.io/initial-events-end": "true"});
@@ -248,6 +315,7 @@ impl Watch {
             Shape::Table => ("Table".into(), "meta.k8s.io/v1".into()),
         };
         let object = json!({"kind": kind, "apiVersion": api_version, "metadata": meta});
-        format!("{}\n", json!({"type": "BOOKMARK", "object": object})).into()
+        let line = format!("{}\n", json!({"type": "BOOKMARK", "object": object}));
+        self.open.extend_from_slice(line.as_bytes());
     }
 }

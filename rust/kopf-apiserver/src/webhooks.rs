@@ -214,7 +214,7 @@ pub(crate) async fn mutate(
         patch::json::apply(&mut object, &patch).map_err(|_| {
             Status::internal("Internal error occurred: the patch of a webhook cannot be applied")
         })?;
-        object = conform::shape(&call.resource, object, &mut conform::Findings::default())
+        object = conform::shape(&call.resource, object, None, &mut conform::Findings::default())
             .map_err(Status::internal)?;
     }
     Ok(object)

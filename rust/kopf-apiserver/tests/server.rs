@@ -7,6 +7,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kopf_apiserver::{Controllers, Fault, Injection, Server, ServerOptions, start};
@@ -78,6 +79,56 @@ async fn a_watch_tells_every_change_from_its_version_on() {
         .map(|l| l["object"]["metadata"]["name"].as_str().unwrap_or_default().into())
         .collect();
     assert_eq!(names, (0..200).map(|i| format!("m{i}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_watch_that_is_open_in_a_storm_is_told_every_change_in_its_order() {
+    let server = Arc::new(plain().await);
+    let from = server.resource_version();
+    let path = format!("{MAPS}?watch=1&timeoutSeconds=2&resourceVersion={from}");
+    let watching = tokio::spawn({
+        let server = server.clone();
+        async move { send(&server, "GET", &path, "", &Value::Null).await }
+    });
+    server.create(MAPS, &map("a")).await.expect("created");
+    for i in 0..3_000 {
+        let change = json!({"data": {"text": format!("{i}").repeat(20)}});
+        server.tell("PATCH", &format!("{MAPS}/a"), Some(&change)).await.expect("patched");
+        if i % 100 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let told = lines(&watching.await.expect("an answer"));
+    let versions: Vec<u64> = told
+        .iter()
+        .filter_map(|l| l["object"]["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()))
+        .collect();
+    assert_eq!(versions, (from + 1..=from + 3_001).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn namespaces_whose_names_begin_alike_have_their_own_objects_in_order() {
+    let server = plain().await;
+    for place in ["a", "a-b", "ab"] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place}});
+        server.create("/api/v1/namespaces", &namespace).await.expect("created");
+        for name in ["x.y", "x", "x-y"] {
+            let path = format!("/api/v1/namespaces/{place}/configmaps");
+            server.create(&path, &map(name)).await.expect("created");
+        }
+    }
+    let names = async |path: &str| -> Vec<String> {
+        let list = server.get(path).await.expect("a list");
+        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+        let place = |meta: &Value| format!("{}/{}", text(&meta["namespace"]), text(&meta["name"]));
+        list["items"].as_array().into_iter().flatten().map(|item| place(&item["metadata"])).collect()
+    };
+    assert_eq!(names("/api/v1/namespaces/a/configmaps").await, ["a/x", "a/x-y", "a/x.y"]);
+    let all = names("/api/v1/configmaps").await;
+    let mut sorted = all.clone();
+    sorted.sort_by_key(|it| it.split_once('/').map(|(place, name)| (place.to_owned(), name.to_owned())));
+    assert_eq!(all, sorted);
+    assert!(all.len() >= 9, "{all:?}");
 }
 
 #[tokio::test]

@@ -137,7 +137,7 @@ impl ApiServer {
             .collect::<PyResult<Vec<_>>>()?;
         let work = async {
             for (method, path, body) in &requests {
-                server.call(method, path, body.as_ref()).await?;
+                server.tell(method, path, body.as_ref()).await?;
             }
             Ok::<(), ServerError>(())
         };

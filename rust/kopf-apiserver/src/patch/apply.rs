@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::fields::{self, Comparison, Entry, Path, Set};
+use crate::fields::{self, Comparison, Path, Set};
+use crate::managers::Entry;
 use crate::schema::{ListType, Schema};
 
 /// Merges what is applied into the live value.

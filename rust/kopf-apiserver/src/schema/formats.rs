@@ -1,5 +1,7 @@
 //! Formats of text: times, quantities, and the named formats that a declared schema may ask for.
 
+use std::cell::RefCell;
+
 use base64::Engine;
 use serde_json::Value;
 
@@ -39,9 +41,20 @@ pub(crate) fn stamp(moment: jiff::Timestamp, micros: bool) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Now, in whole seconds.
+thread_local! {
+    static LAST_SECOND: RefCell<(i64, String)> = const { RefCell::new((i64::MIN, String::new())) };
+}
+
+/// Now, in whole seconds. Most writes are of the same second as the one before.
 pub(crate) fn now() -> String {
-    stamp(crate::clock::now(), false)
+    let moment = crate::clock::now();
+    LAST_SECOND.with_borrow_mut(|(second, text)| {
+        if *second != moment.as_second() {
+            *second = moment.as_second();
+            *text = stamp(moment, false);
+        }
+        text.clone()
+    })
 }
 
 const QUANTITY_ERROR: &str =

@@ -7,7 +7,8 @@ use super::conform::{self, Findings};
 use super::patching::unreadable;
 use super::write::{ATTEMPTS, create_object};
 use super::{Call, text};
-use crate::fields::{self, Entry, Set};
+use crate::fields::{self, Set};
+use crate::managers::{self, Entry};
 use crate::patch;
 use crate::request::{WriteOptions, json_complaint};
 use crate::response::{Response, view_value};
@@ -67,7 +68,7 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         }
         let before = view_value(&old, &call.resource);
         let mut entries =
-            before.get("metadata").and_then(Value::as_object).map(fields::read).unwrap_or_default();
+            before.get("metadata").and_then(Value::as_object).map(managers::read).unwrap_or_default();
         if entries.is_empty() {
             entries.extend(untracked(call, &before, &schema));
         }
@@ -79,7 +80,7 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         if !applied.conflicts.is_empty() {
             return Err(Status::apply_conflict(&applied.conflicts));
         }
-        let object = conform::shape(&call.resource, applied.object, &mut Findings::default())
+        let object = conform::shape(&call.resource, applied.object, None, &mut Findings::default())
             .map_err(|why| unreadable(&config, &why))?;
         // An apply that says what it said before does not touch the time.
         if let (Some(time), true) = (known, same_intent(&object, &before)) {

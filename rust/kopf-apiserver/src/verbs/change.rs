@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Call, conform, text};
+use super::{Call, at, conform, text};
 use crate::cluster::OBJECT_LIMIT;
-use crate::fields::{self, Comparison, Entry, Set};
+use crate::fields::{self, Comparison, Set};
+use crate::managers::{self, Entry};
 use crate::meta;
 use crate::request::WriteOptions;
 use crate::response::Outcome;
@@ -30,29 +31,22 @@ pub(super) async fn change(
     let nothing = Map::new();
     let old_meta = before.get("metadata").and_then(Value::as_object).unwrap_or(&nothing);
     // Objects whose managers were wiped stay without until somebody applies.
-    let reset = new.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
+    let reset = at(&new, "/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
     let mut causes = match new.get_mut("metadata").and_then(Value::as_object_mut) {
         Some(meta) => meta::carry_over(meta, old_meta),
         None => Vec::new(),
     };
     let untracked_door = call.resource.custom.is_some() && call.subresource.as_deref() == Some("scale");
     let entries = match applied {
-        Some(entries) => entries,
-        None if untracked_door => fields::read(old_meta),
-        None if reset || !old_meta.contains_key("managedFields") => Vec::new(),
-        None => {
-            // Who writes managers means it: so they are moved from one way of applying to the other.
-            let said = new.get("metadata").and_then(Value::as_object);
-            let said = said.filter(|meta| meta.get("managedFields") != old_meta.get("managedFields"));
-            let mut known = said.map(fields::read).unwrap_or_default();
-            if known.is_empty() {
-                known = fields::read(old_meta);
-            }
-            booked(call, before, &new, known, options)
-        }
+        Some(entries) => Some(entries),
+        None if untracked_door => Some(managers::read(old_meta)),
+        None if reset || !old_meta.contains_key("managedFields") => Some(Vec::new()),
+        None => rebooked(call, before, old_meta, &mut new, options),
     };
     if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
-        fields::write(meta, entries);
+        if let Some(entries) = entries {
+            managers::write(meta, entries);
+        }
         meta.insert("resourceVersion".into(), old.version.to_string().into());
     }
     count_generation(call, before, &mut new);
@@ -65,7 +59,7 @@ pub(super) async fn change(
     if options.dry_run || new == *before {
         return Ok(Some(Outcome::Shown(new)));
     }
-    let free = new.pointer("/metadata/finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty);
+    let free = at(&new, "/metadata/finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty);
     let deleting = old_meta.contains_key("deletionTimestamp");
     let graceful = old_meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| g > 0);
     if deleting && free && !graceful && !call.resource.is("", "namespaces") {
@@ -122,7 +116,7 @@ fn count_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
     let (was, is) = (old.as_object().unwrap_or(&nothing), new.as_object().unwrap_or(&nothing));
     let changed = was.iter().any(|(k, v)| counts(k) && is.get(k) != Some(v))
         || is.keys().any(|k| counts(k) && !was.contains_key(k));
-    let said = |v: &Value, key: &str| v.pointer(&format!("/metadata/{key}")).cloned();
+    let said = |v: &Value, key: &str| v.get("metadata").and_then(|meta| meta.get(key)).cloned();
     // Two kinds count changes of their metadata as well.
     let told = match call.resource.plural.as_str() {
         "deployments" if call.resource.group == "apps" => {
@@ -132,7 +126,7 @@ fn count_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
         _ => false,
     };
     if told || changed {
-        let count = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
+        let count = at(old, "/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
         if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
             meta.insert("generation".into(), (count + 1).into());
         }
@@ -210,21 +204,47 @@ pub(super) fn check_size(value: &Value, parts: usize) -> Result<(), Status> {
     Ok(())
 }
 
-/// The managers' entries after a change that was not an apply.
-pub(super) fn booked(
+/// The managers' entries after a change that was not an apply. `None` when they are in the object already.
+fn rebooked(
     call: &Call<'_>,
     old: &Value,
-    new: &Value,
-    entries: Vec<Entry>,
+    old_meta: &Map<String, Value>,
+    new: &mut Value,
     options: &WriteOptions,
-) -> Vec<Entry> {
+) -> Option<Vec<Entry>> {
+    let changes = changes(call, old, new);
+    let who = entry(call, options, false, Set::new());
+    let meta = new.get_mut("metadata").and_then(Value::as_object_mut)?;
+    let nothing = Value::Null;
+    let known = old_meta.get("managedFields").unwrap_or(&nothing);
+    let said = meta.get("managedFields").unwrap_or(&nothing);
+    if !managers::alike(said, known) {
+        // Who writes managers means it: so they are moved from one way of applying to the other.
+        let said = if said == known { Vec::new() } else { managers::read(meta) };
+        if !said.is_empty() {
+            return Some(managers::book(said, &changes, who));
+        }
+        meta.insert("managedFields".into(), known.clone());
+    }
+    if managers::book_again(meta, &changes, &who) {
+        return None;
+    }
+    Some(managers::book(managers::read(old_meta), &changes, who))
+}
+
+/// The managers' entries of a new object that was not applied; `ground` is what counts as nothing.
+pub(super) fn booked(call: &Call<'_>, ground: &Value, new: &Value, options: &WriteOptions) -> Vec<Entry> {
+    managers::book(Vec::new(), &changes(call, ground, new), entry(call, options, false, Set::new()))
+}
+
+fn changes(call: &Call<'_>, old: &Value, new: &Value) -> Comparison {
     let mut changes = Comparison::default();
     let schema = call.resource.managed_schema();
     fields::compare(Some(old), Some(new), &schema, &mut Vec::new(), &mut changes);
     for set in [&mut changes.added, &mut changes.modified, &mut changes.removed] {
         fields::strip(set, other_part(call));
     }
-    fields::book(entries, &changes, entry(call, options, false, Set::new()))
+    changes
 }
 
 /// The stanza that a change through this door does not touch.

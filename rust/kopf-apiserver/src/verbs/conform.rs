@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::Call;
 use crate::builtin;
 use crate::kinds::{Resource, split_api_version};
+use crate::managers;
 use crate::meta;
 use crate::request::{Strictness, json_complaint, parse_json};
 use crate::schema::{self, cel, decode, validate};
@@ -187,11 +188,17 @@ pub(crate) fn check_place(call: &Call<'_>, value: &mut Value) -> Result<(), Stat
     Ok(())
 }
 
-/// Reads the object by its schema: unknown fields fall away, defaults come in. The error is the decoder's.
-pub(crate) fn shape(resource: &Resource, value: Value, findings: &mut Findings) -> Result<Value, String> {
-    let wiped = value.pointer("/metadata/managedFields").is_some_and(resets);
+/// Reads the object by its schema: unknown fields fall away, defaults come in. The error is the decoder's. `before` is what was
+/// stored of it, if that is known.
+pub(crate) fn shape(
+    resource: &Resource,
+    value: Value,
+    before: Option<&Value>,
+    findings: &mut Findings,
+) -> Result<Value, String> {
+    let wiped = super::at(&value, "/metadata/managedFields").is_some_and(resets);
     let mut value = if resource.custom.is_some() {
-        shape_custom(resource, value, findings)?
+        shape_custom(resource, value, before, findings)?
     } else {
         let mut notes = decode::Notes::default();
         let mut read = decode::decode(value, &resource.schema(), &mut notes)?;
@@ -214,19 +221,37 @@ fn resets(managed: &Value) -> bool {
     managed.as_array().is_some_and(|list| list.iter().all(|e| e.as_object().is_some_and(Map::is_empty)))
 }
 
-fn shape_custom(resource: &Resource, mut value: Value, findings: &mut Findings) -> Result<Value, String> {
+fn shape_custom(
+    resource: &Resource,
+    mut value: Value,
+    before: Option<&Value>,
+    findings: &mut Findings,
+) -> Result<Value, String> {
     let schema = resource.schema();
     if let Some(map) = value.as_object_mut() {
-        let meta = map.shift_remove("metadata").unwrap_or_default();
-        let mut notes = decode::Notes::default();
-        let meta = decode::decode(meta, &builtin::schema("meta.v1.ObjectMeta"), &mut notes)?;
-        findings.unknown.extend(notes.unknown.into_iter().map(|f| format!("metadata.{f}")));
+        let mut meta = map.shift_remove("metadata").unwrap_or_default();
+        let stored = before.and_then(|b| b.get("metadata"));
+        if stored.is_some_and(|stored| managers::alike(stored, &meta)) {
+            debug_assert!(reads_as_it_is(&meta), "what was stored has been read before: {meta}");
+        } else {
+            let mut notes = decode::Notes::default();
+            meta = decode::decode(meta, &builtin::schema("meta.v1.ObjectMeta"), &mut notes)?;
+            findings.unknown.extend(notes.unknown.into_iter().map(|f| format!("metadata.{f}")));
+        }
         map.insert("metadata".into(), meta);
     }
     schema::prune(&mut value, &schema, &mut findings.unknown);
     schema::fill_defaults(&mut value, &schema);
     drop_forbidden_nulls(&mut value, &schema);
     Ok(value)
+}
+
+fn reads_as_it_is(meta: &Value) -> bool {
+    let mut notes = decode::Notes::default();
+    let read = decode::decode(meta.clone(), &builtin::schema("meta.v1.ObjectMeta"), &mut notes);
+    let Ok(Value::Object(mut read)) = read else { return false };
+    meta::tidy(&mut read);
+    notes.unknown.is_empty() && managers::alike(&Value::Object(read), meta)
 }
 
 /// Nulls of fields that may not be null, but have a default, count as absent; others are validated as they are.
@@ -246,7 +271,7 @@ fn drop_forbidden_nulls(value: &mut Value, schema: &schema::Schema) {
 
 /// The same for a request's body: the decoder's complaint becomes the answer.
 pub(crate) fn shape_body(call: &Call<'_>, value: Value, findings: &mut Findings) -> Result<Value, Status> {
-    shape(&call.resource, value, findings)
+    shape(&call.resource, value, None, findings)
         .map_err(|why| undecodable(&call.resource, &call.resource.version, &why))
 }
 

@@ -187,7 +187,12 @@ async fn subresource(call: &Call<'_>, verb: &str, name: &str) -> Result<Response
     }
 }
 
+/// The member at a path of names, `/metadata/name`: without the escapes of pointers, and so without copies of the names.
+pub(crate) fn at<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
+    path.split('/').skip(1).try_fold(value, |above, name| above.get(name))
+}
+
 /// The value of a member that should be text.
-pub(crate) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+pub(crate) fn text<'v>(value: &'v Value, path: &str) -> &'v str {
+    at(value, path).and_then(Value::as_str).unwrap_or_default()
 }

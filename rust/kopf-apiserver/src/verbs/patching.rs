@@ -47,7 +47,8 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
             Ok((patched, _)) => unreadable(&patched, &why),
             Err(status) => status,
         };
-        let mut value = conform::shape(&call.resource, patched, &mut findings).map_err(refused)?;
+        let mut value =
+            conform::shape(&call.resource, patched, Some(&before), &mut findings).map_err(refused)?;
         if let (Strictness::Strict, Some(why)) = (options.strictness, findings.complaint()) {
             return Err(refused(why));
         }

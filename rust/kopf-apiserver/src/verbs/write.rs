@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::change::{booked, change, check_name, check_size, check_uid, check_version};
 use super::conform::{self, Findings};
 use super::{Call, text};
-use crate::fields::{self, Entry};
+use crate::managers::{self, Entry};
 use crate::meta;
 use crate::request::WriteOptions;
 use crate::response::{self, Outcome, Response, view_value};
@@ -48,10 +48,10 @@ pub(super) async fn create_object(
     } else {
         let ground =
             if call.resource.custom.is_some() { json!({}) } else { decode::zero(&call.resource.schema()) };
-        booked(call, &with_nulls(ground, &value), &value, Vec::new(), options)
+        booked(call, &with_nulls(ground, &value), &value, options)
     };
     if let Some(map) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-        fields::write(map, entries);
+        managers::write(map, entries);
     }
     let mut value = webhooks::mutate(call, Operation::Create, value, None, options).await?;
     crate::builtin::defaults::assign(call.cluster, &call.resource, &mut value, None);
