@@ -123,8 +123,8 @@ def _write(handler: KopfStreamHandler, adapter: ObjectLogger, level: int, text: 
         known, moment = formatter._second
         if known != int(created):
             moment = formatter._moment(int(created))
-        milliseconds = _MILLISECONDS[int(created % 1 * 1000)]
-        line = f"[{moment}{milliseconds}] {_origin(logging.getLevelName(level))} {line}"
+        moment = f"{moment},{int(created % 1 * 1000):03d}"
+        line = f"[{moment}] {_origin(logging.getLevelName(level))} {line}"
     elif formatter._fmt != _PLAIN:
         return False
     with lock:
@@ -151,7 +151,6 @@ _MACHINERY: tuple[Any, ...] = (
     logging.Formatter.format,
     KopfStreamHandler.emit,
 )
-_MILLISECONDS = tuple(f",{number:03d}" for number in range(1000))
 _IS_USUAL = all(part.__module__ == "logging" for part in _MACHINERY[:-1])
 _FULL, _PLAIN = LogFormat.FULL.value, LogFormat.PLAIN.value
 
