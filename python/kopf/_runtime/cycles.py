@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kopf._intents.causes import ResourceCause
@@ -138,6 +138,11 @@ class Cycle:
     def patched(self) -> Patch | None:
         """The patch, if anybody was interested in it so far."""
         return self.patch if self.fns else self._patch
+
+    def deliver(self, results: Sequence[tuple[str, Any]]) -> None:
+        """Put the results of handlers to the status of the object."""
+        if results:
+            deliver(self.patch, results)
 
     def is_clean(self) -> bool:
         """Whether nobody has put anything into the patch so far."""

@@ -42,12 +42,10 @@ def say(adapter: Logger, level: int, text: str) -> None:
     """Log a line of our own, which has no arguments: the same as `adapter.log()`, at a part of the price."""
     # Whoever makes loggers or records of their own is asked.
     is_usual = type(logger) is logging.Logger and logging.getLogRecordFactory() is logging.LogRecord
-    if type(adapter) not in _OURS or not is_usual:
+    if not isinstance(adapter, ObjectLogger) or type(adapter) not in _OURS or not is_usual:
         adapter.log(level, text)
         return
-    assert isinstance(adapter, ObjectLogger)
-    # Only those of frequent actions have a say of their own.
-    if not (adapter if type(adapter) is TerseObjectLogger else logger).isEnabledFor(level):
+    if not adapter.isEnabledFor(level):
         return
     handler = _only_listener(adapter, level)
     if handler is not None and _write(handler, adapter, level, text):
@@ -76,17 +74,7 @@ def say(adapter: Logger, level: int, text: str) -> None:
 
 def _only_listener(adapter: ObjectLogger, level: int) -> KopfStreamHandler | None:
     """The handler that we have installed, if nobody else sees the record or how it is logged."""
-    handle, call_handlers, handle_by_handler, make_line, emit = _MACHINERY
-    # Tools that observe applications put their own functions here.
-    if (
-        logging.Logger.handle is not handle
-        or logging.Logger.callHandlers is not call_handlers
-        or logging.Handler.handle is not handle_by_handler
-        or logging.Formatter.format is not make_line
-        or KopfStreamHandler.emit is not emit
-        or not _IS_USUAL
-        or logger.filters
-    ):
+    if _machinery() != _MACHINERY or not _IS_USUAL or logger.filters:
         return None
     for other in logger.handlers:
         local = type(adapter) is not ObjectLogger
@@ -107,35 +95,31 @@ def _only_listener(adapter: ObjectLogger, level: int) -> KopfStreamHandler | Non
 
 def _write(handler: KopfStreamHandler, adapter: ObjectLogger, level: int, text: str) -> bool:
     """Write the line as the formatter would make it of a record; false if that is not known."""
-    formatter, lock = handler.formatter, handler.lock
+    formatter = handler.formatter
     kind = type(formatter)
     if not isinstance(formatter, ObjectFormatter) or type(formatter._style) is not logging.PercentStyle:
         return False
     if (kind is not ObjectPrefixingTextFormatter and kind is not ObjectTextFormatter) or formatter.datefmt:
-        return False
-    if lock is None:
         return False
     if level < handler.level:
         return True
     line = f"{adapter._prefix()} {text}" if kind is ObjectPrefixingTextFormatter else text
     if formatter._fmt == _FULL:
         created = time.time()
-        known, moment = formatter._second
-        if known != int(created):
-            moment = formatter._moment(int(created))
-        moment = f"{moment},{int(created % 1 * 1000):03d}"
+        moment = formatter._moment(created, created % 1 * 1000)
         line = f"[{moment}] {_origin(logging.getLevelName(level))} {line}"
     elif formatter._fmt != _PLAIN:
         return False
-    with lock:
-        try:
-            stream = handler.stream
-            stream.write(line + handler.terminator)
-            stream.flush()
-        except RecursionError:
-            raise
-        except Exception:
-            handler.handleError(logger.makeRecord(logger.name, level, __file__, 0, text, (), None, "say"))
+    handler.acquire()
+    try:
+        handler.stream.write(line + handler.terminator)
+        handler.stream.flush()
+    except RecursionError:
+        raise
+    except Exception:
+        handler.handleError(logger.makeRecord(logger.name, level, __file__, 0, text, (), None, "say"))
+    finally:
+        handler.release()
     return True
 
 
@@ -144,13 +128,18 @@ def _origin(level: str) -> str:
     return f"{logger.name:<20.20} [{level:<8.8}]"
 
 
-_MACHINERY: tuple[Any, ...] = (
-    logging.Logger.handle,
-    logging.Logger.callHandlers,
-    logging.Handler.handle,
-    logging.Formatter.format,
-    KopfStreamHandler.emit,
-)
+def _machinery() -> tuple[Any, ...]:
+    # Tools that observe applications put their own functions here.
+    return (
+        logging.Logger.handle,
+        logging.Logger.callHandlers,
+        logging.Handler.handle,
+        logging.Formatter.format,
+        KopfStreamHandler.emit,
+    )
+
+
+_MACHINERY = _machinery()
 _IS_USUAL = all(part.__module__ == "logging" for part in _MACHINERY[:-1])
 _FULL, _PLAIN = LogFormat.FULL.value, LogFormat.PLAIN.value
 

@@ -42,14 +42,15 @@ class ObjectFormatter(logging.Formatter):
         """The same as usually, but a second is made into text only once: most of the lines come in bursts."""
         if datefmt is not None:
             return super().formatTime(record, datefmt)
-        return f"{self._moment(int(record.created))},{int(record.msecs):03d}"
+        return self._moment(record.created, record.msecs)
 
-    def _moment(self, second: int) -> str:
+    def _moment(self, created: float, msecs: float) -> str:
+        second = int(created)
         known, text = self._second
         if known != second:
             text = time.strftime(self.default_time_format, self.converter(second))
             self._second = (second, text)
-        return text
+        return f"{text},{int(msecs):03d}"
 
 
 class ObjectTextFormatter(ObjectFormatter):
@@ -137,8 +138,7 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         """What the lines begin with, if it is wished for."""
         source = self._body._src
         if self._extra is None and isinstance(source, Object):
-            namespace = source.namespace
-            return f"[{namespace}/{source.name}]" if namespace else f"[{source.name}]"
+            return _prefix_of(source.name, source.namespace)
         ref = self.extra["k8s_ref"]
         return _prefix_of(ref.get("name", ""), ref.get("namespace"))
 

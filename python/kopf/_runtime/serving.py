@@ -31,7 +31,7 @@ from kopf._runtime.context import (
     subregistry_var,
     subsettings_var,
 )
-from kopf._runtime.cycles import Cycle, Memories, deliver
+from kopf._runtime.cycles import Cycle, Memories
 from kopf._runtime.daemons import Daemons, Run
 from kopf._runtime.driving import Relay, drive
 from kopf._runtime.invocation import Callee, Invoker
@@ -159,7 +159,7 @@ class Server:
         if script.preset is not None:
             cycle.preset(script.preset)
         asyncs = self._asyncs
-        for step in (*script.steps, *script.then):
+        for step in script.steps + script.then:
             if type(step) is bridge.Watch or type(step) is bridge.Handle:
                 if step.handler in asyncs:
                     break
@@ -187,7 +187,7 @@ class Server:
                     replies.append(await self._watch(step, cycle, watched))
                     continue
                 if watched:
-                    deliver(cycle.patch, watched)
+                    cycle.deliver(watched)
                     watched = []
                 if type(step) is bridge.Handle:
                     replies.append(await self._handle(step, cycle, script.change, handled))
@@ -202,14 +202,12 @@ class Server:
                 elif type(step) is bridge.Keep:
                     persistence.keep(step, cycle, self._settings)
                     replies.append(None)
-            if watched:
-                deliver(cycle.patch, watched)
+            cycle.deliver(watched)
             if script.then and cycle.is_clean() and script.goes_on(replies):
                 then = []
                 for step in script.then:
                     then.append(await self._handle(step, cycle, script.change, handled))
-            if handled:
-                deliver(cycle.patch, handled)
+            cycle.deliver(handled)
             self._answer(script, cycle, replies, None, then)
         except asyncio.CancelledError as e:
             # Unless it was us, the function has awaited something that is cancelled: the cycle goes on.

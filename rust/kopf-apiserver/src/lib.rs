@@ -54,6 +54,7 @@ mod controllers;
 mod convert;
 mod crd;
 mod discovery;
+mod encoding;
 mod faults;
 mod fields;
 #[cfg(any(test, feature = "fuzzing"))]

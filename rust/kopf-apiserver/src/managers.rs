@@ -94,17 +94,6 @@ pub(crate) fn write(meta: &mut Map<String, Value>, mut entries: Vec<Entry>) {
     meta.insert("managedFields".into(), Value::Array(list));
 }
 
-/// Whether two values are equal and would be written equally.
-pub(crate) fn alike(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|((k, x), (l, y))| k == l && alike(x, y))
-        }
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(x, y)| alike(x, y)),
-        _ => one == other,
-    }
-}
-
 /// Whether a text of `fieldsV1` has this path.
 fn names(json: &Value, path: &Path) -> bool {
     let found = path.iter().try_fold(json, |at, element| at.get(&**element)).and_then(Value::as_object);

@@ -74,7 +74,7 @@ pub(crate) fn view(object: &Stored, resource: &Resource) -> Bytes {
     }
     let mut value = object.value();
     convert::from_storage(&mut value, resource);
-    crate::store::encode(&value)
+    crate::encoding::encode(&value)
 }
 
 pub(crate) fn view_value(object: &Stored, resource: &Resource) -> Value {
@@ -131,7 +131,7 @@ pub(crate) fn value(
     value: &Value,
 ) -> Result<Response, Status> {
     Ok(match request.shape()? {
-        Shape::Object => Response::bytes(code, crate::store::encode(value)),
+        Shape::Object => Response::bytes(code, crate::encoding::encode(value)),
         Shape::Partial => Response::json(code, &partial(value)),
         Shape::PartialList => return Err(Status::not_a_list(resource)),
         Shape::Table => {

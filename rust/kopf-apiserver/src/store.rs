@@ -10,8 +10,10 @@ use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::sync::watch;
+
+use crate::encoding::Text;
 
 /// How many events, and how many bytes of them, a resource's history keeps.
 const HISTORY_EVENTS: usize = 10_000;
@@ -83,7 +85,7 @@ impl Draft {
             deleting: meta.is_some_and(|m| m.get("deletionTimestamp").is_some()),
             labels: labels.unwrap_or_default(),
             owners: owners.map(|list| list.iter().map(|o| text(o.get("uid"))).collect()).unwrap_or_default(),
-            text: Text::unversioned(value),
+            text: Text::of(value, true),
         }
     }
     fn key(&self) -> Key {
@@ -102,115 +104,6 @@ impl Draft {
             deleting: self.deleting,
         }
     }
-}
-
-thread_local! {
-    // Large blocks are not asked for again and again.
-    static BUFFER: std::cell::Cell<Vec<u8>> = const { std::cell::Cell::new(Vec::new()) };
-}
-
-/// The JSON text of an object in the making.
-struct Text {
-    out: Vec<u8>,
-    /// Where the version belongs.
-    gap: Option<usize>,
-    /// Where the members after the type begin.
-    body: usize,
-}
-
-impl Drop for Text {
-    fn drop(&mut self) {
-        self.out.clear();
-        self.out.shrink_to(64 * 1024);
-        BUFFER.set(std::mem::take(&mut self.out));
-    }
-}
-
-impl Text {
-    /// An object with its type in front, as it is.
-    fn whole(value: &Value) -> Self {
-        let mut text = Self { out: BUFFER.take(), gap: None, body: 1 };
-        text.write(value, false);
-        text
-    }
-    /// The same with a gap where its version belongs.
-    fn unversioned(value: &Value) -> Self {
-        let mut text = Self { out: BUFFER.take(), gap: None, body: 1 };
-        text.write(value, true);
-        text
-    }
-    /// Of the right size at once, since it is kept.
-    fn at(&self, version: u64) -> Bytes {
-        let Some((head, tail)) = self.gap.and_then(|gap| self.out.split_at_checked(gap)) else {
-            return Bytes::copy_from_slice(&self.out);
-        };
-        Bytes::from([head, version.to_string().as_bytes(), tail].concat())
-    }
-
-    fn write(&mut self, value: &Value, versioned: bool) {
-        self.out.push(b'{');
-        if let Value::Object(map) = value {
-            for key in ["kind", "apiVersion"] {
-                if let Some(value) = map.get(key) {
-                    self.member(key, value);
-                }
-            }
-            self.body = self.out.len();
-            for (key, value) in map.iter().filter(|(k, _)| *k != "kind" && *k != "apiVersion") {
-                match value {
-                    Value::Object(meta) if versioned && key == "metadata" => self.metadata(meta),
-                    _ => self.member(key, value),
-                }
-            }
-        }
-        self.out.push(b'}');
-        // The comma between the two parts belongs to the first.
-        if self.out.get(self.body) == Some(&b',') {
-            self.body += 1;
-        }
-    }
-
-    fn metadata(&mut self, meta: &Map<String, Value>) {
-        self.name("metadata");
-        self.out.push(b'{');
-        for (key, value) in meta {
-            if key == "resourceVersion" {
-                self.leave_gap();
-            } else {
-                self.member(key, value);
-            }
-        }
-        if self.gap.is_none() {
-            self.leave_gap();
-        }
-        self.out.push(b'}');
-    }
-
-    fn leave_gap(&mut self) {
-        self.name("resourceVersion");
-        self.out.push(b'"');
-        self.gap = Some(self.out.len());
-        self.out.push(b'"');
-    }
-
-    fn name(&mut self, key: &str) {
-        if self.out.last() != Some(&b'{') {
-            self.out.push(b',');
-        }
-        // Writing into memory cannot fail.
-        let _ = serde_json::to_writer(&mut self.out, key);
-        self.out.push(b':');
-    }
-
-    fn member(&mut self, key: &str, value: &Value) {
-        self.name(key);
-        let _ = serde_json::to_writer(&mut self.out, value);
-    }
-}
-
-/// Writes an object with its type in front.
-pub(crate) fn encode(value: &Value) -> Bytes {
-    Bytes::copy_from_slice(&Text::whole(value).out)
 }
 
 /// One change of one object.

@@ -78,11 +78,11 @@ class StorageKeyFormingConvention(CollisionEvadingConvention):
 
     def make_suffix(self, key: str) -> str:
         """What tells apart the keys that are cut to the same beginning."""
-        import hashlib  # not needed by those whose keys are made by the engine
+        # Not needed by those whose keys are made by the engine.
+        import base64
+        import hashlib
 
         digest = hashlib.blake2b(key.encode("utf-8"), digest_size=4).digest()
-        import base64
-
         return "-" + base64.b64encode(digest, altchars=b"-.").decode("ascii").rstrip("=-.")
 
 

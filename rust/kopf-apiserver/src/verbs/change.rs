@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Call, at, conform, text};
 use crate::cluster::OBJECT_LIMIT;
+use crate::encoding;
 use crate::fields::{self, Comparison, Set};
 use crate::managers::{self, Entry};
 use crate::meta;
@@ -218,7 +219,7 @@ fn rebooked(
     let nothing = Value::Null;
     let known = old_meta.get("managedFields").unwrap_or(&nothing);
     let said = meta.get("managedFields").unwrap_or(&nothing);
-    if !managers::alike(said, known) {
+    if !encoding::alike(said, known) {
         // Who writes managers means it: so they are moved from one way of applying to the other.
         let said = if said == known { Vec::new() } else { managers::read(meta) };
         if !said.is_empty() {

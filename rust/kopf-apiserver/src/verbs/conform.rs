@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use super::Call;
 use crate::builtin;
+use crate::encoding;
 use crate::kinds::{Resource, split_api_version};
-use crate::managers;
 use crate::meta;
 use crate::request::{Strictness, json_complaint, parse_json};
 use crate::schema::{self, cel, decode, validate};
@@ -231,7 +231,7 @@ fn shape_custom(
     if let Some(map) = value.as_object_mut() {
         let mut meta = map.shift_remove("metadata").unwrap_or_default();
         let stored = before.and_then(|b| b.get("metadata"));
-        if stored.is_some_and(|stored| managers::alike(stored, &meta)) {
+        if stored.is_some_and(|stored| encoding::alike(stored, &meta)) {
             debug_assert!(reads_as_it_is(&meta), "what was stored has been read before: {meta}");
         } else {
             let mut notes = decode::Notes::default();
@@ -251,7 +251,7 @@ fn reads_as_it_is(meta: &Value) -> bool {
     let read = decode::decode(meta.clone(), &builtin::schema("meta.v1.ObjectMeta"), &mut notes);
     let Ok(Value::Object(mut read)) = read else { return false };
     meta::tidy(&mut read);
-    notes.unknown.is_empty() && managers::alike(&Value::Object(read), meta)
+    notes.unknown.is_empty() && encoding::alike(&Value::Object(read), meta)
 }
 
 /// Nulls of fields that may not be null, but have a default, count as absent; others are validated as they are.

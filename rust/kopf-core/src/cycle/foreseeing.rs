@@ -4,8 +4,7 @@
 //! it is as if nothing was foreseen. Whoever runs the script knows which of it is: see `Script::then`.
 
 use super::{Cycle, Next, Phase};
-use crate::cause::Reason;
-use crate::notes::Level;
+use crate::notes::{Level, Note};
 use crate::script::{Matched, Reply, Step, StepReply};
 
 impl Cycle {
@@ -13,7 +12,10 @@ impl Cycle {
     /// the calls, on a level that is `told`.
     pub fn foresee(&mut self, next: &mut Next, told: impl Fn(Level) -> bool) {
         let Next::Run(script) = next else { return };
-        if !matches!(self.phase, Phase::Opening { .. }) || !self.cause.is_some_and(Reason::is_handled) {
+        let Some(reason) = self.cause.filter(|reason| reason.is_handled()) else { return };
+        // What is known beforehand needs no copy: the beginning of the handling is said always, and daemons come in between.
+        let is_said = told(Note::InProgress(reason).level());
+        if !matches!(self.phase, Phase::Opening { .. }) || is_said || !self.plan.spawning.is_empty() {
             return;
         }
         let mut ahead = self.clone();

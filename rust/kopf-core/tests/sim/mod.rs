@@ -297,20 +297,8 @@ impl World {
                     StepReply::Attempted(self.attempt(attempt, patch, run))
                 }
             }
-            Step::Spawn { handlers } => {
-                let ids: Vec<String> = handlers.iter().map(|handler| self.id(*handler)).collect();
-                run.transcript.push(format!("ask {} for spawning", ids.join(", ")));
-                let says = |id: &String| self.says.get(id).copied().unwrap_or((true, true));
-                let answers = ids.iter().map(says).map(|(prematch, full)| Matched { prematch, full });
-                StepReply::Matched(answers.collect())
-            }
-            Step::Match { handlers } => {
-                let ids: Vec<String> = handlers.iter().map(|handler| self.id(*handler)).collect();
-                run.transcript.push(format!("ask {} for {reason}", ids.join(", ")));
-                let says = |id: &String| self.says.get(id).copied().unwrap_or((true, true));
-                let answers = ids.iter().map(says).map(|(prematch, full)| Matched { prematch, full });
-                StepReply::Matched(answers.collect())
-            }
+            Step::Spawn { handlers } => self.asked(handlers, "spawning", run),
+            Step::Match { handlers } => self.asked(handlers, reason, run),
             Step::Pick { handlers } => {
                 let shown: Vec<String> = handlers
                     .iter()
@@ -339,6 +327,14 @@ impl World {
                 StepReply::Attempted(outcome)
             }
         }
+    }
+
+    fn asked(&self, handlers: &[usize], reason: &str, run: &mut Run) -> StepReply {
+        let ids: Vec<String> = handlers.iter().map(|handler| self.id(*handler)).collect();
+        run.transcript.push(format!("ask {} for {reason}", ids.join(", ")));
+        let says = |id: &String| self.says.get(id).copied().unwrap_or((true, true));
+        let answers = ids.iter().map(says).map(|(prematch, full)| Matched { prematch, full });
+        StepReply::Matched(answers.collect())
     }
 
     /// The user's storages do the same as ours, so that the two can be compared.

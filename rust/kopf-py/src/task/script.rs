@@ -104,8 +104,8 @@ pub(crate) struct Script {
     /// What may follow at once: see `goes_on()`.
     #[pyo3(get)]
     then: Py<PyTuple>,
-    /// When it came over the border.
-    arrived: Timestamp,
+    /// When it came over the border, if anything may follow.
+    arrived: Option<Timestamp>,
     /// What the change handlers are about.
     #[pyo3(get)]
     change: Option<Py<ChangeView>>,
@@ -127,6 +127,7 @@ struct Exchange {
 impl Script {
     pub(crate) fn new(py: Python<'_>, job: ScriptJob, resource: Py<PyAny>) -> PyResult<Self> {
         let steps = steps_to_python(py, job.script.steps)?;
+        let arrived = (!job.script.then.is_empty()).then(now);
         let then = steps_to_python(py, job.script.then)?;
         let change = job.script.change.map(|change| Py::new(py, ChangeView::new(change))).transpose()?;
         let preset =
@@ -139,7 +140,7 @@ impl Script {
             resource,
             steps,
             then,
-            arrived: now(),
+            arrived,
             change,
             preset: preset.map(Bound::unbind),
             last: job.script.last,
@@ -188,9 +189,13 @@ impl Script {
 
     /// Whether the steps of `then` are to be done at once, after these replies to the others: all filters have said yes, and
     /// little time has passed. That nobody has touched the patch, the caller knows.
-    fn goes_on(&self, py: Python<'_>, replies: &Bound<'_, PyList>) -> PyResult<bool> {
-        let seconds = now().seconds_since(self.arrived);
-        Ok(!self.then.bind(py).is_empty() && Reply::is_as_foreseen(&steps_from_python(replies)?, seconds))
+    fn goes_on(&self, replies: &Bound<'_, PyList>) -> PyResult<bool> {
+        let Some(arrived) = self.arrived else { return Ok(false) };
+        // The others have no say, and are read when the script is answered.
+        let answers = replies.iter().filter(Bound::is_instance_of::<PyList>);
+        let answers: Vec<StepReply> =
+            answers.map(|answer| step_from_python(&answer)).collect::<PyResult<_>>()?;
+        Ok(Reply::is_as_foreseen(&answers, now().seconds_since(arrived)))
     }
 }
 
