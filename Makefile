@@ -5,7 +5,7 @@
 #   make lint           all lints, as CI runs them
 #   make operators      operators of several styles, and one of the registry, under ours and under the reference
 #   make docs           the documentation as a site, in site/
-#   make wheel          the wheel, in dist/
+#   make wheel          the wheel, in dist/, and the one that is only metadata (see docs/install.md)
 #   make explore        the model explorer at length: minutes; EXPLORE_STATES and EXPLORE_LIVES say how long
 #   make crash          an operator dies at every request and every return of a handler, and is replaced: minutes
 #   make soak           a mixed load with random faults for an hour (SOAK_MINUTES): does anything grow, is anything lost
@@ -29,9 +29,10 @@ VENV ?= .venv
 REFERENCE ?= .venvs/reference
 TESTING ?= .venvs/testing
 BIN := $(VENV)/bin
-# The installed wheel is tested, not the sources beside the tests.
-PYTEST := $(BIN)/python -m pytest -ra -o pythonpath=
+PYTEST := $(BIN)/python -m pytest -ra
 PYTEST_ARGS ?=
+# How many tests run at once: most of them wait for an operator or a server.
+PYTEST_JOBS ?= 3
 SUITE ?= ../shared/differential
 
 # The same interpreter for the build of the extension, whatever else is on the PATH.
@@ -63,14 +64,29 @@ $(REFERENCE)/.installed: requirements-reference.txt
 
 # --- The wheel, and the wheel as a user installs it.
 
-dist/.built: pyproject.toml $(RUST) $(PACKAGE) | $(VENV)/.tools
-	rm -f dist/*.whl
-	$(BIN)/maturin build --release --quiet --interpreter $(BIN)/python --out dist
+# With no paths of this machine in it, and with the licences of all that is linked into it. The progress is shown in terminals.
+REMAP := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo --remap-path-prefix=$(CURDIR)=/kopf-rs
+LICENCES := python/kopf/THIRD-PARTY.txt
+
+$(LICENCES): Cargo.lock scripts/licences.py | $(BIN)/python
+	$(BIN)/python scripts/licences.py $@
+
+dist/.built: pyproject.toml $(RUST) $(PACKAGE) $(LICENCES) | $(VENV)/.tools
+	rm -f dist/kopf_rs-*.whl
+	@echo 'Building the wheel, optimised: for the first time, 5 to 10 minutes on two cores.'
+	RUSTFLAGS="$${RUSTFLAGS:-} $(REMAP)" $(BIN)/maturin build --release $$([ -t 2 ] || echo --quiet) \
+	    --interpreter $(BIN)/python --out dist
+	@touch $@
+
+# Only metadata: kopf-rs under the name `kopf`, for packages that require it.
+dist/.metadata: packaging/kopf/pyproject.toml packaging/kopf/README.md | $(VENV)/.tools
+	rm -f dist/kopf-*.whl
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist packaging/kopf
 	@touch $@
 
 $(VENV)/.installed: dist/.built
-	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps dist/*.whl
-	$(BIN)/python -m pip install --quiet dist/*.whl
+	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps dist/kopf_rs-*.whl
+	$(BIN)/python -m pip install --quiet dist/kopf_rs-*.whl
 	@touch $@
 
 # An extension which lets tests put work on the border in the engine's place; never shipped. It shares what
@@ -84,8 +100,11 @@ $(TESTING)/.installed: pyproject.toml requirements-dev.txt $(RUST) $(PACKAGE) | 
 	@touch $@
 
 .PHONY: wheel sdist
-wheel: dist/.built
+wheel: dist/.built dist/.metadata
 	@ls -l dist/*.whl
+	@ls dist/kopf_rs-*.whl | sed -n 's/.*-\(manylinux_\([0-9]*\)_\([0-9]*\)_.*\)\.whl/\
+	The tag \1: for Linux with glibc \2.\3 or newer, as on this machine. Wheels for older systems are\
+	built in containers by .github\/workflows\/wheels.yml./p'
 
 sdist: | $(VENV)/.tools
 	rm -f dist/*.tar.gz
@@ -105,7 +124,7 @@ test-rust: | $(BIN)/python
 	cargo test --workspace --quiet
 
 test-border: $(TESTING)/.installed
-	$(TESTING)/bin/python -m pytest -ra -o pythonpath= tests/units/border
+	$(TESTING)/bin/python -m pytest -ra tests/units/border
 
 # For the tests of kubectl: one that is installed, or one that is built with Go, once, and kept under target/. Without
 # either the tests say why they skip.
@@ -113,8 +132,8 @@ test-border: $(TESTING)/.installed
 kubectl:
 	@scripts/kubectl.sh || true
 
-test-python: $(VENV)/.installed $(REFERENCE)/.installed kubectl
-	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PYTEST_ARGS)
+test-python: $(VENV)/.installed $(REFERENCE)/.installed dist/.metadata kubectl
+	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) -n $(PYTEST_JOBS) $(PYTEST_ARGS)
 
 # What can happen to one object, in all orders; a small part of it is in test-rust.
 .PHONY: explore
@@ -184,7 +203,8 @@ $(OPERATORS)/.installed: requirements-operators.txt
 .PHONY: operators
 operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
 	KOPF_OPERATORS_SITE=$$($(OPERATORS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/operators $(PYTEST_ARGS)
+	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/operators \
+	    tests/docs/test_followed.py::test_the_walkthrough $(PYTEST_ARGS)
 
 .PHONY: lint lint-rust lint-python lint-typing
 lint: lint-rust lint-python lint-typing docs
@@ -231,7 +251,7 @@ BENCHED ?= .venvs/benched
 
 $(BENCHED)/ours/.installed: dist/.built
 	test -x $(BENCHED)/ours/bin/python || $(PYTHON) -m venv $(BENCHED)/ours
-	$(BENCHED)/ours/bin/python -m pip install --quiet --force-reinstall dist/*.whl
+	$(BENCHED)/ours/bin/python -m pip install --quiet --force-reinstall dist/kopf_rs-*.whl
 	@touch $@
 
 $(BENCHED)/reference/.installed: requirements-reference.txt
@@ -260,4 +280,4 @@ differential-part: $(VENV)/.installed $(REFERENCE)/.installed
 
 .PHONY: clean
 clean:
-	rm -rf $(VENV) .venvs dist site target
+	rm -rf $(VENV) .venvs dist site target $(LICENCES) packaging/kopf/build packaging/kopf/*.egg-info

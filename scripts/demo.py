@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import kopf.testing
 import yaml
@@ -25,6 +26,7 @@ import cluster as kube  # noqa: E402
 import controlplane  # noqa: E402
 
 EXAMPLE = ROOT / "examples" / "01-minimal"
+HANDLED = kube.PREFIX + "last-handled-configuration"
 NAMESPACE = "default"
 
 
@@ -88,17 +90,14 @@ def show(cluster: kube.Cluster) -> int:
     try:
         print("# Applying obj.yaml.")
         cluster.create(resource, NAMESPACE, body)
-        found = cluster.wait(
-            resource, NAMESPACE, name, lambda it: it is not None and it.get("status"), timeout=60, alive=check
-        )
+        found = cluster.wait(resource, NAMESPACE, name, is_handled, timeout=60, alive=check)
         operator.send_signal(signal.SIGTERM)
         code = operator.wait(timeout=60)
         reader.join()
         assert found is not None
         print(f"\n# The operator has stopped with the exit code {code}. The object now:")
         print(f"status: {json.dumps(found['status'])}")
-        key = kube.PREFIX + "last-handled-configuration"
-        print(f"{key}: {found['metadata']['annotations'][key].strip()}")
+        print(f"{HANDLED}: {found['metadata']['annotations'][HANDLED].strip()}")
         return code
     except kube.Timeout as error:
         print(f"# {error}", file=sys.stderr)
@@ -112,6 +111,11 @@ def show(cluster: kube.Cluster) -> int:
             cluster.delete(resource, NAMESPACE, name)
             if ours:
                 cluster.delete(kube.CRDS, None, crd["metadata"]["name"])
+
+
+def is_handled(body: dict[str, Any] | None) -> bool:
+    """Whether the results and the last handled state are there: the results are written first."""
+    return body is not None and "status" in body and HANDLED in body["metadata"].get("annotations", {})
 
 
 def relay(operator: "subprocess.Popen[str]") -> None:

@@ -7,6 +7,7 @@ import ast
 import inspect
 import pathlib
 import sys
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MADE = "<!-- Made by scripts/reference.py of the code: change it there. -->\n"
@@ -35,7 +36,19 @@ COMMANDS = """\
 
 `kopf` and `python -m kopf` are the same. Options have environment variables, such as `KOPF_RUN_VERBOSE=1`
 for `kopf run --verbose`; several values are separated by spaces; the command line wins over the environment.
-Wrong options end with the exit code 2, failures with 1, and what was stopped by a signal ends with 0.
+`-h` shows the options of a command.
+
+| exit code | |
+|---|---|
+| 0 | the command is done, or was stopped by Ctrl+C or SIGTERM |
+| 1 | it has failed |
+| 2 | the options or the files are wrong |
+| 130 | it was stopped at once, by a second Ctrl+C |
+| more than 128 | `kopf dev` only: a signal has ended the operator's process; 137 is SIGKILL |
+
+A command that fails prints one paragraph on what has failed, why, and what to do. A traceback is shown only
+if the error is in your code, and has only your frames; `--debug` shows the whole one. With
+`--log-format json`, failures are lines of JSON, too.
 
 Files are loaded first, in their order, then modules. The folder of each file is put in front of the import
 path; files are not called `__main__`. What they declare at the level of modules is what is run.
@@ -89,6 +102,14 @@ def shown(value: ast.expr | None) -> str:
     return ast.unparse(value) if value is not None else ""
 
 
+def default_of(option: Any) -> str:
+    """The default of an option, if help texts show it."""
+    if isinstance(option.show_default, str):
+        return f" Default: {option.show_default}."
+    is_plain = isinstance(option.default, (str, int)) and not isinstance(option.default, bool)
+    return f" Default: {option.default}." if is_plain else ""
+
+
 def commands_page() -> str:
     """The page of the command line: what the commands say about themselves."""
     import click
@@ -110,6 +131,7 @@ def commands_page() -> str:
             variables.append(f"KOPF_{name.upper()}_{(option.name or '').upper()}")
             text = (option.help or "") + (" Required." if option.required else "")
             text += " Can be repeated." if option.multiple else ""
+            text += default_of(option)
             environment = ", ".join(f"`{variable}`" for variable in variables)
             row = f"| {spelt}{kind.replace('|', chr(92) + '|')} | {environment} | {text.strip()} |"
             rows.append(row)

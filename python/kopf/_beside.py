@@ -15,8 +15,9 @@ def warn(folder: str) -> None:
 
     advice = (
         "Python imports kopf-rs now, and it works, but any change of installed packages can break it. "
-        "To have only kopf-rs: `pip uninstall -y kopf && pip install --force-reinstall --no-deps kopf-rs`. "
-        "If another package requires `kopf`, see how to override that in docs/install.md."
+        "To have only kopf-rs: `pip uninstall -y kopf`, and then install kopf-rs once more from its wheel "
+        "file: `pip install --force-reinstall --no-deps kopf_rs-*.whl`. If another package requires `kopf`, "
+        "install the metadata-only distribution `kopf`, from the file `kopf-1.45.2+rs.*.whl`, as well."
     )
     text = f"The distributions `kopf` and `kopf-rs` are installed over each other in {folder}. {advice}"
     # 1: here, 2: the package, and what is imported by nobody is not filtered by modules.

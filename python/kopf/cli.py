@@ -4,6 +4,7 @@ elsewhere, and are loaded when they are called: help and mistakes are shown at o
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Collection
@@ -28,7 +29,11 @@ DEV_PRIORITY = 666
 
 @dataclass
 class CLIControls:
-    """What is passed to the commands by those who call them in a process of theirs, e.g. by tests."""
+    """What the commands get from those who call them, such as tests, and what these get from the commands.
+
+    `is_process` is whether the process is only for the command: then it can be ended at once. `debug` and
+    `json_logs` are those of the options.
+    """
 
     ready_flag: Any = None
     stop_flag: Any = None
@@ -36,6 +41,13 @@ class CLIControls:
     registry: OperatorRegistry | None = None
     settings: OperatorSettings | None = None
     loop: asyncio.AbstractEventLoop | None = None
+    debug: bool = False
+    json_logs: bool = False
+    is_process: bool = False
+
+
+# Every option shows the environment variable that sets it.
+_option = functools.partial(click.option, show_envvar=True)
 
 
 class LogFormatParamType(click.Choice[LogFormat]):
@@ -52,12 +64,19 @@ class LogFormatParamType(click.Choice[LogFormat]):
 def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Add the logging options to a command; the logging is configured before the command is called."""
 
-    @click.option("-v", "--verbose", is_flag=True, help="Log what Kopf itself does, too.")
-    @click.option("-d", "--debug", is_flag=True, help="Log also what the event loop does.")
-    @click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
-    @click.option("--log-format", type=LogFormatParamType(), default="full", help="How log lines look.")
-    @click.option("--log-refkey", type=str, help="The key of objects in JSON logs.")
-    @click.option("--log-prefix/--no-log-prefix", default=None, help="Whether to begin with object names.")
+    @_option("-v", "--verbose", is_flag=True, help="Log what Kopf itself does.")
+    @_option("-d", "--debug", is_flag=True, help="The same, with the event loop and whole tracebacks.")
+    @_option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
+    @_option("--log-format", type=LogFormatParamType(), default="full", help="The format of log lines.")
+    @_option(
+        "--log-refkey", type=str, show_default="object", help="JSON key for the reference to the object."
+    )
+    @_option(
+        "--log-prefix/--no-log-prefix",
+        default=None,
+        show_default="yes, except for JSON",
+        help="Begin messages with the names of objects.",
+    )
     @functools.wraps(fn)
     def wrapper(
         verbose: bool,
@@ -71,6 +90,9 @@ def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         from kopf._kits import deferring
 
+        controls = click.get_current_context().ensure_object(CLIControls)
+        controls.debug = debug
+        controls.json_logs = log_format is LogFormat.JSON
         deferring.defer()
         from kopf._runtime import logs
 
@@ -87,7 +109,73 @@ def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-@click.group(name="kopf", context_settings={"auto_envvar_prefix": "KOPF"})
+def _is_compatible() -> bool:
+    from kopf._intents.settings import IS_COMPATIBLE
+
+    return IS_COMPATIBLE
+
+
+class LivenessParamType(click.ParamType[str]):
+    """The URL of the health checks."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check that the URL can be served."""
+        import urllib.parse
+
+        if _is_compatible():
+            return value
+        try:
+            url = urllib.parse.urlsplit(str(value))
+            is_valid = url.scheme == "http" and bool(url.netloc) and url.port != 0
+        except ValueError:  # the port
+            is_valid = False
+        if not is_valid:
+            self.fail(f"{value!r} is not a URL such as http://0.0.0.0:8080/healthz", param, ctx)
+        return value
+
+
+_liveness_option = _option(
+    "-L",
+    "--liveness",
+    "liveness_endpoint",
+    type=LivenessParamType(),
+    metavar="URL",
+    help="Serve health checks at this URL, e.g. http://0.0.0.0:8080/healthz.",
+)
+
+
+class HandlersParamType(click.ParamType[str]):
+    """A file with handlers."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check that the file can be loaded."""
+        from importlib.machinery import all_suffixes
+
+        path = str(value)
+        if _is_compatible():
+            return path
+        if os.path.isdir(path):
+            self.fail(f"{path!r} is a directory: name its files, or use -m for a package.", param, ctx)
+        if not os.path.exists(path):
+            self.fail(f"There is no file {path!r}.", param, ctx)
+        if not path.endswith(tuple(all_suffixes())):
+            self.fail(f"{path!r} is not a Python file.", param, ctx)
+        return path
+
+
+@click.group(
+    name="kopf",
+    context_settings={
+        "auto_envvar_prefix": "KOPF",
+        "help_option_names": ["-h", "--help"],
+        "show_default": True,
+        "max_content_width": 100,
+    },
+)
 @click.version_option(version=kopf.__version__, prog_name="kopf")
 @click.pass_context
 def main(context: click.Context) -> None:
@@ -97,17 +185,36 @@ def main(context: click.Context) -> None:
         sweeping.settle()
 
 
+def _check_scope(namespaces: Collection[str], clusterwide: bool) -> None:
+    if namespaces and clusterwide:
+        raise click.UsageError("Either --namespace or --all-namespaces can be used, not both.")
+
+
 @main.command()
 @logging_options
-@click.option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Serve the whole cluster.")
-@click.option("-n", "--namespace", "namespaces", multiple=True, help="Serve these namespaces (patterns).")
-@click.option("--standalone", is_flag=True, default=None, help="Ignore other operators.")
-@click.option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}, to win over others.")
-@click.option("-L", "--liveness", "liveness_endpoint", type=str, help="The URL where the health is reported.")
-@click.option("-P", "--peering", "peering_name", envvar="KOPF_RUN_PEERING", help="The peering object.")
-@click.option("-p", "--priority", type=int, help="Of several operators, the one with the highest works.")
-@click.option("-m", "--module", "modules", multiple=True, help="Import this module.")
-@click.argument("paths", nargs=-1)
+@_option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Serve the whole cluster.")
+@_option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    metavar="PATTERN",
+    help="Serve these namespaces, e.g. 'team-*,!team-x'.",
+)
+@_option("--standalone", is_flag=True, default=None, help="Ignore other operators.")
+@_option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}, to pause the others.")
+@_liveness_option
+@_option(
+    "-P",
+    "--peering",
+    "peering_name",
+    envvar="KOPF_RUN_PEERING",
+    metavar="NAME",
+    help="Join this peering: pause while an operator with a higher priority is alive.",
+)
+@_option("-p", "--priority", type=int, help="The priority in the peering; the highest one works.")
+@_option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="Import this module.")
+@click.argument("paths", nargs=-1, type=HandlersParamType())
 @click.make_pass_decorator(CLIControls, ensure=True)
 def run(
     controls: CLIControls,
@@ -121,22 +228,43 @@ def run(
     clusterwide: bool,
     liveness_endpoint: str | None,
 ) -> None:
-    """Run an operator: load the files and the modules, and serve what they declare."""
+    """Run an operator.
+
+    The files and the modules are loaded, and the handlers in them are called.
+    """
     legacy = os.environ.get("KOPF_RUN_NAMESPACE")
     namespaces = (*namespaces, legacy) if legacy else tuple(namespaces)
-    if namespaces and clusterwide:
-        raise click.UsageError("Either --namespace or --all-namespaces can be used, not both.")
+    _check_scope(namespaces, clusterwide)
 
     from kopf._kits.loops import proper_loop
-    from kopf._runtime import loading, operator
-    from kopf._runtime.defaults import set_default_registry
+    from kopf._runtime import exiting, loading, operator
+    from kopf._runtime.defaults import get_default_registry, set_default_registry
 
+    # In other processes, such as tests, the handlers may be declared already.
+    if controls.is_process and not paths and not modules and not _is_compatible():
+        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
     if controls.registry is not None:
         set_default_registry(controls.registry)
     sweeping.settle()
-    loading.preload(paths=paths, modules=modules)
+    try:
+        loading.preload(paths=paths, modules=modules)
+    except KeyboardInterrupt:
+        raise SystemExit(exiting.FORCED_EXIT_CODE) from None
+    if not get_default_registry().has_handlers and not _is_compatible():
+        names = ", ".join([*paths, *modules]) or "the registry"
+        import logging
+
+        logging.getLogger("kopf._core.reactor.running").warning(
+            f"No handlers are declared in {names}: the operator has nothing to do. Handlers are declared by "
+            "decorators with arguments, such as @kopf.on.create('guests')."
+        )
     sweeping.settle()
-    with proper_loop(controls.loop) as loop:
+    exit = exiting.ProcessExit()
+    if controls.is_process:
+        exiting.process_exit_var.set(exit)
+    with contextlib.ExitStack() as stack:
+        stack.callback(exit.wait)
+        loop = stack.enter_context(proper_loop(controls.loop))
         operator.run(
             standalone=standalone,
             namespaces=namespaces,
@@ -155,21 +283,22 @@ def run(
 
 @main.command()
 @logging_options
-@click.option("-n", "--namespace", "namespaces", multiple=True, help="In these namespaces (patterns).")
-@click.option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="In the whole cluster.")
-@click.option("-i", "--id", type=str, default=None, help="On behalf of this identity.")
-@click.option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}.")
-@click.option(
+@_option("-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="In these namespaces.")
+@_option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="In the whole cluster.")
+@_option("-i", "--id", type=str, default=None, help="On behalf of this identity.")
+@_option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}.")
+@_option(
     "-P",
     "--peering",
     "peering_name",
     required=True,
     envvar="KOPF_FREEZE_PEERING",
-    help="The peering object.",
+    metavar="NAME",
+    help="The peering.",
 )
-@click.option("-p", "--priority", type=int, default=100, required=True, help="100 if it is not given.")
-@click.option("-t", "--lifetime", type=int, required=True, help="For how long (seconds).")
-@click.option("-m", "--message", type=str, help="Accepted, but not used.")
+@_option("-p", "--priority", type=int, default=100, help="Operators with a lower priority are paused.")
+@_option("-t", "--lifetime", type=int, required=True, metavar="SECONDS", help="For how long.")
+@_option("-m", "--message", type=str, help="Accepted, but not used.")
 @click.make_pass_decorator(CLIControls, ensure=True)
 def freeze(
     controls: CLIControls,
@@ -183,6 +312,7 @@ def freeze(
     priority: int,
 ) -> None:
     """Pause the operators of a peering."""
+    _check_scope(namespaces, clusterwide)
     from kopf._intents.settings import OperatorSettings
 
     settings = controls.settings if controls.settings is not None else OperatorSettings()
@@ -201,16 +331,17 @@ def freeze(
 
 @main.command()
 @logging_options
-@click.option("-n", "--namespace", "namespaces", multiple=True, help="In these namespaces (patterns).")
-@click.option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="In the whole cluster.")
-@click.option("-i", "--id", type=str, default=None, help="On behalf of this identity.")
-@click.option(
+@_option("-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="In these namespaces.")
+@_option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="In the whole cluster.")
+@_option("-i", "--id", type=str, default=None, help="On behalf of this identity.")
+@_option(
     "-P",
     "--peering",
     "peering_name",
     required=True,
     envvar="KOPF_RESUME_PEERING",
-    help="The peering object.",
+    metavar="NAME",
+    help="The peering.",
 )
 @click.make_pass_decorator(CLIControls, ensure=True)
 def resume(
@@ -220,7 +351,8 @@ def resume(
     clusterwide: bool,
     peering_name: str,
 ) -> None:
-    """Let the operators of a peering work again."""
+    """Resume the operators of a peering."""
+    _check_scope(namespaces, clusterwide)
     _run_errand(
         controls,
         "resume",
@@ -273,50 +405,80 @@ FileParamType = PathParamType(dir_okay=False)
 
 
 @main.command()
-@click.option("--kubeconfig", type=FileParamType, help="Write the kubeconfig here when it is ready.")
-@click.option("--port", type=int, default=0, help="Of loopback; any free one by default.")
-@click.option("--controllers/--no-controllers", default=True, help="Whether deployments get pods, and so on.")
+@_option("--kubeconfig", type=FileParamType, help="Write the kubeconfig to this file when it is ready.")
+@_option("--port", type=int, default=0, show_default="any free port", help="Port on 127.0.0.1.")
+@_option(
+    "--controllers/--no-controllers",
+    default=True,
+    help="Imitate built-in controllers (Deployments, Jobs, Services).",
+)
 def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> None:
-    """Run a cluster in memory: an API server for development, with no nodes."""
+    """Run a Kubernetes API server in memory.
+
+    It is for development and has no nodes.
+    """
     from kopf._kits import dev
 
     dev.serve(kubeconfig, port, controllers=controllers)
 
 
 @main.command(name="dev")
-@click.option(
+@_option(
     "--manifests",
     multiple=True,
     type=PathParamType(exists=True),
     help="Apply this file, or the files of this folder.",
 )
-@click.option("--reload", is_flag=True, help="Start the operator again when its files change.")
-@click.option("--state", "state_file", type=FileParamType, help="Keep the objects here between runs.")
-@click.option("--kubeconfig", type=FileParamType, help="Write the kubeconfig here when it is ready.")
-@click.option("--port", type=int, default=0, help="Of loopback; any free one by default.")
-@click.option("-v", "--verbose", is_flag=True, help="Log what Kopf itself does, too.")
-@click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
-@click.argument("paths", nargs=-1, required=True)
+@_option("--reload", is_flag=True, help="Start the operator again when its files change.")
+@_option("--state", "state_file", type=FileParamType, help="Keep the objects in this file between runs.")
+@_option("--kubeconfig", type=FileParamType, help="Write the kubeconfig to this file when it is ready.")
+@_option("--port", type=int, default=0, show_default="any free port", help="Port on 127.0.0.1.")
+@_option("-v", "--verbose", is_flag=True, help="Log what Kopf itself does.")
+@_option("-d", "--debug", is_flag=True, help="The same, with the event loop and whole tracebacks.")
+@_option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
+@_option("--log-format", type=LogFormatParamType(), default="full", help="The format of log lines.")
+@_option(
+    "-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="Serve these namespaces only."
+)
+@_liveness_option
+@_option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="Import this module.")
+@click.argument("paths", nargs=-1, type=HandlersParamType())
 def develop(
     paths: Collection[str],
+    modules: Collection[str],
     manifests: Collection[pathlib.Path],
     reload: bool,
     state_file: pathlib.Path | None,
     kubeconfig: pathlib.Path | None,
     port: int,
     verbose: bool,
+    debug: bool,
     quiet: bool,
+    log_format: LogFormat,
+    namespaces: Collection[str],
+    liveness_endpoint: str | None,
 ) -> None:
-    """Run an operator on a cluster in memory: no real one is needed."""
+    """Run an operator with an API server in memory.
+
+    No cluster is needed. The operator is another process, with the same options as of `kopf run`.
+    """
     from kopf._kits import dev
 
+    if not paths and not modules:
+        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
+    flags = {"--verbose": verbose, "--debug": debug, "--quiet": quiet}
+    options = [flag for flag, is_set in flags.items() if is_set]
+    options += [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]
+    options += [f"--log-format={log_format.name.lower()}"]
+    options += [f"--liveness={liveness_endpoint}"] if liveness_endpoint else []
     code = dev.develop(
         paths,
+        modules=modules,
         manifests=manifests,
         reload=reload,
         state_file=state_file,
         kubeconfig=kubeconfig,
         port=port,
-        options=[*(["--verbose"] if verbose else []), *(["--quiet"] if quiet else [])],
+        options=options,
     )
     raise SystemExit(code)

@@ -15,7 +15,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from typing import Any
+    from typing import Any, TypeVar
 
     from kopf._intents.callbacks import ActivityDecorator as ActivityDecorator
     from kopf._intents.callbacks import ChangingDecorator as ChangingDecorator
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     MetaFilters = Mapping[str, str | MetaFilterToken | MetaFilterFn]
     ValueFilter = Any | MetaFilterToken | MetaFilterFn
+    F = TypeVar("F", bound=Callable[..., Any])
 
 
 if not TYPE_CHECKING:  # type checkers must find those names that do not exist
@@ -57,7 +58,32 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *(f"{kind}Decorator" for kind in kinds)])
 
 
+def _explained(fn: F) -> F:
+    """Add hints to the errors about the arguments of a decorator."""
+
+    def explained(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except TypeError as error:
+            # Only those of the call itself, and not from within the function.
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            from kopf._intents.declarations import explain_call
+
+            raise explain_call(fn, args, kwargs, error) from None
+
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(explained, name, getattr(fn, name))
+    explained.__wrapped__ = fn  # type: ignore[attr-defined]
+    return explained  # type: ignore[return-value]
+
+
 def _declaring(decorator_name: str, options: dict[str, Any]) -> Callable[[Any], Any]:
+    if callable(options.get("arg1")):
+        from kopf._intents.declarations import reject_bare_decorator
+
+        reject_bare_decorator(decorator_name, options)
+
     def decorator(fn: Callable[..., Any]) -> Callable[..., Any]:
         from kopf._intents.declarations import declare
         from kopf._runtime.defaults import get_default_registry
@@ -69,6 +95,7 @@ def _declaring(decorator_name: str, options: dict[str, Any]) -> Callable[[Any], 
     return decorator
 
 
+@_explained
 def startup(
     *,
     id: str | None = None,
@@ -83,6 +110,7 @@ def startup(
     return _declaring("startup", locals())
 
 
+@_explained
 def cleanup(
     *,
     id: str | None = None,
@@ -97,6 +125,7 @@ def cleanup(
     return _declaring("cleanup", locals())
 
 
+@_explained
 def login(
     *,
     id: str | None = None,
@@ -111,6 +140,7 @@ def login(
     return _declaring("login", locals())
 
 
+@_explained
 def probe(
     *,
     id: str | None = None,
@@ -125,6 +155,7 @@ def probe(
     return _declaring("probe", locals())
 
 
+@_explained
 def validate(
     arg1: str | Marker | SelectorFn | None = None,
     arg2: str | Marker | None = None,
@@ -157,6 +188,7 @@ def validate(
     return _declaring("validate", locals())
 
 
+@_explained
 def mutate(
     arg1: str | Marker | SelectorFn | None = None,
     arg2: str | Marker | None = None,
@@ -189,6 +221,7 @@ def mutate(
     return _declaring("mutate", locals())
 
 
+@_explained
 def resume(
     arg1: str | Marker | SelectorFn | None = None,
     arg2: str | Marker | None = None,
@@ -220,6 +253,7 @@ def resume(
     return _declaring("resume", locals())
 
 
+@_explained
 def create(
     arg1: str | Marker | SelectorFn | None = None,
     arg2: str | Marker | None = None,
@@ -250,6 +284,7 @@ def create(
     return _declaring("create", locals())
 
 
+@_explained
 def update(
     arg1: str | Marker | SelectorFn | None = None,
     arg2: str | Marker | None = None,
@@ -282,6 +317,7 @@ def update(
     return _declaring("update", locals())
 
 
+@_explained
 def delete(
     arg1: str | Marker | SelectorFn | None = None,
     arg2: str | Marker | None = None,
@@ -313,6 +349,7 @@ def delete(
     return _declaring("delete", locals())
 
 
+@_explained
 def field(
     arg1: str | Marker | SelectorFn | None = None,
     arg2: str | Marker | None = None,
@@ -345,6 +382,7 @@ def field(
     return _declaring("field", locals())
 
 
+@_explained
 def index(
     arg1: str | Marker | SelectorFn | None = None,
     arg2: str | Marker | None = None,
@@ -369,12 +407,14 @@ def index(
     when: WhenFilterFn | None = None,
     field: FieldSpec = None,
     value: ValueFilter | None = None,
+    metadata_only: bool = False,
     registry: OperatorRegistry | None = None,
 ) -> IndexingDecorator:
     """Put what the function returns to the in-memory index of the same name."""
     return _declaring("index", locals())
 
 
+@_explained
 def event(
     arg1: str | Marker | SelectorFn | None = None,
     arg2: str | Marker | None = None,
@@ -395,12 +435,14 @@ def event(
     when: WhenFilterFn | None = None,
     field: FieldSpec = None,
     value: ValueFilter | None = None,
+    metadata_only: bool = False,
     registry: OperatorRegistry | None = None,
 ) -> WatchingDecorator:
     """Call the function for each watch event, with no retries and no memory of what was handled."""
     return _declaring("event", locals())
 
 
+@_explained
 def daemon(
     arg1: str | Marker | SelectorFn | None = None,
     arg2: str | Marker | None = None,
@@ -429,12 +471,14 @@ def daemon(
     when: WhenFilterFn | None = None,
     field: FieldSpec = None,
     value: ValueFilter | None = None,
+    metadata_only: bool = False,
     registry: OperatorRegistry | None = None,
 ) -> DaemonDecorator:
     """Run the function in background for as long as the object exists and matches."""
     return _declaring("daemon", locals())
 
 
+@_explained
 def timer(
     arg1: str | Marker | SelectorFn | None = None,
     arg2: str | Marker | None = None,
@@ -463,12 +507,14 @@ def timer(
     when: WhenFilterFn | None = None,
     field: FieldSpec = None,
     value: ValueFilter | None = None,
+    metadata_only: bool = False,
     registry: OperatorRegistry | None = None,
 ) -> TimerDecorator:
     """Call the function again and again for as long as the object exists and matches."""
     return _declaring("timer", locals())
 
 
+@_explained
 def subhandler(
     *,
     id: str | None = None,

@@ -7,7 +7,16 @@ from kopf._kits.clusters.client import Refused
 from kopf._kits.clusters.cluster import Cluster
 from kopf._kits.clusters.controlplane import Unavailable
 from kopf._kits.clusters.laboratory import NotHad, Request
-from kopf._kits.operators import Operator
+from kopf._kits.operators import Operator, UnexpectedError
 from kopf._kits.runner import KopfRunner
 
-__all__ = ["Cluster", "KopfRunner", "NotHad", "Operator", "Refused", "Request", "Unavailable"]
+__all__ = [
+    "Cluster",
+    "KopfRunner",
+    "NotHad",
+    "Operator",
+    "Refused",
+    "Request",
+    "Unavailable",
+    "UnexpectedError",
+]

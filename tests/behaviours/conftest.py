@@ -88,6 +88,7 @@ def run(cluster, kopf_operator, request, tmp_path) -> Callable[..., Running]:
 
     def start(share: dict[str, Any] | None = None, source: str | None = None, **options: Any) -> Running:
         calls = Calls()
+        options.setdefault("strict", not getattr(request.module, "HANDLERS_RAISE", False))
         memo = kopf.Memo(calls=calls, **(share or {}))
         file = handlers
         if source is not None:

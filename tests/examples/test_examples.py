@@ -135,8 +135,8 @@ def test_storages(operator, stage):
 @pytest.fixture
 def peerings(cluster):
     """The definitions of peerings as in the example's file; gone after it, as other tests count on that."""
-    documents = list(yaml.safe_load_all((EXAMPLES / "10-peering/peering.yaml").read_text()))
-    *definitions, peering = documents
+    definitions = list(yaml.safe_load_all((EXAMPLES / "10-peering/peering-crds.yaml").read_text()))
+    peering = yaml.safe_load((EXAMPLES / "10-peering/peering.yaml").read_text())
     resources = [cluster.create_crd(definition) for definition in definitions]
     yield next(resource for resource in resources if not resource.namespaced), peering
     for definition in definitions:

@@ -93,6 +93,8 @@ class Interposer:
         self.silent = False
         self.reluctant = 0.0
         """How long requests with a body are left unread, in seconds; then they are read byte by byte."""
+        self.closes_reused = False
+        """Whether connections are closed at their second request, without a response."""
         self.tls: ssl.SSLContext | None = None
         self.asked: list[tuple[float, Asked, int]] = []
         self._streams: set[Any] = set()
@@ -125,11 +127,18 @@ class Interposer:
                 with contextlib.suppress(OSError):
                     handler.connection.shutdown(2)
 
+    def silence(self) -> None:
+        """Let all connections of now stay open, and never say anything again."""
+        for handler in list(self._streams):
+            handler.is_silent = True
+
     def _handler(proxy) -> type[http.server.BaseHTTPRequestHandler]:
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
             is_watching = False
+            is_silent = False
+            count = 0
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -163,9 +172,10 @@ class Interposer:
                 time.sleep(doing.pause)
                 code = 0
                 try:
-                    if doing.hang:
+                    self.count += 1
+                    if self.is_silent or doing.hang:
                         self.hang()
-                    elif doing.drop:
+                    elif doing.drop or (proxy.closes_reused and self.count > 1):
                         self.close()
                     elif doing.answer is not None:
                         code = doing.answer[0]
@@ -249,7 +259,6 @@ class Interposer:
 
             def relay(self, response: http.client.HTTPResponse, *, drip: bool) -> None:
                 self.is_watching = True
-                is_silent = False
                 self.send_response(response.status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Transfer-Encoding", "chunked")
@@ -257,8 +266,8 @@ class Interposer:
                 self.wfile.flush()
                 for line in response:
                     # What is silent once, stays so: only a new connection tells.
-                    is_silent = is_silent or proxy.silent
-                    if is_silent:
+                    self.is_silent = self.is_silent or proxy.silent
+                    if self.is_silent:
                         continue
                     while proxy.injected:
                         self.chunk(proxy.injected.pop())

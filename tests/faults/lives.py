@@ -24,7 +24,7 @@ from kopf.testing import Cluster, Operator, Request
 
 GROUP = "crashes.example.com"
 KIND = "crates"
-DEFINITION = definition(GROUP, "Crate", ANYTHING)
+DEFINITIONS = {status: definition(GROUP, "Crate", ANYTHING, status=status) for status in (False, True)}
 GENEROUS = 60.0
 """Real seconds, for what takes milliseconds."""
 BLINK = 0.06
@@ -87,6 +87,8 @@ class Scenario:
     """How many of them can be under way at once."""
     final: Callable[[Lives], list[str]] | None = None
     settings: Callable[[kopf.OperatorSettings], None] = lambda settings: None
+    status: bool = False
+    """Whether the kind has a status subresource."""
 
 
 class Lives:
@@ -153,7 +155,7 @@ class Lives:
         """What is wrong in the end."""
         with self.cluster as cluster:
             cluster.freeze()
-            cluster.apply(DEFINITION)
+            cluster.apply(DEFINITIONS[self.scenario.status])
             if self.scenario.first is not None:
                 self.scenario.first(cluster)
             if self.point is not None and self.point.mode in FAULTS:
@@ -227,6 +229,8 @@ class Lives:
             if self.scenario.counted and not meta.get("labels", {}).get("ignored"):
                 if ours != [LAST]:
                     wrong.append(f"{name} has {ours}")
+                elif progress := (body.get("status") or {}).get("progress"):
+                    wrong.append(f"{name} has {progress} in its status")
                 elif json.loads(meta["annotations"][LAST]).get("spec") != body.get("spec"):
                     wrong.append(f"{name} was handled last at {meta['annotations'][LAST]}")
         if self.scenario.final is not None:

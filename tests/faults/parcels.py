@@ -29,6 +29,7 @@ class State:
     def __init__(self):
         self.slowness = float(OPTIONS.get("slowness", 0))
         self.token = OPTIONS.get("token", "first")
+        self.login_seconds = float(OPTIONS.get("login_seconds", 0))
         self.logins = 0
         self.daemons = collections.Counter()
         self.memos = weakref.WeakValueDictionary()
@@ -71,7 +72,7 @@ def obey():
             order = json.loads(line)
             if order.get("look"):
                 tell(look=look())
-            for key in ("slowness", "token"):
+            for key in ("slowness", "token", "login_seconds"):
                 if key in order:
                     setattr(state, key, order[key])
 
@@ -104,6 +105,7 @@ if "server" in OPTIONS:
     @kopf.on.login()
     def login(**_):
         state.logins += 1
+        time.sleep(state.login_seconds)
         return kopf.ConnectionInfo(server=OPTIONS["server"], token=state.token)
 
 

@@ -262,3 +262,69 @@ def resumed(lives: Lives) -> list[str]:
 
 
 scenario("resuming", resuming, [wait], first=handled, counted=TWO, final=resumed, inflight=2)
+
+
+# --- Handlers that change their own object, and progress in the status, which is written on its own.
+
+
+def stamping(lives: Lives) -> None:
+    @kopf.on.create(KIND, id="stamp")
+    @kopf.on.update(KIND, id="stamp")
+    async def stamp(spec: Any, patch: Any, **kwargs: Any) -> None:
+        with lives.call("stamp", kwargs):
+            patch.metadata.labels["stamp"] = f"v{len(lives.calls)}"
+
+    retrying(lives)
+
+
+def without_own_updates(check: Any) -> Any:
+    """No handler is called for what handlers have written."""
+
+    def checked(lives: Lives) -> list[str]:
+        own = [it for it in lives.calls if it.reason == "update" and it.old == it.new]
+        return [*check(lives), *(f"{it} is no change of others" for it in own)]
+
+    return checked
+
+
+FOUR = THREE | {"stamp"}
+scenario(
+    "handlers that change their object",
+    stamping,
+    [create(), change(2)],
+    counted=FOUR,
+    final=without_own_updates(final(2, *FOUR, status=left(2))),
+)
+
+
+def progress_in_status(settings: kopf.OperatorSettings) -> None:
+    settings.persistence.progress_storage = kopf.StatusProgressStorage(field="status.progress")
+
+
+def without_waiting(settings: kopf.OperatorSettings) -> None:
+    progress_in_status(settings)
+    settings.persistence.consistency_timeout = 0
+
+
+for title, settings in [
+    ("progress in the status", progress_in_status),
+    ("progress in the status, without waiting for own writes", without_waiting),
+]:
+    scenario(
+        title,
+        stamping,
+        [create(), change(2)],
+        counted=FOUR,
+        final=without_own_updates(final(2, *FOUR, status=left(2))),
+        settings=settings,
+        status=True,
+    )
+scenario(
+    "a deletion with progress in the status",
+    deletion,
+    [create(), delete()],
+    counted=TWO | {"farewell", "goodbye"},
+    final=is_gone("farewell", "goodbye"),
+    settings=progress_in_status,
+    status=True,
+)

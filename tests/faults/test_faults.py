@@ -13,6 +13,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
+import rows_containment  # noqa: F401
+import rows_network  # noqa: F401
+import rows_refusals  # noqa: F401
 import rows_ways  # noqa: F401
 from rows import ROWS
 from theatre import DEFINITION, Result, Theatre

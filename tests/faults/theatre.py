@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import interposer
+import plugin
 import trust
 from definitions import ANYTHING, LAST, PREFIX, definition
 from illusion import Illusion
@@ -61,6 +62,8 @@ class Scenery:
 
     tls: bool = False
     """The operator connects by a kubeconfig, and verifies the server's certificate."""
+    plugin: bool = False
+    """The operator connects by a kubeconfig with an exec plugin."""
     illusion: bool = False
     """The operator's clock and names are ours."""
     admission: bool = False
@@ -84,6 +87,7 @@ class Theatre:
         self.folder = pathlib.Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         self.proxy = interposer.Interposer(info.server, info.as_http_headers(), context)
         self.trust = trust.Trust(self.folder) if scenery.tls or scenery.admission else None
+        self.plugin = plugin.Plugin(self.folder) if scenery.plugin else None
         self.illusion = Illusion(self.folder) if scenery.illusion else None
         self.calls: list[tuple[str, str, Any, Any]] = []
         self.wanted: dict[str, int] = {}
@@ -103,7 +107,7 @@ class Theatre:
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
-        if not self.scenery.tls:
+        if not (self.scenery.tls or self.scenery.plugin):
             url = self.proxy.url
             options["server"] = url.replace("127.0.0.1", NAME) if self.scenery.illusion else url
         if self.scenery.admission and self.trust is not None:
@@ -116,6 +120,8 @@ class Theatre:
         environment: dict[str, str] = {"HOME": str(self.folder)}
         if self.illusion is not None:
             environment |= self.illusion.environment
+        if self.plugin is not None:
+            environment["KUBECONFIG"] = str(self.plugin.kubeconfig(self.proxy.url))
         if self.scenery.tls and self.trust is not None:
             self.proxy.tls = self.trust.context()
             environment["KUBECONFIG"] = str(self.trust.kubeconfig(self.proxy.url.replace("http:", "https:")))

@@ -19,7 +19,8 @@ def test_the_original_under_kopf_rs_is_noticed_and_not_mixed_in(environment, whe
     assert (
         "RuntimeWarning: The distributions `kopf` and `kopf-rs` are installed over each other" in done.stderr
     )
-    assert "pip uninstall -y kopf && pip install --force-reinstall --no-deps kopf-rs" in done.stderr
+    assert "pip uninstall -y kopf`" in done.stderr
+    assert "pip install --force-reinstall --no-deps kopf_rs-*.whl`" in done.stderr
     assert str(environment.folder) in done.stderr
 
     # What is advised helps.

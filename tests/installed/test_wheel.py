@@ -22,6 +22,7 @@ def test_the_wheel_is_small_and_has_no_tests(wheel):
     assert os.path.getsize(wheel) < LIMIT
     names = zipfile.ZipFile(wheel).namelist()
     assert "kopf/py.typed" in names
+    assert "kopf/THIRD-PARTY.txt" in names, "the licences of what is linked into the extension"
     assert "kopf/_kopf.pyi" in names
     assert len([name for name in names if name.endswith((".so", ".pyd"))]) == 1
     assert not [name for name in names if name.split("/")[0] not in ("kopf",) and ".dist-info/" not in name]

@@ -5,6 +5,12 @@ Read by `conftest.py` when the tests run with the reference's interpreter. Every
 """
 
 IN_REFERENCE: dict[str, str] = {
+    "test_without_permissions_for_the_status_all_else_works": (
+        "each request for the status is repeated for a minute there, and then the status is lost"
+    ),
+    "test_missing_file_is_an_error": "a missing file is a traceback with the exit code 1 there",
+    "test_only_http_is_served": "a wrong scheme is a traceback with the exit code 1 there",
+    "test_a_second_interrupt_ends_the_process_at_once": "further signals change nothing there",
     "test_all_is_indexed_before_anything_is_handled": (
         "a worker limit below the number of the objects blocks the operator there"
     ),

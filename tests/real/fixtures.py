@@ -25,7 +25,8 @@ def flavour(python: str) -> str:
     """The name of the distribution which gives that interpreter its kopf."""
     code = (
         "import importlib.metadata as m; "
-        'print(*(d.metadata["Name"] for d in m.distributions() if d.metadata["Name"] in ("kopf", "kopf-rs")))'
+        'print(*(d.metadata["Name"] for d in m.distributions()'
+        ' if d.metadata["Name"] in ("kopf", "kopf-rs") and "+rs." not in d.version))'
     )
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd="/")
     names = done.stdout.split()

@@ -44,7 +44,7 @@ def test_signals_stop_the_operator_with_cleanup(operator, shelf, signum):
     assert "Traceback" not in run.log
 
 
-def test_signal_while_the_cleanup_runs_changes_nothing(operator):
+def test_another_signal_to_terminate_changes_nothing(operator):
     run = operator(
         PREAMBLE
         + """
@@ -65,10 +65,34 @@ def create(**_):
     run.wait_for_log("Starting the watch-stream for parcels")
     run.process.send_signal(signal.SIGTERM)
     run.wait_for_call("end")
-    run.process.send_signal(signal.SIGINT)
+    run.process.send_signal(signal.SIGTERM)
     (operator.folder / "go").touch()
     assert run.wait_for_exit() == 0
     assert [call.handler for call in run.calls] == ["end", "done"]
+
+
+def test_a_second_interrupt_ends_the_process_at_once(operator):
+    run = operator(
+        PREAMBLE
+        + """
+import asyncio
+
+@kopf.on.cleanup()
+async def end(**_):
+    called('end')
+    await asyncio.sleep(1000)
+
+@kopf.on.create('parcels')
+def create(**_):
+    pass
+"""
+    )
+    run.wait_for_log("Starting the watch-stream for parcels")
+    run.process.send_signal(signal.SIGINT)
+    run.wait_for_log("Waiting for 1 handler: end ")
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait_for_exit() == 130
+    assert "Operator is stopped at once, without cleanup. Not finished: 1 handler: end (" in run.log
 
 
 def test_signal_before_the_cluster_answers_stops_at_once(operator, control_plane):

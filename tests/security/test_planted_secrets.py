@@ -121,7 +121,7 @@ def test_nothing_is_told_of_secrets_whatever_fails(way, planted_cluster, authori
         wait_until(lambda: "It was seen" in json.dumps(cluster.list("events")), run)
         wait_until(lambda: "more" in cluster.get("secrets", "one")["data"], run)
         cluster.patch("secrets", "one", {"data": {"key": LATER.encoded}})
-        run.wait_for(lambda log: "given up" in log or "immutable" in log)
+        run.wait_for(lambda log: "sent again in" in log or "immutable" in log)
         with pytest.raises(Refused):
             cluster.create(secret("odd", key=PAYLOAD.encoded))
         wait_until(lambda: get(probes) == 200, run)

@@ -44,6 +44,11 @@ def get_time(**_: Any) -> str:
     return datetime.datetime.now().isoformat()
 
 
+@kopf.index("services")
+def services(name: str, labels: kopf.Labels, **_: Any) -> Mapping[str, str | None]:
+    return {name: labels.get("app")}
+
+
 @kopf.index("pods", labels={"app": kopf.PRESENT, "tier": lambda value, **_: value == "web"})
 def pods(name: str, namespace: str | None, spec: kopf.Spec, **_: Any) -> Mapping[tuple[str | None, str], str]:
     return {(namespace, name): spec["nodeName"]}

@@ -25,6 +25,12 @@ def without_a_field(**_: Any) -> None: ...
 def with_a_wrong_type(spec: int, **_: Any) -> None: ...
 
 
+def configure(settings: kopf.OperatorSettings) -> None:
+    settings.posting.enable = False  # type: ignore[attr-defined]
+    settings.nope = 1  # type: ignore[attr-defined]
+    settings.posting.enabled = "no"  # type: ignore[assignment]
+
+
 def change(body: kopf.Body, spec: kopf.Spec) -> None:
     body["x"] = 1  # type: ignore[index]
     spec.x  # type: ignore[attr-defined]  # noqa: B018

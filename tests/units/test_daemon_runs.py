@@ -29,24 +29,23 @@ def run_of(fn: Any, indices: dict[str, Any] | None = None) -> Run:
     return Run(subject, Callee(handler(fn)), indices or {})
 
 
-def test_only_what_the_function_sees_is_made() -> None:
-    async def fn(name: str, **_: Any) -> None:
+def test_nothing_is_made_before_the_first_call() -> None:
+    async def fn(**_: Any) -> None:
         pass
 
     run = run_of(fn)
-    assert run.arguments == {"name": "n"}
     assert run._patch is run._stopper is run.subject._logger is None
     assert run.subject._memories._memos == {}
     assert run.subject.body._meta is run.subject.body._spec is None
 
 
-def test_a_function_that_can_see_all_gets_all() -> None:
+def test_functions_get_all_arguments() -> None:
     def fn(**kwargs: Any) -> Any:
         return kwargs
 
     index = object()
     run = run_of(fn, {"index": index})
-    arguments = run.arguments
+    arguments = run.cause.arguments
     all_names = {"logger", "memo", "resource", "patch", "body", "spec", "meta", "status", "uid", "name"}
     all_names |= {"namespace", "labels", "annotations", "stopped"}
     assert all_names <= arguments.keys()
@@ -62,7 +61,7 @@ def test_an_index_wins_over_the_flag() -> None:
     def fn(stopped: Any, **_: Any) -> None:
         pass
 
-    assert run_of(fn, {"stopped": "index"}).arguments == {"stopped": "index"}
+    assert run_of(fn, {"stopped": "index"}).cause.arguments["stopped"] == "index"
 
 
 @pytest.mark.parametrize("carry", [True, False])
@@ -72,13 +71,13 @@ def test_the_next_call_gets_an_empty_patch(carry: bool) -> None:
 
     run = run_of(fn)
     run.renew_patch(carry)
-    patch = run.arguments["patch"]
+    patch = run.cause.arguments["patch"]
     run.renew_patch(carry)
-    assert run.arguments["patch"] is patch  # nothing was done with it
+    assert run.cause.arguments["patch"] is patch  # nothing was done with it
     patch.status["x"] = 1
     patch.fns.append(print)
     run.renew_patch(carry)
-    assert run.arguments["patch"] is run.patch is run.cause.patch is not patch
+    assert run.cause.arguments["patch"] is run.patch is run.cause.patch is not patch
     assert run.patch == {}
     assert run.patch.fns == ([print] if carry else [])
 
@@ -88,10 +87,10 @@ def test_the_views_follow_the_object() -> None:
         pass
 
     run = run_of(fn)
-    body = run.arguments["body"]
+    body = run.cause.arguments["body"]
     run.subject.replace(Object.decode(TEXT % "other"))
     assert body.metadata.name == "other"
-    assert run.cause.arguments(frozenset({"name"})) == {"name": "other"}
+    assert run.cause.arguments["name"] == "other"
 
 
 def test_the_cause_is_in_the_context_of_the_calls() -> None:

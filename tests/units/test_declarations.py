@@ -4,6 +4,7 @@ import functools
 
 import kopf
 import pytest
+from kopf._intents import wire
 from kopf._intents.handlers import ChangingHandler
 from kopf._intents.registries import ChangingRegistry
 from kopf._runtime.context import context, handler_var, subregistry_var
@@ -178,3 +179,36 @@ def test_subhandlers_with_changes_of_values_need_an_updating_parent(registry):
         pytest.raises(TypeError, match="only be used in update handlers"),
     ):
         kopf.subhandler(field="a", old=1)(fn)
+
+
+@pytest.mark.parametrize(
+    ("decorator", "options"),
+    [
+        (kopf.on.event, {}),
+        (kopf.index, {}),
+        (kopf.daemon, {}),
+        (kopf.timer, {"interval": 1}),
+        (kopf.on.event, {"field": "metadata.labels.app", "labels": {"app": kopf.PRESENT}}),
+    ],
+)
+def test_metadata_is_enough_for_those_that_say_it(registry, decorator, options):
+    decorator("x", registry=registry, **options)(fn)
+    assert wire.handler_to_wire(only_handler(registry))["metadata_only"] is False
+    registry = kopf.OperatorRegistry()
+    decorator("x", registry=registry, metadata_only=True, **options)(fn)
+    assert wire.handler_to_wire(only_handler(registry))["metadata_only"] is True
+
+
+@pytest.mark.parametrize(
+    ("decorator", "options", "error", "text"),
+    [
+        (kopf.on.event, {"field": "spec.x"}, ValueError, "field='spec.x' is not in the metadata"),
+        (kopf.index, {"field": "status"}, ValueError, "field='status' is not in the metadata"),
+        (kopf.timer, {"idle": 10, "interval": 1}, ValueError, "idle= counts from the last change"),
+        (kopf.on.event, {"metadata_only": "yes"}, TypeError, "metadata_only= must be either True or False"),
+        (kopf.on.create, {}, TypeError, "metadata_only"),
+    ],
+)
+def test_what_metadata_cannot_be_enough_for_is_an_error(registry, decorator, options, error, text):
+    with pytest.raises(error, match=text):
+        decorator("x", registry=registry, **{"metadata_only": True, **options})(fn)

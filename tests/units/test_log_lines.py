@@ -1,10 +1,16 @@
-"""Log lines of the framework itself: they are made on a short way, and nobody is to see that."""
+"""Log lines of the framework itself: observers of logging see them as any other line."""
 
 from __future__ import annotations
 
+import datetime
+import functools
 import io
+import json
 import logging
 import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,10 +18,17 @@ import pytest
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.logformats import LogFormat
-from kopf._runtime import lines
+from kopf._runtime import logs
 from kopf._runtime.bridge import Object
 from kopf._runtime.lines import say
-from kopf._runtime.logs import LocalObjectLogger, ObjectLogger, TerseObjectLogger, configure
+from kopf._runtime.logs import (
+    KopfStreamHandler,
+    LocalObjectLogger,
+    ObjectLogger,
+    TerseObjectLogger,
+    configure,
+    one_line,
+)
 
 BODY = Body(
     {
@@ -124,16 +137,17 @@ def test_texts_are_the_same_on_all_ways(
     assert len(set(texts)) <= 1
 
 
-def test_the_shortest_way_makes_no_records(
+def test_lines_that_only_our_handler_sees_need_no_records(
     written: Callable[..., io.StringIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = written()
-    monkeypatch.setattr(lines, "_pattern", lambda: pytest.fail("A record was made."))
+    stream, made = written(), []
+    emit = KopfStreamHandler.emit
+    monkeypatch.setattr(KopfStreamHandler, "handle", lambda _, record: made.append(record))
     settings = OperatorSettings()
     say(LocalObjectLogger(body=BODY, settings=settings), logging.INFO, "local")
     settings.posting.loggers = False
     say(ObjectLogger(body=BODY, settings=settings), logging.INFO, "posted elsewhere")
-    assert stream.getvalue().count("\n") == 2
+    assert stream.getvalue().count("\n") == 2 and not made and KopfStreamHandler.emit is emit
 
 
 class Listener(logging.Handler):
@@ -175,18 +189,77 @@ def test_filters_see_records(written: Callable[..., io.StringIO], where: str) ->
     assert stream.getvalue() == ""
 
 
-def test_tools_that_observe_all_logging_do(
-    written: Callable[..., io.StringIO], monkeypatch: pytest.MonkeyPatch
+PATCHED = [
+    (logging.Logger, "handle"),
+    (logging.Logger, "callHandlers"),
+    (logging.Logger, "makeRecord"),
+    (logging.Logger, "_log"),
+    (logging.LoggerAdapter, "log"),
+    (logging.Handler, "handle"),
+    (logging.Handler, "format"),
+    (logging.Formatter, "format"),
+    (KopfStreamHandler, "emit"),
+    (logging.getLogger("kopf.objects"), "handle"),
+    (logging.getLogger("kopf.objects"), "callHandlers"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name"), PATCHED, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_functions_put_in_place_of_those_of_logging_are_called(
+    written: Callable[..., io.StringIO], monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
-    stream, seen, usual = written(), [], logging.Logger.callHandlers
+    stream, seen, usual = written(), [], getattr(owner, name)
 
-    def observed(self: logging.Logger, record: logging.LogRecord) -> None:
-        seen.append(record.getMessage())
-        usual(self, record)
+    @functools.wraps(usual)
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        seen.append(args)
+        return usual(*args, **kwargs)
 
-    monkeypatch.setattr(logging.Logger, "callHandlers", observed)
+    monkeypatch.setattr(owner, name, observed)
     say(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
-    assert seen == ["info"] and stream.getvalue().count("\n") == 1
+    assert seen and stream.getvalue().count("\n") == 1
+
+
+AGENTS = {
+    # As agents do which hook imports, before anything else is imported.
+    "callHandlers": """
+        def observe(wrapped, logger, record):
+            seen.append((record.getMessage(), "k8s_ref" in vars(record)))
+            return wrapped(logger, record)
+        original = logging.Logger.callHandlers
+        logging.Logger.callHandlers = functools.wraps(original)(lambda *args: observe(original, *args))
+    """,
+    # Each record gets the current trace.
+    "makeRecord": """
+        def observe(wrapped, *args, **kwargs):
+            record = wrapped(*args, **kwargs)
+            record.trace = len(seen)
+            seen.append((record.getMessage(), record.trace))
+            return record
+        original = logging.Logger.makeRecord
+        logging.Logger.makeRecord = functools.wraps(original)(lambda *a, **k: observe(original, *a, **k))
+    """,
+}
+
+
+@pytest.mark.parametrize("hook", AGENTS)
+def test_agents_that_have_patched_logging_before_the_import_see_each_line(hook: str) -> None:
+    script = f"""
+import functools, io, logging
+seen = []
+{textwrap.dedent(AGENTS[hook])}
+import kopf
+from kopf._runtime.lines import say
+from kopf._runtime.logs import LocalObjectLogger, configure
+configure()
+logging.getLogger().handlers[0].setStream(io.StringIO())
+body = kopf.Body({{"metadata": {{"name": "n"}}}})
+for text in ("first", "second", "third"):
+    say(LocalObjectLogger(body=body, settings=kopf.OperatorSettings()), logging.INFO, text)
+assert [text for text, _ in seen] == ["first", "second", "third"], seen
+assert len(set(seen)) == 3
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
 def test_what_does_not_propagate_is_not_written(written: Callable[..., io.StringIO]) -> None:
@@ -206,3 +279,57 @@ def test_broken_streams_are_told_of_as_usually(
     say(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
     told = capsys.readouterr().err
     assert "--- Logging error ---" in told and "Message: 'info'" in told
+
+
+FORGED = "a name\n[2026-01-01 00:00:00,000] root                 [CRITICAL] forged \x1b[31m"
+ESCAPED = "a name\\n[2026-01-01 00:00:00,000] root                 [CRITICAL] forged \\x1b[31m"
+
+
+@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("log_prefix", [True, False])
+@pytest.mark.parametrize("log_format", [LogFormat.FULL, LogFormat.PLAIN, "%(message)s"])
+def test_lines_of_the_framework_cannot_be_forged_by_what_they_quote(
+    written: Callable[..., io.StringIO], log_format: Any, log_prefix: bool, short: bool
+) -> None:
+    stream, listener = written(log_format=log_format, log_prefix=log_prefix), Listener()
+    if not short:
+        logging.getLogger().addHandler(listener)
+    body = Body({"metadata": {"name": FORGED, "namespace": "ns"}})
+    say(LocalObjectLogger(body=body, settings=OperatorSettings()), logging.INFO, f"Failed: {FORGED}")
+    [line] = stream.getvalue().splitlines()
+    assert line.endswith(f"[ns/{ESCAPED}] Failed: {ESCAPED}" if log_prefix else f"Failed: {ESCAPED}")
+    # Other handlers have formats of their own.
+    assert [record.getMessage() for record in listener.heard] == ([] if short else [f"Failed: {FORGED}"])
+
+
+def test_lines_of_handlers_stay_as_they_are(written: Callable[..., io.StringIO]) -> None:
+    stream = written(log_format=LogFormat.PLAIN, log_prefix=True)
+    adapter = ObjectLogger(body=BODY, settings=OperatorSettings())
+    try:
+        raise ValueError("first\nsecond")
+    except ValueError:
+        adapter.exception("one\ntwo %s", "\x1b[31mred")
+    text = stream.getvalue()
+    assert text.startswith("[ns/n] one\ntwo \x1b[31mred\nTraceback ") and text.endswith("first\nsecond\n")
+
+
+def test_compatible_lines_are_not_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert one_line(FORGED) == ESCAPED and one_line("tab\tünïcode \U0001f600") == "tab\tünïcode \U0001f600"
+    monkeypatch.setattr(logs, "IS_COMPATIBLE", True)
+    assert one_line(FORGED) == FORGED
+
+
+def test_json_lines_have_the_fields_of_mappings_and_moments_as_iso(
+    written: Callable[..., io.StringIO],
+) -> None:
+    stream = written(log_format=LogFormat.JSON, log_prefix=None)
+    adapter = ObjectLogger(body=BODY, settings=OperatorSettings())
+    moment = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    adapter.info({"event": "started", "at": moment}, extra={"day": moment.date(), "time": moment.time()})
+    say(adapter, logging.INFO, FORGED)
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert first["message"] == "" and first["event"] == "started"
+    assert first["at"] == "2020-01-01T00:00:00+00:00"
+    assert (first["day"], first["time"]) == ("2020-01-01", "00:00:00")
+    assert first["object"]["name"] == "n" and first["severity"] == "info"
+    assert second["message"] == FORGED

@@ -7,6 +7,7 @@ import types
 
 import kopf
 import pytest
+import yaml
 from kopf._runtime.activities import credentials_to_wire
 
 
@@ -153,3 +154,108 @@ def test_proxies_of_the_environment_are_used_if_it_is_trusted(monkeypatch, serve
 def test_credentials_that_cannot_be_used_are_refused_with_advice(info, error, message):
     with pytest.raises(error, match=message):
         credentials_to_wire(info)
+
+
+KUBECONFIG = """
+current-context: here
+contexts: [{name: here, context: {cluster: home, user: me, namespace: mine}}]
+clusters: [{name: home, cluster: {server: "https://h"}}]
+users: [{name: me, user: {token: s3cret}}]
+"""
+
+
+@pytest.fixture
+def kubeconfig(monkeypatch, tmp_path):
+    """Write the text into the only kubeconfig."""
+    path = tmp_path / "config"
+    monkeypatch.setenv("KUBECONFIG", str(path))
+
+    def write(text):
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("trust_env", [True, False])
+def test_provider_tokens_and_the_trust_in_the_environment_are_passed(kubeconfig, trust_env):
+    kubeconfig(
+        KUBECONFIG.replace('server: "https://h"', "").replace(
+            "token: s3cret", "auth-provider: {config: {access-token: provided}}"
+        )
+    )
+    settings = kopf.OperatorSettings()
+    settings.networking.trust_env = trust_env
+    info = kopf.login_with_kubeconfig(settings=settings)
+    assert (info.server, info.token, info.trust_env) == (None, "provided", trust_env)
+    with pytest.raises(kopf.LoginError, match=r"no server: set `server` of the cluster in the kubeconfig"):
+        credentials_to_wire(info)
+
+
+@pytest.mark.parametrize(
+    "text, also, message",
+    [
+        ("users: [{name: me, user: {token: s3cret}", yaml.YAMLError, r"cannot be parsed at line 1\."),
+        ("'s3cret'", yaml.YAMLError, r"is not a mapping\."),
+        ("[1, 2]", yaml.YAMLError, r"is not a mapping\."),
+        (KUBECONFIG.replace("contexts: [", "contexts: [{}, "), KeyError, r"has no name in contexts\[0\]\."),
+        (KUBECONFIG + "\nclusters: 5", Exception, r"has clusters that are not a list\."),
+        (
+            KUBECONFIG.replace("user: {token: s3cret}", "user: s3cret"),
+            Exception,
+            r"has users\[0\]\.user that is not a mapping\.",
+        ),
+        (
+            KUBECONFIG.replace("current-context: here", "current-context: there"),
+            KeyError,
+            r"The context cannot be found: current-context of .* refers to 'there'",
+        ),
+        (
+            KUBECONFIG.replace("cluster: home", "cluster: away"),
+            KeyError,
+            r"The cluster cannot be found: contexts\[here\]\.cluster of .* refers to 'away'",
+        ),
+        (
+            KUBECONFIG.replace("user: me", "to: me"),
+            KeyError,
+            r"The user cannot be found: contexts\[here\]\.user of .* refers to nothing\.",
+        ),
+    ],
+)
+def test_broken_kubeconfigs_are_login_errors_with_the_file_and_the_field(kubeconfig, text, also, message):
+    path = kubeconfig(text)
+    with pytest.raises(kopf.LoginError, match=message) as caught:
+        kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
+    # What catches the errors of Kopf 1.45 goes on to work.
+    assert isinstance(caught.value, also)
+    assert str(path) in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_missing_kubeconfig_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError, match=str(tmp_path)):
+        kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
+
+
+@pytest.mark.parametrize("name, configuration", FLAVOURS)
+@pytest.mark.parametrize(
+    "exists, compat, expected",
+    [(True, None, "kubeconfig file"), (True, "1.45", "in cluster"), (False, None, "in cluster")],
+)
+def test_a_named_kubeconfig_wins_over_the_service_account(
+    monkeypatch, caplog, kubeconfig, name, configuration, exists, compat, expected
+):
+    monkeypatch.setattr(configuration, "keys", {}, raising=False)
+    install(monkeypatch, name, configuration, in_cluster=True, by_file=True)
+    caplog.set_level(logging.DEBUG)
+    if exists:
+        kubeconfig(KUBECONFIG)
+    settings = kopf.OperatorSettings()
+    settings.process.compat = compat
+    kwargs = {"logger": logging.getLogger("test"), "settings": settings}
+    if "async" in name:
+        asyncio.run(kopf.login_via_async_client(**kwargs))
+    else:
+        kopf.login_via_client(**kwargs)
+    assert expected in caplog.text

@@ -217,6 +217,21 @@ def test_runner_runs_a_command_and_stops_it(invoked, monkeypatch):
         pass
 
 
+def test_tasks_that_do_not_hang_are_not_stopped(caplog):
+    caplog.set_level("DEBUG")
+
+    async def main():
+        tasks = [asyncio.create_task(asyncio.sleep(0)), asyncio.create_task(asyncio.sleep(100))]
+        await kopf.run_tasks(tasks)
+
+    asyncio.run(main())
+    messages = [message for message in caplog.messages if "tasks" in message]
+    assert messages == [
+        "Root tasks are stopped: finishing normally; tasks left: set()",
+        "Hung tasks stopping is skipped: no tasks given.",
+    ]
+
+
 def test_private_paths_of_the_original_are_answered_with_a_warning():
     with pytest.warns(DeprecationWarning, match="use kopf.Body"):
         from kopf._cogs.structs.bodies import Body

@@ -34,7 +34,7 @@ def request(method, path, body=None, code=200, content=MERGE, agent="kubectl/v1.
         (request("POST", "/api/v1/nodes", b"kind: Node"), "kubectl created nodes/… "),
         (request("DELETE", WIDGETS + "/one"), "kubectl deleted widgets/one in ns"),
         (request("PUT", "/api/v1/namespaces/ns"), "kubectl replaced namespaces/ns"),
-        (request("DELETE", WIDGETS + "/one", agent=""), "somebody deleted widgets/one in ns"),
+        (request("DELETE", WIDGETS + "/one", agent=""), "a client deleted widgets/one in ns"),
         (
             request("DELETE", WIDGETS + "/one", code=404),
             "kubectl could not have widgets/one in ns deleted: 404",
@@ -49,7 +49,7 @@ def request(method, path, body=None, code=200, content=MERGE, agent="kubectl/v1.
         ),
         (
             request("PATCH", WIDGETS + "/one", {"metadata": {"annotations": {"kopf.zalando.org/fn": None}}}),
-            "kubectl changed widgets/one in ns: the operator's notes",
+            "kubectl changed widgets/one in ns: Kopf's annotations",
         ),
         (
             request(
@@ -60,6 +60,19 @@ def request(method, path, body=None, code=200, content=MERGE, agent="kubectl/v1.
             ),
             "kubectl changed widgets/one/status in ns: status.x",
         ),
+        (
+            request(
+                "PATCH",
+                WIDGETS + "/one",
+                [
+                    {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
+                    {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"},
+                    {"op": "add", "path": "/metadata/annotations/kopf.zalando.org~1fn", "value": "x"},
+                ],
+                content="application/json-patch+json",
+            ),
+            "kubectl changed widgets/one in ns: Kopf's annotations",
+        ),
         (request("PATCH", WIDGETS + "/one", b"a: b"), "kubectl changed widgets/one in ns"),
     ],
 )
@@ -67,6 +80,22 @@ def test_changes_are_told(asked, told):
     line = tell(asked)
     assert line is not None
     assert line.text == told.rstrip()
+
+
+def test_fields_that_the_schema_drops_are_not_reported_as_changed():
+    patch = request("PATCH", WIDGETS + "/one/status", {"status": {"a": 1, "b": None}, "spec": {"x": 1}})
+    asked = []
+
+    def find(path):
+        asked.append(path)
+        return {"spec": {"x": 1}}
+
+    assert tell(patch, find).text == (
+        "kubectl changed widgets/one/status in ns: status.b, spec.x"
+        " (not stored, as the schema has no such fields: status.a)"
+    )
+    assert asked == [WIDGETS + "/one"]
+    assert tell(patch, lambda _: None).text.endswith(": status.a, status.b, spec.x"), "it is gone meanwhile"
 
 
 def test_what_is_wrong_is_red():

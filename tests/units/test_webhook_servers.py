@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import http.client
 import json
+import re
 import ssl
 import sys
 import types
@@ -15,7 +17,7 @@ from typing import Any
 
 import kopf
 import pytest
-from kopf._kits import flavours, webhooks
+from kopf._kits import encryption, flavours, webhooks
 from kopf._runtime.admission import AmbiguousResourceError, UnknownResourceError, WebhookError
 
 pytest.importorskip("kopf._kopf", reason="the native module is not built")
@@ -228,6 +230,50 @@ def test_a_context_of_the_user_is_used_and_excludes_insecurity():
         serve(kopf.WebhookServer(context=context, insecure=True), post("/x"))
 
 
+def test_a_port_is_not_shared():
+    async def client(config: dict[str, Any]) -> Any:
+        port = int(config["url"].rpartition(":")[2])
+        second = kopf.WebhookServer(addr="127.0.0.1", port=port, insecure=True)
+        text = rf"The webhook server cannot listen at 127.0.0.1:{port}: .* choose another port"
+        with pytest.raises(OSError, match=text):
+            async with second:
+                await anext(aiter(second(echo)))
+
+    serve(kopf.WebhookServer(addr="127.0.0.1", insecure=True), client)
+
+
+def test_idle_connections_do_not_keep_a_server_with_a_context_from_answering():
+    async def client(config: dict[str, Any]) -> Any:
+        port = int(config["url"].rpartition(":")[2])
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(encryption.HANDSHAKES + 10)]
+        told = await post("/x", b"[1]")(config)
+        # The oldest ones have made room for the others.
+        for reader, _ in idle[:10]:
+            assert await reader.read() == b""
+        for _, writer in idle:
+            writer.close()
+        return told
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    assert serve(kopf.WebhookServer(addr="127.0.0.1", context=context), client)[0] == 200
+
+
+def test_a_server_with_a_context_reports_that_it_cannot_accept_connections(monkeypatch, caplog):
+    accept = asyncio.SelectorEventLoop.sock_accept
+    failures = [OSError(errno.EMFILE, "Too many open files")] * 3
+
+    async def sometimes_accept(self: Any, sock: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await accept(self, sock)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", sometimes_accept)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    assert serve(kopf.WebhookServer(addr="127.0.0.1", context=context), post("/x"))[0] == 200
+    lines = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert lines == ["The webhook server cannot accept connections for now: [Errno 24] Too many open files"]
+
+
 def test_servers_can_be_extended():
     class Extended(kopf.WebhookServer):
         async def __call__(self, fn):
@@ -248,30 +294,93 @@ def test_a_tunnel_needs_its_library(monkeypatch):
         serve(kopf.WebhookAutoTunnel(), post("/x"))
 
 
-def test_a_tunnel_leads_to_a_server_without_encryption(monkeypatch):
-    opened: list[str] = []
-    closed: list[str] = []
-    options: dict[str, Any] = {}
+@pytest.fixture
+def ngrok(monkeypatch):
+    """A library that only looks like pyngrok: what is opened and closed, the options."""
+    default = types.SimpleNamespace(region="us", ngrok_path="/usual", auth_token=None)
+    seen = types.SimpleNamespace(opened=[], closed=[], default=default)
 
-    def connect(addr: str, pyngrok_config: Any) -> Any:
-        opened.append(addr)
+    def connect(addr: str) -> Any:
+        seen.opened.append(addr)
         return types.SimpleNamespace(public_url="https://public")
 
     fake = types.SimpleNamespace(
-        conf=types.SimpleNamespace(PyngrokConfig=lambda **kwargs: options.update(kwargs)),
-        ngrok=types.SimpleNamespace(
-            connect=connect, disconnect=lambda url, pyngrok_config: closed.append(url)
-        ),
+        conf=types.SimpleNamespace(get_default=lambda: default),
+        ngrok=types.SimpleNamespace(connect=connect, disconnect=seen.closed.append),
     )
     monkeypatch.setitem(sys.modules, "pyngrok", fake)
+    return seen
 
+
+def test_a_tunnel_leads_to_a_server_without_encryption(ngrok):
     async def client(config: dict[str, Any]) -> Any:
         assert config == {"url": "https://public/p"}
-        return await post("/x")({"url": f"{opened[0]}/p"})
+        return await post("/x")({"url": f"{ngrok.opened[0]}/p"})
 
-    tunnel = kopf.WebhookNgrokTunnel(addr="127.0.0.1", path="/p", token="t", region="eu")
+    tunnel = kopf.WebhookNgrokTunnel(addr="127.0.0.1", path="/p", token="t", region="eu", binary="/n")
     assert serve(tunnel, client)[0] == 200
-    assert closed == ["https://public"] and options == {"auth_token": "t", "region": "eu"}
+    assert ngrok.closed == ["https://public"]
+    assert vars(ngrok.default) == {"region": "eu", "ngrok_path": "/n", "auth_token": "t"}
+
+
+def test_the_server_of_a_tunnel_is_reached_only_from_the_same_machine(ngrok, caplog):
+    caplog.set_level("DEBUG")
+
+    async def client(config: dict[str, Any]) -> Any:
+        return config["url"]
+
+    assert serve(kopf.WebhookNgrokTunnel(), client) == "https://public"
+    assert re.search(r"Listening for webhooks at http://127\.0\.0\.1:\d+$", caplog.text, re.M)
+    assert vars(ngrok.default) == {"region": "us", "ngrok_path": "/usual", "auth_token": None}
+
+
+@pytest.mark.parametrize(
+    "options, listening, accessing",
+    [
+        ({}, r"https://\*:{}/p", r"https://localhost:{}/p"),
+        ({"insecure": True}, r"http://\*:{}/p", r"http://localhost:{}/p"),
+        ({"addr": "0.0.0.0"}, r"https://0\.0\.0\.0:{}/p", r"https://127\.0\.0\.1:{}/p"),
+        ({"addr": "127.0.0.1", "host": "h"}, r"https://127\.0\.0\.1:{}/p", r"https://h:{}/p"),
+    ],
+)
+def test_both_addresses_of_a_server_are_logged(caplog, options, listening, accessing):
+    caplog.set_level("DEBUG")
+
+    async def client(config: dict[str, Any]) -> Any:
+        return config["url"]
+
+    url = serve(kopf.WebhookServer(path="/p", **options), client)
+    port = url.removesuffix("/p").rpartition(":")[2]
+    assert re.search(f"Listening for webhooks at {listening.format(port)}$", caplog.text, re.M)
+    assert re.search(f"Accessing the webhooks at {accessing.format(port)}$", caplog.text, re.M)
+
+
+@pytest.mark.parametrize("cls", [kopf.WebhookAutoServer, kopf.WebhookAutoTunnel])
+def test_the_guess_of_the_host_can_be_replaced(cls, caplog):
+    caplog.set_level("DEBUG")
+
+    class Guessing(cls):
+        async def guess_host(self):
+            return "pods.see.me"
+
+    async def client(config: dict[str, Any]) -> Any:
+        return config["url"]
+
+    assert serve(Guessing(addr="127.0.0.1"), client).startswith("https://pods.see.me:")
+    assert "Cluster detection found the hostname: pods.see.me" in caplog.text
+
+
+def test_without_an_operator_the_host_is_not_known(ngrok, caplog):
+    caplog.set_level("DEBUG")
+
+    async def client(config: dict[str, Any]) -> Any:
+        return config["url"]
+
+    assert asyncio.run(kopf.WebhookAutoServer().guess_host()) is None
+    assert serve(kopf.WebhookAutoServer(addr="127.0.0.1"), client).startswith("https://127.0.0.1:")
+    assert "Cluster detection failed, running a simple local server." in caplog.text
+    assert serve(kopf.WebhookAutoTunnel(), client) == "https://public"
+    assert "Cluster detection failed, using an ngrok tunnel." in caplog.text
 
 
 @pytest.mark.parametrize(

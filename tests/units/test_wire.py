@@ -1,6 +1,8 @@
 """What is told to the engine."""
 
+import itertools
 import json
+import random
 
 import kopf
 import pytest
@@ -100,3 +102,71 @@ def test_scalars_and_selectors_of_settings_are_expanded():
     assert data["networking"]["error_backoffs"] == [5.0]
     ((selector, value),) = data["watching"]["label_selectors"]
     assert (selector["any_name"], selector["version"], value) == ("pods", "v1", "a=b")
+
+
+class Endless:
+    """As in many operators: the delays grow, differ by chance, and never end."""
+
+    def __init__(self):
+        self.taken = 0
+
+    def __iter__(self):
+        for number in itertools.count():
+            self.taken += 1
+            yield min(number, 10) + random.random()
+
+
+class Finite:
+    """An iterable without a length, with an end."""
+
+    def __iter__(self):
+        yield from (1, 2.5)
+
+
+def backoffs(value):
+    settings = kopf.OperatorSettings()
+    settings.networking.error_backoffs = value
+    return wire.settings_to_wire(settings)["networking"]["error_backoffs"]
+
+
+def test_endless_backoffs_are_taken_lazily_and_differ_between_requests():
+    endless = Endless()
+    data = backoffs(endless)
+    assert data["endless"] is True
+    assert len({tuple(series) for series in data["series"]}) == len(data["series"]) == wire.DRAWN_SERIES
+    assert all(int(series[5]) == 5 for series in data["series"])
+    assert endless.taken < 3000, "the memory is bounded, and so is the time of the start"
+
+
+def test_backoffs_with_an_end_are_taken_in_whole():
+    assert backoffs(range(2000)) == list(range(2000))
+    assert backoffs(()) == []
+    data = backoffs(Finite())
+    assert data == {"series": [[1.0, 2.5]] * wire.DRAWN_SERIES, "endless": False}
+
+
+@pytest.mark.parametrize("iterator, endless", [(iter([1, 2, 3]), False), (itertools.count(1), True)])
+def test_iterators_of_one_use_keep_their_values(iterator, endless):
+    settings = kopf.OperatorSettings()
+    settings.networking.error_backoffs = iterator
+    settings.queueing.error_delays = iterator
+    iterated = {}
+    first, second = (wire.settings_to_wire(settings, iterated) for _ in range(2))
+    assert first == second
+    [series] = first["networking"]["error_backoffs"]["series"]
+    assert series[:3] == [1.0, 2.0, 3.0]
+    assert first["networking"]["error_backoffs"]["endless"] is endless
+    assert first["queueing"]["error_delays"][:3] == [1.0, 2.0, 3.0]
+
+
+def test_endless_delays_of_errors_are_limited():
+    settings = kopf.OperatorSettings()
+    settings.queueing.error_delays = Endless()
+    assert len(wire.settings_to_wire(settings)["queueing"]["error_delays"]) == wire.MAX_DELAYS
+
+
+def test_delays_of_posting_are_left_to_those_who_post():
+    settings = kopf.OperatorSettings()
+    settings.posting.default_backoffs = settings.posting.logging_backoffs = iter([1, 2])
+    wire.settings_to_wire(settings)
+    assert list(settings.posting.default_backoffs) == [1, 2]

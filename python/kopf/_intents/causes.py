@@ -44,16 +44,6 @@ class Cause(Record):
     def _kwargs(self) -> dict[str, Any]:
         return {name: make(self) for name, make in self._arguments.items()}
 
-    def arguments(self, wanted: frozenset[str] | None) -> dict[str, Any]:
-        """The arguments for a function that sees only the wanted ones, or all of them if it is None."""
-        if wanted is None:
-            return self.kwargs
-        known, indices = self._arguments, self.indices
-        found = {name: known[name](self) for name in wanted if name in known}
-        if not wanted.isdisjoint(indices):
-            found.update((name, indices[name]) for name in wanted if name in indices)
-        return found
-
     @property
     def kwargs(self) -> dict[str, Any]:
         """The arguments of filters and of other callbacks; handlers get more."""

@@ -4,10 +4,12 @@ of each decorator; it must not know which registry is the default one."""
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kopf._intents.causes import ChangingCause
 from kopf._intents.filters import verify_filters
 from kopf._intents.handlers import (
     ActivityHandler,
@@ -24,6 +26,7 @@ from kopf._intents.selectors import Selector
 from kopf._intents.settings import IS_COMPATIBLE
 from kopf._objects.dicts import parse_field
 from kopf._objects.reasons import Activity, Reason, WebhookType
+from kopf._objects.suggestions import did_you_mean
 
 Options = Mapping[str, Any]
 Fn = Callable[..., Any]
@@ -40,10 +43,61 @@ _SELECTION = ("group", "version", "kind", "plural", "singular", "shortcut", "cat
 _OBJECT = ("labels", "annotations", "when", "value")
 
 
+def reject_bare_decorator(decorator: str, options: Options) -> None:
+    """Raise `TypeError` if the function after the decorator was taken as a selector of resources.
+
+    It is so when the decorator is used without arguments: `@kopf.on.create`. Functions that select resources
+    get one positional argument, handlers get keyword arguments.
+    """
+    fn = options["arg1"]
+    others = [value for name, value in options.items() if name != "arg1"]
+    is_alone = all(value is None or value is False for value in others)
+    if IS_COMPATIBLE or not is_alone or not _looks_like_handler(fn):
+        return
+    name = getattr(fn, "__name__", repr(fn))
+    raise TypeError(
+        f"@kopf.on.{decorator} needs arguments: @kopf.on.{decorator}('guests'). Without them, {name}() would "
+        "be taken as a function that selects resources, and would never be called as a handler."
+    )
+
+
+def _looks_like_handler(fn: Fn) -> bool:
+    if getattr(fn, "__name__", "<lambda>") == "<lambda>":
+        return False
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    if any(it.kind is it.VAR_POSITIONAL for it in parameters):
+        return False  # it is a wrapper of anything
+    positional = [it for it in parameters if it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD)]
+    required = [it for it in parameters if it.default is it.empty and it.kind is not it.VAR_KEYWORD]
+    accepts_one = bool(positional) and len(required) <= 1 and all(it in positional for it in required)
+    if not accepts_one:
+        return True
+    first = positional[0].name
+    return first != "resource" and first in ChangingCause._arguments
+
+
+def explain_call(fn: Fn, args: tuple[Any, ...], kwargs: Options, error: TypeError) -> TypeError:
+    """The same error about the arguments of a decorator, with a hint if there is one."""
+    name = fn.__name__
+    known = [it.name for it in inspect.signature(fn).parameters.values() if it.kind is it.KEYWORD_ONLY]
+    text = str(error)
+    if len(args) == 1 and not kwargs and callable(args[0]):
+        public = "kopf.subhandler" if name == "subhandler" else f"kopf.on.{name}"
+        text = f"{text}. The decorator needs parentheses: @{public}()"
+    for option in kwargs:
+        if option not in known:
+            text += did_you_mean(option, known)
+            break
+    return TypeError(text)
+
+
 def declare(decorator: str, fn: Fn, options: Options, registry: OperatorRegistry) -> None:
     """Add a handler to the registry, as the decorator of this name says.
 
-    What makes no sense raises `TypeError` or `ValueError`, with a note on the function.
+    Wrong options raise `TypeError` or `ValueError`, with a note on the function.
     """
     try:
         _declare(decorator, fn, options, registry)
@@ -60,16 +114,19 @@ def _declare(decorator: str, fn: Fn, options: Options, registry: OperatorRegistr
         registry._webhooks.append(_webhook(decorator, fn, options))
     elif decorator == "index":
         common = _resource(fn, options, suffixed=False)
-        registry._indexing.append(IndexingHandler(**common))
+        registry._indexing.append(IndexingHandler(**common, metadata_only=_metadata_only(options)))
     elif decorator == "event":
-        registry._watching.append(WatchingHandler(**_resource(fn, options)))
+        event = WatchingHandler(**_resource(fn, options), metadata_only=_metadata_only(options))
+        registry._watching.append(event)
     elif decorator == "daemon":
         names = ["initial_delay", "cancellation_backoff", "cancellation_timeout", "cancellation_polling"]
         specific = {name: options[name] for name in names}
+        specific["metadata_only"] = _metadata_only(options)
         daemon = DaemonHandler(**_resource(fn, options), requires_finalizer=True, **specific)
         registry._spawning.append(daemon)
     elif decorator == "timer":
         specific = {name: options[name] for name in ["initial_delay", "sharp", "idle", "interval"]}
+        specific["metadata_only"] = _metadata_only(options)
         timer = TimerHandler(**_resource(fn, options), requires_finalizer=True, **specific)
         registry._spawning.append(timer)
     else:
@@ -127,6 +184,23 @@ def _resource(fn: Fn, options: Options, *, suffixed: bool = True) -> dict[str, A
             **{name: options[name] for name in _SELECTION},
         ),
     }
+
+
+# Only the metadata is requested from the server then: the rest of the object is not there.
+def _metadata_only(options: Options) -> bool:
+    metadata_only = options.get("metadata_only", False)
+    if not isinstance(metadata_only, bool):
+        raise TypeError(f"metadata_only= must be either True or False. Got {metadata_only!r}.")
+    field = parse_field(options.get("field"))
+    if metadata_only and field and field[0] != "metadata":
+        name = ".".join(field)
+        raise ValueError(f"field={name!r} is not in the metadata: remove it, or remove metadata_only=True.")
+    if metadata_only and options.get("idle") is not None:
+        raise ValueError(
+            "idle= counts from the last change of the object, which is not known from its metadata: "
+            "remove it, or remove metadata_only=True."
+        )
+    return metadata_only
 
 
 # What resource handlers and sub-handlers have in common. The order of checks is the order of arguments here.

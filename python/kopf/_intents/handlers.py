@@ -94,6 +94,8 @@ class WebhookHandler(ResourceHandler):
 class IndexingHandler(ResourceHandler):
     """A handler that fills an index; its id is the name of the index."""
 
+    metadata_only: bool = False  # the metadata of objects is all it needs
+
     def __str__(self) -> str:
         return f"Indexer {self.id!r}"
 
@@ -101,6 +103,8 @@ class IndexingHandler(ResourceHandler):
 @record(frozen=True)
 class WatchingHandler(ResourceHandler):
     """A handler of raw watch events: no progress, no retries."""
+
+    metadata_only: bool = False
 
 
 @record(frozen=True)
@@ -131,6 +135,7 @@ class DaemonHandler(SpawningHandler):
     cancellation_backoff: float | None
     cancellation_timeout: float | None
     cancellation_polling: float | None
+    metadata_only: bool = False
 
     def __str__(self) -> str:
         return f"Daemon {self.id!r}"
@@ -143,6 +148,7 @@ class TimerHandler(SpawningHandler):
     sharp: bool | None
     idle: float | None
     interval: float | None
+    metadata_only: bool = False
 
     def __str__(self) -> str:
         return f"Timer {self.id!r}"

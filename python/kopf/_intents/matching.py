@@ -10,7 +10,6 @@ from typing import Any
 from kopf._intents.causes import Cause, ChangingCause, ResourceCause, WebhookCause
 from kopf._intents.filters import MetaFilters, MetaFilterToken
 from kopf._intents.handlers import ChangingHandler, ResourceHandler, WebhookHandler
-from kopf._intents.seeing import seen
 from kopf._objects import dicts
 from kopf._objects.resources import Resource
 
@@ -59,7 +58,7 @@ def _matches_meta(filters: MetaFilters | None, values: Mapping[str, str], cause:
         elif expected is MetaFilterToken.PRESENT:
             passes = key in values
         elif callable(expected):
-            passes = bool(expected(values.get(key), **cause.arguments(seen(expected))))
+            passes = bool(expected(values.get(key), **cause.kwargs))
         else:
             passes = key in values and values[key] == expected
         if not passes:
@@ -91,7 +90,7 @@ def _matches_change(handler: ResourceHandler, cause: ResourceCause) -> bool:
 
 
 def _matches_when(handler: ResourceHandler, cause: Cause) -> bool:
-    return handler.when is None or bool(handler.when(**cause.arguments(seen(handler.when))))
+    return handler.when is None or bool(handler.when(**cause.kwargs))
 
 
 def _passes(expected: Any, value: Any, cause: Cause) -> bool:
@@ -100,5 +99,5 @@ def _passes(expected: Any, value: Any, cause: Cause) -> bool:
     if expected is MetaFilterToken.ABSENT:
         return value is dicts.ABSENCE
     if callable(expected):
-        return bool(expected(value, **cause.arguments(seen(expected))))
+        return bool(expected(value, **cause.kwargs))
     return bool(value == expected)

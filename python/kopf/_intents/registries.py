@@ -39,6 +39,9 @@ class GenericRegistry(Generic[HandlerT]):
         super().__init__()
         self._handlers: list[HandlerT] = []
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self._handlers)} handlers>"
+
     def append(self, handler: HandlerT, /) -> None:
         """Add one more handler to the end of the list."""
         self._handlers.append(handler)
@@ -130,6 +133,26 @@ class OperatorRegistry:
         self._spawning = SpawningRegistry()
         self._changing = ChangingRegistry()
         self._webhooks = WebhooksRegistry()
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{name}={len(it._handlers)}" for name, it in self._families().items())
+        return f"<{type(self).__name__}: {counts}>"
+
+    def _families(self) -> dict[str, GenericRegistry[Any]]:
+        return {
+            "activities": self._activities,
+            "indexing": self._indexing,
+            "watching": self._watching,
+            "spawning": self._spawning,
+            "changing": self._changing,
+            "webhooks": self._webhooks,
+        }
+
+    @property
+    def has_handlers(self) -> bool:
+        """Whether anything is declared, besides the logins that are there from the beginning."""
+        declared = (it for family in self._families().values() for it in family.get_all_handlers())
+        return any(not getattr(handler, "_fallback", False) for handler in declared)
 
 
 def deduplicated(handlers: Iterable[HandlerT]) -> Iterator[HandlerT]:

@@ -6,18 +6,21 @@ All are plain mutable attributes, read at the moment of use unless noted. Times 
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import logging
 import os
+import reprlib
 import warnings
 from collections.abc import Iterable
 from dataclasses import field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kopf._intents.selectors import SelectorMapping
 from kopf._intents.storages.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage
 from kopf._intents.storages.progress import ProgressStorage, SmartProgressStorage
 from kopf._objects.records import Record, record
 from kopf._objects.reviews import WebhookServerProtocol
+from kopf._objects.suggestions import did_you_mean
 
 Backoffs = float | Iterable[float]
 
@@ -28,6 +31,14 @@ IS_COMPATIBLE = os.environ.get("KOPF_COMPAT") == ORIGINAL
 """Whether the environment asks for it."""
 
 
+class HandlerPool(concurrent.futures.ThreadPoolExecutor):
+    """The default executor of synchronous handlers: a pool of threads whose size is known."""
+
+    def __init__(self, size: int | None = None) -> None:
+        self.size = size if size is not None else min(32, (os.cpu_count() or 1) + 4)
+        super().__init__(max_workers=self.size)
+
+
 class Watched(Record):
     """Counts the assignments to the attributes of all settings, so that it is cheap to know that nothing has
     changed. What is changed inside of a value, such as in a list, is not noticed.
@@ -35,9 +46,45 @@ class Watched(Record):
 
     _assignments: ClassVar[int] = 0
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        Watched._assignments += 1
+    if not TYPE_CHECKING:  # type checkers must find those settings that do not exist
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if not _is_known(type(self), name):
+                _warn_of_unknown(type(self), name)
+            super().__setattr__(name, value)
+            Watched._assignments += 1
+
+    @reprlib.recursive_repr()
+    def __repr__(self) -> str:
+        fields = [(it, getattr(self, it.name)) for it in dataclasses.fields(self) if it.repr]  # type: ignore[arg-type]
+        shown = [f"{it.name.lstrip('_')}={value!r}" for it, value in fields if not _is_default(it, value)]
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _is_known(cls: type[Any], name: str) -> bool:
+    return name in cls.__dataclass_fields__ or name.startswith("_") or hasattr(cls, name)
+
+
+# A warning and not an error: Kopf 1.45 accepts any attributes, and operators may keep theirs here.
+def _warn_of_unknown(cls: type[Any], name: str) -> None:
+    if IS_COMPATIBLE:
+        return
+    known = [it for it in [*cls.__dataclass_fields__, *vars(cls)] if not it.startswith("_")]
+    group = cls.__name__.removesuffix("Settings").lower()
+    where = "settings" if group == "operator" else f"settings.{group}"
+    text = f"{where} has no {name!r}, and nothing reads it{did_you_mean(name, known)}"
+    warnings.warn(text, UserWarning, stacklevel=3)
+
+
+def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
+    if field.default is not dataclasses.MISSING:
+        return bool(value == field.default)
+    made = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
+    if isinstance(made, Watched):
+        return repr(value) == f"{type(made).__qualname__}()"
+    if isinstance(made, concurrent.futures.Executor):
+        return type(value) is type(made)
+    return type(value) is type(made) and (value == made or repr(value) == repr(made))
 
 
 @record
@@ -74,7 +121,7 @@ class PostingSettings(Watched):
     """For how many objects events are posted at the same time."""
 
     idle_timeout: float = 1.0
-    """For how long an idle poster of an object is kept."""
+    """Accepted for compatibility, and has no effect: nothing is kept for objects without events."""
 
     reporting_component: str = "kopf"
     """Who posts: the controller."""
@@ -141,13 +188,7 @@ class WatchingSettings(Watched):
     """After how long a silence a watch request counts as dead."""
 
     chunk_size: int | None = None
-    """How many objects are listed by one request; None: all of them."""
-
-    projections: bool = not IS_COMPATIBLE
-    """Whether only the metadata of objects is asked for where no handler can see anything else."""
-
-    derived_selectors: bool = False
-    """Whether only those objects are asked for whose labels fit the filters of some handler."""
+    """How many objects are listed by one request; None: 500."""
 
     initial_streaming: bool = False
     """Whether to get the initial objects by the watch request instead of listing them."""
@@ -161,6 +202,9 @@ class WatchingSettings(Watched):
     shard_selectors: SelectorMapping[str] = field(default_factory=SelectorMapping)
     """Shard selectors to be applied by the server, per resource; the first matching one is used."""
 
+    derived_selectors: bool = False
+    """Whether only those objects are asked for whose labels fit the filters of some handler."""
+
 
 _BATCH_WINDOW = "Time-based event batching was removed. Please stop configuring it."
 
@@ -173,13 +217,16 @@ class QueueingSettings(Watched):
     """How many objects are handled at the same time."""
 
     idle_timeout: float = 5.0
-    """For how long an idle worker of an object is kept."""
+    """Accepted, but without an effect: an idle object has no worker."""
 
     exit_timeout: float = 2.0
     """For how long the queues are being depleted when the operator exits."""
 
     error_delays: Iterable[float] = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610)
-    """How long an object is left alone after each next unexpected error."""
+    """How long an object is left alone after each next unexpected error; the last delay repeats."""
+
+    max_pending_events: int = 100
+    """How many events of one object wait for its event handlers and indices; the oldest are skipped."""
 
     _batch_window: float = 0.1
 
@@ -221,17 +268,22 @@ class ExecutionSettings(Watched):
     default_backoff: float = 60
     """The pause after an arbitrary error of a handler."""
 
-    executor: concurrent.futures.Executor = field(default_factory=concurrent.futures.ThreadPoolExecutor)
+    executor: concurrent.futures.Executor = field(default_factory=HandlerPool)
     """Where synchronous handlers are run."""
 
     _max_workers: int | None = None
+    # The executor that the limit is for.
+    _limited: concurrent.futures.Executor | None = field(default=None, repr=False)
 
     @property
     def max_workers(self) -> int | None:
         """How many synchronous handlers run at the same time; None: as the executor decides.
 
-        Setting it raises `ValueError` if it is less than 1, and `TypeError` if the executor cannot be
-        limited.
+        The default executor is replaced by one of this size. In an executor of yours, at most so many
+        handlers run at the same time, but never more than it has threads.
+
+        Setting it raises `ValueError` if it is less than 1, and `TypeError` if the executor is not a pool of
+        threads.
         """
         return self._max_workers
 
@@ -240,9 +292,17 @@ class ExecutionSettings(Watched):
         if value < 1:
             raise ValueError("Can't set thread pool limit lower than 1.")
         self._max_workers = value
-        if not hasattr(self.executor, "_max_workers"):
+        if type(self.executor) is HandlerPool:
+            # What runs in the previous one goes on there; its threads end with it.
+            self.executor = HandlerPool(value)
+        elif not isinstance(self.executor, concurrent.futures.ThreadPoolExecutor):
             raise TypeError("Current executor does not support `max_workers`.")
-        self.executor._max_workers = value
+        self._limited = self.executor
+
+    @property
+    def _limit(self) -> int | None:
+        """How many calls the current executor gets at the same time, if it is limited."""
+        return self._max_workers if self._limited is self.executor else None
 
 
 @record
@@ -268,13 +328,10 @@ class NetworkingSettings(Watched):
     """How long a request can last."""
 
     connect_timeout: float | None = None
-    """How long a connection can be being established."""
+    """How long a connection can be being established; `None`: 30 seconds."""
 
     error_backoffs: Backoffs = (1, 1, 2, 3, 5, 8, 13, 21)
-    """The pauses between the attempts of a request."""
-
-    login_timeout: float = 60.0
-    """For how long the server may refuse all credentials after it has let us in; then the operator exits."""
+    """The pauses between the attempts of a request; an iterable without an end: it is retried for ever."""
 
     enforce_retry_after: bool = False
     """Whether to obey the server when it tells how long to wait, even if it is longer than the pause."""
@@ -282,6 +339,12 @@ class NetworkingSettings(Watched):
     trust_env: bool = False
     """Whether to use proxies and netrc of the environment, when the credentials are found by the framework.
     """
+
+    login_timeout: float = 60.0
+    """For how long the server may refuse all credentials after it has let us in; then the operator exits."""
+
+    request_limit: int | None = 50
+    """How many requests are under way at the same time, apart from watches; `None`: any number."""
 
 
 @record

@@ -6,7 +6,8 @@ Only JSON-like values cross: functions stay here and are marked as callables, to
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 from kopf._intents import settings as settings_
@@ -22,19 +23,27 @@ from kopf._intents.handlers import (
     WatchingHandler,
     WebhookHandler,
 )
-from kopf._intents.seeing import metadata_suffices
 from kopf._intents.selectors import EVERYTHING, Selector, SelectorMapping
 from kopf._intents.storages import diffbase, progress
 from kopf._objects.dicts import parse_field
 
 Wire = dict[str, Any]
 
+MAX_DELAYS = 1000
+"""How many values are taken of an iterable without a length; with more of them, it counts as endless."""
 
-def handler_to_wire(handler: Handler, indices: Collection[str] = ()) -> Wire:
-    """Describe a handler: what is common, and what belongs to its kind (see the key `kind`).
+DRAWN_SERIES = 10
+"""How many times such an iterable is iterated over: requests use the results in turn."""
 
-    The indices are those that functions can see by these names.
-    """
+DRAWN_DELAYS = 100
+"""How many values are taken in each of these iterations of an endless iterable."""
+
+Iterated = dict[int, tuple[Iterator[float], list[float]]]
+"""The values of the iterators that can be used only once, by the ids of these iterators."""
+
+
+def handler_to_wire(handler: Handler) -> Wire:
+    """Describe a handler: what is common, and what belongs to its kind (see the key `kind`)."""
     wire: Wire = {
         "id": str(handler.id),
         "key": id(handler.fn),
@@ -59,15 +68,9 @@ def handler_to_wire(handler: Handler, indices: Collection[str] = ()) -> Wire:
             "when": handler.when is not None,
             "field": list(handler.field) if handler.field else None,
             "value": filter_to_wire(handler.value),
-            "metadata_only": metadata_suffices(_functions(handler), indices),
+            "metadata_only": getattr(handler, "metadata_only", False),
         }
     return wire | _kind_to_wire(handler)
-
-
-def _functions(handler: ResourceHandler) -> list[Any]:
-    filters = [*(handler.labels or {}).values(), *(handler.annotations or {}).values(), handler.value]
-    delay = getattr(handler, "initial_delay", None)
-    return [handler.fn, *(fn for fn in (handler.when, delay, *filters) if callable(fn))]
 
 
 def _kind_to_wire(handler: Handler) -> Wire:
@@ -151,8 +154,13 @@ def selector_to_wire(selector: Selector) -> Wire:
     }
 
 
-def settings_to_wire(settings: settings_.OperatorSettings) -> Wire:
-    """Describe the settings, as they are at the moment."""
+def settings_to_wire(settings: settings_.OperatorSettings, iterated: Iterated | None = None) -> Wire:
+    """Describe the settings, as they are at the moment.
+
+    Pass the same `iterated` every time: iterators that can be used only once are kept there with their
+    values.
+    """
+    iterated = iterated if iterated is not None else {}
     posting, watching = settings.posting, settings.watching
     return {
         "process": {"ultimate_exiting_timeout": settings.process.ultimate_exiting_timeout},
@@ -160,8 +168,6 @@ def settings_to_wire(settings: settings_.OperatorSettings) -> Wire:
             "enabled": posting.enabled,
             "loggers": posting.loggers,
             "level": posting.level,
-            "default_backoffs": backoffs_to_wire(posting.default_backoffs),
-            "logging_backoffs": backoffs_to_wire(posting.logging_backoffs),
             "worker_limit": posting.worker_limit,
             "idle_timeout": posting.idle_timeout,
             "reporting_component": posting.reporting_component,
@@ -172,14 +178,14 @@ def settings_to_wire(settings: settings_.OperatorSettings) -> Wire:
         "watching": {
             **_pick(watching, "server_timeout client_timeout connect_timeout reconnect_backoff"),
             **_pick(watching, "inactivity_timeout chunk_size initial_streaming"),
-            **_pick(watching, "projections derived_selectors"),
+            **_pick(watching, "derived_selectors"),
             "label_selectors": _selectors_to_wire(watching.label_selectors),
             "field_selectors": _selectors_to_wire(watching.field_selectors),
             "shard_selectors": _selectors_to_wire(watching.shard_selectors),
         },
         "queueing": {
-            **_pick(settings.queueing, "worker_limit idle_timeout exit_timeout"),
-            "error_delays": backoffs_to_wire(settings.queueing.error_delays),
+            **_pick(settings.queueing, "worker_limit idle_timeout exit_timeout max_pending_events"),
+            "error_delays": delays_to_wire(settings.queueing.error_delays, iterated),
         },
         "scanning": {"disabled": settings.scanning.disabled},
         "admission": {"managed": settings.admission.managed},
@@ -189,9 +195,9 @@ def settings_to_wire(settings: settings_.OperatorSettings) -> Wire:
             "cancellation_polling instant_exit_timeout instant_exit_zero_time_cycles",
         ),
         "networking": {
-            **_pick(settings.networking, "request_timeout connect_timeout login_timeout"),
+            **_pick(settings.networking, "request_timeout connect_timeout request_limit login_timeout"),
             **_pick(settings.networking, "enforce_retry_after trust_env"),
-            "error_backoffs": backoffs_to_wire(settings.networking.error_backoffs),
+            "error_backoffs": backoffs_to_wire(settings.networking.error_backoffs, iterated),
         },
         "persistence": {
             "finalizer": settings.persistence.finalizer,
@@ -221,9 +227,44 @@ def _selectors_to_wire(mapping: Mapping[Any, str]) -> list[list[Any]]:
     return [[selector_to_wire(selector), value] for selector, value in selectors.items()]
 
 
-def backoffs_to_wire(backoffs: settings_.Backoffs) -> list[float]:
-    """List the pauses; a single number is one pause."""
-    return [float(x) for x in backoffs] if isinstance(backoffs, Iterable) else [float(backoffs)]
+def delays_to_wire(delays: settings_.Backoffs, iterated: Iterated) -> list[float]:
+    """List the delays; a single number is one delay.
+
+    The engine repeats the last one, so that the first ones of many are enough.
+    """
+    if not isinstance(delays, Iterable):
+        return [float(delays)]
+    if isinstance(delays, Iterator):
+        return _values_of(delays, iterated)
+    return [float(delay) for delay in itertools.islice(delays, MAX_DELAYS)]
+
+
+def backoffs_to_wire(backoffs: settings_.Backoffs, iterated: Iterated) -> list[float] | Wire:
+    """List the delays between the attempts of a request; a single number is one delay.
+
+    Iterables without a length can be endless, and can give other values each time, such as random ones.
+    Kopf 1.45 iterates over them for each request. The engine gets several series of their values to be used
+    in turn.
+    """
+    if not isinstance(backoffs, Iterable):
+        return [float(backoffs)]
+    if isinstance(backoffs, Sized):
+        return [float(delay) for delay in itertools.islice(backoffs, len(backoffs))]
+    if isinstance(backoffs, Iterator):
+        values = _values_of(backoffs, iterated)
+        return {"series": [values[:MAX_DELAYS]], "endless": len(values) > MAX_DELAYS}
+    first = [float(delay) for delay in itertools.islice(backoffs, MAX_DELAYS + 1)]
+    endless = len(first) > MAX_DELAYS
+    limit = DRAWN_DELAYS if endless else MAX_DELAYS
+    others = [[float(delay) for delay in itertools.islice(backoffs, limit)] for _ in range(1, DRAWN_SERIES)]
+    return {"series": [first[:limit], *others], "endless": endless}
+
+
+def _values_of(iterator: Iterator[float], iterated: Iterated) -> list[float]:
+    if id(iterator) not in iterated:  # the iterator is kept there, so that no other one gets this id
+        values = [float(value) for value in itertools.islice(iterator, MAX_DELAYS + 1)]
+        iterated[id(iterator)] = iterator, values
+    return iterated[id(iterator)][1]
 
 
 # Only the exact classes are known to the engine: anything inherited can behave differently, and is asked in

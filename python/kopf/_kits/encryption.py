@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import pathlib
 import socket
 import ssl
@@ -16,7 +17,15 @@ from typing import Any, Self
 
 from kopf._runtime import bridge
 
+logger = logging.getLogger("kopf._kits.webhooks")
+
 CHUNK = 64 * 1024
+HANDSHAKES = 50
+"""How many clients may be in their TLS handshakes. Beyond that, the one that began first is dropped."""
+HANDSHAKE_TIMEOUT = 10.0
+EXHAUSTED_PAUSE = 0.1
+"""Seconds until the next attempt when the system gives no more connections."""
+BACKLOG = 128
 MODES = {"none": None, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
@@ -40,23 +49,24 @@ class Encryption:
         self._authority = b""
         self._mark = b""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._listener: asyncio.Server | None = None
+        self._handshakes: dict[asyncio.Task[None], None] = {}
         self.port = port
 
     async def __aenter__(self) -> Self:
         self._mark = self._read_mark()
         self._load()
         self._verify()
-        sock = _listen(self._addr, self.port)
-        self.port = sock.getsockname()[1]
-        self._listener = await asyncio.start_server(self._accept, sock=sock, ssl=self._context)
+        listener = _listen(self._addr, self.port)
+        listener.setblocking(False)
+        self.port = listener.getsockname()[1]
+        self._keep(asyncio.create_task(self._accept(listener)))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._listener is not None:
-            self._listener.close()
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def authority(self) -> bytes:
         """The certificates in PEM that clients are to trust."""
@@ -104,19 +114,69 @@ class Encryption:
         paths = [self._sources[name] for name in names if self._sources[name]]
         return hashlib.sha256(b"".join(pathlib.Path(path).read_bytes() for path in paths)).digest()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        is_exhausted = False
+        with listener:
+            while True:
+                try:
+                    client, _ = await loop.sock_accept(listener)
+                    is_exhausted = False
+                except OSError as e:
+                    if not is_exhausted:
+                        logger.error(f"The webhook server cannot accept connections for now: {e}")
+                    is_exhausted = True
+                    await asyncio.sleep(EXHAUSTED_PAUSE)
+                    continue
+                if len(self._handshakes) >= HANDSHAKES:
+                    oldest = next(iter(self._handshakes))
+                    self._handshakes.pop(oldest)
+                    oldest.cancel()
+                task = loop.create_task(self._serve(client))
+                self._handshakes[task] = None
+                self._keep(task)
+
+    # Handshakes fail of clients that are none of ours: port scanners, load balancers, clients without trust.
+    async def _serve(self, client: socket.socket) -> None:
         task = asyncio.current_task()
-        if task is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        near, far = socket.socketpair()
-        self._server.adopt(far.detach(), writer.get_extra_info("peercert") or None)
-        inner_reader, inner_writer = await asyncio.open_connection(sock=near)
         try:
-            await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await self._decrypt(client)
+                with contextlib.closing(writer):
+                    if task is not None:
+                        self._handshakes.pop(task, None)
+                    await self._forward(reader, writer)
         finally:
-            inner_writer.close()
-            writer.close()
+            if task is not None:
+                self._handshakes.pop(task, None)
+
+    async def _decrypt(self, client: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol,
+            client,
+            ssl=self._context,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
+        )
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+    # The engine's server limits these connections: it closes the one that is silent for the longest time.
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        near = socket.socket(fileno=self._server.connect(writer.get_extra_info("peercert") or None))
+        inner_reader, inner_writer = await asyncio.open_connection(sock=near)
+        with contextlib.closing(inner_writer):
+            requests = asyncio.create_task(_pump(reader, inner_writer))
+            try:
+                await _pump(inner_reader, writer)
+            finally:
+                requests.cancel()
+                await asyncio.wait([requests])
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,10 +1,10 @@
-"""The event loop of the command line. It owns the choice of its implementation."""
+"""The event loop of the command line: that of uvloop if it is installed, else that of asyncio."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
@@ -12,13 +12,19 @@ def proper_loop(
     suggested: asyncio.AbstractEventLoop | None = None,
 ) -> Iterator[asyncio.AbstractEventLoop | None]:
     """Give the suggested loop, or a loop of uvloop if it is installed, or None for the default of asyncio."""
-    if suggested is not None:
+    factory = _uvloop_factory() if suggested is None else None
+    if factory is None:
         yield suggested
         return
+    with asyncio.Runner(loop_factory=factory) as runner:
+        yield runner.get_loop()
+
+
+# Not within the block above: errors of the block are not caused by a missing uvloop.
+def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:
-        yield None
-        return
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        yield runner.get_loop()
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

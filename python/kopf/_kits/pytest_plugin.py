@@ -21,6 +21,7 @@ KINDS = ("embedded", "assets", "kubeconfig")
 ONLY_EMBEDDED = "kopf_embedded_only"
 DEFINITIONS = "kopf_definitions"
 _left = pytest.StashKey[set[str]]()
+_operators = pytest.StashKey[list[Any]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,10 +36,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marks of the plugin."""
+    """Declare the marks of the plugin, and check that there are clusters of the kind that is asked for."""
     config.addinivalue_line(
         "markers", f"{ONLY_EMBEDDED}: the test needs the embedded server (faults, the journal)"
     )
+    kind = config.getoption("--kopf-cluster")
+    if kind != "embedded":
+        from kopf._kits.clusters.cluster import require_kind
+        from kopf._kits.clusters.controlplane import Unavailable
+
+        try:
+            require_kind(kind)
+        except Unavailable as error:
+            raise pytest.UsageError(f"--kopf-cluster={kind}: {error}") from None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -50,6 +60,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker(ONLY_EMBEDDED) is not None:
             item.add_marker(skip)
+
+
+@pytest.hookimpl(hookwrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail the test itself, and not its teardown, if a handler has raised an unexpected exception."""
+    outcome: Any = yield
+    operators = item.stash.get(_operators, [])
+    if outcome.excinfo is None:
+        for operator in operators:
+            try:
+                operator.check()
+            except Exception as error:
+                outcome.force_exception(error)
+                break
+    if outcome.excinfo is not None:
+        for operator in operators:
+            operator.tolerate()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -107,13 +134,16 @@ def kopf_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def kopf_operator(kopf_cluster: Cluster) -> Iterator[Callable[..., Operator]]:
+def kopf_operator(request: pytest.FixtureRequest, kopf_cluster: Cluster) -> Iterator[Callable[..., Operator]]:
     """Starts operators on files and on functions that declare handlers; they are stopped after the test."""
     from kopf._kits.operators import Operator
 
     with contextlib.ExitStack() as stack:
 
         def start(*handlers: Any, **options: Any) -> Operator:
-            return stack.enter_context(Operator(kopf_cluster, *handlers, **options))
+            __tracebackhide__ = True
+            operator = stack.enter_context(Operator(kopf_cluster, *handlers, **options))
+            request.node.stash.setdefault(_operators, []).append(operator)
+            return operator
 
         yield start

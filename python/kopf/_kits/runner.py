@@ -15,7 +15,8 @@ import click.testing
 
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
-from kopf._kits.clusters.cluster import Cluster
+from kopf._kits.clusters.cluster import Cluster, environment_of
+from kopf._objects.credentials import OnlyCredentials
 from kopf._runtime.pulse import Pulse, pulse_var
 
 # In frozen time; otherwise, it is waited for without end, unless told otherwise.
@@ -28,8 +29,8 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
     The arguments are those of `click.testing.CliRunner.invoke()`, the first one is a list of arguments of
     the command. `reraise` is whether errors of the command are raised on exit from the block. `timeout` is
     how long the command can be stopping (seconds); if it takes longer, it is an error. With a `cluster`, the
-    command connects to that one. The properties wait until the command has finished: use them only after the
-    block.
+    command connects only to that one: the results of login handlers are not used. The properties wait until
+    the command has finished: use them only after the block.
     """
 
     def __init__(
@@ -57,6 +58,10 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         self._pulse = Pulse(self._passage.time if self._passage is not None else None)
         self._attendance = contextlib.ExitStack()
         self._future: concurrent.futures.Future[click.testing.Result] = concurrent.futures.Future()
+
+    def __repr__(self) -> str:
+        state = "finished" if self._future.done() else "running" if self._thread.is_alive() else "not started"
+        return f"<{type(self).__name__}: {state}, {self.args!r}>"
 
     def __enter__(self) -> KopfRunner:
         if self._passage is not None:
@@ -102,11 +107,13 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
                 stop_flag=self._stop,
                 loop=loop,
             )
+            if self.cluster is not None:
+                controls.vault = OnlyCredentials({"cluster": self.cluster.connection})
             runner = click.testing.CliRunner()
             kwargs = self.kwargs
             if self.cluster is not None:
-                kubeconfig = {"KUBECONFIG": str(self.cluster.kubeconfig)}
-                kwargs = {**kwargs, "env": {**(kwargs.get("env") or {}), **kubeconfig}}
+                env = {**(kwargs.get("env") or {}), **environment_of(self.cluster)}
+                kwargs = {**kwargs, "env": env}
             result = runner.invoke(cli.main, *self.args, **kwargs, obj=controls)
         except BaseException as e:
             self._future.set_exception(e)

@@ -1,21 +1,20 @@
-"""What happens in a cluster in memory, told for a person at a terminal: who has changed what. It owns the
-words; it must not know how they get to the terminal.
-"""
+"""The changes in a cluster in memory, for a person at a terminal: who has changed which fields."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kopf._kits.clusters.client import Refused
 from kopf._kits.clusters.cluster import Cluster
 from kopf._kits.clusters.laboratory import Request
 
-# What nobody wants to read about: the news of the operator are in its log, and signs of life are no news.
+# Not reported: the operator's events are in its log, and leases and reviews change nothing of interest.
 SILENT = {"events", "leases", "tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews"}
-# Our own bookkeeping, in the objects' annotations: of interest only if nothing else is there.
+# Kopf's own annotations: they are reported as one.
 BOOKKEEPING = "kopf.zalando.org/"
 
 VERBS = {"POST": "created", "PUT": "replaced", "PATCH": "changed", "DELETE": "deleted"}
@@ -29,18 +28,42 @@ class Line(NamedTuple):
     colour: str
 
 
-def tell(request: Request) -> Line | None:
-    """Tell of a request, if it is worth to be told of."""
+def tell(request: Request, find: Callable[[str], Any] = lambda path: None) -> Line | None:
+    """Describe a request, if it is of interest.
+
+    `find` gets the object at a path, or None: to see which of the patched fields the cluster has stored.
+    """
     verb = VERBS.get(request.method)
     where = _object_of(request)
     if verb is None or where is None:
         return None
-    who = request.agent.split("/")[0] or "somebody"
+    who = request.agent.split("/")[0] or "a client"
     if request.code >= 400 or request.code == 0:
         why = request.code or "the connection was reset"
         return Line(f"{who} could not have {where} {verb}: {why}", "red")
-    what = ", ".join(_fields_of(request)) if request.method == "PATCH" else ""
-    return Line(f"{who} {verb} {where}{': ' if what else ''}{what}", COLOURS[request.method])
+    what, dropped = _fields_of(request) if request.method == "PATCH" else ([], [])
+    if dropped:
+        stored = find(_path_of_object(request))
+        dropped = [path for path in dropped if stored is not None and not _is_in(stored, path)]
+    lost = [".".join(path) for path in dropped]
+    kept = [field for field in what if field not in lost]
+    text = f"{who} {verb} {where}{': ' if kept else ''}{', '.join(kept)}"
+    if lost:
+        text += f" (not stored, as the schema has no such fields: {', '.join(lost)})"
+    return Line(text, COLOURS[request.method])
+
+
+def _is_in(body: Any, path: Sequence[str]) -> bool:
+    for key in path:
+        if not isinstance(body, Mapping) or key not in body:
+            return False
+        body = body[key]
+    return True
+
+
+def _path_of_object(request: Request) -> str:
+    path = request.path.rstrip("/")
+    return path.removesuffix("/status").removesuffix("/scale")
 
 
 def _object_of(request: Request) -> str | None:
@@ -59,30 +82,41 @@ def _object_of(request: Request) -> str | None:
     return f"{plural}/{name}{'/' + subresource if subresource else ''}{namespace}"
 
 
-def _fields_of(request: Request) -> list[str]:
+def _fields_of(request: Request) -> tuple[list[str], list[tuple[str, ...]]]:
+    """The fields of the patch as they are shown, and the paths of those that it sets."""
     if request.content_type.startswith("application/json-patch"):
         try:
-            return [str(it["path"]).strip("/").replace("/", ".") for it in request.json]
-        except (ValueError, TypeError, KeyError):
-            return []
-    fields = list(_paths(_decoded(request)))
-    ours = [field for field in fields if BOOKKEEPING in field]
-    others = [field for field in fields if field not in ours]
-    return others + (["the operator's notes"] if ours else [])
+            paths = [_keys(it["path"]) for it in request.json if it.get("op") != "test"]
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return [], []
+        found = {path: False for path in paths}
+    else:
+        found = dict(_paths(_decoded(request)))
+    found.pop(("metadata", "resourceVersion"), None)
+    ours = [path for path in found if any(BOOKKEEPING in key for key in path)]
+    others = [path for path in found if path not in ours]
+    shown = [".".join(path) for path in others] + (["Kopf's annotations"] if ours else [])
+    return shown, [path for path in others if found[path]]
 
 
-def _paths(body: Mapping[str, Any]) -> Iterator[str]:
+def _keys(pointer: str) -> tuple[str, ...]:
+    """The keys of a JSON pointer."""
+    return tuple(key.replace("~1", "/").replace("~0", "~") for key in pointer.strip("/").split("/"))
+
+
+def _paths(body: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """The fields of a merge patch, and whether they are set and not removed."""
     for key, value in body.items():
         if key in ("apiVersion", "kind"):
             continue
         if not isinstance(value, Mapping) or not value:
-            yield key
+            yield (key,), value is not None
             continue
         for inner, deeper in value.items():
             if key == "metadata" and isinstance(deeper, Mapping):
-                yield from (f"{key}.{inner}.{it}" for it in deeper)
+                yield from (((key, inner, it), last is not None) for it, last in deeper.items())
             elif (key, inner) not in (("metadata", "name"), ("metadata", "namespace")):
-                yield f"{key}.{inner}"
+                yield (key, inner), deeper is not None
 
 
 def _decoded(request: Request) -> Mapping[str, Any]:
@@ -94,7 +128,7 @@ def _decoded(request: Request) -> Mapping[str, Any]:
 
 
 class Teller:
-    """Tells the story of a cluster from another thread, for the duration of the `with` block."""
+    """Reports the changes of a cluster from another thread, for the duration of the `with` block."""
 
     def __init__(self, cluster: Cluster, say: Callable[[Line], None]) -> None:
         super().__init__()
@@ -134,6 +168,12 @@ class Teller:
     def _tell(self) -> None:
         self._told, requests = self._cluster.requests_since(self._told)
         for request in requests:
-            line = tell(request)
+            line = tell(request, self._find)
             if line is not None:
                 self._say(line)
+
+    def _find(self, path: str) -> Any:
+        try:
+            return self._cluster.call("GET", path)
+        except (Refused, RuntimeError):  # it is gone, or the cluster is
+            return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import contextvars
 import functools
 import json
 import logging
@@ -28,6 +29,8 @@ logger = logging.getLogger("kopf._kits.webhooks")
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses to listen at that are no addresses to connect to, with those that are."""
 
+LOOPBACK = "127.0.0.1"
+
 
 class MissingDependencyError(ImportError):
     """A library is not installed without which this server or tunnel cannot work."""
@@ -39,6 +42,11 @@ class _Serving:
     def __init__(self) -> None:
         super().__init__()
         self._generators: list[AsyncGenerator[WebhookClientConfig, None]] = []
+
+    def __repr__(self) -> str:
+        values = {name: vars(self).get(name) for name in ("addr", "port", "host", "path")}
+        texts = [f"{name}={value!r}" for name, value in values.items() if value is not None]
+        return f"{type(self).__name__}({', '.join(texts)})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -184,13 +192,16 @@ class WebhookServer(_Serving):
         names = [self._host(), self.addr, *self.extra_sans]
         return list(dict.fromkeys(name for name in names if name and name not in EVERYWHERE))
 
-    def _config(self, port: int, authority: bytes | None) -> WebhookClientConfig:
+    def _url(self, host: str, port: int) -> str:
         scheme, usual = ("http", 80) if self.insecure else ("https", 443)
-        host = self._host()
         host = f"[{host}]" if ":" in host else host
         where = host if port == usual else f"{host}:{port}"
-        config = WebhookClientConfig(url=f"{scheme}://{where}{self.path or ''}")
-        logger.debug(f"Listening for webhooks at {config['url']}")
+        return f"{scheme}://{where}{self.path or ''}"
+
+    def _config(self, port: int, authority: bytes | None) -> WebhookClientConfig:
+        logger.debug(f"Listening for webhooks at {self._url(self.addr or '*', port)}")
+        config = WebhookClientConfig(url=self._url(self._host(), port))
+        logger.debug(f"Accessing the webhooks at {config['url']}")
         if authority is not None:
             config["caBundle"] = base64.b64encode(authority).decode("ascii")
             if self.cadump is not None:
@@ -285,24 +296,41 @@ _HOSTS = {
 }
 
 
-async def _guess_host(fn: WebhookFn) -> str | None:
-    if not isinstance(fn, Admission):
-        logger.debug("Cluster detection is skipped: it is possible only in an operator.")
-        return None
-    flavour = await flavours.detect(fn.engine)
-    if flavour is None:
-        logger.debug("Cluster detection found nothing.")
-        return None
-    host = _HOSTS[flavour]
-    logger.debug(f"Cluster detection found the hostname: {host}")
-    return host
+_engine_var: contextvars.ContextVar[bridge.Engine | None] = contextvars.ContextVar("engine", default=None)
+"""The engine of the operator whose cluster is to be recognised."""
 
 
-class WebhookAutoServer(WebhookServer):
+class _ClusterDetector:
+    """What the automatic servers and tunnels have in common: they recognise the cluster of the operator."""
+
+    @staticmethod
+    async def guess_host() -> str | None:
+        """Find the name under which the pods of the cluster reach this machine; None if it is not known.
+
+        It is known while an operator uses this server; override it for clusters of other kinds.
+        """
+        engine = _engine_var.get()
+        flavour = await flavours.detect(engine) if engine is not None else None
+        return _HOSTS[flavour] if flavour is not None else None
+
+    async def _detect(self, fn: WebhookFn, otherwise: str) -> str | None:
+        token = _engine_var.set(fn.engine if isinstance(fn, Admission) else None)
+        try:
+            host = await self.guess_host()
+        finally:
+            _engine_var.reset(token)
+        if host is None:
+            logger.debug(f"Cluster detection failed, {otherwise}.")
+        else:
+            logger.debug(f"Cluster detection found the hostname: {host}")
+        return host
+
+
+class WebhookAutoServer(_ClusterDetector, WebhookServer):
     """A server for whatever cluster is recognised on the same machine."""
 
     async def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
-        host = await _guess_host(fn)
+        host = await self._detect(fn, "running a simple local server")
         if host is not None:
             # A host that is given by the user is stronger than any guess.
             self.DEFAULT_HOST = host  # type: ignore[misc]
@@ -312,7 +340,10 @@ class WebhookAutoServer(WebhookServer):
 
 
 class WebhookNgrokTunnel(_Serving):
-    """A tunnel from the internet by ngrok, with a server behind it."""
+    """A tunnel from the internet by ngrok, with a server behind it.
+
+    The server listens without encryption: on the loopback interface, unless `addr` is another address.
+    """
 
     def __init__(
         self,
@@ -340,26 +371,29 @@ class WebhookNgrokTunnel(_Serving):
                 "Using ngrok webhook tunnel requires an extra dependency: "
                 "run `pip install pyngrok` or add it to the operator's dependencies."
             ) from e
+        # The defaults of the process, as in Kopf 1.45.
         options = {"auth_token": self.token, "region": self.region, "ngrok_path": _path(self.binary)}
-        config = conf.PyngrokConfig(**{key: value for key, value in options.items() if value is not None})
+        for name, value in options.items():
+            if value is not None:
+                setattr(conf.get_default(), name, value)
         loop = asyncio.get_running_loop()
-        # Nobody but the tunnel is to come to a server without encryption, unless it is said so.
-        server = WebhookServer(addr=self.addr, port=self.port, path=self.path, insecure=True)
+        # Only the tunnel connects to a server without encryption, unless another address is given.
+        server = WebhookServer(addr=self.addr or LOOPBACK, port=self.port, path=self.path, insecure=True)
         async with server:
             async for local in server(fn):
                 url = local["url"] or ""
                 origin = url.removesuffix(self.path or "")
-                connect = functools.partial(ngrok.connect, origin, pyngrok_config=config)
+                connect = functools.partial(ngrok.connect, origin)
                 tunnel = await loop.run_in_executor(None, connect)
                 try:
                     yield WebhookClientConfig(url=f"{tunnel.public_url}{self.path or ''}")
                     await asyncio.Event().wait()
                 finally:
-                    leave = functools.partial(ngrok.disconnect, tunnel.public_url, pyngrok_config=config)
+                    leave = functools.partial(ngrok.disconnect, tunnel.public_url)
                     await loop.run_in_executor(None, leave)
 
 
-class WebhookAutoTunnel(_Serving):
+class WebhookAutoTunnel(_ClusterDetector, _Serving):
     """A server for a cluster on the same machine, if it is recognised; else a tunnel."""
 
     def __init__(
@@ -375,7 +409,7 @@ class WebhookAutoTunnel(_Serving):
         self.path = path
 
     async def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
-        host = await _guess_host(fn)
+        host = await self._detect(fn, "using an ngrok tunnel")
         server: WebhookServer | WebhookNgrokTunnel
         if host is None:
             server = WebhookNgrokTunnel(addr=self.addr, port=self.port, path=self.path)

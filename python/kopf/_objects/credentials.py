@@ -25,6 +25,12 @@ class LoginError(Exception):
     """There is no way to log in to the cluster."""
 
 
+class MissingInKubeconfigError(LoginError, KeyError):
+    """A kubeconfig refers to what is not in it. In Kopf 1.45, it is a `KeyError`."""
+
+    __str__ = Exception.__str__
+
+
 @dataclass(frozen=True, kw_only=True)
 class KubeContext:
     """What all kinds of credentials have in common."""
@@ -151,6 +157,14 @@ class Vault:
     async def populate(self, source: Mapping[str, KubeContext], /) -> None:
         """Add credentials."""
         self._items.update(source)
+
+
+class OnlyCredentials(Vault):
+    """The credentials of an operator that must not connect to any other cluster, as in `kopf dev`.
+
+    Login handlers are called, since they also set up client libraries. The credentials that they return are
+    not used.
+    """
 
 
 def _without_password(value: Any) -> Any:

@@ -22,20 +22,24 @@ from kopf._objects.raw import HandlerId
 from kopf._objects.reasons import Activity
 from kopf._runtime.bridge import Attempt
 from kopf._runtime.context import cause_var
+from kopf._runtime.failures import OperationalError
 from kopf._runtime.invocation import Attempted, Callee, Invoker
 from kopf._runtime.login import login_with_kubeconfig, login_with_service_account
 from kopf._runtime.pulse import pulse_var
 
 
-class ActivityError(Exception):
+class ActivityError(OperationalError):
     """Some handlers of an activity have failed for good; the first of the errors is the cause of this one."""
 
     # Under this name it is found in logs.
     __module__ = "kopf._core.engines.activities"
 
-    def __init__(self, msg: str, *, outcomes: Mapping[HandlerId, Attempted]) -> None:
+    def __init__(
+        self, msg: str, *, outcomes: Mapping[HandlerId, Attempted], activity: Activity | None = None
+    ) -> None:
         super().__init__(msg)
         self.outcomes = outcomes
+        self.activity = activity
 
 
 class Activities:
@@ -49,9 +53,11 @@ class Activities:
         memo: AnyMemo,
         indices: Mapping[str, Any],
         invoker: Invoker,
+        only: Mapping[str, credentials.KubeContext] | None = None,
     ) -> None:
         super().__init__()
         self._registry = registry
+        self._only = only
         self._settings = settings
         self._memo = memo
         self._indices = indices
@@ -94,7 +100,7 @@ class Activities:
                 cause_var.set(cause)
                 attempt = item.attempt(self._settings.execution.default_backoff)
                 outcome = await self._invoker.attempt(
-                    item.callee, attempt, cause.kwargs, activity_logger, stored=False
+                    item.callee, attempt, cause.kwargs, activity_logger, stored=False, keep_error=True
                 )
                 item.retry += 1
                 item.awakes = Attempt.now() + int((outcome.settled.delay or 0) * 1_000_000)
@@ -108,19 +114,25 @@ class Activities:
                 await self._sleep(max(0, delay / 1_000_000))
         for outcome in outcomes.values():
             if outcome.settled.failed:
-                raise ActivityError("One or more handlers failed.", outcomes=outcomes) from outcome.error
+                raise ActivityError(
+                    "One or more handlers failed.", outcomes=outcomes, activity=activity
+                ) from outcome.error
         return {id: outcome.result for id, outcome in outcomes.items() if outcome.result is not None}
 
     async def authenticate(self) -> list[tuple[str, dict[str, Any]]] | None:
         """Get the credentials, by the ids of the login handlers, for the engine.
 
         None if there are no handlers but our own fallbacks: the engine reads kubeconfigs and service accounts
-        better, with tokens that rotate and with exec plugins.
+        better, with tokens that rotate and with exec plugins. If the operator must use only the credentials
+        that it has been given, these replace all results.
         """
         handlers = self._registry._activities.get_handlers(Activity.AUTHENTICATION)
-        if all(handler._fallback and handler.fn in ENGINE_LOGINS for handler in handlers):
+        if not all(handler._fallback and handler.fn in ENGINE_LOGINS for handler in handlers):
+            results: Mapping[Any, Any] = await self.run(Activity.AUTHENTICATION)
+        elif self._only is None:
             return None
-        results = await self.run(Activity.AUTHENTICATION)
+        if self._only is not None:
+            results = self._only
         return [(str(id), credentials_to_wire(info)) for id, info in results.items()]
 
 
@@ -166,6 +178,11 @@ def credentials_to_wire(info: Any) -> dict[str, Any]:
             raise TypeError(
                 f"{type(info).__name__}.{name}() cannot be used: set the fields of ConnectionInfo."
             )
+    if not info.server:
+        raise credentials.LoginError(
+            "The credentials have no server: "
+            "set `server` of the cluster in the kubeconfig, or of kopf.ConnectionInfo."
+        )
     names = [field.name for field in dataclasses.fields(credentials.ConnectionInfo)]
     values = {name: getattr(info, name) for name in names}
     if info.trust_env and not info.proxy_url:

@@ -23,15 +23,17 @@ from kopf._objects.reviews import Request, Response, WebhookServerProtocol
 from kopf._runtime.bridge import Attempt, Engine, Object, Review
 from kopf._runtime.context import cause_var
 from kopf._runtime.cycles import Memories
-from kopf._runtime.driving import Relay, drive
+from kopf._runtime.driving import start_task
+from kopf._runtime.failures import OperationalError
 from kopf._runtime.invocation import Callee, Invoker
-from kopf._runtime.logs import LocalObjectLogger
+from kopf._runtime.logs import LocalObjectLogger, full_name
 
 logger = logging.getLogger("kopf._core.engines.admission")
 
 NO_SERVER = (
     "Admission handlers exist, but no admission server/tunnel is configured in `settings.admission.server`. "
-    "More: https://docs.kopf.dev/en/stable/admission/"
+    "Set it in a startup handler: `settings.admission.server = kopf.WebhookServer(...)`; "
+    "for development, `kopf.WebhookAutoServer()`."
 )
 
 
@@ -47,6 +49,10 @@ class UnknownResourceError(WebhookError):
     """The request is about a resource that has no handlers."""
 
 
+class UnknownHandlerError(UnknownResourceError):
+    """The request is for a handler that is not declared."""
+
+
 class AmbiguousResourceError(WebhookError):
     """The request is about a resource that could be any of several ones."""
 
@@ -54,6 +60,7 @@ class AmbiguousResourceError(WebhookError):
 _PROBLEMS: Mapping[str, type[Exception]] = {
     "malformed": KeyError,
     "missing": MissingDataError,
+    "handler": UnknownHandlerError,
     "unknown": UnknownResourceError,
     "ambiguous": AmbiguousResourceError,
 }
@@ -100,7 +107,6 @@ class Admission:
         self._indices = indices
         self._invoker = invoker
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._relay = Relay(asyncio.get_running_loop())
 
     @property
     def needed(self) -> bool:
@@ -112,7 +118,7 @@ class Admission:
         """Run the server of the settings for as long as it goes on."""
         server = self._settings.admission.server
         if server is None:
-            raise Exception(NO_SERVER)
+            raise OperationalError(NO_SERVER)
         async with contextlib.AsyncExitStack() as stack:
             serving: WebhookServerProtocol = server
             if isinstance(server, contextlib.AbstractAsyncContextManager):
@@ -151,20 +157,17 @@ class Admission:
 
     def receive(self, review: Review) -> None:
         """Review a request that has come to our own server, which gets the answer."""
+        loop, object = asyncio.get_running_loop(), review.object
+        name = f"Admission review of {full_name(object.namespace, object.name)}"
         coroutine = self._review_or_fail(review)
-        if not any(self._callees[index].is_async for index, _ in review.handlers):
-            drive(coroutine)
-            return
-        self._relay.add(coroutine, contextvars.copy_context(), self._keep)
-
-    def _keep(self, task: asyncio.Task[Any] | None) -> None:
-        if task is not None:
+        task = start_task(loop, coroutine, name=name, context=contextvars.copy_context())
+        if not task.done():
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def cancel(self) -> None:
         """Cancel what is still running, and wait for it."""
-        tasks = self._tasks.union(self._relay.close())
+        tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -189,7 +192,9 @@ class Admission:
                 backoff=self._settings.execution.default_backoff,
                 started=Attempt.now(),
             )
-            attempted = await self._invoker.attempt(callee, attempt, kwargs, cause.logger, stored=False)
+            attempted = await self._invoker.attempt(
+                callee, attempt, kwargs, cause.logger, stored=False, keep_error=True
+            )
             if attempted.error is not None:
                 refusals.append(_refusal(attempted.error))
         warnings = [str(warning) for warning in cause.warnings]

@@ -107,7 +107,6 @@ LOGGERS = [
     logging.getLogger(name)
     for name in ("kopf.objects", "kopf._core.reactor", "kopf._core.engines", "kopf._cogs.clients")
 ]
-SENTRY = logging.getLogger("kopf._core.reactor.levels")
 
 
 class Raised:
@@ -138,6 +137,7 @@ class Bridge:
         """What is to be told to the engine before it goes on with the replies."""
         self._receiving = False
         self._fileno: int | None = None
+        self._level: int | None = None
 
     def open(self) -> None:
         """Begin to receive."""
@@ -158,10 +158,7 @@ class Bridge:
 
     def receive(self) -> bool:
         """Receive one batch of what is there now; whether there was anything."""
-        # Whenever any level changes, all loggers forget what they know; this one is asked by nobody else.
-        if not getattr(SENTRY, "_cache", None):
-            SENTRY.isEnabledFor(logging.DEBUG)
-            self._engine.set_log_level(min(logger.getEffectiveLevel() for logger in LOGGERS))
+        self._pass_level()
         self._receiving = True
         items, receivers = self._engine.poll(), self._receivers
         try:
@@ -181,8 +178,17 @@ class Bridge:
             self._loop.call_soon(self._send)
         self._answered.append(item)
 
+    def _pass_level(self) -> None:
+        """Let the engine know which lines are not even to be formatted."""
+        level = min(255, *(logger.getEffectiveLevel() for logger in LOGGERS))
+        if level != self._level:
+            self._level = level
+            self._engine.set_log_level(level)
+
     def _send(self) -> None:
         if self._answered:
             answered, self._answered = self._answered, []
+            # A handler may have changed it, and the engine logs what follows from its outcome.
+            self._pass_level()
             self.refresh()
             self._engine.complete(answered)

@@ -51,6 +51,7 @@ class Cycle:
         "fns",
         "indices",
         "object",
+        "replaced",
         "resource",
         "sent",
         "settings",
@@ -92,13 +93,10 @@ class Cycle:
         self.cancelled = False
         self.essence: Any = None  # as the user's storages have built it, if there are any
         self.sent = False  # whether a patch was sent to the engine, and has to be replaced by what it becomes
+        self.replaced: dict[int, Any] = {}  # handlers that the user's lifecycle has returned instead of ours
         self._watching: ResourceCause | None = None
         self._changing: ResourceCause | None = None
         self._reduced: dict[tuple[str, ...], ResourceCause] | None = None
-
-    def waits(self, task: asyncio.Task[Any] | None) -> None:
-        """The script has to wait, in this task."""
-        self.task = task
 
     def cancel(self) -> None:
         """Cancel the script that runs, or is about to."""

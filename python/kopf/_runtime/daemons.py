@@ -18,10 +18,10 @@ from kopf._objects.stoppers import DaemonStopper, DaemonStoppingReason
 from kopf._runtime import bridge
 from kopf._runtime.context import cause_var
 from kopf._runtime.cycles import Memories, deliver
-from kopf._runtime.driving import Relay, drive
+from kopf._runtime.driving import start_task
 from kopf._runtime.invocation import Attempted, Callee, Invoker
 from kopf._runtime.lazies import LazyDaemonCause, lazily
-from kopf._runtime.logs import ObjectLogger
+from kopf._runtime.logs import ObjectLogger, full_name
 from kopf._runtime.pulse import Pulse, pulse_var
 from kopf._runtime.virtual_time import VirtualTime
 
@@ -66,11 +66,10 @@ class Subject:
 class Run:
     """One daemon or timer of one object, from its first call to its end.
 
-    There can be as many as objects, and most functions look at little: what nobody looks at is not made.
+    There can be as many as objects: between calls, it keeps no views and arguments.
     """
 
     __slots__ = (
-        "_arguments",
         "_patch",
         "_stopper",
         "callee",
@@ -93,7 +92,6 @@ class Run:
         self.callee = callee
         self.indices = indices
         self.rest = rest
-        self._arguments: dict[str, Any] | None = None
         self._patch: Patch | None = None
         self._stopper: DaemonStopper | None = None
         self.cause: Any = lazily(LazyDaemonCause, self)
@@ -155,42 +153,21 @@ class Run:
         """The patch, if anybody was interested in it so far."""
         return self._patch
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What the function sees of its arguments."""
-        if self._arguments is not None:
-            return self._arguments
-        arguments: dict[str, Any] = self.cause.arguments(self.callee.wanted)
-        # Timers are called again, daemons hardly ever.
-        if isinstance(self.callee.handler, TimerHandler):
-            self._arguments = arguments
-        return arguments
-
     def renew_patch(self, carry: bool) -> None:
         """Take an empty patch for the next call; carry the functions that could not be applied."""
         patch = self._patch
         if patch is None or (len(patch) == 0 and not patch.fns):
             return
         self._patch = self.cause.patch = Patch(None, body=self.subject.body, fns=patch.fns if carry else ())
-        arguments = self._arguments
-        if arguments is not None and arguments.get("patch") is patch:  # otherwise, an index has this name
-            arguments["patch"] = self._patch
-
-    def waits(self, task: asyncio.Task[Any] | None) -> None:
-        """The call has to wait, in this task of its own."""
-        self.task = task
-        if self.cancelled and task is not None:
-            task.cancel()
 
     def release(self) -> None:
         """Let go what refers back to here, and so would wait for the garbage collector."""
         del self.cause, self.context
-        self._arguments = None
         if self._patch is not None:
             self._patch._release()
 
     def cancel(self) -> None:
-        """Cancel the call. What runs in a thread cannot be cancelled: its outcome will be ignored."""
+        """Cancel the call. A function in a thread goes on, but what comes of it is ignored."""
         self.cancelled = True
         if self.task is not None:
             self.task.cancel()
@@ -261,10 +238,10 @@ class Daemons:
         self._indices = indices
         self._invoker = invoker
         self._answered = answered
-        self._subjects: dict[str, Subject] = {}
+        # Of one object, each version of its kind has a body of its own.
+        self._subjects: dict[tuple[str, Resource], Subject] = {}
         self._runs: dict[int, Run] = {}
         self._loop = asyncio.get_running_loop()
-        self._relay = Relay(self._loop)
         self._lingering: set[asyncio.Task[None]] = set()
         self._pulse = pulse_var.get()
 
@@ -278,13 +255,14 @@ class Daemons:
             bridge.Dismiss: self._receive_dismiss,
         }
 
-    def close(self) -> list[asyncio.Task[Any]]:
-        """Send off the task that stands by for calls; its end is to be waited for."""
-        return self._relay.close()
+    def abandon(self) -> None:
+        """Let the calls go that are still there at the end of the operator: they did not exit in time."""
+        tasks = {run.task for run in self._runs.values() if run.task is not None}
+        self._invoker.threads.abandon(tasks)
 
-    def body(self, uid: str) -> Body | None:
-        """The live body of the object, if it has any: it is shared by all handlers of the object."""
-        subject = self._subjects.get(uid)
+    def body(self, uid: str, resource: Resource) -> Body | None:
+        """The live body of the object, if it has any: all handlers in that version share it."""
+        subject = self._subjects.get((uid, resource))
         return subject.body if subject is not None else None
 
     def find(self, run: int) -> Run | None:
@@ -295,10 +273,10 @@ class Daemons:
         run = self._runs.get(job.run)
         if run is None:
             uid = job.uid
-            subject = self._subjects.get(uid)
+            subject = self._subjects.get((uid, job.resource))
             if subject is None:
                 subject = Subject(uid, object, job.resource, self._memories, self._settings)
-                self._subjects[uid] = subject
+                self._subjects[uid, job.resource] = subject
             subject.count += 1
             pulse = self._pulse
             rest = _Rest(pulse, pulse.time, job.run) if pulse is not None and pulse.time is not None else None
@@ -313,27 +291,33 @@ class Daemons:
         if self._pulse is not None:
             ends = isinstance(run.callee.handler, TimerHandler)
             (self._pulse.began if ends else self._pulse.awoke)(job.run)
-        if run.callee.is_async:
-            self._relay.add(self._call(run, job), run.context, run.waits)
-        else:
-            drive(self._call(run, job), run.context)
+        object = run.object
+        name = f"{run.callee.label} of {full_name(object.namespace, object.name)}"
+        task = start_task(self._loop, self._call(run, job), name=name, context=run.context)
+        if run.job is job:
+            run.task = task
+            # A task can be cancelled before its first step.
+            task.add_done_callback(lambda _: self._answer(run, job, None))
+            if run.cancelled:
+                task.cancel()
 
     async def _call(self, run: Run, job: bridge.Run) -> None:
         attempted: Attempted | None = None
         try:
             attempted = await self._invoker.attempt(
-                run.callee, job.attempt, run.arguments, run.subject.logger, stored=True
+                run.callee, job.attempt, run.cause.arguments, run.subject.logger, stored=True
             )
-            if run.cancelled and not run.callee.is_async:
-                run.subject.logger.warning(f"{job.attempt.label} is cancelled. Will escalate.")
-                attempted = None
         except asyncio.CancelledError:
             pass  # it is logged already, and this is the only thing that happens in this task
         finally:
             self._answer(run, job, attempted)
 
     def _answer(self, run: Run, job: bridge.Run, attempted: Attempted | None) -> None:
+        if run.job is not job:
+            return  # it is answered
         run.job = run.task = None
+        if isinstance(run.callee.handler, TimerHandler):
+            run.subject.body._release()
         if self._pulse is not None:
             self._pulse.ended(job.run)
             self._pulse.rested(job.run)
@@ -412,9 +396,12 @@ class Daemons:
         return run.returned
 
     def _receive_refresh(self, job: bridge.Refresh) -> None:
-        subject = self._subjects.get(job.uid)
-        if subject is not None:
-            subject.replace(job.object)
+        subject = None
+        for number in job.runs:
+            run = self._runs.get(number)
+            if run is not None and run.subject is not subject:
+                subject = run.subject
+                subject.replace(job.object)
 
     def _receive_dismiss(self, job: bridge.Dismiss) -> None:
         run = self._runs.pop(job.run, None)
@@ -424,6 +411,7 @@ class Daemons:
         run.release()
         subject = run.subject
         subject.count -= 1
-        if subject.count == 0 and self._subjects.get(subject.uid) is subject:
-            del self._subjects[subject.uid]
+        key = subject.uid, subject.resource
+        if subject.count == 0 and self._subjects.get(key) is subject:
+            del self._subjects[key]
             subject.body._release()

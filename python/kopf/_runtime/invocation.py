@@ -11,10 +11,12 @@ import datetime
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, NamedTuple
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from kopf._intents.errors import (
+    ErrorsMode,
     HandlerChildrenRetry,
     HandlerRetriesError,
     HandlerTimeoutError,
@@ -22,20 +24,25 @@ from kopf._intents.errors import (
     TemporaryError,
 )
 from kopf._intents.handlers import Handler
-from kopf._intents.seeing import seen
-from kopf._intents.settings import OperatorSettings
+from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.settings import ORIGINAL, OperatorSettings
 from kopf._objects.logs import Logger
 from kopf._runtime.bridge import Attempt, Raised, Settled, plain
 from kopf._runtime.context import handler_var
+from kopf._runtime.failures import add_hint, author_traceback, failure_observer_var
 from kopf._runtime.lines import say
+from kopf._runtime.logs import OwnLine
 from kopf._runtime.threads import Threads
 
-OF_ATTEMPTS = frozenset({"param", "retry", "started", "runtime"})
+HandlerT = TypeVar("HandlerT", bound=Handler)
+
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class Attempted(NamedTuple):
-    """What came of an attempt: the verdict, the result, and what was raised (or would be, at a limit)."""
+    """What came of an attempt: the verdict, the result; and, if asked for, what was raised (or would be, at
+    a limit).
+    """
 
     settled: Settled
     result: Any = None
@@ -45,16 +52,13 @@ class Attempted(NamedTuple):
 class Callee:
     """A handler that is ready to be called."""
 
-    __slots__ = ("fn", "handler", "is_async", "of_attempts", "wanted")
+    __slots__ = ("fn", "handler", "is_async", "label")
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
         self.fn: Callable[..., Any] = handler.fn
         self.is_async = is_async_fn(handler.fn)
-        self.wanted = seen(handler.fn)
-        """The names of the arguments that the function can see; None if that can be all of them."""
-        self.of_attempts = self.wanted is None or not self.wanted.isdisjoint(OF_ATTEMPTS)
-        """Whether those that tell of the attempt are among them."""
+        self.label = str(handler)
 
 
 class Invoker:
@@ -63,16 +67,13 @@ class Invoker:
     def __init__(self, settings: OperatorSettings, threads: Threads) -> None:
         super().__init__()
         self._settings = settings
-        self._threads = threads
-        self.tasks: set[asyncio.Task[Any]] = set()
-        """What runs aside of those who wait for it."""
-
-    async def in_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run the coroutine in a task of its own, in a copy of the current context."""
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        await task
+        self.threads = threads
+        self.observe = failure_observer_var.get()
+        """Gets the exceptions of handlers, for tests."""
+        self.running: dict[Attempt, tuple[Handler, Logger, float]] = {}
+        """The calls of functions that have begun and not ended: what is called, for which object, since when
+        (by the monotonic clock).
+        """
 
     async def attempt(
         self,
@@ -83,35 +84,36 @@ class Invoker:
         *,
         stored: bool,
         then: Callable[[], Awaitable[None]] | None = None,
+        keep_error: bool = False,
     ) -> Attempted:
         """Call the handler once, if its limits allow, and log what came of it.
 
         If the function returns, the rest of the handler follows, and its errors are those of the handler.
-        If the result is to be stored, it must be JSON; such results are returned as deep copies.
+        If the result is to be stored, it is returned as a deep copy; if it is not JSON, it is dropped.
         """
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(f"{attempt.label} is invoked.")
         settled = attempt.precheck()
         if settled is not None:
-            logger.log(settled.level, settled.text)
-            return Attempted(settled, error=_limit_error(settled))
+            say(logger, settled.level, settled.text)
+            return Attempted(settled, error=_limit_error(settled) if keep_error else None)
         error: BaseException | None = None
         result = None
         try:
             # The indices are arguments too, and they win over all others.
-            arguments = {**_of_attempt(callee, attempt), **kwargs} if callee.of_attempts else dict(kwargs)
+            arguments = {**_of_attempt(callee, attempt), **kwargs}
             handler_var.set(callee.handler)
+            self.running[attempt] = (callee.handler, logger, time.monotonic())
             if callee.is_async:
                 coroutine = callee.fn(**arguments)
-                # It may wait for days: nobody else needs them meanwhile.
+                # It may wait for days, and needs only what the function keeps of them.
                 del arguments, kwargs
                 result = await coroutine
             else:
-                result = await self._threads.call(self._settings.execution.executor, callee.fn, arguments)
+                execution = self._settings.execution
+                result = await self.threads.call(execution.executor, callee.fn, arguments, execution._limit)
             if then is not None:
                 await then()
-            if stored and result is not None:
-                result = _stored(result)
             settled = attempt.settle(Raised.NOTHING)
         except asyncio.CancelledError:
             logger.warning(f"{attempt.label} is cancelled. Will escalate.")
@@ -119,22 +121,76 @@ class Invoker:
         except Exception as e:
             error = e
             settled = settle(attempt, e)
+            if self.observe is not None:
+                self.observe(callee.handler, e)
+            if settled.traceback and self._settings.process.compat != ORIGINAL:
+                add_hint(e)
+                # With `--debug` or `--verbose`, also the frames of Kopf are of interest.
+                shown = logger.isEnabledFor(logging.DEBUG)
+                e.__traceback__ = e.__traceback__ if shown else author_traceback(e.__traceback__)
+        finally:
+            self.running.pop(attempt, None)
         level = settled.level
         if level and error is None:
             say(logger, level, settled.text)
         elif level:
-            logger.log(level, settled.text, exc_info=error if settled.traceback else None)
+            logger.log(level, OwnLine(settled.text), exc_info=error if settled.traceback else None)
         if error is None:
+            if stored and result is not None:
+                result = _stored(result, callee, logger)
             return Attempted(settled, result)
-        if settled.final and isinstance(error, TemporaryError):
-            limit = _limit_error(settled)
-            limit.__cause__ = error
-            error = limit
         try:
+            if not keep_error:
+                return Attempted(settled)
+            if settled.limit is not None:
+                limit = _limit_error(settled)
+                limit.__cause__ = error
+                return Attempted(settled, None, limit)
             return Attempted(settled, None, error)
         finally:
-            # Its traceback refers to here: they are not to keep each other.
+            # Its traceback refers to this frame.
             del error
+
+
+def choose(
+    lifecycle: LifeCycleFn, offered: Mapping[int, HandlerT], **kwargs: Any
+) -> list[tuple[int, HandlerT]]:
+    """Let the lifecycle choose from the handlers with these keys; get the chosen ones, each of them once.
+
+    A handler can be replaced by another one with the same id, such as by its copy with other options.
+    Any other handler is a `ValueError`: nothing is known of its progress.
+    """
+    by_identity = {id(handler): key for key, handler in offered.items()}
+    by_id = {handler.id: key for key, handler in offered.items()}
+    chosen: dict[int, HandlerT] = {}
+    for handler in lifecycle(list(offered.values()), **kwargs):
+        key = by_identity.get(id(handler), by_id.get(getattr(handler, "id", None)))  # type: ignore[arg-type]
+        if key is None:
+            name = getattr(lifecycle, "__qualname__", repr(lifecycle))
+            ids = ", ".join(repr(str(known)) for known in by_id) or "none"
+            raise ValueError(
+                f"The lifecycle {name} has returned {handler}, which is not one of the handlers that it got"
+                f" ({ids}). Return some of these handlers, or their copies with the same ids."
+            )
+        chosen.setdefault(key, handler)  # type: ignore[arg-type]
+    return list(chosen.items())
+
+
+def attempt_of(attempt: Attempt, handler: Handler, declared: Handler, settings: OperatorSettings) -> Attempt:
+    """The attempt of a handler that a lifecycle has returned instead of the declared one."""
+    if handler is declared:
+        return attempt
+    backoff = handler.backoff if handler.backoff is not None else settings.execution.default_backoff
+    return Attempt(
+        label=str(handler),
+        errors=(handler.errors or ErrorsMode.TEMPORARY).name.lower(),
+        backoff=backoff,
+        started=attempt.started,
+        retry=attempt.retry,
+        timeout=handler.timeout,
+        retries=handler.retries,
+        handler=attempt.handler,
+    )
 
 
 def _of_attempt(callee: Callee, attempt: Attempt) -> dict[str, Any]:
@@ -169,17 +225,24 @@ def is_async_fn(fn: Callable[..., Any] | None) -> bool:
     return inspect.iscoroutinefunction(fn)
 
 
-def _stored(result: Any) -> Any:
+def _stored(result: Any, callee: Callee, logger: Logger) -> Any:
+    """The result as JSON, or None. The function has done its work, and is not called again for its result."""
     try:
         return plain(result)
-    except (TypeError, ValueError) as e:
-        # Repeating cannot help: the function would only do its work once again.
-        raise PermanentError(f"The result cannot be stored in the status of the object: {e}") from e
+    except (TypeError, ValueError, RecursionError) as e:
+        kind = type(result)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        text = (
+            f"{callee.label} has returned a result of type {module}{kind.__qualname__}, which is not stored"
+            f" in the status of the object: {e}."
+            f" Return nothing, or a dict of JSON types, e.g. model.model_dump(mode='json')."
+        )
+        logger.error(OwnLine(text))
+        return None
 
 
 def _limit_error(settled: Settled) -> Exception:
-    timed_out = "timed out" in settled.text or "time out after" in settled.text
-    return (HandlerTimeoutError if timed_out else HandlerRetriesError)(settled.message)
+    return (HandlerTimeoutError if settled.limit == "timeout" else HandlerRetriesError)(settled.message)
 
 
 async def invoke(

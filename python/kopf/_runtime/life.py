@@ -10,28 +10,31 @@ import functools
 import logging
 import signal
 import threading
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Literal
 
 from kopf._intents import lifecycles, wire
-from kopf._intents.handlers import ResourceHandler
+from kopf._intents.handlers import Handler, ResourceHandler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.selectors import NamespacePattern
-from kopf._intents.settings import OperatorSettings
+from kopf._intents.settings import ORIGINAL, OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo
 from kopf._objects.reasons import Activity
 from kopf._objects.resources import Resource
-from kopf._runtime import posting
+from kopf._runtime import checks, posting
 from kopf._runtime.activities import Activities, credentials_to_wire
 from kopf._runtime.admission import Admission
+from kopf._runtime.blocking import BlockingWatch
 from kopf._runtime.bridge import Bridge, Engine, __version__
 from kopf._runtime.context import settings_var
 from kopf._runtime.cycles import Memories
+from kopf._runtime.exiting import Exit
+from kopf._runtime.failures import EngineError, OperationalError
 from kopf._runtime.flags import Flag, raise_flag, wait_flag
-from kopf._runtime.invocation import Invoker
+from kopf._runtime.invocation import Invoker, is_async_fn
 from kopf._runtime.pulse import pulse_var
 from kopf._runtime.refreshing import Refresher
 from kopf._runtime.serving import Server
@@ -51,8 +54,8 @@ NATIVE_LIFECYCLES = {
 }
 
 
-class APIError(Exception):
-    """The cluster has refused what the operator cannot work without."""
+class APIError(OperationalError):
+    """The cluster has rejected a request that the operator cannot work without."""
 
 
 class Life:
@@ -72,7 +75,7 @@ class Life:
         ready_flag: Flag | None,
         command: Coroutine[None, None, None] | None,
         liveness_endpoint: str | None,
-        credentials: Mapping[str, credentials.KubeContext],
+        vault: Any,
         errand: Errand | None,
     ) -> None:
         super().__init__()
@@ -88,15 +91,23 @@ class Life:
         self._ready_flag = ready_flag
         self._command = command
         self._liveness_endpoint = liveness_endpoint
-        self._credentials = credentials
+        given = dict(vault.items()) if vault is not None else {}
+        only = vault is not None and isinstance(vault, credentials.OnlyCredentials)
+        self._credentials = {} if only else given
         self._errand: Errand | None = errand
         self._loop = asyncio.get_running_loop()
         self._signalled: asyncio.Future[Any] = self._loop.create_future()
         self._started = asyncio.Event()
         self._threads = Threads(self._loop)
         self._invoker = Invoker(settings, self._threads)
+        self._exit = Exit(self._loop, self._invoker, settings)
         self._activities = Activities(
-            registry=registry, settings=settings, memo=memo, indices=indexers.indices, invoker=self._invoker
+            registry=registry,
+            settings=settings,
+            memo=memo,
+            indices=indexers.indices,
+            invoker=self._invoker,
+            only=given if only else None,
         )
         self._tasks: list[Task] = []
 
@@ -109,7 +120,8 @@ class Life:
         self._listen_to_signals()
         self._spawn("stop-flag checker", self._check_stop_flags(), finishable=True)
         self._spawn("ultimate termination", self._terminate_ultimately(), finishable=True)
-        self._spawn("startup/cleanup activities", self._start_and_clean_up())
+        # The handlers have logged their errors already.
+        self._spawn("startup/cleanup activities", self._start_and_clean_up(), logged=False)
         if self._command is not None:
             self._spawn("the command", self._command, when_started=True, finishable=True)
         elif self._errand is not None:
@@ -125,16 +137,20 @@ class Life:
         *,
         when_started: bool = False,
         finishable: bool = False,
+        logged: bool = True,
     ) -> None:
         outer = self._when_started(coroutine) if when_started else coroutine
-        task = self._loop.create_task(guard(name, outer, finishable=finishable), name=name)
+        guarded = guard(name, outer, finishable=finishable) if logged else outer
+        task = self._loop.create_task(guarded, name=name)
         # A task that is cancelled before its first step awaits nothing; Python would warn of all of these.
         task.add_done_callback(lambda _: (outer.close(), coroutine.close()))
         self._tasks.append(task)
 
     def _listen_to_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():
-            logger.warning("OS signals are ignored: running not in the main thread.")
+            # In tests, operators always run in threads.
+            level = logging.WARNING if pulse_var.get() is None else logging.DEBUG
+            logger.log(level, "OS signals are ignored: running not in the main thread.")
             return
         try:
             for signum in (signal.SIGINT, signal.SIGTERM):
@@ -145,6 +161,8 @@ class Life:
     def _receive_signal(self, signum: signal.Signals) -> None:
         if not self._signalled.done():
             self._signalled.set_result(signum)
+        elif self._settings.process.compat != ORIGINAL:
+            self._exit.interrupt(signum)
 
     async def _check_stop_flags(self) -> None:
         waiters: list[asyncio.Future[Any]] = [self._signalled]
@@ -164,6 +182,8 @@ class Life:
             logger.info("Stop-flag is raised. Operator is stopping.")
         else:
             logger.info(f"Stop-flag is set to {result!r}. Operator is stopping.")
+        if self._settings.process.compat != ORIGINAL:
+            self._exit.begin()
 
     # It sleeps until the end of the operator begins, and then sets a time bomb.
     async def _terminate_ultimately(self) -> None:
@@ -180,8 +200,16 @@ class Life:
         await self._started.wait()
         await coroutine
 
+    def _warn_of_mistakes(self, handlers: Collection[Handler]) -> None:
+        if self._settings.process.compat == ORIGINAL:
+            return
+        indices = [handler.id for handler in self._registry._indexing.get_all_handlers()]
+        for text in checks.check(handlers, indices):
+            logger.warning(text)
+
     async def _start_and_clean_up(self) -> None:
         settings_var.set(self._settings)
+        self._warn_of_mistakes(self._registry._activities.get_all_handlers())
         try:
             await self._activities.run(Activity.STARTUP)
         except asyncio.CancelledError:
@@ -204,16 +232,20 @@ class Life:
         except asyncio.CancelledError:
             logger.warning("Cleanup activity is only partially executed due to cancellation.")
             raise
+        finally:
+            self._exit.end()
 
     async def _drive_engine(self) -> None:
         # Not earlier: the handlers of startup may change the settings and even declare handlers.
         handlers = resource_handlers(self._registry)
         self._ensure_indices()
+        self._warn_of_mistakes(handlers)
         lifecycle = NATIVE_LIFECYCLES.get(self._lifecycle, "custom")
         globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
+        iterated: wire.Iterated = {}
         engine = Engine(
-            handlers=[wire.handler_to_wire(handler, self._indexers.indices) for handler in handlers],
-            settings=wire.settings_to_wire(self._settings),
+            handlers=[wire.handler_to_wire(handler) for handler in handlers],
+            settings=wire.settings_to_wire(self._settings, iterated),
             lifecycle=lifecycle,
             namespaces=globs,
             foreign=len(globs) < len(self._namespaces),
@@ -242,7 +274,7 @@ class Life:
             namespaces=self._namespaces,
         )
         bridge = Bridge(engine, server.receivers, self._loop)
-        bridge.refresh = Refresher(engine, self._settings).refresh
+        bridge.refresh = Refresher(engine, self._settings, iterated).refresh
         server.answered = bridge.answered
         admission = Admission(
             engine,
@@ -256,22 +288,27 @@ class Life:
         events = posting.EventQueue(engine.post)
         server.set_context(events)
         bridge.open()
+        watch = contextlib.ExitStack()
+        if self._settings.process.compat != ORIGINAL and any(is_async_fn(handler.fn) for handler in handlers):
+            watch.enter_context(BlockingWatch(self._loop, self._invoker))
         try:
             engine.start()
-            async with _Webhooks(admission if self._errand is None else None, on_end=engine.stop):
-                failure = await self._until_finished(engine, server.finished)
+            webhooks = _Webhooks(admission if self._errand is None else None, on_end=engine.stop)
+            async with webhooks:
+                failure = await self._until_finished(engine, server.finished, webhooks)
                 bridge.drain()
         finally:
             await server.cancel()
             await admission.cancel()
             bridge.close()
+            watch.close()
         if failure is not None and failure[0] == "login" and server.login_error is not None:
             raise server.login_error
         if failure is not None:
             raise _failure_to_error(*failure)
 
     async def _until_finished(
-        self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None]
+        self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None], webhooks: _Webhooks
     ) -> tuple[str, str] | None:
         cancelled = False
         while not finished.done():
@@ -284,7 +321,7 @@ class Life:
         failure = finished.result()
         if cancelled and failure is None:
             return None
-        if failure is None and self._errand is None:
+        if failure is None and self._errand is None and not webhooks.ended:
             logger.warning("The engine has finished unexpectedly.")
         return failure
 
@@ -308,6 +345,11 @@ class _Webhooks:
             self._task = asyncio.get_running_loop().create_task(coroutine, name=name)
             self._task.add_done_callback(lambda _: self._on_end())
 
+    @property
+    def ended(self) -> bool:
+        """Whether the server has ended by itself: then the engine is stopped, too."""
+        return self._task is not None and self._task.done()
+
     async def __aexit__(self, *_: object) -> None:
         task = self._task
         if task is None:
@@ -328,7 +370,7 @@ def _failure_to_error(kind: str, message: str) -> Exception:
         case "api":
             return APIError(message)
         case _:
-            return RuntimeError(message)
+            return EngineError(message)
 
 
 def resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
@@ -349,7 +391,7 @@ def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
 
     parts = urllib.parse.urlsplit(endpoint)
     if parts.scheme != "http":
-        raise Exception(f"Unsupported scheme: {endpoint}")
+        raise OperationalError(f"Unsupported scheme: {endpoint}")
     return parts.hostname or "localhost", parts.port or 80, parts.path or "/"
 
 

@@ -1,19 +1,15 @@
-"""The framework's own lines about objects: each call of each handler has one. It owns the short ways on which
-they come to their listeners; nobody is to see that these are shorter.
+"""The framework's own lines about objects: each call of each handler has one.
 
-Half of what logging costs is to find out from where and how something is logged, and most of the other half
-is to make a record for somebody to look into. If nobody does, the text is written as it is.
+They are formatted and written without log records where our own handler of the root logger is the only one
+that would see the records, and nothing of `logging` is replaced. Else they are logged as any other line.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
 import logging
-import os
-import threading
 import time
+from types import FunctionType
 from typing import Any
 
 from kopf._objects.logformats import LogFormat
@@ -25,13 +21,15 @@ from kopf._runtime.logs import (
     ObjectLogger,
     ObjectPrefixingTextFormatter,
     ObjectTextFormatter,
+    OwnLine,
     TerseObjectLogger,
     logger,
+    one_line,
 )
 
 
 class Choosy(logging.Handler):
-    """A handler that can tell what it has no interest in before there is a record."""
+    """A handler that knows which lines it ignores before there is a record."""
 
     def ignores(self, level: int, settings: Any, *, local: bool) -> bool:
         """Whether lines of the level about an object are nothing to it; local ones are not to be posted."""
@@ -39,42 +37,21 @@ class Choosy(logging.Handler):
 
 
 def say(adapter: Logger, level: int, text: str) -> None:
-    """Log a line of our own, which has no arguments: the same as `adapter.log()`, at a part of the price."""
-    # Whoever makes loggers or records of their own is asked.
-    is_usual = type(logger) is logging.Logger and logging.getLogRecordFactory() is logging.LogRecord
-    if not isinstance(adapter, ObjectLogger) or type(adapter) not in _OURS or not is_usual:
-        adapter.log(level, text)
-        return
-    if not adapter.isEnabledFor(level):
-        return
-    handler = _only_listener(adapter, level)
-    if handler is not None and _write(handler, adapter, level, text):
-        return
-    kwargs: dict[str, Any] = {}
-    adapter.process(text, kwargs)
-    created = time.time()
-    record = logging.LogRecord.__new__(logging.LogRecord)
-    attrs = record.__dict__
-    attrs.update(_pattern())
-    attrs["msg"] = text
-    attrs["levelno"] = level
-    attrs["levelname"] = logging.getLevelName(level)
-    attrs["created"] = created
-    attrs["msecs"] = int((created % 1) * 1000) + 0.0
-    attrs["relativeCreated"] = (created - _STARTED) * 1000
-    if logging.logThreads:
-        attrs["thread"] = threading.get_ident()
-        attrs["threadName"] = threading.current_thread().name
-    if "taskName" in attrs and logging.logAsyncioTasks:  # type: ignore[attr-defined, unused-ignore]
-        with contextlib.suppress(Exception):
-            attrs["taskName"] = asyncio.current_task().get_name()  # type: ignore[union-attr]
-    attrs.update(kwargs["extra"])
-    logger.handle(record)
+    """Log a line of the framework, which has no arguments."""
+    if type(adapter) in _OURS and isinstance(adapter, ObjectLogger):
+        if not adapter.isEnabledFor(level):
+            return
+        handler = _only_listener(adapter, level)
+        if handler is not None and _write(handler, adapter, level, text):
+            return
+    adapter.log(level, OwnLine(text))
 
 
 def _only_listener(adapter: ObjectLogger, level: int) -> KopfStreamHandler | None:
-    """The handler that we have installed, if nobody else sees the record or how it is logged."""
-    if _machinery() != _MACHINERY or not _IS_USUAL or logger.filters:
+    """The handler that we have installed, if nothing else sees the record or how it is logged."""
+    if _machinery() != _MACHINERY or not _IS_ORIGINAL or logger.filters:
+        return None
+    if type(logger) is not logging.Logger or not _METHODS.isdisjoint(vars(logger)):
         return None
     for other in logger.handlers:
         local = type(adapter) is not ObjectLogger
@@ -103,6 +80,7 @@ def _write(handler: KopfStreamHandler, adapter: ObjectLogger, level: int, text: 
         return False
     if level < handler.level:
         return True
+    text = one_line(text)
     line = f"{adapter._prefix()} {text}" if kind is ObjectPrefixingTextFormatter else text
     if formatter._fmt == _FULL:
         created = time.time()
@@ -117,7 +95,7 @@ def _write(handler: KopfStreamHandler, adapter: ObjectLogger, level: int, text: 
     except RecursionError:
         raise
     except Exception:
-        handler.handleError(logger.makeRecord(logger.name, level, __file__, 0, text, (), None, "say"))
+        handler.handleError(logger.makeRecord(logger.name, level, __file__, 0, text, (), None))
     finally:
         handler.release()
     return True
@@ -129,31 +107,29 @@ def _origin(level: str) -> str:
 
 
 def _machinery() -> tuple[Any, ...]:
-    # Tools that observe applications put their own functions here.
+    # What observes applications puts its own functions here.
+    cls, handler, formatter = logging.Logger, logging.Handler, logging.Formatter
     return (
-        logging.Logger.handle,
-        logging.Logger.callHandlers,
-        logging.Handler.handle,
-        logging.Formatter.format,
+        cls.handle,
+        cls.callHandlers,
+        cls.makeRecord,
+        cls._log,
+        logging.LoggerAdapter.log,
+        handler.handle,
+        handler.format,
+        formatter.format,
+        formatter.formatMessage,
+        logging.getLogRecordFactory(),
         KopfStreamHandler.emit,
     )
 
 
+def _is_original(function: Any) -> bool:
+    return type(function) is FunctionType and function.__code__.co_filename == logging.__file__
+
+
 _MACHINERY = _machinery()
-_IS_USUAL = all(part.__module__ == "logging" for part in _MACHINERY[:-1])
+_IS_ORIGINAL = _MACHINERY[-2] is logging.LogRecord and all(map(_is_original, _MACHINERY[:-2]))
+_METHODS = frozenset({"handle", "callHandlers", "makeRecord", "_log", "log", "isEnabledFor"})
 _FULL, _PLAIN = LogFormat.FULL.value, LogFormat.PLAIN.value
-
-
-@functools.lru_cache(maxsize=1)
-def _pattern_of(pid: int) -> dict[str, Any]:
-    made = logger.makeRecord(logger.name, 0, __file__, 0, "", (), None, "say")
-    return vars(made)
-
-
-def _pattern() -> dict[str, Any]:
-    """What all records have in common that are made here in this process."""
-    return _pattern_of(os.getpid())
-
-
 _OURS = frozenset({ObjectLogger, LocalObjectLogger, TerseObjectLogger})
-_STARTED = time.time() - logging.makeLogRecord({}).relativeCreated / 1000

@@ -56,6 +56,16 @@ def has_kubeconfig() -> bool:
     return bool(os.environ.get("KUBECONFIG")) or os.path.exists(os.path.expanduser(_DEFAULT_KUBECONFIG))
 
 
+def prefers_kubeconfig(settings: OperatorSettings) -> bool:
+    """Whether the kubeconfig is used even in a pod with a service account.
+
+    It is if the environment names it, as for kubectl. Kopf 1.45 always prefers the service account.
+    """
+    paths = os.environ.get("KUBECONFIG", "").split(os.pathsep)
+    named = any(os.path.isfile(os.path.expanduser(path.strip())) for path in paths)
+    return named and settings.process.compat is None
+
+
 def login_via_client(
     *, logger: Logger, settings: OperatorSettings, **_: Any
 ) -> credentials.ConnectionInfo | None:
@@ -67,6 +77,8 @@ def login_via_client(
         return None
 
     try:
+        if prefers_kubeconfig(settings):
+            raise config.ConfigException("KUBECONFIG is set.")
         config.load_incluster_config()
         logger.debug("Client is configured in cluster with service account.")
     except config.ConfigException as e1:
@@ -94,6 +106,8 @@ async def login_via_async_client(
         return None
 
     try:
+        if prefers_kubeconfig(settings):
+            raise config.ConfigException("KUBECONFIG is set.")
         config.load_incluster_config()
         logger.debug("Async client is configured in cluster with service account.")
     except config.ConfigException as e1:
@@ -158,9 +172,14 @@ def login_via_pykube(
         return None
 
     try:
+        if prefers_kubeconfig(settings):
+            raise FileNotFoundError("KUBECONFIG is set.")
         config = pykube.KubeConfig.from_service_account()
         logger.debug("Pykube is configured in cluster with service account.")
-    except FileNotFoundError:
+    except (
+        FileNotFoundError,
+        KeyError,
+    ):  # there is no token, or no address of the cluster in the environment
         try:
             config = pykube.KubeConfig.from_file()
             logger.debug("Pykube is configured via kubeconfig file.")
@@ -220,45 +239,34 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> credential
     """Log in as the current context of the kubeconfigs says; None if there are no kubeconfigs.
 
     The first value found in several files wins. Plugins are not executed: such users have no credentials.
-    Without a current context, it is a `LoginError`; without what the context refers to, a `KeyError`.
+    What is wrong with the files is a `LoginError`, which is also an error as in Kopf 1.45: `yaml.YAMLError`
+    for files that cannot be parsed, `KeyError` for references to nothing. A missing file is a
+    `FileNotFoundError`. A cluster without a server is an error later, when it is connected to.
     """
     if not has_kubeconfig():
         return None
-    from pathlib import Path
-
-    import yaml
-
-    contexts: dict[str, Mapping[str, Any]] = {}
-    clusters: dict[str, Mapping[str, Any]] = {}
-    users: dict[str, Mapping[str, Any]] = {}
-    current_context: str | None = None
     paths = os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG
-    for path in filter(None, paths.split(os.pathsep)):
-        text = Path(path.strip()).expanduser().read_text(encoding="utf-8")
-        try:
-            config: Mapping[str, Any] = yaml.safe_load(text) or {}
-        except yaml.YAMLError as e:
-            # The parser quotes what it cannot read, and tokens may be there.
-            mark = getattr(e, "problem_mark", None)
-            where = f" at line {mark.line + 1}" if mark is not None else ""
-            raise credentials.LoginError(f"The kubeconfig {path} cannot be parsed{where}.") from None
+    files = [path.strip() for path in paths.split(os.pathsep) if path]
+    current_context: str | None = None
+    contexts = _Section("context")
+    clusters = _Section("cluster")
+    users = _Section("user")
+    for path in files:
+        config = _read_kubeconfig(path)
         current_context = current_context or config.get("current-context")
-        for items, section, key in (
-            (contexts, "contexts", "context"),
-            (clusters, "clusters", "cluster"),
-            (users, "users", "user"),
-        ):
-            for item in config.get(section) or []:
-                items.setdefault(item["name"], item.get(key) or {})
+        for section in (contexts, clusters, users):
+            section.add(path, config)
 
     if current_context is None:
         raise credentials.LoginError("Current context is not set in kubeconfigs.")
-    context = contexts[current_context]
-    cluster = clusters[context["cluster"]]
-    user = users[context["user"]]
+    where = os.pathsep.join(files)
+    context = contexts.get(current_context, f"current-context of {where}")
+    cluster = clusters.get(context.get("cluster"), f"contexts[{current_context}].cluster of {where}")
+    user = users.get(context.get("user"), f"contexts[{current_context}].user of {where}")
     provider = (user.get("auth-provider") or {}).get("config") or {}
+    server: Any = cluster.get("server")
     return credentials.ConnectionInfo(
-        server=cluster["server"],
+        server=server,
         ca_path=cluster.get("certificate-authority"),
         ca_data=cluster.get("certificate-authority-data"),
         insecure=cluster.get("insecure-skip-tls-verify"),
@@ -274,3 +282,57 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> credential
         proxy_url=cluster.get("proxy-url"),
         trust_env=settings.networking.trust_env,
     )
+
+
+class _Section:
+    """The named items of one kind in all kubeconfigs: the first one of a name counts."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self._key = key
+        self._items: dict[Any, Mapping[str, Any]] = {}
+
+    def add(self, path: str, config: Mapping[str, Any]) -> None:
+        name = f"{self._key}s"
+        items = config.get(name) or []
+        if not isinstance(items, list):
+            raise credentials.LoginError(f"The kubeconfig {path} has {name} that are not a list.")
+        for number, item in enumerate(items):
+            if not isinstance(item, Mapping) or isinstance(item.get("name"), (Mapping, list, type(None))):
+                raise credentials.MissingInKubeconfigError(
+                    f"The kubeconfig {path} has no name in {name}[{number}]."
+                )
+            value = item.get(self._key) or {}
+            if not isinstance(value, Mapping):
+                raise credentials.LoginError(
+                    f"The kubeconfig {path} has {name}[{number}].{self._key} that is not a mapping."
+                )
+            self._items.setdefault(item["name"], value)
+
+    def get(self, name: Any, referrer: str) -> Mapping[str, Any]:
+        if name not in self._items:
+            missing = "nothing" if name is None else f"{name!r}, which is in no kubeconfig"
+            raise credentials.MissingInKubeconfigError(
+                f"The {self._key} cannot be found: {referrer} refers to {missing}."
+            )
+        return self._items[name]
+
+
+def _read_kubeconfig(path: str) -> Mapping[str, Any]:
+    from pathlib import Path
+
+    import yaml
+
+    class CorruptedKubeconfigError(credentials.LoginError, yaml.YAMLError):
+        """A kubeconfig is not what it should be. In Kopf 1.45, it is a `YAMLError`."""
+
+    try:
+        config = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        # The parser quotes what it cannot read, and tokens may be there.
+        mark = getattr(e, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark is not None else ""
+        raise CorruptedKubeconfigError(f"The kubeconfig {path} cannot be parsed{where}.") from None
+    if not isinstance(config, Mapping):
+        raise CorruptedKubeconfigError(f"The kubeconfig {path} is not a mapping.")
+    return config

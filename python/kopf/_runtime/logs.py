@@ -10,11 +10,12 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import re
 import time
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
-from kopf._intents.settings import OperatorSettings
+from kopf._intents.settings import IS_COMPATIBLE, OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.logformats import LogFormat
 from kopf._runtime.bridge import Object
@@ -31,6 +32,22 @@ _SEVERITIES = (
 )
 
 logger = logging.getLogger("kopf.objects")
+
+
+class OwnLine(str):
+    """A line of the framework: always one line in text logs, also if it quotes text with line breaks."""
+
+    __slots__ = ()
+
+
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def one_line(text: str) -> str:
+    """The text with its control characters escaped, except tabs."""
+    if IS_COMPATIBLE or text.isprintable():
+        return text
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class ObjectFormatter(logging.Formatter):
@@ -56,6 +73,18 @@ class ObjectFormatter(logging.Formatter):
 class ObjectTextFormatter(ObjectFormatter):
     """Formats records as text lines."""
 
+    def format(self, record: logging.LogRecord) -> str:
+        """Format the record. Lines of the framework cannot be continued or forged by what they quote."""
+        msg = record.msg
+        if type(msg) is not OwnLine:
+            return super().format(record)
+        # Handlers take their turns with a record, so that no other one sees this.
+        record.msg = one_line(msg)
+        try:
+            return super().format(record)
+        finally:
+            record.msg = msg
+
 
 class ObjectJsonFormatter(ObjectFormatter):
     """Formats records as JSON, one object per line: the message, extras, the time, the severity, and the
@@ -69,7 +98,11 @@ class ObjectJsonFormatter(ObjectFormatter):
     def format(self, record: logging.LogRecord) -> str:
         """Make one line of JSON."""
         attrs = vars(record)
-        fields: dict[str, Any] = {"message": record.getMessage()}
+        fields: dict[str, Any]
+        if isinstance(record.msg, Mapping) and not record.args:
+            fields = {"message": "", **record.msg}
+        else:
+            fields = {"message": record.getMessage()}
         fields |= {
             key: value
             for key, value in attrs.items()
@@ -85,7 +118,13 @@ class ObjectJsonFormatter(ObjectFormatter):
         if "k8s_ref" in attrs:
             fields[self._refkey] = attrs["k8s_ref"]
         fields.setdefault("severity", _severity(record.levelno))
-        return json.dumps(fields, default=str)
+        return json.dumps(fields, default=_to_json)
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def _severity(level: int) -> str:
@@ -95,8 +134,9 @@ def _severity(level: int) -> str:
     return "fatal"
 
 
-def _prefix_of(name: str | None, namespace: str | None) -> str:
-    return f"[{namespace}/{name}]" if namespace else f"[{name}]"
+def full_name(namespace: str | None, name: str | None) -> str:
+    """The name of an object with its namespace, if it has one."""
+    return f"{namespace}/{name}" if namespace else f"{name}"
 
 
 class ObjectPrefixingMixin(ObjectFormatter):
@@ -107,10 +147,10 @@ class ObjectPrefixingMixin(ObjectFormatter):
         ref = getattr(record, "k8s_ref", None)
         if not ref:
             return super().format(record)
-        prefix = _prefix_of(ref.get("name", ""), ref.get("namespace"))
+        prefix = one_line(f"[{full_name(ref.get('namespace'), ref.get('name', ''))}]")
         msg = record.msg
-        # Handlers take their turns with a record, so that nobody sees this.
-        record.msg = f"{prefix} {msg}"
+        # Handlers take their turns with a record, so that no other one sees this.
+        record.msg = type(msg)(f"{prefix} {msg}") if type(msg) is OwnLine else f"{prefix} {msg}"
         try:
             return super().format(record)
         finally:
@@ -138,9 +178,9 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         """What the lines begin with, if it is wished for."""
         source = self._body._src
         if self._extra is None and isinstance(source, Object):
-            return _prefix_of(source.name, source.namespace)
+            return one_line(f"[{full_name(source.namespace, source.name)}]")
         ref = self.extra["k8s_ref"]
-        return _prefix_of(ref.get("name", ""), ref.get("namespace"))
+        return one_line(f"[{full_name(ref.get('namespace'), ref.get('name', ''))}]")
 
     # Most loggers never say anything: the reference is made when it is needed.
     @property

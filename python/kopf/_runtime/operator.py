@@ -172,7 +172,7 @@ def _spawn_tasks(
         ready_flag=ready_flag,
         command=_command,
         liveness_endpoint=liveness_endpoint,
-        credentials=dict(vault.items()) if vault is not None else {},
+        vault=vault,
         errand=errand,
     )
     return life.spawn()
@@ -187,7 +187,8 @@ def _scope(
     if namespaces and namespace:
         raise TypeError("Either namespaces= or namespace= can be passed. Got both.")
     if namespace:
-        warnings.warn("namespace= is deprecated; use namespaces=[...]", DeprecationWarning, stacklevel=5)
+        text = "namespace= is deprecated; use namespaces=[...]"
+        warnings.warn(text, DeprecationWarning, stacklevel=_users_level())
         namespaces = [namespace]
     if clusterwide and namespaces:
         raise TypeError("The operator can be either cluster-wide or namespaced, not both.")
@@ -196,6 +197,20 @@ def _scope(
             "Absence of either namespaces or cluster-wide flag will become an error soon."
             " For now, switching to the cluster-wide mode for backward compatibility.",
             FutureWarning,
-            stacklevel=5,
+            stacklevel=_users_level(),
         )
     return list(namespaces)
+
+
+def _users_level() -> int:
+    """The `stacklevel` of warnings by which the caller of this function points to the user's code.
+
+    How many frames of Kopf and of asyncio are in between depends on how the operator is started.
+    """
+    frame = inspect.currentframe()
+    frame, level = frame.f_back if frame is not None else None, 1
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("kopf", "asyncio"):
+            return level
+        frame, level = frame.f_back, level + 1
+    return 1

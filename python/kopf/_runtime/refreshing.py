@@ -14,10 +14,13 @@ logger = logging.getLogger("kopf._core.reactor.running")
 class Refresher:
     """Tells the engine about changed settings. It is asked often, and it is cheap if nothing has changed."""
 
-    def __init__(self, engine: Engine, settings: OperatorSettings) -> None:
+    def __init__(
+        self, engine: Engine, settings: OperatorSettings, iterated: wire.Iterated | None = None
+    ) -> None:
         super().__init__()
         self._engine = engine
         self._settings = settings
+        self._iterated: wire.Iterated = iterated if iterated is not None else {}
         self._assignments = Watched._assignments
 
     def refresh(self) -> None:
@@ -26,6 +29,6 @@ class Refresher:
             return
         self._assignments = Watched._assignments
         try:
-            self._engine.configure(wire.settings_to_wire(self._settings))
+            self._engine.configure(wire.settings_to_wire(self._settings, self._iterated))
         except Exception as e:
             logger.error(f"The changed settings are ignored, as they make no sense: {e}")

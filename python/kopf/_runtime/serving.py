@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from kopf._intents import matching
-from kopf._intents.handlers import Handler, ResourceHandler
+from kopf._intents.handlers import ResourceHandler
 from kopf._intents.lifecycles import LifeCycleFn, Progress
 from kopf._intents.registries import ChangingRegistry
 from kopf._intents.selectors import NamespacePattern, match_namespace
@@ -33,9 +33,9 @@ from kopf._runtime.context import (
 )
 from kopf._runtime.cycles import Cycle, Memories
 from kopf._runtime.daemons import Daemons, Run
-from kopf._runtime.driving import Relay, drive
-from kopf._runtime.invocation import Callee, Invoker
-from kopf._runtime.logs import LocalObjectLogger, ObjectLogger
+from kopf._runtime.driving import start_task
+from kopf._runtime.invocation import Callee, Invoker, attempt_of, choose
+from kopf._runtime.logs import LocalObjectLogger, ObjectLogger, OwnLine, full_name
 from kopf._runtime.pulse import pulse_var
 
 LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
@@ -62,8 +62,6 @@ class Server:
         super().__init__()
         self._handlers = handlers
         self._callees = [Callee(handler) for handler in handlers]
-        self._asyncs = frozenset(index for index, callee in enumerate(self._callees) if callee.is_async)
-        self._indexes = {id(handler): index for index, handler in enumerate(handlers)}
         self._settings = settings
         self._lifecycle = lifecycle
         self._memories = memories
@@ -80,7 +78,6 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pulse = pulse_var.get()
         self._loop = asyncio.get_running_loop()
-        self._relay = Relay(self._loop)
         self._daemons = Daemons(
             handlers=handlers,
             callees=self._callees,
@@ -131,10 +128,10 @@ class Server:
         for cycle in self._cycles.values():
             cycle.cancel()
         tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None}
-        others = self._tasks.union(self._invoker.tasks, self._relay.close(), self._daemons.close())
-        for task in others:
+        for task in self._tasks:
             task.cancel()
-        tasks = {task for task in tasks | others if not task.done()}
+        self._daemons.abandon()
+        tasks = {task for task in tasks | self._tasks if not task.done()}
         if tasks:
             await asyncio.wait(tasks)
 
@@ -154,28 +151,33 @@ class Server:
                 settings=self._settings,
                 indices=self._indices,
                 fns=self._memories.take_carried(uid),
-                body=self._daemons.body(uid),
+                body=self._daemons.body(uid, script.resource),
             )
         if script.preset is not None:
             cycle.preset(script.preset)
-        asyncs = self._asyncs
-        for step in script.steps + script.then:
+        if cycle.cancelled:
+            return  # the engine does not wait for it any longer
+        name = self._title(script)
+        task = start_task(self._loop, self._run(script, cycle), name=name, context=contextvars.copy_context())
+        if not task.done():
+            cycle.task = task
+            if cycle.cancelled:
+                task.cancel()
+
+    def _title(self, script: bridge.Script) -> str:
+        """What the script does, for the name of its task."""
+        object = script.object
+        name = full_name(object.namespace, object.name)
+        for step in script.steps:
             if type(step) is bridge.Watch or type(step) is bridge.Handle:
-                if step.handler in asyncs:
-                    break
-            elif type(step) is bridge.Index and any(call.handler in asyncs for call in step.calls):
-                break
-        else:
-            drive(self._run(script, cycle))
-            return
-        # Only a task has everything that asynchronous functions may rely on.
-        self._relay.add(self._run(script, cycle), contextvars.copy_context(), cycle.waits)
+                return f"{self._callees[step.handler].label} of {name}"
+            if type(step) is bridge.Index and step.calls:
+                return f"{self._callees[step.calls[0].handler].label} of {name}"
+        return f"Handling of {name}"
 
     async def _run(self, script: bridge.Script, cycle: Cycle) -> None:
         replies: list[Any] = []
         then: list[Any] | None = None
-        if cycle.cancelled:
-            raise asyncio.CancelledError
         try:
             watched: list[tuple[str, Any]] = []
             handled: list[tuple[str, Any]] = []
@@ -262,8 +264,9 @@ class Server:
                 replies[number] = None
                 continue
             cause_var.set(cause)
-            kwargs = cause.arguments(callee.wanted)
-            attempted = await self._invoker.attempt(callee, call.attempt, kwargs, cause.logger, stored=False)
+            attempted = await self._invoker.attempt(
+                callee, call.attempt, cause.kwargs, cause.logger, stored=False
+            )
             replies[number] = attempted.settled
             results[id] = attempted
         for id in stale:
@@ -279,8 +282,9 @@ class Server:
         if step.guarded and not matching.match(self._handlers[step.handler], cause):
             return None
         cause_var.set(cause)
-        kwargs = cause.arguments(callee.wanted)
-        attempted = await self._invoker.attempt(callee, step.attempt, kwargs, cycle.local_logger, stored=True)
+        attempted = await self._invoker.attempt(
+            callee, step.attempt, cause.kwargs, cycle.local_logger, stored=True
+        )
         if attempted.result is not None:
             results.append((callee.handler.id, attempted.result))
         return attempted.settled
@@ -288,11 +292,11 @@ class Server:
     async def _handle(
         self, step: bridge.Handle, cycle: Cycle, change: Change, results: list[tuple[str, Any]]
     ) -> Any:
-        callee = self._callees[step.handler]
+        callee: Callee = cycle.replaced.get(step.handler) or self._callees[step.handler]
+        attempt = attempt_of(step.attempt, callee.handler, self._handlers[step.handler], self._settings)
         cause = cycle.changing_of(_present(change), callee.handler)
-        kwargs = cause.arguments(callee.wanted)
         subrefs_var.set(())
-        attempted = await subhandling.call(self._invoker, callee, step.attempt, cause, kwargs, cycle.logger)
+        attempted = await subhandling.call(self._invoker, callee, attempt, cause, cause.kwargs, cycle.logger)
         if attempted.result is not None:
             results.append((callee.handler.id, attempted.result))
         return attempted.settled
@@ -313,10 +317,13 @@ class Server:
 
     def _pick(self, step: bridge.Pick, cycle: Cycle, change: Change) -> list[int]:
         cause = cycle.changing(_present(change))
-        handlers: list[Handler] = [self._handlers[index] for index, _ in step.handlers]
+        offered = {index: self._handlers[index] for index, _ in step.handlers}
         state = {self._handlers[index].id: Progress(retries) for index, retries in step.handlers}
-        picked = self._lifecycle(handlers, state=state, **cause.kwargs)
-        return [self._indexes[id(handler)] for handler in picked]
+        chosen = choose(self._lifecycle, offered, state=state, **cause.kwargs)
+        for index, handler in chosen:
+            if handler is not self._handlers[index]:
+                cycle.replaced[index] = Callee(handler)
+        return [index for index, _ in chosen]
 
     def _receive_log(self, entry: bridge.Log) -> None:
         logger = logging.getLogger(entry.logger)
@@ -324,11 +331,11 @@ class Server:
             return
         exc_info = self._error_of(entry.exception_of) if entry.exception_of is not None else None
         if entry.object is None:
-            logger.log(entry.level, entry.text, exc_info=exc_info)
+            logger.log(entry.level, OwnLine(entry.text), exc_info=exc_info)
         else:
             cls = ObjectLogger if entry.posted else LocalObjectLogger
             adapter = cls(body=Body(entry.object), settings=self._settings)
-            adapter.log(entry.level, entry.text, exc_info=exc_info)
+            adapter.log(entry.level, OwnLine(entry.text), exc_info=exc_info)
 
     def _error_of(self, number: int) -> BaseException | None:
         source = self._cycles.get(number) or self._daemons.find(number)

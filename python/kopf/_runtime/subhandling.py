@@ -6,7 +6,6 @@ parent's context: filters, the lifecycle, the calls themselves, and the storage 
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +35,7 @@ from kopf._runtime.context import (
     subsettings_var,
 )
 from kopf._runtime.cycles import deliver
-from kopf._runtime.invocation import Attempted, Callee, Invoker, is_async_fn
+from kopf._runtime.invocation import Attempted, Callee, Invoker, attempt_of, choose
 
 UNDECIDED_PAUSE = 1.0
 """Seconds until a user's lifecycle is asked again that has chosen nobody of those whom it could."""
@@ -88,11 +87,7 @@ async def finish() -> None:
     handlers = subregistry_var.get().get_all_handlers()
     if not handlers and sublifecycle_var.get() in PREDICTABLE_LIFECYCLES:
         return
-    if asyncio.current_task() is None and any(is_async_fn(handler.fn) for handler in handlers):
-        # Synchronous handlers are called without a task, which is not good enough for asynchronous functions.
-        await subinvoker_var.get().in_task(execute())
-    else:
-        await execute()
+    await execute()
 
 
 async def execute(
@@ -177,12 +172,14 @@ async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: Ch
     settings = subsettings_var.get()
     storage = settings.persistence.progress_storage
     declared = registry.get_resource_handlers(cause.resource)
-    for subrefs in subrefs_var.get(()):
-        subrefs.update(handler.id for handler in declared)
     selected: Sequence[Any] = registry.get_handlers(cause)
+    records = _recall([handler.id for handler in declared], cause, settings)
+    # Of those that are not for this change, the records are to be removed with the parent's.
+    for subrefs in subrefs_var.get(()):
+        subrefs.update(records, (handler.id for handler in selected))
     batch = Batch(
         cause.reason.value,
-        _recall([handler.id for handler in declared], cause, settings),
+        records,
         [_limits(handler, settings) for handler in selected],
     )
     for id, problem in batch.malformed:
@@ -190,14 +187,13 @@ async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: Ch
     awakened = batch.awakened()
     picked = _pick(selected, awakened, lifecycle, cause)
     results: list[tuple[str, Any]] = []
-    for index in picked:
-        handler = selected[index]
+    for index, handler in picked:
         with context([(sublifecycle_var, lifecycle), *_current()]):
             reduced = _reduced(cause, handler)
             attempted = await call(
                 subinvoker_var.get(),
                 Callee(handler),
-                batch.attempt(index),
+                attempt_of(batch.attempt(index), handler, selected[index], settings),
                 reduced,
                 reduced.kwargs,
                 cause.logger,
@@ -250,14 +246,12 @@ def _pick(
     awakened: Sequence[tuple[int, int]],
     lifecycle: LifeCycleFn,
     cause: ChangingCause,
-) -> list[int]:
+) -> list[tuple[int, ChangingHandler]]:
     if not awakened and lifecycle in PREDICTABLE_LIFECYCLES:
         return []
-    indexes = {id(handlers[index]): index for index, _ in awakened}
+    offered = {index: handlers[index] for index, _ in awakened}
     state = {handlers[index].id: Progress(retries) for index, retries in awakened}
-    picked = lifecycle([handlers[index] for index, _ in awakened], state=state, **cause.kwargs)
-    # Each of them once, and only those that were offered.
-    return list(dict.fromkeys(indexes[id(handler)] for handler in picked if id(handler) in indexes))
+    return choose(lifecycle, offered, state=state, **cause.kwargs)
 
 
 # The field of a sub-handler is looked for in what its parent sees: it can be a field of the object already.

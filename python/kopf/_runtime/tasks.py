@@ -6,14 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import Collection, Coroutine
 from typing import Any
 
+from kopf._intents.settings import IS_COMPATIBLE
+from kopf._runtime import failures
 from kopf._runtime.pulse import pulse_var
 
 Task = asyncio.Task[Any]
 
 HUNG_TASKS_TIMEOUT = 5.0
+
+_LOGGED = "_kopf_logged"
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
@@ -29,7 +33,7 @@ async def run_tasks(root_tasks: Collection[Task], *, ignored: Collection[Task] =
         await _stop(root_tasks, title="Root", cancelled=True)
         await _stop_hung(root_tasks, ignored)
         raise
-    await _stop(root_tasks, title="Root", cancelled=False)
+    await _stop([task for task in root_tasks if not task.done()], title="Root", cancelled=False)
     await _stop_hung(root_tasks, ignored)
     for task in root_tasks:
         if task.done() and not task.cancelled():
@@ -38,7 +42,10 @@ async def run_tasks(root_tasks: Collection[Task], *, ignored: Collection[Task] =
                 raise error
 
 
-async def _stop(tasks: Iterable[Task], *, title: str, cancelled: bool) -> None:
+async def _stop(tasks: Collection[Task], *, title: str, cancelled: bool) -> None:
+    if not tasks:
+        logger.debug(f"{title} tasks stopping is skipped: no tasks given.")
+        return
     how = "cancelling" if cancelled else "finishing"
     pending = {task for task in tasks if not task.done()}
     for task in pending:
@@ -64,11 +71,15 @@ async def _stop_hung(root_tasks: Collection[Task], ignored: Collection[Task]) ->
             ending.cancel()
         else:
             await asyncio.wait(hung, timeout=HUNG_TASKS_TIMEOUT)
-        await _stop([task for task in hung if not task.done()], title="Hung", cancelled=False)
+    await _stop([task for task in hung if not task.done()], title="Hung", cancelled=False)
 
 
 async def guard(name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool) -> None:
-    """Run the coroutine, and log how it has ended."""
+    """Run the coroutine, and log how it has ended.
+
+    An error is logged once, even if it passes through several guards, and with a traceback only if the
+    author's code, or a defect of Kopf, has caused it.
+    """
     title = name[:1].upper() + name[1:]
     try:
         await coroutine
@@ -76,7 +87,13 @@ async def guard(name: str, coroutine: Coroutine[Any, Any, None], *, finishable: 
         logger.debug(f"{title} is cancelled.")
         raise
     except Exception as e:
-        logger.exception(f"{title} has failed: {e}")
+        if IS_COMPATIBLE:
+            logger.exception(f"{title} has failed: {e}")
+        elif not getattr(e, _LOGGED, False):
+            setattr(e, _LOGGED, True)
+            tb = failures.author_traceback(e.__traceback__)
+            is_explained = failures.is_explained(e) and not logger.isEnabledFor(logging.DEBUG)
+            logger.error(f"{title} has failed: {e}", exc_info=None if is_explained else (type(e), e, tb))
         raise
     task = asyncio.current_task()
     if not finishable and not (task is not None and task.cancelling()):

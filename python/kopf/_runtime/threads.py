@@ -1,7 +1,7 @@
-"""Synchronous functions in an executor. It owns their way there and back; it must not know what they are.
+"""Calls synchronous functions in an executor and brings the results back to the event loop.
 
-Functions that return at about the same time wake the event loop once, not once each. Those that are called at
-about the same time share the threads' turns: a thread goes on with the next one while there are any.
+Functions that return at about the same time wake the event loop once, not once each. In the default pool, a
+thread goes on with the next waiting function instead of each one being submitted.
 """
 
 from __future__ import annotations
@@ -13,84 +13,116 @@ import contextlib
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from kopf._intents.settings import HandlerPool
+
 TURN = 0.02
-"""For how long (seconds) a thread goes on with our functions before others get it: it may be shared."""
+"""For how long (seconds) a thread of the default pool takes calls before it is submitted again."""
 
 
 class Threads:
-    """The way of functions to threads; one per event loop."""
+    """The calls of functions in threads; one per event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__()
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._returned: collections.deque[ThreadCall] = collections.deque()
-        self._lane: _Lane | None = None
+        # It is locked from the moment when the loop is woken until it collects: a flag with test-and-set.
+        self._is_woken = threading.Lock()
+        self._pending: dict[ThreadCall, asyncio.Task[Any] | None] = {}
+        self._queue: _Queue | None = None
 
     async def call(
-        self, executor: concurrent.futures.Executor, fn: Callable[..., Any], kwargs: Mapping[str, Any]
+        self,
+        executor: concurrent.futures.Executor,
+        fn: Callable[..., Any],
+        kwargs: Mapping[str, Any],
+        limit: int | None = None,
     ) -> Any:
-        """Call the function in a copy of the context. A cancellation is postponed until it returns."""
+        """Call the function in a copy of the context. A cancellation is postponed until it returns.
+
+        `limit` is how many of such calls are in the executor at the same time; None: as it decides.
+        """
         call = ThreadCall(self, fn, kwargs, self._loop.create_future())
-        # Others may count what is submitted to executors of theirs, or have limits of their own.
-        if type(executor) is concurrent.futures.ThreadPoolExecutor:
-            if self._lane is None or self._lane.executor is not executor:
-                self._lane = _Lane(executor)
-            self._lane.put(call)
-        else:
-            executor.submit(call.run)
+        self._submit(call, executor, limit)
+        self._pending[call] = asyncio.current_task()
         try:
             await call.future
         except asyncio.CancelledError:
             # Threads cannot be cancelled. Leaving one behind with its arguments is worse than waiting.
-            while not call.finished:
+            while not call.finished and not call.abandoned:
                 call.future = self._loop.create_future()
                 with contextlib.suppress(asyncio.CancelledError):
                     await call.future
             raise
+        finally:
+            del self._pending[call]
         if call.error is not None:
-            raise call.error
+            error, call.error = call.error, None
+            try:
+                raise error
+            finally:
+                del error  # its traceback refers to this frame
         return call.result
 
+    def abandon(self, tasks: Collection[asyncio.Task[Any]]) -> None:
+        """Cancel the calls in these tasks without waiting until their functions return: the operator ends."""
+        for call, task in self._pending.items():
+            if task in tasks:
+                call.abandoned = True
+                call.future.cancel()
+
+    def _submit(self, call: ThreadCall, executor: concurrent.futures.Executor, limit: int | None) -> None:
+        is_default = type(executor) is HandlerPool
+        size = executor.size if isinstance(executor, HandlerPool) and is_default else limit
+        if size is None:
+            executor.submit(call.run)
+        else:
+            if self._queue is None or self._queue.executor is not executor:
+                # Executors of users get every call: they may count, prioritise, or share them.
+                self._queue = _Queue(executor, TURN if is_default else 0)
+            self._queue.put(call, size)
+
     def returned(self, call: ThreadCall) -> None:
-        """Tell the loop about a finished call; it is the only method that is called from threads."""
-        # Appending first and checking then: at worst, the loop is woken once too often, but never too rarely.
+        """Take a finished call, and wake the loop; it is the only method that is called from threads."""
         self._returned.append(call)
-        if len(self._returned) == 1:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        if self._is_woken.acquire(blocking=False):
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing waits for results
                 self._loop.call_soon_threadsafe(self._collect)
 
     def _collect(self) -> None:
+        # Released first: a call that is appended later than it is looked for here wakes the loop again.
+        self._is_woken.release()
         for _ in range(len(self._returned)):
             call = self._returned.popleft()
             if not call.future.done():
                 call.future.set_result(None)
-        # Those that came in the meantime saw a non-empty queue and relied on this very collection.
-        if self._returned:
-            self._loop.call_soon(self._collect)
 
 
-class _Lane:
+class _Queue:
     """The calls that wait for the threads of one executor.
 
     To submit each of them costs more than most of them do. As many turns are submitted as there can be
-    threads; more would only wait.
+    threads, at most; more would only wait.
     """
 
-    def __init__(self, executor: concurrent.futures.ThreadPoolExecutor) -> None:
+    def __init__(self, executor: concurrent.futures.Executor, turn: float) -> None:
         super().__init__()
         self.executor = executor
+        self._turn_time = turn
+        self._size = 0
         self._calls: collections.deque[ThreadCall] = collections.deque()
         self._turns = 0
         self._lock = threading.Lock()
 
-    def put(self, call: ThreadCall) -> None:
-        """Have it called as soon as there is a thread."""
+    def put(self, call: ThreadCall, size: int) -> None:
+        """Add a call, of which so many run at the same time."""
         with self._lock:
+            self._size = size
             self._calls.append(call)
-            if self._turns >= self.executor._max_workers:
+            if self._turns >= size:
                 return
             self._turns += 1
         try:
@@ -99,20 +131,20 @@ class _Lane:
             with self._lock:
                 self._turns -= 1
                 if call not in self._calls:
-                    return  # somebody else has taken it
+                    return  # another turn has taken it
                 self._calls.remove(call)
             raise
 
     def _turn(self) -> None:
-        until = time.monotonic() + TURN
+        until = time.monotonic() + self._turn_time
         while True:
             with self._lock:
-                if not self._calls or self._turns > self.executor._max_workers:
+                if not self._calls or self._turns > self._size:
                     self._turns -= 1
                     return
                 call = self._calls.popleft()
             call.run()
-            if time.monotonic() > until and self._calls:
+            if time.monotonic() >= until and self._calls:
                 try:
                     self.executor.submit(self._turn)
                     return
@@ -124,7 +156,7 @@ class _Lane:
 class ThreadCall:
     """One call of one function."""
 
-    __slots__ = ("context", "error", "finished", "fn", "future", "kwargs", "result", "threads")
+    __slots__ = ("abandoned", "context", "error", "finished", "fn", "future", "kwargs", "result", "threads")
 
     def __init__(
         self,
@@ -141,6 +173,7 @@ class ThreadCall:
         self.result: Any = None
         self.error: BaseException | None = None
         self.finished = False
+        self.abandoned = False
 
     def run(self) -> None:
         """Call the function, here in the thread."""

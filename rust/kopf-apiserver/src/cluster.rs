@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use crate::convert;
 use crate::faults::Faults;
@@ -16,7 +15,7 @@ use crate::kinds::{Registry, Resource};
 use crate::request::User;
 use crate::server::{ServerOptions, random_token};
 use crate::store::{Refused, Store, Stored};
-use crate::work::Work;
+use crate::work::{Queue, Work};
 use crate::{crd, schema::formats};
 
 /// The largest object that can be stored.
@@ -29,7 +28,7 @@ pub(crate) struct Cluster {
     pub(crate) faults: Faults,
     pub(crate) journal: Journal,
     registry: RwLock<Arc<Registry>>,
-    work: mpsc::UnboundedSender<Work>,
+    pub(crate) queue: Queue,
     /// Tokens that were given out to service accounts.
     issued: Mutex<HashMap<String, Arc<User>>>,
     /// Whom the tokens stand for that were known from the start.
@@ -37,9 +36,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Makes the state of a fresh cluster and the queue of what is to be done behind the requests.
-    pub(crate) fn new(options: ServerOptions) -> (Arc<Self>, mpsc::UnboundedReceiver<Work>) {
-        let (work, queue) = mpsc::unbounded_channel();
+    /// Makes the state of a fresh cluster.
+    pub(crate) fn new(options: ServerOptions) -> Arc<Self> {
         let cluster = Arc::new(Self {
             store: Store::new(),
             faults: Faults::default(),
@@ -51,14 +49,14 @@ impl Cluster {
                 .map(|(token, user)| (token.clone(), Arc::new(user.clone())))
                 .collect(),
             options,
-            work,
+            queue: Queue::default(),
             issued: Mutex::default(),
         });
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             cluster.seed_namespace(name);
         }
         cluster.seed_service();
-        (cluster, queue)
+        cluster
     }
 
     fn seed_namespace(&self, name: &str) {
@@ -120,8 +118,7 @@ impl Cluster {
         group.versions.iter().find_map(|(_, resources)| resources.get(plural).cloned())
     }
     pub(crate) fn later(&self, work: Work) {
-        // The worker only ends with the server.
-        let _ = self.work.send(work);
+        self.queue.add(work);
     }
 
     pub(crate) fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Stored>> {

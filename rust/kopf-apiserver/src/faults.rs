@@ -1,5 +1,6 @@
 //! Misbehaviour on request: what a test wants the server to do wrong, how often, and to whom.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -49,7 +50,7 @@ pub struct Injection {
     pub fault: Fault,
     /// The verb that it strikes: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: String,
-    /// The resource's plural name.
+    /// The resource's plural name; or, for a subresource alone, both: `widgets/status`.
     pub plural: String,
     /// How many times; `None` until it is withdrawn.
     pub times: Option<u32>,
@@ -86,9 +87,12 @@ impl Injection {
         plural.clone_into(&mut self.plural);
         self
     }
+    /// `plural` is followed by the subresource, if the request is about one.
     fn strikes(&self, verb: &str, plural: &str) -> bool {
         let fits = |mine: &str, theirs: &str| mine.is_empty() || mine == theirs;
-        fits(&self.verb, verb) && fits(&self.plural, plural) && self.times != Some(0)
+        let whole = plural.split('/').next().unwrap_or_default();
+        let is_about_it = fits(&self.plural, plural) || self.plural == whole;
+        fits(&self.verb, verb) && is_about_it && self.times != Some(0)
     }
 }
 
@@ -96,7 +100,8 @@ impl Injection {
 #[derive(Debug)]
 pub struct Faults {
     active: Mutex<Vec<Injection>>,
-    cut: Mutex<Vec<(u64, String)>>,
+    /// When the watches of a resource were last cut; an empty name is for all.
+    cut: Mutex<HashMap<String, u64>>,
     /// Nobody reaches the server.
     cut_off: AtomicBool,
     signal: watch::Sender<u64>,
@@ -152,7 +157,7 @@ impl Faults {
     pub fn cut_watches(&self, plural: &str) {
         self.signal.send_modify(|n| {
             *n += 1;
-            self.cut.lock().unwrap_or_else(PoisonError::into_inner).push((*n, plural.to_owned()));
+            self.cut.lock().unwrap_or_else(PoisonError::into_inner).insert(plural.to_owned(), *n);
         });
     }
 
@@ -172,7 +177,7 @@ impl Faults {
             return false;
         }
         let cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
-        cut.iter().any(|(at, what)| *at > before && (what.is_empty() || what == plural))
+        ["", plural].iter().any(|what| cut.get(*what).is_some_and(|at| *at > before))
     }
 
     pub(crate) fn silences(&self, plural: &str) -> bool {

@@ -3,7 +3,7 @@
 //! The rules are those of server-side apply: a change takes the fields that it adds or alters, from everybody; a removal
 //! takes them away from everybody. Lists with identities have their items as paths, other lists are one value.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -143,16 +143,25 @@ fn differ<'v>(
             }
         }
         Walk::List => {
-            let mut right = entries(new, schema, true);
+            let right = entries(new, schema, true);
+            let mut places: HashMap<Arc<str>, VecDeque<usize>> = HashMap::new();
+            for (i, (key, _)) in right.iter().enumerate() {
+                places.entry(key.clone()).or_default().push_back(i);
+            }
             let items = schema.items.as_deref().unwrap_or(&any);
+            let mut paired = vec![false; right.len()];
             for (key, value) in entries(old, schema, true) {
                 // Items that are there twice are paired one by one.
-                let other = right.iter().position(|(k, _)| *k == key).map(|i| right.remove(i).1);
+                let place = places.get_mut(&key).and_then(VecDeque::pop_front);
+                let other = place.and_then(|i| right.get(i)).map(|(_, other)| *other);
+                if let Some(paired) = place.and_then(|i| paired.get_mut(i)) {
+                    *paired = true;
+                }
                 path.push(key);
                 compare(Some(value), other, items, path, out);
                 path.pop();
             }
-            for (key, value) in right {
+            for ((key, value), _) in right.into_iter().zip(paired).filter(|(_, paired)| !paired) {
                 path.push(key);
                 compare(None, Some(value), items, path, out);
                 path.pop();

@@ -1,20 +1,23 @@
 //! Between HTTP and the verbs: bodies are read within bounds, tokens become users, faults strike, the journal is written,
 //! answers are compressed or streamed.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body as HttpBody, Frame, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::access;
@@ -30,6 +33,12 @@ use crate::watch::Watch;
 
 /// The largest request body.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
+/// How long a client may take for the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may be idle, or in the middle of a request's head.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
+/// How long a client may take to send a body.
+const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Answers of this size and more are compressed for who can read that.
 const GZIP_FROM: usize = 128 * 1024;
 
@@ -45,12 +54,13 @@ pub(crate) async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>,
         async move { serve(&cluster, request).await }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
     builder.http2().max_concurrent_streams(1000);
     // How a connection ends is the client's business.
     match acceptor {
         None => drop(builder.serve_connection(TokioIo::new(stream), service).await),
         Some(acceptor) => {
-            if let Ok(stream) = acceptor.accept(stream).await {
+            if let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
                 drop(builder.serve_connection(TokioIo::new(stream), service).await);
             }
         }
@@ -87,9 +97,10 @@ async fn serve(
 }
 
 async fn read(body: Incoming) -> Result<Bytes, Status> {
-    match Limited::new(body, BODY_LIMIT).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(_) => Err(Status::too_large(BODY_LIMIT)),
+    match timeout(BODY_TIMEOUT, Limited::new(body, BODY_LIMIT).collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(_)) => Err(Status::too_large(BODY_LIMIT)),
+        Err(_) => Err(Status::new(408, "Timeout", "the request's body was not sent in time")),
     }
 }
 
@@ -116,7 +127,7 @@ async fn process(cluster: &Arc<Cluster>, request: &mut Request) -> Option<Respon
     }
     let route = route::parse(&request.path);
     let (verb, plural) = aim(request, &route);
-    let verdict = cluster.faults.judge(verb, plural);
+    let verdict = cluster.faults.judge(verb, &plural);
     if !verdict.delay.is_zero() {
         tokio::time::sleep(verdict.delay).await;
     }
@@ -134,8 +145,8 @@ async fn process(cluster: &Arc<Cluster>, request: &mut Request) -> Option<Respon
 }
 
 /// The verb and resource of a request, as faults name them.
-fn aim<'r>(request: &Request, route: &'r Route) -> (&'static str, &'r str) {
-    let Route::Resource(target) = route else { return ("get", "") };
+fn aim<'r>(request: &Request, route: &'r Route) -> (&'static str, Cow<'r, str>) {
+    let Route::Resource(target) = route else { return ("get", "".into()) };
     let verb = match (request.method.as_str(), target.name.is_some()) {
         ("GET" | "HEAD", _) if target.watch || request.query.flag("watch") => "watch",
         ("GET" | "HEAD", true) => "get",
@@ -146,7 +157,11 @@ fn aim<'r>(request: &Request, route: &'r Route) -> (&'static str, &'r str) {
         ("DELETE", true) => "delete",
         _ => "deletecollection",
     };
-    (verb, &target.plural)
+    let resource = match &target.subresource {
+        Some(subresource) => format!("{}/{subresource}", target.plural).into(),
+        None => target.plural.as_str().into(),
+    };
+    (verb, resource)
 }
 
 fn authenticate(cluster: &Cluster, request: &Request) -> Result<Arc<User>, Status> {
@@ -154,11 +169,8 @@ fn authenticate(cluster: &Cluster, request: &Request) -> Result<Arc<User>, Statu
     let token = given.strip_prefix("Bearer ").or_else(|| given.strip_prefix("bearer ")).map(str::trim);
     match token {
         Some(token) => cluster.user_of(token).ok_or_else(Status::unauthorized),
-        None if !given.is_empty() => Err(Status::unauthorized()),
-        None => {
-            let groups = vec!["system:unauthenticated".into()];
-            Ok(Arc::new(User { name: access::ANONYMOUS.into(), groups }))
-        }
+        // Anonymous requests are off, also for discovery and health.
+        None => Err(Status::unauthorized()),
     }
 }
 

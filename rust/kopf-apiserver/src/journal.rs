@@ -13,6 +13,8 @@ use bytes::Bytes;
 const LIMIT: usize = 10_000;
 /// How much of a body is remembered.
 const BODY_LIMIT: usize = 64 * 1024;
+/// How much of all bodies is remembered: the oldest requests are forgotten for newer ones.
+const BODIES_LIMIT: usize = 64 * 1024 * 1024;
 
 /// One request that was served.
 #[derive(Clone, Debug)]
@@ -43,9 +45,16 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct Journal {
     start: Instant,
-    entries: Mutex<VecDeque<Entry>>,
+    entries: Mutex<Entries>,
     /// How many there have been, also those that are forgotten.
     count: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    list: VecDeque<Entry>,
+    /// The length of all bodies.
+    bytes: usize,
 }
 
 impl Default for Journal {
@@ -55,16 +64,16 @@ impl Default for Journal {
 }
 
 impl Journal {
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Entry>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// What was served so far.
     pub fn entries(&self) -> Vec<Entry> {
-        self.lock().iter().cloned().collect()
+        self.lock().list.iter().cloned().collect()
     }
     /// How many were served so far, and those after the first so many, as far as they are still known.
     pub fn since(&self, count: u64) -> (u64, Vec<Entry>) {
-        let entries = self.lock();
+        let entries = &self.lock().list;
         let total = *self.count.borrow();
         let fresh = usize::try_from(total.saturating_sub(count)).unwrap_or(usize::MAX);
         let known = entries.len().saturating_sub(fresh);
@@ -76,7 +85,7 @@ impl Journal {
     }
     /// Forgets everything.
     pub fn clear(&self) {
-        self.lock().clear();
+        *self.lock() = Entries::default();
     }
     pub(crate) fn elapsed(&self) -> Duration {
         self.start.elapsed()
@@ -86,10 +95,12 @@ impl Journal {
             entry.body = Bytes::copy_from_slice(entry.body.get(..BODY_LIMIT).unwrap_or_default());
         }
         let mut entries = self.lock();
-        if entries.len() >= LIMIT {
-            entries.pop_front();
+        entries.bytes += entry.body.len();
+        entries.list.push_back(entry);
+        while entries.list.len() > LIMIT || entries.bytes > BODIES_LIMIT {
+            let forgotten = entries.list.pop_front();
+            entries.bytes -= forgotten.map_or(0, |entry| entry.body.len());
         }
-        entries.push_back(entry);
         // Under the lock: so whoever reads both, reads what belongs together.
         self.count.send_modify(|count| *count += 1);
     }

@@ -37,11 +37,12 @@
 //! - **`OpenAPI`** documents carry types, merge keys and paths; declared kinds as they were declared, short descriptions of
 //!   the main built-in kinds and fields. Version 2 is empty for who wants it in protocol buffers: kubectl looks there only
 //!   for kinds that are not in version 3.
-//! - **CEL** rules run in a CEL library: no cost limits, no type checking of expressions before they run, and quantities
-//!   are numbers.
+//! - **CEL** rules run in a CEL library: their cost is counted when they run, with the limits of the real server but other
+//!   weights, and not estimated for definitions; no type checking of expressions before they run, and quantities are numbers.
 //! - **Watches** from a version before the server's start are told everything since the start; the history keeps the last
 //!   10,000 events of each kind (or 32 MB), not five minutes.
-//! - **Access**: users have tokens or nothing; no certificates, no aggregation of cluster roles.
+//! - **Nesting**: objects may have 127 levels, and results of JSON patches 120; the real server takes thousands.
+//! - **Access**: anonymous requests are off; users have tokens, no certificates, no aggregation of cluster roles.
 //! - **Priority and fairness, audit, metrics, aggregation of other API servers**: not there.
 
 mod access;

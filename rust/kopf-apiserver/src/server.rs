@@ -5,11 +5,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::Cluster;
@@ -21,6 +23,9 @@ use crate::request::User;
 use crate::response::Response;
 use crate::tls;
 use crate::work;
+
+/// How long to pause when the system gives no more connections.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a server could not be started, or an object not be had.
 #[derive(Debug, thiserror::Error)]
@@ -144,10 +149,10 @@ pub async fn start(mut options: ServerOptions) -> Result<Server, ServerError> {
     let token = options.token.clone().unwrap_or_else(random_token);
     let groups = vec!["system:masters".to_owned(), "system:authenticated".to_owned()];
     options.users.push((token.clone(), User { name: "admin".into(), groups }));
-    let (cluster, queue) = Cluster::new(options);
+    let cluster = Cluster::new(options);
     let (stop, stopped) = watch::channel(false);
     let tasks = vec![
-        tokio::spawn(work::run(cluster.clone(), queue)),
+        tokio::spawn(work::run(cluster.clone())),
         tokio::spawn(accept(listener, acceptor, cluster.clone(), stopped)),
     ];
     Ok(Server { address, token, ca, cluster, stop, tasks })
@@ -160,7 +165,11 @@ async fn accept(
     stopped: watch::Receiver<bool>,
 ) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of descriptors, most likely. Some will be free again.
+            sleep(EXHAUSTED_PAUSE).await;
+            continue;
+        };
         // Small answers must not wait for the client's acknowledgements.
         let _ = stream.set_nodelay(true);
         let (cluster, mut stopped, acceptor) = (cluster.clone(), stopped.clone(), acceptor.clone());

@@ -5,7 +5,7 @@
 //! dropped is remembered by its version, so that readers from before it are told (410) instead of misled.
 
 use std::collections::btree_map::{BTreeMap, Entry};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -117,6 +117,16 @@ pub(crate) struct Event {
     pub(crate) deleted: bool,
 }
 
+/// What a reader has not yet seen of a table.
+#[derive(Debug)]
+pub(crate) struct News {
+    pub(crate) events: Vec<Arc<Event>>,
+    /// The version up to which they are complete.
+    pub(crate) version: u64,
+    /// Whether there are no more.
+    pub(crate) is_all: bool,
+}
+
 #[derive(Debug)]
 struct Table {
     objects: BTreeMap<Key, Arc<Stored>>,
@@ -158,8 +168,47 @@ impl Table {
 struct Inner {
     version: u64,
     tables: HashMap<Arc<str>, Table>,
-    /// uid → where the object lies, for owners.
-    owned: HashMap<Box<str>, usize>,
+    places: Places,
+}
+
+/// Where an object lies: its table, and its key there.
+type Place = (Arc<str>, Key);
+
+/// Where objects lie by uids: their own, and those of their owners.
+#[derive(Debug, Default)]
+struct Places {
+    own: HashMap<Box<str>, Place>,
+    dependents: HashMap<Box<str>, BTreeSet<Place>>,
+}
+
+impl Places {
+    fn add(&mut self, table: &Arc<str>, key: &Key, object: &Stored) {
+        let place = || (table.clone(), key.clone());
+        self.own.insert(object.uid.clone(), place());
+        for owner in &object.owners {
+            self.dependents.entry(owner.clone()).or_default().insert(place());
+        }
+    }
+    fn remove(&mut self, table: &Arc<str>, key: &Key, object: &Stored) {
+        let place = (table.clone(), key.clone());
+        if self.own.get(&object.uid) == Some(&place) {
+            self.own.remove(&object.uid);
+        }
+        for owner in &object.owners {
+            if let Some(places) = self.dependents.get_mut(owner) {
+                places.remove(&place);
+                if places.is_empty() {
+                    self.dependents.remove(owner);
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn at(&self, (table, key): &Place) -> Option<(Arc<str>, Arc<Stored>)> {
+        Some((table.clone(), self.tables.get(table)?.objects.get(key)?.clone()))
+    }
 }
 
 /// All objects of one server.
@@ -184,7 +233,7 @@ pub(crate) struct Snapshot {
 
 impl Store {
     pub(crate) fn new() -> Self {
-        Self { inner: RwLock::new(Inner { version: 1, tables: HashMap::new(), owned: HashMap::new() }) }
+        Self { inner: RwLock::new(Inner { version: 1, tables: HashMap::new(), places: Places::default() }) }
     }
 
     fn read<T>(&self, f: impl FnOnce(&Inner) -> T) -> T {
@@ -241,18 +290,30 @@ impl Store {
         })
     }
 
-    /// Events after a version, and the version up to which they are complete; `Err` with the oldest known version when
-    /// some of them are forgotten.
-    pub(crate) fn since(&self, table: &str, version: u64) -> Result<(Vec<Arc<Event>>, u64), u64> {
+    /// Events after a version, up to about so many bytes of them; `Err` with the oldest known version when some of them are
+    /// forgotten.
+    pub(crate) fn since(&self, table: &str, version: u64, bytes: usize) -> Result<News, u64> {
         self.read(|inner| {
-            let Some(found) = inner.tables.get(table) else { return Ok((Vec::new(), inner.version)) };
+            let Some(found) = inner.tables.get(table) else {
+                return Ok(News { events: Vec::new(), version: inner.version, is_all: true });
+            };
             if version < found.compacted {
                 return Err(found.compacted);
             }
             // From the end: readers are rarely far behind.
             let new = found.history.iter().rev().take_while(|e| e.version > version).count();
             let known = found.history.len().saturating_sub(new);
-            Ok((found.history.range(known..).cloned().collect(), inner.version))
+            let mut left = bytes;
+            let mut events = Vec::new();
+            for event in found.history.range(known..) {
+                if left == 0 {
+                    let version = events.last().map_or(version, |event: &Arc<Event>| event.version);
+                    return Ok(News { events, version, is_all: false });
+                }
+                left = left.saturating_sub(event.after.json.len().max(1));
+                events.push(event.clone());
+            }
+            Ok(News { events, version: inner.version, is_all: true })
         })
     }
 
@@ -271,12 +332,12 @@ impl Store {
         self.write(|inner| {
             let version = inner.version + 1;
             let found = inner.tables.entry(table.clone()).or_insert_with(|| Table::new(0));
-            let Entry::Vacant(place) = found.objects.entry(key) else { return Err(Refused::Exists) };
+            let Entry::Vacant(place) = found.objects.entry(key.clone()) else { return Err(Refused::Exists) };
             let after = Arc::new(draft.at(version));
             inner.version = version;
             place.insert(after.clone());
             found.record(Event { version, before: None, after: after.clone(), deleted: false });
-            count_owners(&mut inner.owned, &after.owners, true);
+            inner.places.add(table, &key, &after);
             Ok(after)
         })
     }
@@ -320,35 +381,38 @@ impl Store {
             let after = Arc::new(draft.at(version));
             inner.version = version;
             let before = std::mem::replace(place, after.clone());
-            count_owners(&mut inner.owned, &before.owners, false);
             if deleted {
                 found.objects.remove(&key);
-            } else {
-                count_owners(&mut inner.owned, &after.owners, true);
+                inner.places.remove(table, &key, &before);
+            } else if before.owners != after.owners || before.uid != after.uid {
+                inner.places.remove(table, &key, &before);
+                inner.places.add(table, &key, &after);
             }
             found.record(Event { version, before: Some(before), after: after.clone(), deleted });
             Ok(after)
         })
     }
 
-    /// Whether anybody names this uid as an owner.
+    /// The object with this uid, and its table.
+    pub(crate) fn find(&self, uid: &str) -> Option<(Arc<str>, Arc<Stored>)> {
+        self.read(|inner| inner.at(inner.places.own.get(uid)?))
+    }
+
+    /// Whether there is an object with this uid.
+    pub(crate) fn has(&self, uid: &str) -> bool {
+        self.read(|inner| inner.places.own.contains_key(uid))
+    }
+
+    /// Whether an object names this uid as an owner.
     pub(crate) fn has_dependents(&self, uid: &str) -> bool {
-        self.read(|inner| inner.owned.contains_key(uid))
+        self.read(|inner| inner.places.dependents.contains_key(uid))
     }
 
     /// Objects anywhere that name this uid as an owner.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<(Arc<str>, Arc<Stored>)> {
-        if !self.has_dependents(uid) {
-            return Vec::new();
-        }
         self.read(|inner| {
-            let mut out = Vec::new();
-            for (name, table) in &inner.tables {
-                for object in table.objects.values().filter(|o| o.owners.iter().any(|u| &**u == uid)) {
-                    out.push((name.clone(), object.clone()));
-                }
-            }
-            out
+            let places = inner.places.dependents.get(uid).into_iter().flatten();
+            places.filter_map(|place| inner.at(place)).collect()
         })
     }
 
@@ -379,20 +443,10 @@ impl Store {
     /// Drops a table's objects and closes its history: the kind is gone.
     pub(crate) fn drop_table(&self, table: &str) {
         self.write(|inner| {
-            if let Some(found) = inner.tables.remove(table) {
-                found.objects.values().for_each(|o| count_owners(&mut inner.owned, &o.owners, false));
+            if let Some((name, found)) = inner.tables.remove_entry(table) {
+                found.objects.iter().for_each(|(key, object)| inner.places.remove(&name, key, object));
             }
         });
-    }
-}
-
-fn count_owners(owned: &mut HashMap<Box<str>, usize>, owners: &[Box<str>], more: bool) {
-    for uid in owners {
-        let count = owned.entry(uid.clone()).or_insert(0);
-        *count = if more { *count + 1 } else { count.saturating_sub(1) };
-        if *count == 0 {
-            owned.remove(uid);
-        }
     }
 }
 

@@ -17,13 +17,15 @@ use crate::request::Shape;
 use crate::response;
 use crate::selectors::{Fields, Labels, Shard};
 use crate::status::Status;
-use crate::store::{Event, Stored};
+use crate::store::{Event, News, Stored};
 use crate::table::{self, Include};
 
 /// How often a bookmark tells the newest version.
 const BOOKMARK: Duration = Duration::from_mins(1);
 /// Lines go out together, as far as they are there, up to about this size.
 const CHUNK: usize = 64 * 1024;
+/// About so many bytes of changes are made lines of at once: a reader that is far behind does not get all in memory.
+const PORTION: usize = 1 << 20;
 /// What a line has besides its object, at most.
 const HEAD: usize = 40;
 
@@ -108,6 +110,9 @@ pub(crate) struct Watch {
     /// Lines that are to go out, in chunks; the last ones are still gathered in `open`.
     ready: VecDeque<Bytes>,
     open: Vec<u8>,
+    /// The objects that were there at the beginning, as far as they are not yet sent; their lines are made when those can
+    /// go out.
+    initial: Option<std::vec::IntoIter<Arc<Stored>>>,
     pace: Pace,
     deadline: Instant,
     bookmark_at: Instant,
@@ -137,6 +142,7 @@ impl Watch {
             fault,
             ready: VecDeque::new(),
             open: Vec::new(),
+            initial: None,
             pace: Pace { since: now, looked: now, count: 0, storm: false },
             deadline: now + manner.timeout,
             bookmark_at: now + BOOKMARK,
@@ -156,15 +162,25 @@ impl Watch {
     /// Tells what there is as if it had just been added.
     fn begin(&mut self) {
         let snapshot = self.cluster.store.list(&self.resource.store_key, self.filter.namespace.as_deref());
-        let chosen: Vec<&Arc<Stored>> = snapshot.objects.iter().filter(|o| self.filter.matches(o)).collect();
-        for object in chosen {
-            self.tell("ADDED", object);
-        }
         self.cursor = snapshot.version;
-        if self.manner.initial_end {
-            self.bookmark(true);
+        let chosen: Vec<Arc<Stored>> =
+            snapshot.objects.into_iter().filter(|object| self.filter.matches(object)).collect();
+        self.initial = Some(chosen.into_iter());
+    }
+
+    /// Makes the next lines of what there was at the beginning.
+    fn go_on(&mut self) {
+        while let (Some(initial), true) = (&mut self.initial, self.ready.is_empty()) {
+            if let Some(object) = initial.next() {
+                self.tell("ADDED", &object);
+                continue;
+            }
+            self.initial = None;
+            if self.manner.initial_end {
+                self.bookmark(true);
+            }
+            self.close_chunk();
         }
-        self.close_chunk();
     }
 
     fn close_chunk(&mut self) {
@@ -187,6 +203,7 @@ impl Watch {
                 return None;
             }
             if !self.cluster.faults.silences(&self.resource.plural) {
+                self.go_on();
                 if let Some(lines) = self.ready.pop_front() {
                     return Some(lines);
                 }
@@ -195,8 +212,8 @@ impl Watch {
                 }
                 self.pace.keep().await;
                 self.wake.borrow_and_update();
-                self.collect();
-                if self.over || !self.ready.is_empty() {
+                let is_behind = self.collect();
+                if self.over || is_behind || !self.ready.is_empty() {
                     continue;
                 }
             }
@@ -205,7 +222,7 @@ impl Watch {
             tokio::select! {
                 changed = self.wake.changed() => {
                     // The kind is gone: so is its stream.
-                    if changed.is_err() && self.ready.is_empty() { return None; }
+                    if changed.is_err() { return None; }
                 }
                 _ = self.fault.changed() => {}
                 () = sleep_until(next) => {
@@ -214,17 +231,21 @@ impl Watch {
                         return None;
                     }
                     self.bookmark_at = now + BOOKMARK;
-                    self.collect();
-                    self.bookmark(false);
-                    self.close_chunk();
+                    // A watch that is behind, or silenced, has no use for it.
+                    let is_behind = self.initial.is_some() || self.collect();
+                    if !is_behind && !self.cluster.faults.silences(&self.resource.plural) {
+                        self.bookmark(false);
+                        self.close_chunk();
+                    }
                 }
             }
         }
     }
 
-    fn collect(&mut self) {
-        match self.cluster.store.since(&self.resource.store_key, self.cursor) {
-            Ok((events, version)) => {
+    /// Makes lines of the next changes; whether there are more of them.
+    fn collect(&mut self) -> bool {
+        match self.cluster.store.since(&self.resource.store_key, self.cursor, PORTION) {
+            Ok(News { events, version, is_all }) => {
                 self.pace.note(events.len());
                 let size = |event: &Arc<Event>| event.after.json.len() + HEAD;
                 let mut left: usize = events.iter().map(size).sum();
@@ -238,9 +259,11 @@ impl Watch {
                 self.close_chunk();
                 // Complete up to here, which is what a bookmark may promise.
                 self.cursor = self.cursor.max(version);
+                !is_all
             }
             Err(oldest) => {
                 self.fail(&Status::gone(format!("too old resource version: {} ({oldest})", self.cursor)));
+                false
             }
         }
     }

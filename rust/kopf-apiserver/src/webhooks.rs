@@ -131,8 +131,8 @@ fn review(
     json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
 }
 
-/// Asks one webhook. `Ok(None)` when it failed and failures are ignored.
-async fn ask(hook: &Value, review: &Value) -> Result<Option<Value>, Status> {
+/// Asks one webhook. `Ok(None)` when it failed and failures are ignored. Its warnings are given to the client in any case.
+async fn ask(call: &Call<'_>, hook: &Value, review: &Value) -> Result<Option<Value>, Status> {
     let name = hook["name"].as_str().unwrap_or_default();
     let config = &hook["clientConfig"];
     let ca =
@@ -151,7 +151,12 @@ async fn ask(hook: &Value, review: &Value) -> Result<Option<Value>, Status> {
         None => Err("webhook response was absent".to_owned()),
     });
     match checked {
-        Ok(response) => Ok(Some(response)),
+        Ok(response) => {
+            for warning in crate::schema::strings(response.get("warnings")) {
+                call.warn(&warning);
+            }
+            Ok(Some(response))
+        }
         Err(_) if hook["failurePolicy"] == "Ignore" => Ok(None),
         Err(why) => {
             let message = format!(
@@ -202,7 +207,7 @@ pub(crate) async fn mutate(
 ) -> Result<Value, Status> {
     for hook in relevant(call, "mutatingwebhookconfigurations", operation, &object, old) {
         let review = review(call, operation, Some(&object), old, options);
-        let Some(response) = ask(&hook, &review).await? else { continue };
+        let Some(response) = ask(call, &hook, &review).await? else { continue };
         if response["allowed"] != true {
             return Err(denied(&hook, &response));
         }
@@ -238,7 +243,7 @@ pub(crate) async fn validate(
     for plural in plurals {
         for hook in relevant(call, plural, operation, about, old) {
             let review = review(call, operation, object, old, options);
-            if let Some(response) = ask(&hook, &review).await?
+            if let Some(response) = ask(call, &hook, &review).await?
                 && response["allowed"] != true
             {
                 return Err(denied(&hook, &response));

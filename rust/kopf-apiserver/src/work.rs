@@ -2,11 +2,11 @@
 //!
 //! One task takes one piece of work after the other from a queue that writes fill; without writes it sleeps.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 
 use crate::cluster::Cluster;
 use crate::kinds::Resource;
@@ -15,7 +15,7 @@ use crate::store::Stored;
 use crate::{controllers, crd};
 
 /// One piece of work.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Work {
     /// An object with dependents is gone: its uid.
     Removed(Box<str>),
@@ -35,9 +35,50 @@ pub(crate) enum Work {
     Pod(Box<str>, Box<str>),
 }
 
+/// The work that waits, in order. What waits already is not added again, so that the number of objects limits it.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiting: Mutex<Waiting>,
+    added: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    order: VecDeque<Work>,
+    known: HashSet<Work>,
+}
+
+impl Queue {
+    pub(crate) fn add(&self, work: Work) {
+        let mut waiting = self.lock();
+        if waiting.known.insert(work.clone()) {
+            waiting.order.push_back(work);
+            self.added.notify_one();
+        }
+    }
+    pub(crate) fn try_next(&self) -> Option<Work> {
+        let mut waiting = self.lock();
+        let work = waiting.order.pop_front()?;
+        waiting.known.remove(&work);
+        Some(work)
+    }
+    async fn next(&self) -> Work {
+        loop {
+            match self.try_next() {
+                Some(work) => return work,
+                None => self.added.notified().await,
+            }
+        }
+    }
+    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Does the work of one server until it stops.
-pub(crate) async fn run(cluster: Arc<Cluster>, mut queue: mpsc::UnboundedReceiver<Work>) {
-    while let Some(work) = queue.recv().await {
+pub(crate) async fn run(cluster: Arc<Cluster>) {
+    loop {
+        let work = cluster.queue.next().await;
         carry_out(&cluster, work);
         // A long queue must not starve the requests.
         tokio::task::yield_now().await;
@@ -98,27 +139,11 @@ pub(crate) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, fi
     }
 }
 
-/// Uids of all living objects: the owners that exist.
-fn living(cluster: &Cluster) -> HashSet<Box<str>> {
-    let registry = cluster.registry();
-    let tables = registry.stored();
-    tables
-        .iter()
-        .flat_map(|r| cluster.store.list(&r.store_key, None).objects)
-        .map(|o| o.uid.clone())
-        .collect()
-}
-
 /// The owner is gone: dependents without another owner go too, others forget it.
 fn collect(cluster: &Cluster, uid: &str) {
-    let dependents = cluster.store.dependents(uid);
-    if dependents.is_empty() {
-        return;
-    }
-    let alive = living(cluster);
-    for (table, object) in dependents {
+    for (table, object) in cluster.store.dependents(uid) {
         let Some(resource) = cluster.resource_of(&table) else { continue };
-        if object.owners.iter().any(|owner| &**owner != uid && alive.contains(owner)) {
+        if object.owners.iter().any(|owner| &**owner != uid && cluster.store.has(owner)) {
             drop_reference(cluster, &resource, &object, uid);
         } else {
             delete(cluster, &resource, &object, None);
@@ -151,8 +176,7 @@ fn check_owners(cluster: &Cluster, table: &str, namespace: &str, name: &str) {
     if object.owners.is_empty() {
         return;
     }
-    let alive = living(cluster);
-    if !object.owners.iter().any(|owner| alive.contains(owner)) {
+    if !object.owners.iter().any(|owner| cluster.store.has(owner)) {
         delete(cluster, &resource, &object, None);
     }
 }
@@ -225,13 +249,8 @@ fn release_owner(cluster: &Cluster, uid: &str) {
     if cluster.store.has_dependents(uid) {
         return;
     }
-    for resource in cluster.registry().stored() {
-        let found =
-            cluster.store.list(&resource.store_key, None).objects.into_iter().find(|o| &*o.uid == uid);
-        if let Some(owner) = found {
-            wait_for_dependents(cluster, &resource.store_key, &owner.namespace, &owner.name);
-            return;
-        }
+    if let Some((table, owner)) = cluster.store.find(uid) {
+        wait_for_dependents(cluster, &table, &owner.namespace, &owner.name);
     }
 }
 
@@ -303,4 +322,25 @@ fn end_definition(cluster: &Arc<Cluster>, name: &str) {
         value["metadata"]["finalizers"] = json!(finalizers);
         true
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_waits_is_not_added_again() {
+        let queue = Queue::default();
+        let work = |name: &str| Work::Namespace(name.into());
+        for name in ["a", "b", "a"] {
+            queue.add(work(name));
+        }
+        assert_eq!(queue.try_next(), Some(work("a")));
+        // It is being done now: what happens meanwhile is looked at later.
+        queue.add(work("a"));
+        assert_eq!(
+            [queue.try_next(), queue.try_next(), queue.try_next()],
+            [Some(work("b")), Some(work("a")), None]
+        );
+    }
 }

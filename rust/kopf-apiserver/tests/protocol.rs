@@ -405,7 +405,21 @@ async fn strangers_are_turned_away_and_users_stand_in_for_others_if_they_may() {
     let wrong = ask(&server, "GET", MAPS, &[("authorization", "Bearer wrong")], "").await;
     assert_eq!((wrong.status().as_u16(), json_of(&wrong)["message"].as_str()), (401, Some("Unauthorized")));
     let nobody = ask(&server, "GET", MAPS, &[("authorization", "")], "").await;
-    assert_eq!(nobody.status(), 403);
+    assert_eq!(nobody.status(), 401);
+    // Discovery and health ask for a token too.
+    for path in [
+        "/",
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/apis/apps/v1",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/version",
+        "/readyz",
+    ] {
+        assert_eq!(ask(&server, "GET", path, &[("authorization", "")], "").await.status(), 401, "{path}");
+    }
     assert_eq!(ask(&server, "GET", MAPS, &[], "").await.status(), 200);
     let asked =
         ask(&server, "GET", MAPS, &[("impersonate-user", "bob"), ("impersonate-group", "staff")], "").await;

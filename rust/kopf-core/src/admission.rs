@@ -29,9 +29,21 @@ pub enum Problem {
     /// It is JSON, but not a review: something that is always there is not, or is of another type.
     #[error("{0}")]
     Malformed(String),
+    /// An object is nested more deeply than handlers can look at. It must not pass for that reason, not even where failures
+    /// are ignored: so the review is answered, with a denial.
+    #[error("{message}")]
+    TooDeep {
+        /// What is wrong.
+        message: String,
+        /// The answer as JSON.
+        denial: String,
+    },
     /// What the review is about is not in it.
     #[error("{0}")]
     MissingData(&'static str),
+    /// The review is addressed to a handler that is not declared.
+    #[error("There is no admission handler with the id {0:?}.")]
+    UnknownHandler(String),
     /// No handler is for that resource.
     #[error("The specified resource has no handlers: {0}")]
     UnknownResource(String),

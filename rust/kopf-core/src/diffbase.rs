@@ -15,7 +15,7 @@ use crate::object::Object;
 use crate::patch::Patch;
 use crate::path::{self, FieldPath};
 use crate::progress::Malformed;
-use crate::value::{Map, Value, to_python_json};
+use crate::value::{self, Map, Value, to_python_json};
 
 /// The stanzas that are not the author's intent.
 pub(crate) const SYSTEM_STANZAS: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
@@ -56,10 +56,10 @@ pub enum DiffBaseStorage {
 /// The first of the texts that says anything.
 pub(crate) fn parsed(texts: Vec<(Place<'_>, Cow<'_, str>)>) -> Result<Option<Value>, Malformed> {
     for (place, text) in texts {
-        match serde_json::from_str(&text) {
+        match value::parse(&text) {
             Ok(Value::Null) => {}
             Ok(essence) => return Ok(Some(essence)),
-            Err(error) => return Err(Malformed { place: place.to_string(), problem: error.to_string() }),
+            Err(error) => return Err(Malformed { place: place.to_string(), problem: error }),
         }
     }
     Ok(None)
@@ -198,6 +198,15 @@ impl DiffBaseStorage {
         }
     }
 
+    /// The fields where it is kept.
+    pub(crate) fn own_fields(&self) -> Vec<&FieldPath> {
+        match self {
+            Self::Status { field, .. } => vec![field],
+            Self::Annotations { .. } | Self::Foreign => Vec::new(),
+            Self::Multi { storages } => storages.iter().flat_map(Self::own_fields).collect(),
+        }
+    }
+
     /// Whether `build` leaves out nothing but annotations and parts of the status.
     pub(crate) fn is_plain(&self) -> bool {
         match self {
@@ -237,7 +246,7 @@ fn remove_all(essence: &mut Value, fields: &[FieldPath]) {
 /// The order of keys is that of the object, then the metadata, then the extra fields; it is visible in what is stored.
 fn base(object: &Object, extra: &[FieldPath]) -> Value {
     // The texts were checked when the object was decoded, so that parsing them does not fail.
-    let parse = |(key, json): (&str, &str)| (key.to_owned(), serde_json::from_str(json).unwrap_or_default());
+    let parse = |(key, json): (&str, &str)| (key.to_owned(), value::parse_checked(json).unwrap_or_default());
     let ours = Managed::among(object.raw_annotations().map(|(key, _)| key));
     let labels: Map<_, _> = object.raw_labels().map(parse).collect();
     let annotations: Map<_, _> =

@@ -37,7 +37,7 @@ pub struct Handler {
     /// What the field must be.
     #[serde(default)]
     pub value: ValueFilter,
-    /// Whether its functions, those of its filters included, can see nothing but the metadata of objects.
+    /// Whether the metadata of objects is all it needs, as declared.
     #[serde(default)]
     pub metadata_only: bool,
     /// What arbitrary exceptions mean.

@@ -112,7 +112,7 @@ impl Indexing {
                 self.failures.push(Failure {
                     id: Arc::clone(&handler.id),
                     started: call.attempt.started,
-                    retries: call.attempt.retry + 1,
+                    retries: call.attempt.retry.saturating_add(1),
                     until: (!outcome.final_).then(|| outcome.at.plus(outcome.delay.unwrap_or(0.0))),
                 });
             } else {

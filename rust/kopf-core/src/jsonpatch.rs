@@ -14,6 +14,28 @@ pub fn operations(from: &Value, to: &Value) -> Vec<Value> {
     found
 }
 
+/// The merge patch (RFC 7396) that makes `to` of `from`. `null` means the same as a missing value.
+pub fn merge_patch(from: &Value, to: &Value) -> Map<String, Value> {
+    let empty = Map::new();
+    let (from, to) = (from.as_object().unwrap_or(&empty), to.as_object().unwrap_or(&empty));
+    let mut patch = Map::new();
+    for key in from.keys().filter(|key| !to.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    for (key, new) in to {
+        match from.get(key) {
+            Some(old) if old == new => {}
+            Some(old @ Value::Object(_)) if new.is_object() => {
+                patch.insert(key.clone(), Value::Object(merge_patch(old, new)));
+            }
+            _ => {
+                patch.insert(key.clone(), new.clone());
+            }
+        }
+    }
+    patch
+}
+
 /// Applies a merge patch as the framework does: a removal takes emptied parents along, an empty mapping sets nothing.
 pub fn apply_merge(doc: &mut Value, patch: &Map<String, Value>) {
     let mut at = Vec::new();

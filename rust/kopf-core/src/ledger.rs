@@ -6,6 +6,9 @@
 //! was decided but could not be written, and by the progress that somebody else has removed; so that nobody is called again
 //! for what is done already. Whoever takes the object over in between, begins without all this.
 
+mod own_changes;
+mod requests;
+
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
 use std::num::NonZeroU64;
@@ -14,23 +17,30 @@ use std::sync::Arc;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
+use crate::conventions::drop_empty_stanzas;
 use crate::cycle::{Memory, Sequel};
 use crate::diffbase::seen::{recalled, seen};
 use crate::essence::{Comparison, compare, essence};
 use crate::jsonpatch::apply_merge;
 use crate::object::Object;
 use crate::patch::Patch;
-use crate::path::FieldPath;
+use crate::path::{self, FieldPath};
+use crate::pending::PendingPatch;
 use crate::progress::Record;
 use crate::registry::Plan;
 use crate::settings::{Persistence, Settings};
+use crate::time::Timestamp;
 use crate::value::{Map, Value, equal};
+
+pub use requests::{MergeRequest, merge_requests};
+
+use own_changes::{Managers, OwnWrite};
 
 /// What is remembered of a handling that goes on, and of writes that have failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// The progress as we know it from this handling, by its annotations; `null` if they were removed.
-    own: Map<String, Value>,
+    /// The progress as we know it from this handling, as a merge patch: `null` if it was removed.
+    own: Patch,
     /// The merge patch that was not accepted.
     unwritten: Map<String, Value>,
     /// What handlers have seen of the object, though others have not.
@@ -39,6 +49,10 @@ pub struct Ledger {
     kept: Option<Box<str>>,
     /// How many times in a row the server has refused what was to be written.
     refusals: u32,
+    /// What the server rejects: it is sent apart from everything else.
+    pending: PendingPatch,
+    /// The essence with which the handlers were called whose outcomes could not be written.
+    called_with: Option<Arc<Value>>,
 }
 
 /// What handlers have seen of an object, though others have not: if that is taken back, they are to be told.
@@ -59,6 +73,40 @@ impl Seen {
             Some(_) => self.later = Some(Arc::new(essence.clone())),
         }
     }
+
+    /// The same after a write of ours: what we have changed ourselves is no news for those handlers.
+    fn carried(&self, write: &OwnWrite<'_>) -> Self {
+        let carried = |essence: &Option<Arc<Value>>| essence.as_ref().map(|seen| Arc::new(write.carry(seen)));
+        Self { first: carried(&self.first), later: carried(&self.later) }
+    }
+
+    /// The same after a write that is yet to be made: as far as can be foreseen from the patch.
+    pub(crate) fn foreseen(
+        &self,
+        object: &Object,
+        patch: &Patch,
+        persistence: &Persistence,
+        plan: &Plan,
+    ) -> Self {
+        let is_apart = |key: &String| key == "status" && plan.extra_fields.is_empty();
+        if *self == Self::default() || patch.0.keys().all(is_apart) {
+            return self.clone();
+        }
+        let before = essence(object, persistence, &plan.extra_fields);
+        let Some(after) = overlaid(object, &patch.0) else { return self.clone() };
+        let after = essence(&after, persistence, &plan.extra_fields);
+        let managers = &Managers::default();
+        self.carried(&OwnWrite { before: &before, after: &after, patch: &patch.0, managers })
+    }
+}
+
+/// What the server has accepted.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted<'a> {
+    /// As a merge patch; empty if nothing was written.
+    pub patch: &'a Map<String, Value>,
+    /// The object afterwards, if the server has answered with it.
+    pub latest: Option<&'a Object>,
 }
 
 /// How an object is to be looked at.
@@ -68,10 +116,17 @@ pub struct Amendment {
     pub object: Arc<Object>,
     /// What is missing there.
     pub owed: Map<String, Value>,
+    /// A handling is over, but neither that nor what its handlers have changed is written yet: both are written before
+    /// another handling begins, or the difference would be a change.
+    pub unfinished: bool,
+    /// Others have removed or changed what is missing there.
+    pub removed: bool,
     /// It is to be written now, even if nothing else is.
     pub urgent: bool,
     /// What was handled in part does not hold any more: handling begins anew, with what was seen of the object until then.
     pub restarted: Option<Seen>,
+    /// What the server has rejected so far, and when it is to be sent again.
+    pub pending: Option<(Patch, Timestamp)>,
 }
 
 impl Ledger {
@@ -83,9 +138,13 @@ impl Ledger {
         !self.own.is_empty() || self.seen != Seen::default()
     }
 
-    /// What handlers have seen, though others have not.
-    pub fn seen(&self) -> &Seen {
-        &self.seen
+    /// What handlers have seen, though others have not; with what their own clients have written meanwhile.
+    pub fn seen(&self, object: &Object, persistence: &Persistence, plan: &Plan) -> Seen {
+        let Some(before) = &self.called_with else { return self.seen.clone() };
+        let after = essence(object, persistence, &plan.extra_fields);
+        // It may have been written nevertheless, with only the answer lost.
+        let (patch, managers) = (&self.unwritten, &Managers::of(object));
+        self.seen.carried(&OwnWrite { before, after: &after, patch, managers })
     }
 
     /// How many times in a row the server has refused what was to be written.
@@ -93,11 +152,16 @@ impl Ledger {
         self.refusals
     }
 
+    /// What the server rejects, and when it is to be sent again.
+    pub fn pending(&self) -> &PendingPatch {
+        &self.pending
+    }
+
     /// What was not accepted, or so it seemed, is on the object by now, or is in the next patch: it counts, and not what was
     /// there before it.
     fn accept(&mut self, keys: &[String], persistence: &Persistence) -> Map<String, Value> {
         let accepted = std::mem::take(&mut self.unwritten);
-        self.own.extend(own_progress(&accepted, keys, persistence));
+        self.own.merge(own_progress(&accepted, keys, persistence));
         accepted
     }
 
@@ -109,7 +173,11 @@ impl Ledger {
         plan: &Plan,
     ) -> Option<Amendment> {
         let persistence = &settings.persistence;
-        let mut owed = Patch(missing_annotations(object, &self.own));
+        // What was let go is of no interest to us any more.
+        if object.deletion_timestamp().is_some() && !object.has_finalizer(&persistence.finalizer) {
+            return None;
+        }
+        let mut owed = Patch(missing_progress(object, &self.own.0));
         owed.merge(self.missing_base(object, persistence));
         let mut urgent = false;
         if !self.unwritten.is_empty() {
@@ -119,10 +187,18 @@ impl Ledger {
             owed.0 = without(owed.0, &self.unwritten);
             owed.merge(unwritten);
         }
+        let pending = self.pending.due().map(|due| (Patch(missing(object, self.pending.patch())), due));
+        let pending = pending.filter(|(pending, _)| !pending.is_empty());
         // What handlers have put elsewhere is not there before the server has accepted it: it may have its reasons not to.
-        let mut ours = own_part(object, &owed.0, persistence);
-        ours.extend(owed.0.get("status").map(|status| ("status".to_owned(), status.clone())));
+        let mut ours = Patch(pending.as_ref().map(|(pending, _)| status_of(&pending.0)).unwrap_or_default());
+        ours.merge(own_part(object, &owed.0, persistence));
+        ours.merge(status_of(&owed.0));
+        let ours = ours.0;
+        let unfinished =
+            urgent && self.is_closing(object, persistence) && !without(owed.0.clone(), &ours).is_empty();
         let mut amended = if ours.is_empty() { Arc::clone(object) } else { overlaid(object, &ours)? };
+        // Progress that is still there although it is to be removed was not changed by others.
+        let removed = !urgent && !is_removal(&owed.0);
         let mut restarted = None;
         // A state from before our own write may only not know yet what it was changed to.
         if consistent && let Some((restart, seen)) = self.restart(&amended, persistence, plan) {
@@ -130,7 +206,21 @@ impl Ledger {
             owed.merge(restart.0);
             restarted = Some(seen);
         }
-        (!owed.is_empty()).then_some(Amendment { object: amended, owed: owed.0, urgent, restarted })
+        let is_amended = !owed.is_empty() || pending.is_some();
+        is_amended.then_some(Amendment {
+            object: amended,
+            owed: owed.0,
+            unfinished,
+            removed,
+            urgent,
+            restarted,
+            pending,
+        })
+    }
+
+    /// Whether the last handled state is among what could not be written.
+    fn is_closing(&self, object: &Object, persistence: &Persistence) -> bool {
+        has_base(object, &self.unwritten, persistence)
     }
 
     /// What was handled last, if that is not on the object, or cannot be read.
@@ -146,8 +236,15 @@ impl Ledger {
     /// The progress that is on the object is known from now on, whoever has written it.
     fn adopt(&mut self, object: &Object, persistence: &Persistence, plan: &Plan) {
         let known = leftovers(object, persistence, plan);
-        let texts = annotations_of(&known.0).filter_map(|(key, _)| Some((key, object.annotation(key)?)));
-        self.own.extend(texts.map(|(key, text)| (key.clone(), json!(text))));
+        for (key, _) in annotations_of(&known.0) {
+            self.own.set_annotation(key, object.annotation(key).map(Cow::into_owned));
+        }
+        for field in persistence.progress_storage.fields() {
+            for (id, _) in known.get(field.keys()).and_then(Value::as_object).into_iter().flatten() {
+                let field = field.child(id);
+                self.own.set(field.keys(), object.field(&field).unwrap_or_default());
+            }
+        }
     }
 
     /// The object is again as it was before the handling that goes on, but some handlers have seen it otherwise: what they
@@ -183,7 +280,7 @@ impl Memory {
         settings: &Settings,
         plan: &Plan,
     ) -> Option<Amendment> {
-        if !is_kept(settings) {
+        if settings.compat {
             return None;
         }
         self.ledger.as_ref()?.amend(object, consistent, settings, plan)
@@ -192,11 +289,16 @@ impl Memory {
     /// Takes note of what was handled before; and, if the operator has died while a handling went on, of how far that is
     /// and what was seen by those who have finished.
     pub fn notice(&mut self, object: &Object, settings: &Settings, plan: &Plan) {
+        self.forget_accepted(object);
         if self.handled.is_some() || !is_kept(settings) {
             return;
         }
         let persistence = &settings.persistence;
         let keys = persistence.diffbase_storage.own_keys(object);
+        // Without annotations, there is no digest that would tell: states from before our own writes are not to be believed.
+        if std::mem::replace(&mut self.noticed, true) && keys.is_empty() {
+            return;
+        }
         self.handled = keys.iter().find_map(|key| object.annotation(key)).map(|text| digest(&text));
         if self.ledger.is_some() {
             return;
@@ -204,7 +306,7 @@ impl Memory {
         let storage = &persistence.progress_storage;
         let records: Vec<_> =
             plan.owned.iter().filter_map(|id| storage.fetch(object, id).ok().flatten()).collect();
-        if !records.is_empty() {
+        if !records.is_empty() && !is_over(object, settings, plan) {
             let kept = base_text(object, &keys).map(|text| Box::from(&*text));
             let seen = seen_by_some(&records, || essence(object, persistence, &plan.extra_fields));
             let mut ledger = Ledger { seen, kept, ..Ledger::default() };
@@ -227,10 +329,12 @@ impl Memory {
     pub fn wrote(
         &mut self,
         object: &Object,
-        patch: &Map<String, Value>,
+        accepted: Accepted<'_>,
         sequel: Sequel,
         settings: &Settings,
+        plan: &Plan,
     ) {
+        let Accepted { patch, latest } = accepted;
         if !is_kept(settings) || (self.ledger.is_none() && patch.is_empty() && sequel == Sequel::Before) {
             return;
         }
@@ -242,27 +346,56 @@ impl Memory {
         if let Some(text) = written {
             self.count_from(&mut ledger, Some(text));
         }
+        let is_as_before = sequel == Sequel::Before;
         match sequel {
             Sequel::Ongoing(seen) => {
                 if written.is_none() {
                     self.count_from(&mut ledger, base_text(object, &keys).as_deref());
                 }
-                ledger.own.extend(own_progress(patch, &keys, persistence));
+                ledger.own.merge(own_progress(patch, &keys, persistence));
                 ledger.seen = seen;
             }
             // It is over, but the answer that would have told it was lost.
-            Sequel::Before if ledger.own.values().all(Value::is_null) => ledger.own.clear(),
-            Sequel::Before => ledger.own.extend(own_progress(patch, &keys, persistence)),
+            Sequel::Before if is_removal(&ledger.own.0) => ledger.own = Patch::default(),
+            Sequel::Before => ledger.own.merge(own_progress(patch, &keys, persistence)),
             // What bears that which was seen by the last, stays on the object.
             Sequel::Over(seen) => {
-                ledger.own = own_progress(patch, &keys, persistence);
-                ledger.own.retain(|_, record| !record.is_null());
+                ledger.own = Patch(without_nulls(own_progress(patch, &keys, persistence)));
                 ledger.seen = seen;
             }
         }
+        // What was accepted before, or so it seemed, is on the object that was looked at.
+        let known = (!accepted.is_empty() || ledger.called_with.is_some()).then_some(object);
+        if ledger.seen != Seen::default()
+            && let Some(latest) = latest.or(known)
+        {
+            let mut whole = Patch(accepted);
+            whole.merge(patch.clone());
+            let present = || Arc::new(essence(object, persistence, &plan.extra_fields));
+            let before = ledger.called_with.take().filter(|_| is_as_before).unwrap_or_else(present);
+            let after = essence(latest, persistence, &plan.extra_fields);
+            let managers = Managers::of(latest);
+            let write = OwnWrite { before: &before, after: &after, patch: &whole.0, managers: &managers };
+            ledger.seen = ledger.seen.carried(&write);
+        }
+        ledger.called_with = None;
         ledger.refusals = 0;
         ledger.kept = ledger.kept.take().filter(|_| self.stripped || ledger.is_ongoing());
         self.ledger = (!ledger.is_empty()).then(|| Arc::new(ledger));
+    }
+
+    /// A daemon or a timer has written to the object. That is no news for the handlers of the sequence that goes on either.
+    pub fn wrote_aside(&mut self, accepted: Accepted<'_>, settings: &Settings, plan: &Plan) {
+        let Accepted { patch, latest: Some(latest) } = accepted else { return };
+        let Some(ledger) = &mut self.ledger else { return };
+        if !is_kept(settings) || ledger.seen == Seen::default() {
+            return;
+        }
+        let latest = essence(latest, &settings.persistence, &plan.extra_fields);
+        let managers = &Managers::default();
+        let write = OwnWrite { before: &latest, after: &latest, patch, managers };
+        let ledger = Arc::make_mut(ledger);
+        ledger.seen = ledger.seen.carried(&write);
     }
 
     /// The patch is not written, or nobody knows. Whether it was the patch that the server did not like.
@@ -272,6 +405,7 @@ impl Memory {
         (patch, rejected): (Map<String, Value>, bool),
         sequel: Sequel,
         settings: &Settings,
+        plan: &Plan,
     ) {
         if !is_kept(settings) {
             return;
@@ -283,6 +417,7 @@ impl Memory {
         if let Some(text) = written_base(&accepted, &keys) {
             self.count_from(&mut ledger, Some(text));
         }
+        let is_as_before = sequel == Sequel::Before;
         match sequel {
             Sequel::Ongoing(seen) => {
                 self.count_from(&mut ledger, base_text(object, &keys).as_deref());
@@ -291,8 +426,52 @@ impl Memory {
             Sequel::Over(seen) => ledger.seen = seen,
             Sequel::Before => {}
         }
+        if ledger.seen != Seen::default() && (ledger.called_with.is_none() || !is_as_before) {
+            ledger.called_with = Some(Arc::new(essence(object, persistence, &plan.extra_fields)));
+        }
         ledger.unwritten = patch;
         ledger.refusals = if rejected { ledger.refusals.saturating_add(1) } else { 0 };
+        self.ledger = (!ledger.is_empty()).then(|| Arc::new(ledger));
+    }
+
+    /// The server has rejected these fields, or could not write them: they are sent again later, apart from the rest.
+    /// Seconds until then; none if nothing is kept.
+    pub fn rejected(
+        &mut self,
+        rejected: Map<String, Value>,
+        now: Timestamp,
+        settings: &Settings,
+    ) -> Option<f64> {
+        if settings.compat || rejected.is_empty() {
+            return None;
+        }
+        let mut ledger = self.ledger.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        let pause = ledger.pending.reject(rejected, now);
+        self.ledger = Some(Arc::new(ledger));
+        Some(pause)
+    }
+
+    /// The server has accepted these fields: older values of them are not sent again.
+    pub fn accepted(&mut self, written: &Map<String, Value>) {
+        if self.is_anything_pending() && !written.is_empty() {
+            self.edit_pending(|pending| pending.remove(written));
+        }
+    }
+
+    /// What was rejected and is on the object nevertheless, is not sent again: others may change it later.
+    fn forget_accepted(&mut self, object: &Object) {
+        if self.is_anything_pending() {
+            self.edit_pending(|pending| pending.retain(missing(object, pending.patch())));
+        }
+    }
+
+    fn is_anything_pending(&self) -> bool {
+        self.ledger.as_ref().is_some_and(|ledger| ledger.pending.due().is_some())
+    }
+
+    fn edit_pending(&mut self, edit: impl FnOnce(&mut PendingPatch)) {
+        let mut ledger = self.ledger.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        edit(&mut ledger.pending);
         self.ledger = (!ledger.is_empty()).then(|| Arc::new(ledger));
     }
 
@@ -305,7 +484,7 @@ impl Memory {
 
     /// Somebody else may have handled the object: the object is believed.
     pub fn disown(&mut self) {
-        (self.ledger, self.handled) = (None, None);
+        (self.ledger, self.handled, self.noticed) = (None, None, false);
     }
 }
 
@@ -350,13 +529,35 @@ pub(crate) fn is_kept(settings: &Settings) -> bool {
     !settings.compat && !settings.persistence.is_foreign()
 }
 
+/// Whether the progress and the last handled state are written with different requests.
+pub(crate) fn is_kept_apart(settings: &Settings, plan: &Plan) -> bool {
+    let Persistence { progress_storage, diffbase_storage, .. } = &settings.persistence;
+    is_kept(settings)
+        && plan.resource.has_subresource("status")
+        && progress_storage.writes_fields() == diffbase_storage.own_fields().is_empty()
+}
+
+/// Whether the records on the object are of a handling that is over. If they are not in one place with the last handled
+/// state, they are removed after that is written, and the operator may die in between. What the first handlers have seen
+/// is the last handled state then; in a handling that goes on, they have seen another one.
+pub(crate) fn is_over(object: &Object, settings: &Settings, plan: &Plan) -> bool {
+    if !is_kept_apart(settings, plan) {
+        return false;
+    }
+    let Persistence { progress_storage, diffbase_storage, .. } = &settings.persistence;
+    let records = plan.owned.iter().filter_map(|id| progress_storage.fetch(object, id).ok().flatten());
+    let seen: Vec<String> = records.filter_map(|record| record.seen).collect();
+    let Ok(Some(base)) = diffbase_storage.fetch(object) else { return false };
+    seen.iter().any(|seen| recalled(seen, &base).is_some_and(|seen| equal(&seen, &base)))
+}
+
 fn digest(text: &str) -> NonZeroU64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(text.as_bytes());
     NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)
 }
 
-fn overlaid(object: &Object, patch: &Map<String, Value>) -> Option<Arc<Object>> {
+pub(crate) fn overlaid(object: &Object, patch: &Map<String, Value>) -> Option<Arc<Object>> {
     let mut value = object.to_value();
     apply_merge(&mut value, patch);
     Object::decode(&value.to_string()).ok().map(Arc::new)
@@ -378,15 +579,34 @@ fn annotations_of(patch: &Map<String, Value>) -> impl Iterator<Item = (&String, 
     annotations.and_then(Value::as_object).into_iter().flatten()
 }
 
-/// The part of a patch that is about the progress, by its annotations; the keys are those of the last handled state.
+/// The part of a patch that is about the progress; the keys are those of the last handled state.
 fn own_progress(
     patch: &Map<String, Value>,
     keys: &[String],
     persistence: &Persistence,
 ) -> Map<String, Value> {
-    let is_ours = |key: &String| persistence.progress_storage.clears_annotation(key) && !keys.contains(key);
+    let storage = &persistence.progress_storage;
+    let is_ours = |key: &String| storage.clears_annotation(key) && !keys.contains(key);
     let own = annotations_of(patch).filter(|(key, _)| is_ours(key));
-    own.map(|(key, value)| (key.clone(), value.clone())).collect()
+    let own = as_annotations(own.map(|(key, value)| (key.clone(), value.clone())).collect());
+    with_fields(own, patch, &storage.fields())
+}
+
+/// The same with these fields of the other patch.
+fn with_fields(
+    own: Map<String, Value>,
+    patch: &Map<String, Value>,
+    fields: &[&FieldPath],
+) -> Map<String, Value> {
+    let mut own = Patch(own);
+    for field in fields {
+        if let Some((first, rest)) = field.keys().split_first()
+            && let Some(value) = patch.get(&**first).and_then(|value| path::resolve(value, rest))
+        {
+            own.set(field.keys(), value.clone());
+        }
+    }
+    own.0
 }
 
 /// The part of a patch that is about what we keep on the object.
@@ -396,10 +616,93 @@ pub fn own_part(
     persistence: &Persistence,
 ) -> Map<String, Value> {
     let keys = persistence.diffbase_storage.own_keys(object);
-    let mut own = own_progress(patch, &keys, persistence);
+    let mut own = Patch(own_progress(patch, &keys, persistence));
     let base = annotations_of(patch).filter(|(key, _)| keys.contains(key));
-    own.extend(base.map(|(key, value)| (key.clone(), value.clone())));
-    as_annotations(own)
+    own.merge(as_annotations(base.map(|(key, value)| (key.clone(), value.clone())).collect()));
+    let mut fields = persistence.progress_storage.touch_fields();
+    fields.extend(persistence.diffbase_storage.own_fields());
+    with_fields(own.0, patch, &fields)
+}
+
+/// The fields of the records that a patch removes.
+pub(crate) fn removed_records(patch: &Map<String, Value>, persistence: &Persistence) -> Vec<FieldPath> {
+    let mut removed = Vec::new();
+    for field in persistence.progress_storage.fields() {
+        let own = Patch(with_fields(Map::new(), patch, &[field]));
+        let records = own.get(field.keys()).and_then(Value::as_object).into_iter().flatten();
+        removed.extend(records.filter(|(_, it)| it.is_null()).map(|(id, _)| field.child(id)));
+    }
+    removed
+}
+
+/// Our own part of a patch of which the rest was rejected: what the server does not accept is not in the last handled state.
+pub fn without_rejected(
+    own: Map<String, Value>,
+    rejected: &Map<String, Value>,
+    object: &Object,
+    persistence: &Persistence,
+    plan: &Plan,
+) -> Map<String, Value> {
+    let storage = &persistence.diffbase_storage;
+    let is_written = has_base(object, &own, persistence);
+    let handled = overlaid(object, &own).filter(|_| is_written);
+    let Some(Ok(Some(mut handled_essence))) = handled.map(|handled| storage.fetch(&handled)) else {
+        return own;
+    };
+    let before = handled_essence.clone();
+    let present = essence(object, persistence, &plan.extra_fields);
+    apply_merge(&mut handled_essence, &reverted(rejected, Some(&present)));
+    drop_empty_stanzas(&mut handled_essence);
+    if equal(&before, &handled_essence) {
+        return own;
+    }
+    let mut patch = Patch(own);
+    storage.store(object, &mut patch, &handled_essence);
+    patch.0
+}
+
+/// Whether the last handled state is in the patch.
+fn has_base(object: &Object, patch: &Map<String, Value>, persistence: &Persistence) -> bool {
+    let storage = &persistence.diffbase_storage;
+    !with_fields(Map::new(), patch, &storage.own_fields()).is_empty()
+        || written_base(patch, &storage.own_keys(object)).is_some()
+}
+
+/// The merge patch that gives the fields of another one their present values.
+fn reverted(patch: &Map<String, Value>, present: Option<&Value>) -> Map<String, Value> {
+    let field = |(key, value): (&String, &Value)| {
+        let present = present.and_then(|present| present.get(key));
+        let reverted = match (value, present) {
+            (Value::Object(deeper), Some(Value::Object(_))) => Value::Object(reverted(deeper, present)),
+            (_, present) => present.cloned().unwrap_or_default(),
+        };
+        (key.clone(), reverted)
+    };
+    patch.iter().map(field).collect()
+}
+
+/// Whether there is nothing but `null` in it.
+fn is_removal(patch: &Map<String, Value>) -> bool {
+    patch.values().all(|value| match value {
+        Value::Object(deeper) => is_removal(deeper),
+        value => value.is_null(),
+    })
+}
+
+fn without_nulls(patch: Map<String, Value>) -> Map<String, Value> {
+    let part = patch.into_iter().filter_map(|(key, value)| match value {
+        Value::Null => None,
+        Value::Object(deeper) => {
+            let deeper = without_nulls(deeper);
+            (!deeper.is_empty()).then_some((key, Value::Object(deeper)))
+        }
+        value => Some((key, value)),
+    });
+    part.collect()
+}
+
+fn status_of(patch: &Map<String, Value>) -> Map<String, Value> {
+    patch.get("status").map(|status| ("status".to_owned(), status.clone())).into_iter().collect()
 }
 
 fn as_annotations(annotations: Map<String, Value>) -> Map<String, Value> {
@@ -410,32 +713,49 @@ fn as_annotations(annotations: Map<String, Value>) -> Map<String, Value> {
     patch.0
 }
 
-fn missing_annotations(object: &Object, own: &Map<String, Value>) -> Map<String, Value> {
+/// The part of the known progress that is not on the object as it is known.
+fn missing_progress(object: &Object, own: &Map<String, Value>) -> Map<String, Value> {
     let is_missing = |(key, value): &(&String, &Value)| match value {
         Value::String(text) => object.annotation(key).as_deref() != Some(text),
         _ => object.raw_annotation(key).is_some(),
     };
-    as_annotations(own.iter().filter(is_missing).map(|(key, value)| (key.clone(), value.clone())).collect())
+    let annotations = annotations_of(own).filter(is_missing);
+    let mut missing = as_annotations(annotations.map(|(key, value)| (key.clone(), value.clone())).collect());
+    for (key, wanted) in own.iter().filter(|(key, _)| key.as_str() != "metadata") {
+        let present = object.field(&FieldPath::from_keys([key.as_str()]));
+        let part = missing_part(&Map::from_iter([(key.clone(), wanted.clone())]), |_| present.as_ref());
+        missing.extend(part);
+    }
+    missing
 }
 
 /// The part of a merge patch that does not hold on the object.
 fn missing(object: &Object, patch: &Map<String, Value>) -> Map<String, Value> {
-    fn of(patch: &Map<String, Value>, present: Option<&Value>) -> Map<String, Value> {
-        let part = patch.iter().filter_map(|(key, wanted)| {
-            let present = present.and_then(|present| present.get(key));
-            let part = match (wanted, present) {
-                (Value::Object(wanted), _) => {
-                    Some(Value::Object(of(wanted, present))).filter(|it| it != &json!({}))
-                }
-                (Value::Null, None | Some(Value::Null)) => None,
-                (wanted, Some(present)) if equal(wanted, present) => None,
-                (wanted, _) => Some(wanted.clone()),
-            };
-            Some((key.clone(), part?))
-        });
-        part.collect()
-    }
-    of(patch, Some(&object.to_value()))
+    let object = object.to_value();
+    missing_part(patch, |key| object.get(key))
+}
+
+fn missing_part<'p>(
+    patch: &Map<String, Value>,
+    present: impl Fn(&str) -> Option<&'p Value>,
+) -> Map<String, Value> {
+    let part = patch.iter().filter_map(|(key, wanted)| {
+        let part = match (wanted, present(key)) {
+            (Value::Object(wanted), present) => {
+                let deeper = missing_in(wanted, present);
+                (!deeper.is_empty()).then_some(Value::Object(deeper))
+            }
+            (Value::Null, None | Some(Value::Null)) => None,
+            (wanted, Some(present)) if equal(wanted, present) => None,
+            (wanted, _) => Some(wanted.clone()),
+        };
+        Some((key.clone(), part?))
+    });
+    part.collect()
+}
+
+fn missing_in(wanted: &Map<String, Value>, present: Option<&Value>) -> Map<String, Value> {
+    missing_part(wanted, |key| present?.get(key))
 }
 
 /// What one patch says of fields that the other one says nothing of.

@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::path::FieldPath;
 use crate::scan::{Cursor, Literal};
-use crate::value::Value;
+use crate::value::{self, Value};
 
 mod merged;
 mod packed;
@@ -18,7 +18,7 @@ mod wire;
 
 use packed::Text;
 use skeleton::{Entry, Section, Skeleton, Span};
-pub use wire::{Page, WatchRecord, decode_page, decode_watch_line};
+pub use wire::{Page, RejectedObject, WatchRecord, decode_page, decode_watch_line};
 
 /// Why a text is not an object. It will not become one by trying again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +29,15 @@ pub enum DecodeError {
         /// What is wrong.
         problem: &'static str,
         /// Where it is wrong.
+        at: usize,
+    },
+    /// It is not a list of objects.
+    #[error("it is no list: a list has a kind that ends with List, and items")]
+    NotList,
+    /// A value is nested more deeply than handlers and their patches can work with.
+    #[error("nested too deeply: more than {limit} levels at byte {at}", limit = crate::scan::MAX_DEPTH)]
+    Depth {
+        /// Where it becomes too deep.
         at: usize,
     },
     /// The text is not UTF-8.
@@ -183,7 +192,7 @@ impl Object {
     pub fn field(&self, path: &FieldPath) -> Option<Value> {
         let Some((first, rest)) = path.keys().split_first() else { return Some(self.to_value()) };
         let leaf = rest.iter().try_fold(self.stanza(first)?, |level, key| member(level, key))?;
-        serde_json::from_str(leaf).ok()
+        value::parse_checked(leaf).ok()
     }
 
     /// The JSON text of what is at the path; nothing is parsed.
@@ -205,7 +214,7 @@ impl Object {
     /// The whole object as a value.
     pub fn to_value(&self) -> Value {
         // The text was checked when it was decoded, so there is nothing to fail.
-        serde_json::from_str(self.raw()).unwrap_or_default()
+        value::parse_checked(self.raw()).unwrap_or_default()
     }
 
     fn read(&self, span: Span) -> Option<&str> {

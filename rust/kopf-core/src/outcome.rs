@@ -91,6 +91,15 @@ pub struct Line {
     pub traceback: bool,
 }
 
+/// A limit of a handler's attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The time since the first attempt: `timeout=`.
+    Timeout,
+    /// The number of attempts: `retries=`.
+    Retries,
+}
+
 /// A judged attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settled {
@@ -98,6 +107,8 @@ pub struct Settled {
     pub outcome: Outcome,
     /// What to say.
     pub log: Option<Line>,
+    /// The limit that ended the attempts, if one did.
+    pub limit: Option<Limit>,
 }
 
 impl Attempt {
@@ -115,28 +126,18 @@ impl Attempt {
         }
     }
 
-    /// What is said before the handler is called, at the debug level.
-    pub fn announcement(&self) -> String {
-        format!("{} is invoked.", self.label)
-    }
-
-    /// What is said when the handler is cancelled, as a warning; there is no outcome then.
-    pub fn cancellation(&self) -> String {
-        format!("{} is cancelled. Will escalate.", self.label)
-    }
-
     /// Whether its limits forbid to call it at all.
     pub fn precheck(&self, now: Timestamp) -> Option<Settled> {
         let runtime = now.seconds_since(self.started);
         // Time is up: the limit counts from the first selection, not from this call.
         if self.timeout.is_some_and(|timeout| runtime >= timeout) {
-            return Some(
-                self.gave_up(now, format!("{} has timed out after {}.", self.label, TimeDelta(runtime))),
-            );
+            let text = format!("{} has timed out after {}.", self.label, TimeDelta(runtime));
+            return Some(self.gave_up(now, Limit::Timeout, text));
         }
         // Attempts are used up. A limit of zero forbids even the first one.
         if let Some(limit) = self.retries.filter(|limit| self.retry >= *limit) {
-            return Some(self.gave_up(now, format!("{} has exceeded {limit} retries.", self.label)));
+            let text = format!("{} has exceeded {limit} retries.", self.label);
+            return Some(self.gave_up(now, Limit::Retries, text));
         }
         None
     }
@@ -147,16 +148,19 @@ impl Attempt {
             Raised::Nothing => Settled {
                 outcome: self.succeeded(now),
                 log: Some(self.line(Level::Info, false, "succeeded.")),
+                limit: None,
             },
             // Not an error: it is only not over yet. Limits are checked before the next call.
             Raised::Children { message, delay } => Settled {
                 outcome: self.again(now, *delay, message),
                 log: Some(self.line(Level::Debug, false, "has unfinished sub-handlers. Will retry soon.")),
+                limit: None,
             },
             Raised::Temporary { message, delay } => self.settle_temporary(message, *delay, now),
             Raised::Permanent { message } => Settled {
                 outcome: self.failed(now, message),
                 log: Some(self.line(Level::Error, false, &format!("failed permanently: {message}"))),
+                limit: None,
             },
             Raised::Arbitrary { message } => self.settle_arbitrary(message, now),
         }
@@ -166,24 +170,22 @@ impl Attempt {
         // There would be no time left for the next attempt.
         if let Some(timeout) = self.timeout_within(delay.unwrap_or(0.0), now) {
             let timeout = Seconds(timeout);
-            return self.gave_up(
-                now,
-                format!(
-                    "{} failed temporarily but will time out after {timeout} seconds: {message}",
-                    self.label
-                ),
+            let text = format!(
+                "{} failed temporarily but will time out after {timeout} seconds: {message}",
+                self.label
             );
+            return self.gave_up(now, Limit::Timeout, text);
         }
         // The next attempt would be one too many.
         if let Some(limit) = self.last_of() {
-            return self.gave_up(
-                now,
-                format!("{} failed temporarily but will exceed {limit} retries: {message}", self.label),
-            );
+            let text =
+                format!("{} failed temporarily but will exceed {limit} retries: {message}", self.label);
+            return self.gave_up(now, Limit::Retries, text);
         }
         Settled {
             outcome: self.again(now, delay, message),
             log: Some(self.line(Level::Error, false, &format!("failed temporarily: {message}"))),
+            limit: None,
         }
     }
 
@@ -195,6 +197,7 @@ impl Attempt {
                 true,
                 &format!("failed with an exception and will {verdict}: {message}"),
             )),
+            limit: None,
         };
         // The author does not care.
         if self.errors == ErrorsMode::Ignored {
@@ -208,22 +211,22 @@ impl Attempt {
         if let Some(timeout) = self.timeout_within(self.backoff, now) {
             let why =
                 format!("stop now (it would time out in {} seconds on the next attempt)", Seconds(timeout));
-            return self.exhausted(now, message, &why);
+            return self.exhausted(now, Limit::Timeout, message, &why);
         }
         // The next attempt would be one too many.
         if let Some(limit) = self.last_of() {
             let why = format!("stop now (it would exceed {limit} retries on the next attempt)");
-            return self.exhausted(now, message, &why);
+            return self.exhausted(now, Limit::Retries, message, &why);
         }
         let why = format!("try again in {} seconds", Seconds(self.backoff));
         settled(self.again(now, Some(self.backoff), message), &why)
     }
 
     /// The limits leave no room for another attempt. That is what the record tells then, more than the exception.
-    fn exhausted(&self, now: Timestamp, message: &str, why: &str) -> Settled {
+    fn exhausted(&self, now: Timestamp, limit: Limit, message: &str, why: &str) -> Settled {
         let line =
             self.line(Level::Error, true, &format!("failed with an exception and will {why}: {message}"));
-        Settled { outcome: self.failed(now, &line.text), log: Some(line) }
+        Settled { outcome: self.failed(now, &line.text), log: Some(line), limit: Some(limit) }
     }
 
     /// The time-out, if it strikes within the delay.
@@ -233,12 +236,13 @@ impl Attempt {
 
     /// The limit of attempts, if this one is the last.
     fn last_of(&self) -> Option<u64> {
-        self.retries.filter(|limit| self.retry + 1 >= *limit)
+        self.retries.filter(|limit| self.retry.saturating_add(1) >= *limit)
     }
 
-    fn gave_up(&self, now: Timestamp, text: String) -> Settled {
+    fn gave_up(&self, now: Timestamp, limit: Limit, text: String) -> Settled {
         let outcome = self.failed(now, &text);
-        Settled { outcome, log: Some(Line { level: Level::Error, text, traceback: false }) }
+        let log = Some(Line { level: Level::Error, text, traceback: false });
+        Settled { outcome, log, limit: Some(limit) }
     }
 
     fn line(&self, level: Level, traceback: bool, rest: &str) -> Line {
@@ -415,6 +419,36 @@ mod tests {
             assert_eq!((outcome.final_, outcome.failed, outcome.delay), expected, "{text}");
             assert_eq!(settled.log.unwrap().text, format!("Handler 'h' {text}"));
         }
+    }
+
+    #[test]
+    fn the_limit_that_ends_the_attempts_is_known_whatever_the_message_says() {
+        use ErrorsMode::Temporary;
+        let words = || "the connection timed out".to_owned();
+        let temporary = || Raised::Temporary { message: words(), delay: Some(1.0) };
+        let arbitrary = || Raised::Arbitrary { message: words() };
+        for raised in [temporary(), arbitrary()] {
+            let limit =
+                |timeout, retries| attempt(Temporary, timeout, retries, 1).settle(&raised, at(1.0)).limit;
+            assert_eq!(limit(None, Some(2)), Some(Limit::Retries));
+            assert_eq!(limit(Some(1.5), None), Some(Limit::Timeout));
+            assert_eq!(limit(None, None), None);
+        }
+        let precheck = |timeout, retries| {
+            attempt(Temporary, timeout, retries, 1).precheck(at(9.0)).and_then(|settled| settled.limit)
+        };
+        assert_eq!(precheck(Some(5.0), None), Some(Limit::Timeout));
+        assert_eq!(precheck(None, Some(1)), Some(Limit::Retries));
+    }
+
+    #[test]
+    fn counts_end_at_the_largest_number() {
+        let last = attempt(ErrorsMode::Temporary, None, Some(u64::MAX), u64::MAX - 1);
+        let raised = Raised::Temporary { message: "boo".to_owned(), delay: None };
+        assert!(last.settle(&raised, at(1.0)).outcome.final_);
+        let beyond = attempt(ErrorsMode::Temporary, None, Some(u64::MAX), u64::MAX);
+        assert!(beyond.settle(&raised, at(1.0)).outcome.final_);
+        assert!(beyond.precheck(at(1.0)).is_some());
     }
 
     #[test]

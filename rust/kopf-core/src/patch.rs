@@ -6,7 +6,7 @@ use crate::path;
 use crate::value::{Map, Value};
 
 /// A JSON merge patch: what is named is set, `null` removes, what is not named stays.
-#[derive(Default, Clone, Debug, PartialEq)]
+#[derive(Default, Clone, Debug, PartialEq, Eq)]
 pub struct Patch(pub Map<String, Value>);
 
 impl Patch {
@@ -39,12 +39,6 @@ impl Patch {
     /// Whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    /// Separates the status, for resources where it is written on its own.
-    pub fn split_status(mut self) -> (Map<String, Value>, Option<Value>) {
-        let status = self.0.shift_remove("status");
-        (self.0, status)
     }
 }
 
@@ -89,8 +83,7 @@ mod tests {
         patch.set(&["status", "c"], json!({"x": 1}));
         let Value::Object(other) = json!({"status": {"a": {"d": 2}, "c": null}, "spec": 3}) else { panic!() };
         patch.merge(other);
-        let (body, status) = patch.split_status();
-        assert_eq!(Value::Object(body), json!({"spec": 3}));
-        assert_eq!(status, Some(json!({"a": {"b": 1, "d": 2}, "c": null})));
+        let merged = json!({"status": {"a": {"b": 1, "d": 2}, "c": null}, "spec": 3});
+        assert_eq!(Value::Object(patch.0), merged);
     }
 }

@@ -114,15 +114,6 @@ pub(crate) fn remove_in<S: AsRef<str>>(map: &mut Map<String, Value>, keys: &[S])
     }
 }
 
-/// Copies the fields that exist.
-pub fn cherrypick(src: &Value, dst: &mut Value, paths: &[FieldPath]) {
-    for path in paths.iter().filter(|path| !path.is_empty()) {
-        if let Some(found) = resolve(src, path.keys()) {
-            ensure(dst, path.keys(), found.clone());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,13 +151,5 @@ mod tests {
         remove(&mut value, &["z", "deeper"]);
         remove(&mut value, &["nowhere", "at", "all"]);
         assert_eq!(value.to_string(), r#"{"x":1,"y":{},"z":5}"#);
-    }
-
-    #[test]
-    fn cherrypicking_ignores_what_is_absent() {
-        let mut dst = json!({});
-        let src = json!({"status": {"a": "scalar", "n": null}});
-        cherrypick(&src, &mut dst, &[FieldPath::parse("status.a.b"), FieldPath::parse("status.n")]);
-        assert_eq!(dst, json!({"status": {"n": null}}));
     }
 }

@@ -1,9 +1,7 @@
-//! Projection: how much of a resource's objects is needed from the server.
+//! Projection: how much of a resource's objects is requested from the server.
 //!
-//! If no handler can see more than the metadata, only that is asked for: the rest is not even sent. What functions can
-//! see is found out by those who know their code. In doubt, objects come whole.
+//! If all handlers of a resource are declared with `metadata_only`, only the metadata is requested; else whole objects.
 
-use crate::handler::{Handler, Kind};
 use crate::object::{DecodeError, Object};
 use crate::registry::{Plan, Registry};
 use crate::resource::Resource;
@@ -22,15 +20,18 @@ pub enum Projection {
 }
 
 impl Projection {
-    /// The least that the handlers of the resource can do with.
+    /// What the handlers of the resource need.
     ///
-    /// Changes are seen in the essence, which is everything but the metadata mostly; idle timers wait for changes.
+    /// Change handlers compare whole objects, so that they always need them.
     pub fn of(plan: &Plan, registry: &Registry) -> Self {
         let mut handlers = [&plan.watching, &plan.indexing, &plan.spawning]
             .into_iter()
             .flatten()
             .filter_map(|index| registry.handlers.get(*index));
-        if plan.changing.is_empty() && handlers.all(needs_metadata_only) && plan.resource.kind.is_some() {
+        if plan.changing.is_empty()
+            && handlers.all(|handler| handler.metadata_only)
+            && plan.resource.kind.is_some()
+        {
             Self::Metadata
         } else {
             Self::Whole
@@ -51,15 +52,6 @@ impl Projection {
         };
         object.recast(&api_version, kind)
     }
-}
-
-fn needs_metadata_only(handler: &Handler) -> bool {
-    let is_of_metadata = handler
-        .field
-        .as_ref()
-        .is_none_or(|field| field.keys().first().is_some_and(|key| **key == *"metadata"));
-    let is_idle = matches!(&handler.kind, Kind::Timer(timer) if timer.idle.is_some());
-    handler.metadata_only && is_of_metadata && !is_idle
 }
 
 #[cfg(test)]
@@ -92,15 +84,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_seen_is_asked_for() {
+    fn metadata_is_enough_only_if_all_handlers_say_it() {
         for (handlers, expected) in [
             (vec![json!({})], Projection::Metadata),
             (vec![json!({"kind": "indexing"}), json!({"kind": "daemon"})], Projection::Metadata),
-            (vec![json!({"field": ["metadata", "labels", "a"]})], Projection::Metadata),
             (vec![json!({"kind": "timer", "interval": 1.0})], Projection::Metadata),
             (vec![json!({}), json!({"metadata_only": false})], Projection::Whole),
-            (vec![json!({"field": ["spec", "a"]})], Projection::Whole),
-            (vec![json!({"kind": "timer", "interval": 1.0, "idle": 5.0})], Projection::Whole),
+            (vec![json!({"metadata_only": false})], Projection::Whole),
             (vec![json!({}), json!({"kind": "changing", "reason": "delete"})], Projection::Whole),
         ] {
             assert_eq!(projection(&handlers), expected, "{handlers:?}");

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 mod namespaces;
@@ -13,6 +14,9 @@ mod selector;
 
 pub use namespaces::{is_exact_namespace, match_namespace};
 pub use selector::{AnyName, Selector};
+
+/// What is encoded in a segment of a path: all but the unreserved characters.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
 /// A resource as the API server tells of it. Group, version and plural name are its identity.
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -56,20 +60,27 @@ fn preferred() -> bool {
 impl Resource {
     /// The path to the list, or to one object, or to its subresource. What makes no sense is left out: a namespace of
     /// a resource without namespaces, a subresource without a name.
+    ///
+    /// Each segment is percent-encoded: names of some kinds may have `?` or `#`. Segments that are empty, `.`, or `..` stay as
+    /// they are, and the HTTP client rejects such paths.
     pub fn url(&self, namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> String {
         let core = self.group.is_empty() && self.version == "v1";
         let namespace = namespace.filter(|_| self.namespaced);
-        let parts = [
-            if core { "/api" } else { "/apis" },
-            if core { "" } else { &self.group },
-            &self.version,
-            namespace.map_or("", |_| "namespaces"),
-            namespace.unwrap_or_default(),
-            &self.plural,
-            name.unwrap_or_default(),
-            name.and(subresource).unwrap_or_default(),
+        let segments = [
+            (!core).then_some(self.group.as_str()).filter(|group| !group.is_empty()),
+            Some(self.version.as_str()),
+            namespace.and(Some("namespaces")),
+            namespace,
+            Some(self.plural.as_str()),
+            name,
+            name.and(subresource),
         ];
-        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+        let mut url = if core { "/api" } else { "/apis" }.to_owned();
+        for segment in segments.into_iter().flatten() {
+            url.push('/');
+            url.extend(utf8_percent_encode(segment, SEGMENT));
+        }
+        url
     }
 
     /// Whether there is such a subresource.
@@ -130,6 +141,15 @@ mod tests {
         let pods = resource("", "v1", "pods", true);
         assert_eq!(pods.url(None, None, None), "/api/v1/pods");
         assert_eq!(pods.url(Some("ns"), Some("p"), Some("status")), "/api/v1/namespaces/ns/pods/p/status");
+        assert_eq!(
+            pods.url(Some("a b"), Some("victim?x=1#/../%2e\r\né"), None),
+            "/api/v1/namespaces/a%20b/pods/victim%3Fx%3D1%23%2F..%2F%252e%0D%0A%C3%A9"
+        );
+        assert_eq!(
+            pods.url(Some("ns"), Some(""), None),
+            "/api/v1/namespaces/ns/pods/",
+            "never that of the list"
+        );
         let crds = resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", false);
         assert_eq!(
             crds.url(None, Some("x"), None),

@@ -12,8 +12,13 @@ mod strings;
 pub(crate) use strings::{Literal, read_as};
 use strings::{code_unit, end_of_known_string, end_of_usual_string, is_simple_escape, next_special};
 
-/// How deep a value may be nested; below the limit of `serde_json`, which counts the surrounding levels too.
-const MAX_DEPTH: u32 = 120;
+/// How deep a value may be nested. Readers of checked texts recurse so deep at most (see [`crate::value::parse_checked`]), and
+/// Python's `copy.deepcopy()`, with two frames per level, stays below its recursion limit of 1,000.
+pub(crate) const MAX_DEPTH: u32 = 300;
+/// How many levels one word remembers.
+const WORD: u32 = u128::BITS;
+/// How many words are full at most before the current one.
+const FULL_WORDS: usize = (MAX_DEPTH / WORD) as usize;
 
 /// A place in the text.
 #[derive(Clone, Debug)]
@@ -196,6 +201,7 @@ impl<'t> Cursor<'t> {
         let start = self.at;
         // One bit per level: whether it is an object. So nothing is allocated and nothing recurs.
         let (mut objects, mut depth) = (0_u128, 0_u32);
+        let mut outer = [0_u128; FULL_WORDS];
         loop {
             match self.peek() {
                 Some(b'"') => self.pass_string()?,
@@ -204,7 +210,12 @@ impl<'t> Cursor<'t> {
                     let is_object = open == b'{';
                     if !self.take(if is_object { b'}' } else { b']' }) {
                         if depth == MAX_DEPTH {
-                            return self.fault("nested too deeply");
+                            return self.too_deep();
+                        }
+                        if depth.is_multiple_of(WORD)
+                            && let Some(full) = outer_word(&mut outer, depth)
+                        {
+                            *full = objects;
                         }
                         objects = objects << 1 | u128::from(is_object);
                         depth += 1;
@@ -235,8 +246,18 @@ impl<'t> Cursor<'t> {
                 self.expect(if is_object { b'}' } else { b']' }, "a comma or an end is expected")?;
                 objects >>= 1;
                 depth -= 1;
+                if depth.is_multiple_of(WORD)
+                    && let Some(full) = outer_word(&mut outer, depth)
+                {
+                    objects = *full;
+                }
             }
         }
+    }
+
+    #[cold]
+    fn too_deep<T>(&self) -> Scanned<T> {
+        Err(DecodeError::Depth { at: self.at })
     }
 
     /// Moves past a string.
@@ -339,6 +360,11 @@ impl<'t> Cursor<'t> {
     }
 }
 
+/// The word of the levels right before the depth, which is a multiple of its size.
+fn outer_word(outer: &mut [u128; FULL_WORDS], depth: u32) -> Option<&mut u128> {
+    outer.get_mut(((depth / WORD) as usize).checked_sub(1)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -433,9 +459,27 @@ mod tests {
     #[test]
     fn depth_is_limited_without_recursion() {
         let nested = |n: usize| "[".repeat(n) + &"]".repeat(n);
-        assert!(accepts(&nested(121)));
-        assert!(!accepts(&nested(122)));
+        assert!(accepts(&nested(301)));
+        assert!(!accepts(&nested(302)));
+        assert_eq!(Cursor::new(&nested(302)).skip(), Err(DecodeError::Depth { at: 301 }));
         assert!(!accepts(&"[".repeat(1_000_000)));
-        assert!(serde_json::from_str::<Value>(&nested(125)).is_ok());
+    }
+
+    #[test]
+    fn objects_and_lists_are_told_apart_at_any_depth() {
+        for depth in [1, 127, 128, 129, 255, 256, 257, 299] {
+            let open = |n: usize| if n.is_multiple_of(3) { "{\"a\":" } else { "[" };
+            let close = |n: usize| if n.is_multiple_of(3) { "}" } else { "]" };
+            let head: String = (0..depth).map(open).collect();
+            let tail: String = (0..depth).rev().map(close).collect();
+            assert!(accepts(&format!("{head}1{tail}")), "{depth}");
+            for wrong in 0..depth {
+                let tail: String = (0..depth)
+                    .rev()
+                    .map(|n| if n == wrong { if close(n) == "}" { "]" } else { "}" } } else { close(n) })
+                    .collect();
+                assert!(!accepts(&format!("{head}1{tail}")), "{depth} {wrong}");
+            }
+        }
     }
 }

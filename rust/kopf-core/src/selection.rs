@@ -109,6 +109,53 @@ fn note_unresolved(
     }
 }
 
+/// Hints for the names that no resource has, if there is a similar one: they are probably misspelled.
+pub fn suggestions(handlers: &[Handler], scanned: &[Arc<Resource>]) -> Vec<String> {
+    let mut hints = BTreeSet::new();
+    for handler in handlers.iter().filter(|handler| is_watching(&handler.kind)) {
+        let Some(selector) = &handler.selector else { continue };
+        let Some(name) =
+            selector.name().filter(|_| !selector.callable && selector.select(scanned).is_empty())
+        else {
+            continue;
+        };
+        let longest = 1 + name.chars().count() / 5;
+        let nearest = scanned
+            .iter()
+            .flat_map(|resource| names(resource).map(move |known| (distance(name, known), known, resource)))
+            .filter(|(distance, ..)| *distance <= longest)
+            .min_by_key(|(distance, ..)| *distance);
+        if let Some((distance, known, resource)) = nearest {
+            let known = if distance > 0 { known.to_owned() } else { resource.to_string() };
+            let id = &handler.id;
+            hints.insert(format!("No resource '{name}' for the handler '{id}': did you mean '{known}'?"));
+        }
+    }
+    hints.into_iter().collect()
+}
+
+/// The names by which a resource is selected.
+fn names(resource: &Resource) -> impl Iterator<Item = &str> {
+    let others = [resource.singular.as_deref(), resource.kind.as_deref()];
+    std::iter::once(resource.plural.as_str()).chain(others.into_iter().flatten())
+}
+
+/// How many letters are to be inserted, removed, or replaced (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (line, letter) in one.chars().enumerate() {
+        let mut next = vec![line + 1];
+        for (known, pair) in other.iter().zip(row.windows(2)) {
+            let [diagonal, above] = pair else { continue };
+            let left = next.last().copied().unwrap_or_default();
+            next.push((diagonal + usize::from(letter != *known)).min(above + 1).min(left + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
 fn drop_unwatchable(
     served: &mut BTreeSet<Named>,
     handlers: &[Handler],
@@ -188,5 +235,63 @@ impl PartialOrd for Named {
 impl Ord for Named {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key().cmp(&other.key())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn scanned() -> Vec<Arc<Resource>> {
+        [("hotel.example.com", "guests", "Guest"), ("", "pods", "Pod"), ("", "nodes", "Node")]
+            .map(|(group, plural, kind)| {
+                let singular = kind.to_lowercase();
+                let fields = json!({
+                    "group": group, "version": "v1", "plural": plural, "kind": kind, "singular": singular
+                });
+                Arc::new(serde_json::from_value(fields).unwrap())
+            })
+            .into()
+    }
+
+    fn hints(selector: &serde_json::Value) -> Vec<String> {
+        let fields = json!({"id": "greet", "kind": "watching", "selector": selector});
+        suggestions(&[serde_json::from_value(fields).unwrap()], &scanned())
+    }
+
+    #[test]
+    fn misspelled_names_get_a_suggestion() {
+        let hint = |name: &str, known: &str| {
+            vec![format!("No resource '{name}' for the handler 'greet': did you mean '{known}'?")]
+        };
+        assert_eq!(hints(&json!({"any_name": "gests"})), hint("gests", "guests"));
+        assert_eq!(hints(&json!({"plural": "guestss"})), hint("guestss", "guests"));
+        assert_eq!(hints(&json!({"kind": "Gust"})), hint("Gust", "Guest"));
+        let elsewhere = json!({"group": "example.com", "any_name": "guests"});
+        assert_eq!(hints(&elsewhere), hint("guests", "guests.v1.hotel.example.com"));
+    }
+
+    #[test]
+    fn others_get_none() {
+        for selector in [
+            json!({"any_name": "guests"}),
+            json!({"any_name": "rooms"}),
+            json!({"category": "gests"}),
+            json!({"any_name": "pds", "callable": true}),
+        ] {
+            assert_eq!(hints(&selector), Vec::<String>::new(), "{selector}");
+        }
+    }
+
+    #[test]
+    fn distances_are_counted_in_letters() {
+        for (one, other, expected) in
+            [("", "", 0), ("a", "", 1), ("", "abc", 3), ("kitten", "sitting", 3), ("ab", "ba", 2)]
+        {
+            assert_eq!(distance(one, other), expected, "{one} {other}");
+            assert_eq!(distance(other, one), expected, "{other} {one}");
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The operator's settings, with their defaults.
 //!
 //! They cross from Python as one dictionary; whatever is not in it has its default. Sequences of delays are lists:
-//! Python expands numbers and iterables. Executors, servers and the like stay in Python.
+//! Python expands numbers and iterables, and draws values from iterables without a length (see [`ErrorBackoffs`]).
+//! Executors, servers and the like stay in Python.
 
 use crate::diffbase::DiffBaseStorage;
 use crate::essence::Storages;
@@ -11,6 +12,56 @@ use serde::Deserialize;
 
 /// Seconds between attempts.
 pub type Backoffs = Vec<f64>;
+
+/// Seconds between the attempts of one request: the number of delays is the number of retries.
+///
+/// An iterable without a length is iterated over for each request in Kopf, and can be endless. Python draws several
+/// series of its values in advance; requests use them in turn, so that their random delays differ.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(untagged)]
+pub enum ErrorBackoffs {
+    /// The same delays for all requests.
+    Fixed(Backoffs),
+    /// Values of an iterable without a length.
+    Drawn {
+        /// One series for a request, then the next one.
+        series: Vec<Backoffs>,
+        /// Whether the iterable had more values than were drawn: its requests are retried without a limit.
+        endless: bool,
+    },
+}
+
+impl ErrorBackoffs {
+    /// How many attempts a request has; `None` if that is not known in advance.
+    pub fn attempts(&self) -> Option<usize> {
+        match self {
+            Self::Fixed(delays) => Some(delays.len() + 1),
+            Self::Drawn { .. } => None,
+        }
+    }
+
+    /// The delay after the attempt (counted from one) of the request with this number; `None` if it was the last one.
+    ///
+    /// After the drawn part of an endless series, the last values of all series follow in turn.
+    pub fn delay(&self, request: usize, attempt: usize) -> Option<f64> {
+        let position = attempt.saturating_sub(1);
+        match self {
+            Self::Fixed(delays) => delays.get(position).copied(),
+            Self::Drawn { series, endless } => {
+                let nth = |number: usize| series.get(number % series.len().max(1));
+                let own = nth(request)?;
+                let rest = || endless.then(|| nth(request.wrapping_add(position))?.last().copied()).flatten();
+                own.get(position).copied().or_else(rest)
+            }
+        }
+    }
+}
+
+impl From<Backoffs> for ErrorBackoffs {
+    fn from(delays: Backoffs) -> Self {
+        Self::Fixed(delays)
+    }
+}
 
 /// Strings for resources: label selectors and the like.
 pub type SelectorMapping = Vec<(Selector, String)>;
@@ -63,10 +114,6 @@ pub struct Posting {
     pub loggers: bool,
     /// The lowest level of those log lines, as Python counts them.
     pub level: i64,
-    /// Seconds between attempts to post explicit events.
-    pub default_backoffs: Backoffs,
-    /// Seconds between attempts to post log lines.
-    pub logging_backoffs: Backoffs,
     /// How many objects are posted about at once.
     pub worker_limit: Option<usize>,
     /// Seconds without events after which an object's poster ends.
@@ -118,8 +165,6 @@ pub struct Watching {
     pub chunk_size: Option<u64>,
     /// Whether the listing comes through the stream.
     pub initial_streaming: bool,
-    /// Whether only the metadata of objects is asked for where handlers can see nothing else.
-    pub projections: bool,
     /// Whether the server is asked for such objects only whose labels some handler could match.
     pub derived_selectors: bool,
     /// Label selectors of resources.
@@ -142,6 +187,8 @@ pub struct Queueing {
     pub exit_timeout: f64,
     /// Seconds for which an object is held after unexpected errors.
     pub error_delays: Backoffs,
+    /// How many events of one object wait for handlers that see each of them; then the oldest ones are skipped.
+    pub max_pending_events: usize,
 }
 
 /// Discovery of resources and namespaces.
@@ -191,7 +238,9 @@ pub struct Networking {
     /// Seconds for connecting.
     pub connect_timeout: Option<f64>,
     /// Seconds between attempts.
-    pub error_backoffs: Backoffs,
+    pub error_backoffs: ErrorBackoffs,
+    /// How many requests are under way at once, apart from watches.
+    pub request_limit: Option<usize>,
     /// Seconds for which the server may refuse all credentials, after it has let us in.
     pub login_timeout: f64,
     /// Whether the server's wish counts even if it is shorter.
@@ -247,8 +296,6 @@ impl Default for Posting {
             enabled: true,
             loggers: false,
             level: 20,
-            default_backoffs: growing(8),
-            logging_backoffs: growing(5),
             worker_limit: None,
             idle_timeout: 1.0,
             reporting_component: "kopf".to_owned(),
@@ -282,7 +329,6 @@ impl Default for Watching {
             inactivity_timeout: Some(30.0),
             chunk_size: None,
             initial_streaming: false,
-            projections: true,
             derived_selectors: false,
             label_selectors: Vec::new(),
             field_selectors: Vec::new(),
@@ -293,7 +339,13 @@ impl Default for Watching {
 
 impl Default for Queueing {
     fn default() -> Self {
-        Self { worker_limit: None, idle_timeout: 5.0, exit_timeout: 2.0, error_delays: growing(15) }
+        Self {
+            worker_limit: None,
+            idle_timeout: 5.0,
+            exit_timeout: 2.0,
+            error_delays: growing(15),
+            max_pending_events: 100,
+        }
     }
 }
 
@@ -318,7 +370,8 @@ impl Default for Networking {
         Self {
             request_timeout: Some(300.0),
             connect_timeout: None,
-            error_backoffs: growing(8),
+            error_backoffs: growing(8).into(),
+            request_limit: Some(50),
             login_timeout: 60.0,
             enforce_retry_after: false,
             trust_env: false,
@@ -346,8 +399,7 @@ mod tests {
         let settings: Settings = serde_json::from_str("{}").unwrap();
         assert_eq!(settings.execution.default_backoff.to_string(), "60");
         assert_eq!(settings.queueing.error_delays.last(), Some(&610.0));
-        assert_eq!(settings.posting.logging_backoffs, [1.0, 1.0, 2.0, 3.0, 5.0]);
-        assert_eq!(settings.networking.error_backoffs.len(), 8);
+        assert_eq!(settings.networking.error_backoffs.attempts(), Some(9));
         assert_eq!(settings.persistence.finalizer, "kopf.zalando.org/KopfFinalizerMarker");
     }
 
@@ -360,5 +412,36 @@ mod tests {
         assert_eq!(settings.process.ultimate_exiting_timeout, None);
         assert_eq!(settings.posting.level, 30);
         assert!(settings.posting.enabled);
+    }
+
+    #[test]
+    fn fixed_backoffs_end_with_their_list() {
+        let backoffs: ErrorBackoffs = serde_json::from_str("[1, 2.5]").unwrap();
+        assert_eq!(backoffs.attempts(), Some(3));
+        let delays: Vec<_> = (1..=3).map(|attempt| backoffs.delay(7, attempt)).collect();
+        assert_eq!(delays, [Some(1.0), Some(2.5), None]);
+        let none: ErrorBackoffs = serde_json::from_str("[]").unwrap();
+        assert_eq!((none.attempts(), none.delay(0, 1)), (Some(1), None));
+    }
+
+    #[test]
+    fn drawn_backoffs_differ_between_requests_and_may_have_no_end() {
+        let text = r#"{"series": [[1, 2], [3, 4]], "endless": true}"#;
+        let endless: ErrorBackoffs = serde_json::from_str(text).unwrap();
+        assert_eq!(endless.attempts(), None);
+        let delays =
+            |request| (1..=5).filter_map(|attempt| endless.delay(request, attempt)).collect::<Vec<_>>();
+        assert_eq!(delays(0), [1.0, 2.0, 2.0, 4.0, 2.0]);
+        assert_eq!(delays(1), [3.0, 4.0, 4.0, 2.0, 4.0]);
+        assert_eq!(delays(2), delays(0));
+        assert_eq!(endless.delay(usize::MAX, usize::MAX), Some(4.0));
+
+        let text = r#"{"series": [[1, 2], [3]], "endless": false}"#;
+        let finite: ErrorBackoffs = serde_json::from_str(text).unwrap();
+        assert_eq!((finite.delay(0, 2), finite.delay(0, 3)), (Some(2.0), None));
+        assert_eq!((finite.delay(1, 1), finite.delay(1, 2)), (Some(3.0), None));
+
+        let nothing: ErrorBackoffs = serde_json::from_str(r#"{"series": [[]], "endless": false}"#).unwrap();
+        assert_eq!(nothing.delay(0, 1), None);
     }
 }

@@ -132,7 +132,7 @@ impl State {
         let Some(Entry { record, .. }) = self.entries.get_mut(one.entry) else {
             return;
         };
-        record.retries += 1;
+        record.retries = record.retries.saturating_add(1);
         record.stopped = record.stopped.or(outcome.final_.then_some(outcome.at));
         record.delayed = outcome.delay.map(|delay| outcome.at.plus(delay));
         record.success = outcome.final_ && !outcome.failed;
@@ -173,5 +173,38 @@ impl Counts {
             }
             counts
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_largest_numbers_of_a_record_are_no_obstacle() {
+        let record = json!({
+            "started": "-009999-01-02T01:59:59Z", "delayed": "9999-12-30T22:00:00Z", "retries": u64::MAX,
+        });
+        let id: Arc<str> = Arc::from("h");
+        let mut state = State::default();
+        state.found(&id, Record::from_value(&record).unwrap());
+        let now = Timestamp::from_micros(0);
+        state.select(0, &id, Reason::Create, now);
+        assert!(state.delay(now).is_some_and(f64::is_finite));
+        let outcome = Outcome {
+            handler: 0,
+            at: Timestamp::from_micros(i64::MAX),
+            final_: false,
+            failed: true,
+            delay: Some(f64::MAX),
+            message: None,
+            subrefs: Vec::new(),
+        };
+        state.learn(&outcome);
+        let record = state.record(0).unwrap();
+        assert_eq!(record.retries, u64::MAX);
+        let text = record.to_json(false);
+        assert!(Record::from_value(&serde_json::from_str(&text).unwrap()).is_ok(), "{text}");
     }
 }

@@ -54,10 +54,12 @@ impl fmt::Display for Timestamp {
         let fallback = if self.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
         let moment = jiff::Timestamp::from_microsecond(self.0).unwrap_or(fallback);
         let at = Offset::UTC.to_datetime(moment);
+        // Years before our era have a sign and six digits, or they cannot be read again.
+        let (sign, digits) = if at.year() < 0 { ("-", 6) } else { ("", 4) };
         write!(
             f,
-            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}+00:00",
-            at.year(),
+            "{sign}{:0digits$}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}+00:00",
+            at.year().unsigned_abs(),
             at.month(),
             at.day(),
             at.hour(),

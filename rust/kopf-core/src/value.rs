@@ -6,8 +6,38 @@
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 
+use serde::Deserialize;
 use serde_json::Number;
 pub use serde_json::{Map, Value};
+
+use crate::object::DecodeError;
+use crate::scan::Cursor;
+
+/// Parses a text that was checked when its object was decoded: its depth is known to be bounded.
+///
+/// # Errors
+/// If it is not JSON.
+pub fn parse_checked<'t, T: Deserialize<'t>>(text: &'t str) -> serde_json::Result<T> {
+    let mut source = serde_json::Deserializer::from_str(text);
+    // Its own limit is lower than that of the objects which are handled.
+    source.disable_recursion_limit();
+    let value = T::deserialize(&mut source)?;
+    source.end()?;
+    Ok(value)
+}
+
+/// Parses a text that comes from elsewhere, such as from an annotation: as deep as an object may be.
+///
+/// # Errors
+/// If it is not JSON, or nested too deeply.
+pub fn parse(text: &str) -> Result<Value, String> {
+    // Few texts are deeper than the parser allows by itself.
+    serde_json::from_str(text).or_else(|error| match Cursor::new(text).skip() {
+        Ok(_) => parse_checked(text).map_err(|error| error.to_string()),
+        Err(deep @ DecodeError::Depth { .. }) => Err(deep.to_string()),
+        Err(_) => Err(error.to_string()),
+    })
+}
 
 /// Python's `==`: `1 == 1.0 == true`, mappings unordered, lists ordered.
 pub fn equal(a: &Value, b: &Value) -> bool {

@@ -79,7 +79,7 @@ fn handled_objects_are_recognised_with_few_allocations() {
         let (_, next) = Cycle::open(observation, &memory, Arc::clone(&plan), Arc::clone(&rules), moment);
         assert!(matches!(next, Next::Done(conclusion) if conclusion.patch.is_empty()));
     });
-    expect("a cycle with nothing to do", &info, 6, 480);
+    expect("a cycle with nothing to do", &info, 6, 700);
 }
 
 #[test]

@@ -238,7 +238,7 @@ proptest! {
             }
             let line = format!(r#"{{"type":"MODIFIED","object":{text}}}"#);
             prop_assert!(decode_watch_line(line.as_bytes()).is_ok());
-            let page = decode_page(format!(r#"{{"items":[{text}, {text}]}}"#).as_bytes()).unwrap();
+            let page = decode_page(format!(r#"{{"kind":"List","items":[{text}, {text}]}}"#).as_bytes()).unwrap();
             prop_assert_eq!(&page.items, &[object.clone(), object]);
         }
     }

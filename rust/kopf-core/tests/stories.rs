@@ -62,7 +62,7 @@ fn live(told: &str) -> String {
             None => {
                 writeln!(lived, "{line}").unwrap();
                 if line == "```story" {
-                    world = Some(World::new());
+                    world = Some(World { remembers: true, ..World::new() });
                 }
             }
             Some(_) if line == "```" => {

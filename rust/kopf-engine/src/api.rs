@@ -5,23 +5,27 @@
 //! Streams are opened here, but what becomes of them is the watcher's affair.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Response, header};
+use http::{Method, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
+use hyper::body::Frame;
+use kopf_core::backoff::{Delay, override_text};
 use kopf_core::discretion::is_discreet_path;
 use kopf_core::notes::Level;
-use kopf_core::settings::Settings;
-use kube::client::Body;
-use tokio::time::timeout;
+use kopf_core::settings::{ErrorBackoffs, Settings};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
 
+use crate::client::http1::ResponseBody;
+use crate::client::{MAX_BODY, RequestHead, read_body};
 use crate::clock::Clock;
 use crate::error::{ApiError, RequestError};
 use crate::invoke::{Entry, Invoker};
-use crate::traffic::Traffic;
 use crate::vault::Vault;
-use crate::wire::Question;
+use crate::virtual_time::Busy;
 
 const LOGGER: &str = "kopf._cogs.clients.api";
 
@@ -73,22 +77,47 @@ impl<'a> Payload<'a> {
     }
 }
 
+/// The body of a watch, as it comes.
+pub struct WatchBody(ResponseBody);
+
+impl WatchBody {
+    /// The next piece; none at the end.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub async fn frame(&mut self) -> Option<Result<Frame<Bytes>, hyper::Error>> {
+        self.0.frame().await
+    }
+}
+
+/// A response whose body is still to be read.
+struct Opened<'a> {
+    response: Response<ResponseBody>,
+    deadline: Option<Instant>,
+    _permit: Option<SemaphorePermit<'a>>,
+    _busy: Option<Busy>,
+}
+
 /// The way to the API server for everything in the engine.
 #[derive(Clone)]
 pub struct Api {
     vault: Arc<Vault>,
     settings: Arc<Settings>,
     invoker: Arc<dyn Invoker>,
-    /// Requests under way, apart from streams.
-    traffic: Arc<Traffic>,
+    /// The requests that may be under way at once, apart from watches.
+    permits: Arc<Semaphore>,
     /// Pauses between attempts follow it; timeouts do not.
     clock: Clock,
+    /// How many requests there were.
+    requests: Arc<AtomicUsize>,
 }
 
 impl Api {
     /// Uses the vault's credentials and the settings' timeouts and back-offs.
     pub fn new(vault: Arc<Vault>, settings: Arc<Settings>, invoker: Arc<dyn Invoker>, clock: Clock) -> Self {
-        Self { vault, settings, invoker, traffic: Arc::default(), clock }
+        let limit = settings.networking.request_limit.unwrap_or(Semaphore::MAX_PERMITS);
+        let permits = Arc::new(Semaphore::new(limit.clamp(1, Semaphore::MAX_PERMITS)));
+        Self { vault, settings, invoker, permits, clock, requests: Arc::default() }
     }
 
     /// What time it is for those who talk to the server.
@@ -111,6 +140,16 @@ impl Api {
         self.request(&Method::GET, url, Payload::None).await
     }
 
+    /// Sends one attempt of a request, whose failure says nothing to the log and is not retried.
+    pub async fn request_once(
+        &self,
+        method: &Method,
+        url: &str,
+        payload: Payload<'_>,
+    ) -> Result<Bytes, RequestError> {
+        self.attempt(method, url, payload).await
+    }
+
     /// Sends a patch or an object; the whole answer at once.
     pub async fn request(
         &self,
@@ -118,22 +157,22 @@ impl Api {
         url: &str,
         payload: Payload<'_>,
     ) -> Result<Bytes, RequestError> {
-        let backoffs = &self.settings.networking.error_backoffs;
-        self.request_with(method, url, payload, backoffs).await
+        self.request_with(method, url, payload, &self.settings.networking.error_backoffs).await
     }
 
-    /// The same with other pauses between the attempts than the settings'.
+    /// The same with other delays between the attempts than the settings'.
     pub async fn request_with(
         &self,
         method: &Method,
         url: &str,
         payload: Payload<'_>,
-        backoffs: &[f64],
+        backoffs: &ErrorBackoffs,
     ) -> Result<Bytes, RequestError> {
-        let total = backoffs.len() + 1;
-        let mut attempt = 1;
+        let total = backoffs.attempts().map(|total| format!("/{total}")).unwrap_or_default();
+        let request = self.requests.fetch_add(1, Ordering::Relaxed);
+        let mut attempt: usize = 1;
         loop {
-            let what = format!("#{attempt}/{total}");
+            let what = format!("#{attempt}{total}");
             let server = if attempt > 1 { self.vault.server() } else { String::new() };
             if attempt > 1 {
                 self.debug(|| format!("Request attempt {what}: {method} {server}{url}"));
@@ -149,7 +188,8 @@ impl Api {
                 Err(error) => error,
             };
             let server = self.vault.server();
-            let Some(&planned) = backoffs.get(attempt - 1) else {
+            let enforced = self.settings.networking.enforce_retry_after;
+            let Some(step) = backoffs.delay(request, attempt) else {
                 self.error(format!(
                     "Request attempt {what} failed; escalating: {method} {server}{url} -> {error}"
                 ));
@@ -158,92 +198,85 @@ impl Api {
             self.error(format!(
                 "Request attempt {what} failed; will retry: {method} {server}{url} -> {error}"
             ));
-            self.clock.sleep(seconds(self.pause(planned, &error, method, url))).await;
-            attempt += 1;
-        }
-    }
-
-    /// The planned pause, or the one that the server asks for, if that is longer or the settings say so.
-    fn pause(&self, planned: f64, error: &RequestError, method: &Method, url: &str) -> f64 {
-        let asked = match error {
-            RequestError::Api(refusal) if refusal.status == 429 => refusal.retry_after,
-            _ => None,
-        };
-        match asked {
-            Some(asked) if asked > planned || self.settings.networking.enforce_retry_after => {
-                let what = format!("{method} {}{url}", self.vault.server());
-                self.debug(|| format!("Overriding the backoff {planned}s with the retry-after {asked}s from the server: {what}"));
-                asked
+            let delay = Delay::of_step(step, retry_after(&error), enforced);
+            if let Some(planned) = delay.overridden {
+                self.debug(|| override_text(planned, delay.seconds, &format!("{method} {server}{url}")));
             }
-            _ => planned,
+            self.clock.sleep(seconds(delay.seconds)).await;
+            attempt = attempt.saturating_add(1);
         }
     }
 
     async fn attempt(&self, method: &Method, url: &str, payload: Payload<'_>) -> Result<Bytes, RequestError> {
-        let lane = self.traffic.enter().await;
-        let result = within(self.settings.networking.request_timeout, self.ask(method, url, payload)).await;
-        lane.leave(result.as_ref().err().is_some_and(is_retriable));
-        result
+        let limit = self.settings.networking.request_timeout;
+        let opened = self.open(method, url, payload, limit, Some(&self.permits)).await?;
+        within(opened.deadline, read_body(opened.response.into_body(), MAX_BODY)).await
     }
 
-    /// Gets the body of a successful response. Refused credentials are replaced until there are no others.
-    async fn ask(&self, method: &Method, url: &str, payload: Payload<'_>) -> Result<Bytes, RequestError> {
-        loop {
-            let connection = self.vault.connection().await?;
-            let busy = self.clock.busy();
-            let question =
-                Question { method, url, accept: payload.accept(), content_type: payload.content_type() };
-            let answered = connection.ask(question, payload.bytes()).await;
-            drop(busy);
-            if answered.is_err() && connection.is_distrusted() {
-                self.vault.renew(&connection).await;
-            }
-            let answer = answered?;
-            if answer.status != 401 {
-                self.vault.accept().await;
-            }
-            if (200..300).contains(&answer.status) {
-                return Ok(answer.body);
-            }
-            let error = ApiError::from_response(answer.status, answer.retry_after.as_deref(), &answer.body);
-            let error = if is_discreet_path(url) { error.discreet() } else { error };
-            if error.status != 401 {
-                return Err(RequestError::Api(Box::new(error)));
-            }
-            self.vault.invalidate(&connection).await;
-        }
-    }
-
-    /// Opens a stream for reading: one attempt, apart from changes of credentials.
-    pub async fn stream(&self, url: &str, payload: Payload<'_>) -> Result<Body, RequestError> {
+    /// Opens a watch: one attempt, apart from changes of credentials.
+    ///
+    /// The head of the response must come in time, or before `settings.watching.inactivity_timeout` at the latest.
+    pub async fn stream(&self, url: &str, payload: Payload<'_>) -> Result<WatchBody, RequestError> {
         let watching = &self.settings.watching;
         let networking = &self.settings.networking;
         let limit = watching.connect_timeout.or(networking.connect_timeout).or(networking.request_timeout);
-        Ok(within(limit, self.open(url, payload)).await?.into_body())
+        let limit = match (limit, watching.inactivity_timeout) {
+            (Some(limit), Some(silence)) => Some(limit.min(silence)),
+            (limit, silence) => limit.or(silence),
+        };
+        let opened = self.open(&Method::GET, url, payload, limit, None).await?;
+        Ok(WatchBody(opened.response.into_body()))
     }
 
-    /// Gets the head of a successful response. Refused credentials are replaced until there are no others.
-    async fn open(&self, url: &str, payload: Payload<'_>) -> Result<Response<Body>, RequestError> {
+    /// Gets the head of a successful response. Rejected credentials are replaced until there are no others.
+    ///
+    /// The limit is for the request alone. Neither it nor the permit is spent on waiting for a login.
+    async fn open<'a>(
+        &self,
+        method: &Method,
+        url: &str,
+        payload: Payload<'_>,
+        limit: Option<f64>,
+        permits: Option<&'a Semaphore>,
+    ) -> Result<Opened<'a>, RequestError> {
+        let head =
+            RequestHead { method, url, accept: payload.accept(), content_type: payload.content_type() };
+        let connect_timeout = self.settings.networking.connect_timeout.map(seconds);
         loop {
             let connection = self.vault.connection().await?;
+            let authorization = connection.authorization().await?;
+            // The semaphore is never closed.
+            let permit = match permits {
+                Some(permits) => permits.acquire().await.ok(),
+                None => None,
+            };
             let busy = self.clock.busy();
-            let sent = connection.open(url, payload.accept()).await;
-            drop(busy);
-            if sent.is_err() && connection.is_distrusted() {
-                self.vault.renew(&connection).await;
+            let deadline = limit.and_then(|limit| Instant::now().checked_add(seconds(limit)));
+            let sent = connection.send(head, payload.bytes(), authorization, connect_timeout);
+            let sent = within(deadline, sent).await;
+            let response = match sent {
+                Ok(response) => response,
+                Err(error) => {
+                    drop((permit, busy));
+                    if connection.is_distrusted() {
+                        self.vault.renew(&connection).await;
+                    }
+                    return Err(error);
+                }
+            };
+            let status = response.status();
+            if status != StatusCode::UNAUTHORIZED {
+                self.vault.accept();
             }
-            let response = sent?;
-            if response.status() != http::StatusCode::UNAUTHORIZED {
-                self.vault.accept().await;
+            if status.is_success() {
+                return Ok(Opened { response, deadline, _permit: permit, _busy: busy });
             }
-            if response.status().is_success() {
-                return Ok(response);
-            }
-            let error = refusal(response, url).await;
-            if error.status != 401 {
+            let error = within(deadline, refusal(response, url)).await?;
+            drop((permit, busy));
+            if status != StatusCode::UNAUTHORIZED {
                 return Err(RequestError::Api(Box::new(error)));
             }
-            self.vault.invalidate(&connection).await;
+            self.vault.invalidate(&connection);
         }
     }
 
@@ -267,22 +300,29 @@ fn is_retriable(error: &RequestError) -> bool {
     }
 }
 
-async fn refusal(response: Response<Body>, url: &str) -> ApiError {
+/// How long the server asks us to wait, if it is overloaded.
+fn retry_after(error: &RequestError) -> Option<f64> {
+    match error {
+        RequestError::Api(refusal) if refusal.status == 429 => refusal.retry_after,
+        _ => None,
+    }
+}
+
+async fn refusal(response: Response<ResponseBody>, url: &str) -> Result<ApiError, RequestError> {
     let status = response.status().as_u16();
-    let retry_after =
-        response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let body =
-        response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let header = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = header.map(str::to_owned);
+    let body = read_body(response.into_body(), MAX_BODY).await?;
     let error = ApiError::from_response(status, retry_after.as_deref(), &body);
-    if is_discreet_path(url) { error.discreet() } else { error }
+    Ok(if is_discreet_path(url) { error.discreet() } else { error })
 }
 
 async fn within<T>(
-    limit: Option<f64>,
+    deadline: Option<Instant>,
     work: impl Future<Output = Result<T, RequestError>>,
 ) -> Result<T, RequestError> {
-    match limit {
-        Some(limit) => timeout(seconds(limit), work).await.unwrap_or(Err(RequestError::Timeout)),
+    match deadline {
+        Some(deadline) => timeout_at(deadline, work).await.unwrap_or(Err(RequestError::Timeout)),
         None => work.await,
     }
 }

@@ -117,7 +117,7 @@ fn believed(ours: Timestamp, system: Timestamp) -> Timestamp {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place where the wall clock is read")]
-fn system_time() -> Timestamp {
+pub(crate) fn system_time() -> Timestamp {
     let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_micros(micros(passed))
 }

@@ -125,6 +125,14 @@ impl Departures {
         None
     }
 
+    /// The task that asks has ended, though there may be something to ask for: starts it again.
+    fn restart(&mut self) {
+        let mut tickets: Vec<_> =
+            self.sought.iter().map(|(key, sought)| (Arc::clone(key), sought.ticket)).collect();
+        tickets.sort_unstable_by_key(|(_, ticket)| *ticket);
+        self.queue = tickets.into();
+    }
+
     /// An object is forgotten.
     fn forget(&mut self, key: &str) {
         self.addresses.remove(key);
@@ -215,36 +223,35 @@ impl Dispatcher {
 
     /// The server has told what has become of an object.
     fn found(self: &Arc<Self>, key: &Arc<str>, ticket: u64, found: Option<Object>) {
-        let mut slots = self.slots();
-        let Some(departures) = slots.departures.as_mut().filter(|it| it.is_sought(key, ticket)) else {
-            return;
-        };
-        let sought = departures.sought.remove(key);
-        let is_back = found.as_ref().is_some_and(|object| departures.selector.matches(object));
-        if found.is_none() {
-            departures.forget(key);
-        }
-        let event = |kind, object| Event { kind, object, woken: false, indexed: false, told: None };
-        match (found, sought.and_then(|sought| sought.last)) {
-            // The stream will tell of that.
-            (Some(_), _) if is_back => {}
-            (Some(object), _) => {
-                // What was written after the question, is not in the answer.
-                let is_stirred = slots.get(key).is_some_and(|slot| slot.place == Whereabouts::Stirred);
-                let place = if is_stirred { Whereabouts::Stirred } else { Whereabouts::Outside };
-                slots.notice(key, EventType::Modified).place = place;
-                self.queue(&mut slots, Arc::clone(key), event(EventType::Modified, Arc::new(object)));
+        let vanished = self.with_slots(|slots, effects| {
+            let departures = slots.departures.as_mut().filter(|it| it.is_sought(key, ticket))?;
+            let sought = departures.sought.remove(key);
+            let is_back = found.as_ref().is_some_and(|object| departures.selector.matches(object));
+            if found.is_none() {
+                departures.forget(key);
             }
-            (None, Some(last)) => {
-                slots.notice(key, EventType::Deleted);
-                self.queue(&mut slots, Arc::clone(key), event(EventType::Deleted, last));
+            let event = |kind, object| Event { kind, object, woken: false, indexed: false, told: None };
+            match (found, sought.and_then(|sought| sought.last)) {
+                // The stream will tell of that.
+                (Some(_), _) if is_back => None,
+                (Some(object), _) => {
+                    // What was written after the question, is not in the answer.
+                    let is_stirred = slots.get(key).is_some_and(|slot| slot.place == Whereabouts::Stirred);
+                    let place = if is_stirred { Whereabouts::Stirred } else { Whereabouts::Outside };
+                    slots.notice(key, EventType::Modified).place = place;
+                    let event = event(EventType::Modified, Arc::new(object));
+                    self.queue(slots, Arc::clone(key), event, effects);
+                    None
+                }
+                (None, Some(last)) => {
+                    slots.notice(key, EventType::Deleted);
+                    self.queue(slots, Arc::clone(key), event(EventType::Deleted, last), effects);
+                    None
+                }
+                (None, None) => slots.vanish(key),
             }
-            (None, None) => {
-                let vanished = slots.vanish(key);
-                drop(slots);
-                self.see_off(vanished.into_iter().collect());
-            }
-        }
+        });
+        self.see_off(vanished.into_iter().collect());
         self.shared.freed.notify_waiters();
     }
 
@@ -270,13 +277,16 @@ impl Dispatcher {
 ///
 /// # Errors
 /// As of the stream itself.
-pub async fn follow(stream: Stream, dispatcher: Arc<Dispatcher>) -> Result<Infallible, RequestError> {
+pub async fn follow(stream: &Stream, dispatcher: Arc<Dispatcher>) -> Result<Infallible, RequestError> {
     let told = |it: &Departures| (Arc::clone(&it.news), Arc::clone(&it.listed));
     let told = dispatcher.slots().departures.as_deref().map(told);
-    let Some((news, listed)) = told else { return indexing::follow(&stream, dispatcher).await };
-    let seeker = Seeker { stream: &stream, dispatcher: &dispatcher };
+    let Some((news, listed)) = told else { return indexing::follow(stream, dispatcher).await };
+    if let Some(departures) = &mut dispatcher.slots().departures {
+        departures.restart();
+    }
+    let seeker = Seeker { stream, dispatcher: &dispatcher };
     tokio::select! {
-        ended = indexing::follow(&stream, Arc::clone(&dispatcher)) => ended,
+        ended = indexing::follow(stream, Arc::clone(&dispatcher)) => ended,
         ended = seeker.run(&news) => ended,
         ended = seeker.clear(&listed), if derivation::holds(&dispatcher.plan, &dispatcher.shared.rules.registry) => ended,
     }
@@ -350,7 +360,7 @@ impl Seeker<'_> {
     }
 
     /// Waits after so many failures, and this one.
-    async fn back_off(&self, what: &str, error: &RequestError, failures: usize) {
+    async fn back_off(&self, what: &str, error: &RequestError, failures: u32) {
         let pause = pause_after(error, failures);
         let (resource, shared) = (&self.stream.resource, &self.dispatcher.shared);
         let text = format!("{what} of {resource}: {error}. The next attempt is in {pause} seconds.");

@@ -5,15 +5,18 @@
 //! lives as long as there is work (`worker.rs`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use kopf_core::cause::EventType;
 use kopf_core::cycle::{Conclusion, Cycle, Moment, Next, Observation, Rules};
 use kopf_core::daemon::Reasons;
 use kopf_core::derivation::Derivation;
 use kopf_core::indexing::{Indexing, Round};
+use kopf_core::ledger::Accepted;
+use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::registry::Plan;
+use kopf_core::throttle;
 use kopf_core::value::Map;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -28,19 +31,22 @@ use crate::departures::{Departures, Whereabouts};
 use crate::health::Health;
 use crate::indexing::{Barrier, Blocker};
 use crate::invoke::{CycleId, Entry, Invoker, Job};
+use crate::patching::Denials;
 use crate::rules::CurrentRules;
 use crate::slots::{Active, Event, Slot, Slots, Vanished, key_of};
+use crate::supervision::{Failing, Panicked, shielded};
 use crate::toggles::Pause;
+use crate::watch::name_of;
 use crate::worker::Worker;
 
+mod effects;
 mod sink;
 mod unattended;
 
+use effects::Effects;
 pub use sink::DispatchSink;
 pub use unattended::{Absentees, Unattended};
 
-/// How many events of one object wait for handlers that are to see each of them; then the oldest ones are left out.
-const MOST_PENDING: usize = 100;
 /// How many of the backlog are looked at in one go.
 const GO: usize = 64;
 /// What all streams of an operator share.
@@ -81,6 +87,12 @@ pub struct Shared {
     pub barrier: Option<Arc<Barrier>>,
     /// Who may have cycles without workers.
     pub absentees: Absentees,
+    /// The resources whose status the operator may not write.
+    pub denials: Denials,
+    /// How many bytes of objects wait for their turn, of all streams.
+    pub parked: Arc<AtomicUsize>,
+    /// Why the operator cannot go on.
+    pub failing: Failing,
 }
 
 /// A worker that waits for nothing but the time, until this is dropped.
@@ -112,6 +124,10 @@ impl Shared {
 }
 
 /// The objects of one stream.
+///
+/// The order of locks, where several are held at once: the slots of a predecessor; the slots of its successor; the state of an
+/// object's daemons; the registry of all daemons, or the queue of their scheduler; the queue of the border. Handlers are
+/// called, workers are spawned, and lines are logged when the slots are not locked any more (see [`Effects`]).
 pub struct Dispatcher {
     /// What all streams share.
     pub shared: Arc<Shared>,
@@ -128,6 +144,10 @@ pub struct Dispatcher {
     every_event: bool,
     /// Somebody is about to look at the backlog.
     is_advancing: AtomicBool,
+    /// The first states of the objects are being indexed.
+    pub(crate) is_filling: AtomicBool,
+    /// Who goes on with the objects, in another version of their kind.
+    successor: OnceLock<Arc<Self>>,
 }
 
 /// A cycle that has begun and needs somebody to go on with it.
@@ -145,23 +165,35 @@ pub struct Begun {
     pub round: Option<Round>,
     /// The other side is done with it already.
     pub closed: bool,
+    /// What is to be logged of it.
+    pub notes: Vec<Entry>,
 }
 
 impl Dispatcher {
     /// A dispatcher that knows no objects yet.
-    pub fn new(shared: Arc<Shared>, plan: Arc<Plan>) -> Arc<Self> {
+    pub fn new(shared: Arc<Shared>, plan: Arc<Plan>, namespace: Option<&str>) -> Arc<Self> {
+        let name = name_of(&plan.resource, namespace);
         let limit =
             shared.rules.settings.queueing.worker_limit.map(|limit| Arc::new(Semaphore::new(limit.max(1))));
         let every_event = !plan.watching.is_empty() || !plan.indexing.is_empty();
         let barrier = shared.barrier.as_ref().filter(|_| !plan.indexing.is_empty());
-        let blocker = Mutex::new(barrier.and_then(Barrier::block));
+        let blocker = Mutex::new(barrier.and_then(|barrier| Barrier::block(barrier, name)));
         let Rules { registry, settings, .. } = &*shared.rules;
         let derived = settings.watching.derived_selectors.then(|| Derivation::of(&plan, registry)).flatten();
         let departures = derived.clone().map(|derived| Box::new(Departures::from(derived)));
-        let slots = Mutex::new(Slots::with(departures));
-        let is_advancing = AtomicBool::new(false);
-        let dispatcher =
-            Arc::new(Self { shared, plan, derived, limit, slots, blocker, every_event, is_advancing });
+        let slots = Mutex::new(Slots::with(departures, Arc::clone(&shared.parked)));
+        let dispatcher = Arc::new(Self {
+            shared,
+            plan,
+            derived,
+            limit,
+            slots,
+            blocker,
+            every_event,
+            is_advancing: AtomicBool::new(false),
+            is_filling: AtomicBool::new(false),
+            successor: OnceLock::new(),
+        });
         dispatcher.shared.absentees.admit(&dispatcher);
         dispatcher
     }
@@ -170,25 +202,43 @@ impl Dispatcher {
     pub fn dispatch(self: &Arc<Self>, kind: EventType, object: Object) {
         let key = key_of(&object);
         let event = Event { kind, object: Arc::new(object), woken: false, indexed: false, told: None };
-        let mut slots = self.slots();
-        slots.notice(&key, kind);
-        self.queue(&mut slots, key, event);
+        self.with_slots(|slots, effects| {
+            slots.notice(&key, kind);
+            self.queue(slots, key, event, effects);
+        });
     }
 
     /// Lets the events of an object go that were held until the indices are filled.
     pub fn release(self: &Arc<Self>, key: &Arc<str>) {
-        let mut slots = self.slots();
-        let held = slots.get(key).and_then(|slot| slot.active.take());
-        for event in held.into_iter().flat_map(|active| active.pending) {
-            if slots.get(key).is_none() {
-                slots.notice(key, event.kind);
+        self.with_slots(|slots, effects| {
+            let held = slots.get(key).and_then(|slot| slot.active.take());
+            for event in held.into_iter().flat_map(|active| active.pending) {
+                if slots.get(key).is_none() {
+                    slots.notice(key, event.kind);
+                }
+                self.queue(slots, Arc::clone(key), event, effects);
             }
-            self.queue(&mut slots, Arc::clone(key), event);
-        }
+        });
+    }
+
+    /// Does something with the slots, and what follows from it when they are not locked any more.
+    pub(crate) fn with_slots<T>(self: &Arc<Self>, act: impl FnOnce(&mut Slots, &mut Effects) -> T) -> T {
+        let mut effects = Effects::default();
+        let mut slots = self.slots();
+        let done = act(&mut slots, &mut effects);
+        drop(slots);
+        effects.take_place(&self.shared);
+        done
     }
 
     /// Puts an event behind those that are worked on, or begins with it.
-    pub(crate) fn queue(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
+    pub(crate) fn queue(
+        self: &Arc<Self>,
+        slots: &mut Slots,
+        key: Arc<str>,
+        event: Event,
+        effects: &mut Effects,
+    ) {
         let is_full = slots.backlog.is_full(self.window());
         let must_wait = is_full && event.kind == EventType::Listed;
         let Some(slot) = slots.get(&key) else { return };
@@ -196,20 +246,28 @@ impl Dispatcher {
             if must_wait {
                 slots.park(&key, event);
             } else {
-                self.admit(slots, key, event);
+                self.admit(slots, key, event, effects);
             }
             return;
         };
-        let is_bounded = !self.shared.rules.settings.compat;
+        let settings = &self.shared.rules.settings;
+        let most = settings.queueing.max_pending_events.max(1);
         if !self.every_event {
             active.pending.clear();
-        } else if is_bounded && active.pending.len() >= MOST_PENDING {
+        } else if !settings.compat && active.pending.len() >= most {
             active.pending.pop_front();
+            if !std::mem::replace(&mut active.overflowed, true) {
+                let text = format!(
+                    "More than {most} events of this object wait for its handlers: the oldest of them are skipped. The \
+                     newest state is handled in any case. See settings.queueing.max_pending_events."
+                );
+                effects.log(Entry::local(Level::Warning, &event.object, text));
+            }
         }
         active.pending.push_back(event);
         active.arrived.notify_one();
         if active.parked.is_some() && !must_wait {
-            self.unpark(slots, &key);
+            self.unpark(slots, &key, effects);
         }
     }
 
@@ -220,7 +278,7 @@ impl Dispatcher {
     }
 
     /// It is the turn of an object that waited.
-    fn unpark(self: &Arc<Self>, slots: &mut Slots, key: &Arc<str>) {
+    fn unpark(self: &Arc<Self>, slots: &mut Slots, key: &Arc<str>, effects: &mut Effects) {
         let pending = slots.unpark(key);
         for event in pending.into_iter().flatten() {
             if slots.get(key).is_none() {
@@ -228,7 +286,7 @@ impl Dispatcher {
             }
             match slots.get(key).and_then(|slot| slot.active.as_mut()) {
                 Some(active) => active.pending.push_back(event),
-                None => self.admit(slots, Arc::clone(key), event),
+                None => self.admit(slots, Arc::clone(key), event, effects),
             }
         }
     }
@@ -247,17 +305,18 @@ impl Dispatcher {
 
     /// True if there is more to look at.
     fn go_on(self: &Arc<Self>) -> bool {
-        let mut slots = self.slots();
-        for _ in 0..GO {
-            // While it is paused, others may work on the objects; the listing after the pause brings them here again.
-            let is_held = self.shared.stopping.is_cancelled() || self.shared.pause.is_on();
-            if is_held || slots.backlog.is_full(self.window()) {
-                return false;
+        self.with_slots(|slots, effects| {
+            for _ in 0..GO {
+                // While it is paused, others may work on the objects; the listing after the pause brings them here again.
+                let is_held = self.shared.stopping.is_cancelled() || self.shared.pause.is_on();
+                if is_held || slots.backlog.is_full(self.window()) {
+                    return false;
+                }
+                let Some(key) = slots.backlog.pop() else { return false };
+                self.unpark(slots, &key, effects);
             }
-            let Some(key) = slots.backlog.pop() else { return false };
-            self.unpark(&mut slots, &key);
-        }
-        true
+            true
+        })
     }
 
     /// Looks at the object again, though nothing has come from the server.
@@ -266,41 +325,78 @@ impl Dispatcher {
             return;
         }
         let event = Event { kind: EventType::Modified, object, woken: true, indexed: false, told: None };
-        let mut slots = self.slots();
-        let Some(slot) = slots.get(key).filter(|slot| !slot.gone) else { return };
-        let Some(active) = &mut slot.active else {
-            self.admit(&mut slots, Arc::clone(key), event);
-            return;
-        };
-        // Whatever is to come will look at it anyway.
-        if active.pending.is_empty() {
-            active.pending.push_back(event);
-            active.arrived.notify_one();
-        }
+        self.with_slots(|slots, effects| {
+            let Some(slot) = slots.get(key).filter(|slot| !slot.gone) else { return };
+            let Some(active) = &mut slot.active else {
+                self.admit(slots, Arc::clone(key), event, effects);
+                return;
+            };
+            // The next event will look at it anyway.
+            if active.pending.is_empty() {
+                active.pending.push_back(event);
+                active.arrived.notify_one();
+            }
+        });
     }
 
     /// Begins with an event of an object that nobody works on.
-    fn admit(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
+    fn admit(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event, effects: &mut Effects) {
         let Some(slot) = slots.get(&key) else { return };
         if slot.throttle.remaining(self.shared.clock.now()).is_some() {
             // Held after an error: the worker waits for the rest of the pause.
-            self.spawn_waiting(slots, key, event);
+            self.spawn_waiting(slots, key, event, effects);
             return;
         }
-        let begun = self.begin(slot, event);
+        let mut begun = match self.begin(slot, event) {
+            Ok(begun) => begun,
+            Err(panicked) => {
+                let (event, panicked) = *panicked;
+                if let Some(event) = self.hold_back(slot, event, &panicked, effects) {
+                    self.spawn_waiting(slots, key, event, effects);
+                }
+                return;
+            }
+        };
+        effects.log_all(std::mem::take(&mut begun.notes));
         match &begun {
             Begun { next: Some(Next::Done(conclusion)), round: None, event, .. }
                 if is_trivial(conclusion) =>
             {
-                self.settle(slots, &key, event, conclusion);
+                self.settle(slots, &key, event, conclusion, effects);
             }
-            _ if self.needs_no_worker(&begun) => self.send_off(slots, key, begun),
-            _ => self.spawn(slots, key, begun),
+            _ if self.needs_no_worker(&begun) => self.send_off(slots, key, begun, effects),
+            _ => self.spawn(slots, key, begun, effects),
         }
     }
 
-    /// Opens a cycle for the event, in the state that the slot is in.
-    pub fn begin(self: &Arc<Self>, slot: &mut Slot, event: Event) -> Begun {
+    /// Slows an object down after a panic of its cycle; gives the event back if it is to be handled then.
+    pub(crate) fn hold_back(
+        &self,
+        slot: &mut Slot,
+        event: Event,
+        panicked: &Panicked,
+        effects: &mut Effects,
+    ) -> Option<Event> {
+        let rules = self.shared.current.get();
+        let delay = slot.throttle.fail(&rules.settings.queueing.error_delays, self.shared.clock.now());
+        effects.log(Entry::local(Level::Error, &event.object, throttle::text(delay, &panicked.to_string())));
+        if slot.subject.as_ref().is_some_and(|subject| subject.is_damaged()) {
+            self.shared.failing.raise(panicked.clone().into());
+        }
+        // Without a pause, it would only panic again, and at once.
+        delay.is_some().then_some(event)
+    }
+
+    /// Opens a cycle for the event, in the state that the slot is in. If that panics, the slot is as it was before.
+    pub fn begin(self: &Arc<Self>, slot: &mut Slot, event: Event) -> Result<Begun, Box<(Event, Panicked)>> {
+        let (memory, kept) = (slot.memory.clone(), event.clone());
+        shielded("The cycle of the object", || self.open(slot, event)).map_err(|panicked| {
+            slot.memory = memory;
+            Box::new((kept, panicked))
+        })
+    }
+
+    fn open(self: &Arc<Self>, slot: &mut Slot, event: Event) -> Begun {
         let mut event = event;
         if let Some(told) = event.told.take() {
             event.object = told;
@@ -321,18 +417,20 @@ impl Dispatcher {
         if !Arc::ptr_eq(cycle.object(), &event.object) {
             event.told = Some(std::mem::replace(&mut event.object, Arc::clone(cycle.object())));
         }
+        // Daemons and timers may look into the indices: they start when the object is there.
         if let Next::Spawn(wanted) = &next
+            && round.is_none()
             && let Staffed::Done(answer) =
                 self.staff(slot, event.told.as_ref().unwrap_or(&event.object), wanted)
         {
             next = cycle.resume(answer, now);
         }
-        self.say(&mut cycle, &event.object);
+        let notes = self.notes_of(&mut cycle, &event.object);
         // What the indices need goes first, and its outcome is to be known before anything else.
         if round.is_none() {
             cycle.foresee(&mut next, |level| self.shared.invoker.enabled(level));
         }
-        Begun { id, cycle, next: Some(next), event, round, closed: false }
+        Begun { id, cycle, next: Some(next), event, round, closed: false, notes }
     }
 
     /// What the indices need for the event, before anything else.
@@ -362,10 +460,55 @@ impl Dispatcher {
         self.blocker.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The stream is over, but another one goes on with the same objects.
-    pub fn hand_over(&self, successor: &Self) {
+    /// The stream is over, but another one goes on with the same objects. Those that are worked on now follow when that is
+    /// done: until then, what the other stream delivers of them waits there.
+    pub fn hand_over(&self, successor: &Arc<Self>) {
+        // First of all: cycles that end from now on hand over by themselves.
+        let _only = self.successor.set(Arc::clone(successor));
         drop(self.take_blocker());
         self.slots().hand_over(&mut successor.slots());
+    }
+
+    /// No cycle works on the object any more: it rests here, or is handed over, or is forgotten.
+    pub(crate) fn finish(&self, mut slots: MutexGuard<'_, Slots>, key: &Arc<str>) {
+        if let Some(successor) = self.successor.get() {
+            let slot = slots.take(key);
+            drop(slots);
+            if let Some(slot) = slot {
+                successor.adopt(key, slot);
+            }
+            return;
+        }
+        let Some(slot) = slots.get(key) else { return };
+        let is_over = if slot.gone {
+            slots.remove(key);
+            true
+        } else {
+            slot.place != Whereabouts::Inside && slots.leave(key)
+        };
+        drop(slots);
+        if is_over {
+            self.shared.invoker.submit(Job::Forget(Arc::clone(key)));
+        }
+    }
+
+    /// Goes on with an object that a predecessor has worked on.
+    fn adopt(self: &Arc<Self>, key: &Arc<str>, slot: Slot) {
+        if let Some(next) = self.successor.get() {
+            drop(self.slots().take(key));
+            return next.adopt(key, slot);
+        }
+        let vanished = self.with_slots(|slots, effects| {
+            let (vanished, pending) = slots.adopt(key, slot);
+            for event in pending {
+                if slots.get(key).is_none() {
+                    slots.notice(key, event.kind);
+                }
+                self.queue(slots, Arc::clone(key), event, effects);
+            }
+            vanished
+        });
+        self.see_off(vanished.into_iter().collect());
     }
 
     /// The stream is over for good: nothing is remembered of its objects.
@@ -377,51 +520,68 @@ impl Dispatcher {
 
     /// Logs what the cycle has to say so far.
     pub fn say(&self, cycle: &mut Cycle, object: &Arc<Object>) {
-        for note in cycle.take_notes() {
-            let level = note.level();
-            if self.shared.invoker.enabled(level) {
-                self.shared.invoker.log(Entry::posted(level, object, note.text(object)));
-            }
+        for entry in self.notes_of(cycle, object) {
+            self.shared.invoker.log(entry);
         }
     }
 
+    /// What the cycle has to say so far.
+    fn notes_of(&self, cycle: &mut Cycle, object: &Arc<Object>) -> Vec<Entry> {
+        let notes = cycle.take_notes().into_iter().filter(|note| self.shared.invoker.enabled(note.level()));
+        notes.map(|note| Entry::posted(note.level(), object, note.text(object))).collect()
+    }
+
     /// Keeps what a cycle that needs no more work has taught about the object.
-    fn settle(&self, slots: &mut Slots, key: &Arc<str>, event: &Event, conclusion: &Conclusion) {
+    fn settle(
+        &self,
+        slots: &mut Slots,
+        key: &Arc<str>,
+        event: &Event,
+        conclusion: &Conclusion,
+        effects: &mut Effects,
+    ) {
         let is_gone = event.kind == EventType::Deleted || slots.get(key).is_some_and(|slot| slot.gone);
         if is_gone {
             slots.remove(key);
-            self.shared.invoker.submit(Job::Forget(Arc::clone(key)));
+            effects.submit(Job::Forget(Arc::clone(key)));
         } else if let Some(slot) = slots.get(key) {
             slot.memory.fully_handled_once |= conclusion.fully_handled_once;
             slot.memory.remaining_fns = false;
             slot.memory.parted = conclusion.parted;
             slot.memory.stripped |= conclusion.stripped;
             let (sequel, settings) = (conclusion.sequel.clone(), &self.shared.rules.settings);
-            slot.memory.wrote(&event.object, &Map::new(), sequel, settings);
+            let accepted = Accepted { patch: &Map::new(), latest: None };
+            slot.memory.wrote(&event.object, accepted, sequel, settings, &self.plan);
             slot.throttle.succeed();
             if slot.place != Whereabouts::Inside && slots.leave(key) {
-                self.shared.invoker.submit(Job::Forget(Arc::clone(key)));
+                effects.submit(Job::Forget(Arc::clone(key)));
             }
         }
     }
 
-    fn spawn(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, begun: Begun) {
+    fn spawn(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, begun: Begun, effects: &mut Effects) {
         let arrived = activate(slots, &key);
         let is_listed = begun.event.kind == EventType::Listed;
         if is_listed {
             slots.backlog.began();
         }
         let worker = Worker { dispatcher: Arc::clone(self), key, arrived, is_listed };
-        self.shared.workers.spawn(worker.run(Some(Box::new(begun))));
+        effects.spawn(worker, Some(Box::new(begun)));
     }
 
-    fn spawn_waiting(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: Event) {
+    fn spawn_waiting(
+        self: &Arc<Self>,
+        slots: &mut Slots,
+        key: Arc<str>,
+        event: Event,
+        effects: &mut Effects,
+    ) {
         let arrived = activate(slots, &key);
         if let Some(active) = slots.get(&key).and_then(|slot| slot.active.as_mut()) {
             active.pending.push_back(event);
         }
         let worker = Worker { dispatcher: Arc::clone(self), key, arrived, is_listed: false };
-        self.shared.workers.spawn(worker.run(None));
+        effects.spawn(worker, None);
     }
 
     /// Stops the daemons and timers of objects that are gone, and forgets what nobody works on any more.
@@ -463,6 +623,7 @@ fn is_consistent(slot: &mut Slot, object: &Object, now: kopf_core::time::Timesta
 /// Whether nothing is left to be done after the cycle.
 fn is_trivial(conclusion: &Conclusion) -> bool {
     conclusion.patch.is_empty()
+        && conclusion.pending.is_none()
         && conclusion.finalizer.is_none()
         && !conclusion.fns
         && conclusion.delay.is_none()

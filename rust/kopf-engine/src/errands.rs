@@ -40,7 +40,11 @@ pub async fn run(shared: &Shared, territory: &Territory, errand: Errand) -> Resu
         scanned.iter().filter(|resource| is_peering(resource, settings.clusterwide)).collect();
     if resources.is_empty() {
         let names = GROUPS.map(|group| format!("{}.v1.{group}", plural(settings.clusterwide)));
-        return Err(failure(format!("Cannot find the peering resource for [{}].", names.join(", "))));
+        return Err(failure(format!(
+            "Cannot find the peering resource for [{}]. Apply the CRDs of peerings to the cluster \
+             first: they are in examples/10-peering.",
+            names.join(", ")
+        )));
     }
     let places: Vec<Option<String>> = match territory {
         Territory::Cluster => vec![None],
@@ -57,7 +61,8 @@ pub async fn run(shared: &Shared, territory: &Territory, errand: Errand) -> Resu
     if written == 0 && errand == Errand::Freeze {
         let name = &settings.name;
         return Err(failure(format!(
-            "There is no peering object {name:?}: no operator can be paused by it."
+            "There is no peering object {name:?}: no operator can be paused by it. Create it first, or name another \
+             one with --peering."
         )));
     }
     Ok(())

@@ -5,7 +5,10 @@
 
 use std::fmt;
 
+use kopf_core::backoff::{MAX_RETRY_AFTER, parse_retry_after};
 use kopf_core::value::{Value, python_repr};
+
+use crate::clock::system_time;
 
 /// The longest text of a response that is shown.
 const TEXT_LIMIT: usize = 256;
@@ -21,7 +24,8 @@ pub struct ApiError {
     pub reason: Option<String>,
     /// The `Status` object, if the server sent one.
     pub payload: Option<Value>,
-    /// How long to wait before the next attempt, in seconds, as the server asks.
+    /// How long to wait before the next attempt, in seconds, as the server asks; never longer than
+    /// [`MAX_RETRY_AFTER`].
     pub retry_after: Option<f64>,
 }
 
@@ -33,12 +37,15 @@ impl ApiError {
         let field = |name: &str| Some(payload.as_ref()?.get(name)?.as_str()?.to_owned());
         let asked =
             payload.as_ref().and_then(|status| status.get("details")?.get("retryAfterSeconds")?.as_f64());
-        let header = retry_after.and_then(|text| text.trim().parse::<f64>().ok());
+        let header = retry_after.and_then(|text| parse_retry_after(text, system_time()));
         Self {
             status,
             message: field("message").unwrap_or_else(|| shortened(body)),
             reason: field("reason"),
-            retry_after: header.or(asked).filter(|seconds| seconds.is_finite() && *seconds >= 0.0),
+            retry_after: header
+                .or(asked)
+                .filter(|seconds| seconds.is_finite() && *seconds >= 0.0)
+                .map(|seconds| seconds.min(MAX_RETRY_AFTER)),
             payload,
         }
     }
@@ -206,13 +213,17 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_comes_from_the_header_or_from_the_details_and_never_from_a_date() {
+    fn the_wait_comes_from_the_header_or_from_the_details_and_is_bounded() {
+        let wait = |header, body: &[u8]| ApiError::from_response(429, header, body).retry_after;
         let status = br#"{"kind":"Status","details":{"retryAfterSeconds":7}}"#;
-        assert_eq!(ApiError::from_response(429, Some("3"), status).retry_after, Some(3.0));
-        assert_eq!(ApiError::from_response(429, None, status).retry_after, Some(7.0));
-        assert_eq!(
-            ApiError::from_response(429, Some("Wed, 21 Oct 2026 07:28:00 GMT"), b"").retry_after,
-            None
-        );
+        let absurd = br#"{"kind":"Status","details":{"retryAfterSeconds":4294967295}}"#;
+        assert_eq!(wait(Some("3"), status), Some(3.0));
+        assert_eq!(wait(None, status), Some(7.0));
+        assert_eq!(wait(Some("86400"), b""), Some(MAX_RETRY_AFTER));
+        assert_eq!(wait(None, absurd), Some(MAX_RETRY_AFTER));
+        assert_eq!(wait(Some("Wed, 21 Oct 2015 07:28:00 GMT"), b""), Some(0.0));
+        assert_eq!(wait(Some("Wed, 21 Oct 2999 07:28:00 GMT"), b""), None);
+        assert_eq!(wait(Some("Mon, 21 Oct 2999 07:28:00 GMT"), b""), Some(MAX_RETRY_AFTER));
+        assert_eq!(wait(Some("soon"), b""), None);
     }
 }

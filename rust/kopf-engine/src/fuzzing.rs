@@ -40,7 +40,7 @@ pub fn kubeconfigs(data: &[u8]) {
             given.server.contains(PLANT) || !format!("{given:?}").contains(PLANT),
             "credentials for people"
         );
-        if let Err(error) = config_of(&given) {
+        if let Err(error) = config_of(&given, false) {
             let told = error.0;
             assert!(given.server.contains(PLANT) || !told.contains(PLANT), "what is said of credentials");
         }

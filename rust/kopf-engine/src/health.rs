@@ -2,7 +2,7 @@
 //!
 //! Owns: the conditions, and how they are told. Must not know: what is tried against the trouble.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -38,6 +38,8 @@ struct Condition {
     trouble: Option<(Trouble, Timestamp)>,
     failures: u64,
     error: Option<String>,
+    /// How many objects cannot be read.
+    rejected: usize,
     selectors: BTreeMap<&'static str, String>,
 }
 
@@ -46,12 +48,30 @@ struct Condition {
 pub struct Health {
     clock: Clock,
     streams: Mutex<BTreeMap<String, Condition>>,
+    expected: Mutex<BTreeSet<String>>,
 }
 
 impl Health {
     /// Of no streams yet.
     pub fn new(clock: Clock) -> Self {
-        Self { clock, streams: Mutex::default() }
+        Self { clock, streams: Mutex::default(), expected: Mutex::default() }
+    }
+
+    /// Which streams there must be.
+    pub fn expect(&self, streams: BTreeSet<String>) {
+        *self.expected() = streams;
+    }
+
+    /// Those that must be there and are not.
+    pub fn missing(&self) -> Vec<String> {
+        let expected = self.expected();
+        let streams = self.streams();
+        expected.iter().filter(|name| !streams.contains_key(*name)).cloned().collect()
+    }
+
+    /// The last error of a stream that is in trouble.
+    pub fn error_of(&self, stream: &str) -> Option<String> {
+        self.streams().get(stream).filter(|it| it.trouble.is_some()).and_then(|it| it.error.clone())
     }
 
     /// What a stream asks for, by the names of the parameters.
@@ -83,6 +103,11 @@ impl Health {
         condition.error = error.or(condition.error.take());
     }
 
+    /// How many objects of a stream cannot be read now.
+    pub fn rejected(&self, stream: &str, count: usize) {
+        self.streams().entry(stream.to_owned()).or_default().rejected = count;
+    }
+
     /// A stream is over.
     pub fn forget(&self, stream: &str) {
         self.streams().remove(stream);
@@ -99,17 +124,29 @@ impl Health {
             json!({
                 "stream": name, "trouble": trouble, "since": since, "seconds": seconds,
                 "failures": condition.failures, "last_error": condition.error,
-                "selectors": condition.selectors,
+                "rejected_objects": condition.rejected, "selectors": condition.selectors,
             })
         });
-        json!({ "streams": all.collect::<Vec<_>>() })
+        let all: Vec<_> = all.collect();
+        drop(streams);
+        let expected = self.expected().len();
+        let missing = self.missing();
+        json!({ "streams": all, "expected": expected, "missing": missing })
     }
 
     /// The figures as Prometheus reads them.
     pub fn to_metrics(&self) -> String {
         let now = self.clock.now();
-        let streams = self.streams();
+        let expected = self.expected().len();
+        let missing = self.missing().len();
         let mut text = String::new();
+        for (name, help, value) in [
+            ("kopf_streams_expected", "How many streams there must be.", expected),
+            ("kopf_streams_missing", "How many streams that must be there are not.", missing),
+        ] {
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
+        }
+        let streams = self.streams();
         let mut figure = |name: &str, kind: &str, help: &str, value: &dyn Fn(&Condition) -> f64| {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
             for (stream, condition) in streams.iter() {
@@ -132,7 +169,17 @@ impl Health {
                 f64::from(u32::try_from(condition.failures).unwrap_or(u32::MAX))
             },
         );
+        figure(
+            "kopf_stream_rejected_objects",
+            "gauge",
+            "How many objects of a stream cannot be read and are not handled.",
+            &|condition| f64::from(u32::try_from(condition.rejected).unwrap_or(u32::MAX)),
+        );
         text
+    }
+
+    fn expected(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn streams(&self) -> MutexGuard<'_, BTreeMap<String, Condition>> {
@@ -164,7 +211,22 @@ mod tests {
         assert_eq!(told(&health), (Value::Null, Value::Null));
         assert_eq!(health.to_json()["streams"][0]["last_error"], json!("403"));
         health.forget("s");
-        assert_eq!(health.to_json(), json!({"streams": []}));
+        assert_eq!(health.to_json(), json!({"streams": [], "expected": 0, "missing": []}));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_must_be_there_and_is_not_is_missing() {
+        let health = Health::new(Clock::start());
+        health.selected("here", &[]);
+        health.expect(BTreeSet::from(["here".to_owned(), "there".to_owned()]));
+        assert_eq!(health.missing(), ["there"]);
+        assert_eq!(health.to_json()["missing"], json!(["there"]));
+        assert!(health.to_metrics().contains("\nkopf_streams_expected 2\n"));
+        assert!(health.to_metrics().contains("\nkopf_streams_missing 1\n"));
+        health.forget("here");
+        assert_eq!(health.missing().len(), 2);
+        health.expect(BTreeSet::new());
+        assert!(health.missing().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use kopf_core::outcome::{Attempt, Outcome};
 use kopf_core::resource::Resource;
 use kopf_core::script::{Reply, Script};
 use kopf_core::value::{Map, Value};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::admission::ReviewJob;
 use crate::credentials::Login;
@@ -41,6 +41,11 @@ pub trait Invoker: Send + Sync + 'static {
     /// How much was handed over and is not taken yet.
     fn backlog(&self) -> usize {
         0
+    }
+
+    /// Notified whenever something of that was taken.
+    fn taken(&self) -> Option<&Notify> {
+        None
     }
 
     /// Whether log lines of this level are wanted, so that nothing is formatted in vain.
@@ -73,8 +78,8 @@ pub enum Job {
     Signal(SignalJob),
     /// The object has changed: its live body is to be replaced.
     Refresh {
-        /// The key of the object.
-        uid: Arc<str>,
+        /// The daemons and timers that share the body.
+        runs: Vec<RunId>,
         /// Its new state.
         object: Arc<Object>,
     },

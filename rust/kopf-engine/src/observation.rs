@@ -2,17 +2,18 @@
 //!
 //! Both are ordinary streams whose events become messages to the orchestrator. What follows from them is decided there.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kopf_core::cause::EventType;
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::path::FieldPath;
+use kopf_core::resource::Resource;
 use kopf_core::value::Value;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::Notify;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, RequestError};
 use crate::invoke::{Entry, Invoker};
 use crate::territory::Territory;
 use crate::watch::Sink;
@@ -22,6 +23,8 @@ const LOGGER: &str = "kopf._core.reactor.observation";
 /// News for the orchestrator.
 #[derive(Debug)]
 pub enum News {
+    /// A group was looked at; this is what it has now.
+    Scanned(Scanned),
     /// The resources of this group may have changed; if one is named, it should be served now or in a moment.
     Group(String, Option<String>),
     /// They changed a while ago: the server tells of its definitions before it serves them as they are.
@@ -30,6 +33,69 @@ pub enum News {
     Namespaces(BTreeSet<String>),
     /// The stream of this observer is refused for good; it goes on without.
     Refused(Observed),
+}
+
+/// What a look at a group has found.
+#[derive(Debug)]
+pub struct Scanned {
+    /// The group.
+    pub group: String,
+    /// Which look it was.
+    pub look: u64,
+    /// Its resources.
+    pub found: Result<Vec<Arc<Resource>>, RequestError>,
+}
+
+/// The news that the orchestrator has not taken yet. What is newer replaces what is older, and so they take no more memory
+/// than there are groups and namespaces.
+#[derive(Debug, Default)]
+pub struct NewsQueue {
+    waiting: Mutex<Waiting>,
+    arrived: Notify,
+}
+
+/// All news that wait.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    /// The groups that may have changed, with the resources that should be there.
+    pub groups: BTreeMap<String, BTreeSet<String>>,
+    /// The groups to look at once more.
+    pub looks: BTreeSet<String>,
+    /// The results of the last looks, by groups.
+    pub scanned: BTreeMap<String, Scanned>,
+    /// All namespaces that are there now.
+    pub namespaces: Option<BTreeSet<String>>,
+    /// The observers that are refused.
+    pub refused: Vec<Observed>,
+    is_any: bool,
+}
+
+impl NewsQueue {
+    /// Adds news, without waiting.
+    pub fn send(&self, news: News) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.is_any = true;
+        match news {
+            News::Group(group, plural) => waiting.groups.entry(group).or_default().extend(plural),
+            News::Look(group) => drop(waiting.looks.insert(group)),
+            News::Scanned(scanned) => drop(waiting.scanned.insert(scanned.group.clone(), scanned)),
+            News::Namespaces(present) => waiting.namespaces = Some(present),
+            News::Refused(observed) => waiting.refused.push(observed),
+        }
+        drop(waiting);
+        self.arrived.notify_one();
+    }
+
+    /// Waits for news, and takes all there are.
+    pub async fn take(&self) -> Waiting {
+        loop {
+            let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+            if waiting.is_any {
+                return waiting;
+            }
+            self.arrived.notified().await;
+        }
+    }
 }
 
 /// Which observer.
@@ -44,7 +110,7 @@ pub enum Observed {
 /// Turns the events of custom resource definitions into news of their groups.
 pub struct DefinitionsSink {
     /// The orchestrator.
-    pub news: UnboundedSender<News>,
+    pub news: Arc<NewsQueue>,
     /// Whether the first listing is over: what it has was just scanned, unless it was made in between.
     pub settled: bool,
     /// The groups and plurals that were there when the cluster was scanned.
@@ -53,18 +119,19 @@ pub struct DefinitionsSink {
 
 impl Sink for DefinitionsSink {
     fn event(&mut self, kind: EventType, object: Object) {
-        let text = |path| match object.field(&FieldPath::parse(path)) {
-            Some(Value::String(text)) => Some(text),
-            _ => None,
-        };
-        let (Some(group), Some(plural)) = (text("spec.group"), text("spec.names.plural")) else { return };
-        let known = (group, plural);
+        // The name is enough, and so a schema may be as long and as deep as it likes.
+        let Some((plural, group)) = object.name().and_then(|name| name.split_once('.')) else { return };
+        let known = (group.to_owned(), plural.to_owned());
         if kind == EventType::Listed && !self.settled && self.scanned.contains(&known) {
             return;
         }
         let (group, plural) = known;
         let stays = kind != EventType::Deleted && object.deletion_timestamp().is_none();
-        let _ = self.news.send(News::Group(group, stays.then_some(plural)));
+        self.news.send(News::Group(group, stays.then_some(plural)));
+    }
+
+    fn rejected(&mut self, identity: Object, deleted: bool) {
+        self.event(if deleted { EventType::Deleted } else { EventType::Modified }, identity);
     }
 
     fn listing(&mut self) {}
@@ -84,7 +151,7 @@ impl Sink for DefinitionsSink {
 /// Turns the events of namespaces into the set of those that are there.
 pub struct NamespacesSink {
     /// The orchestrator.
-    pub news: UnboundedSender<News>,
+    pub news: Arc<NewsQueue>,
     /// Which names may matter.
     pub territory: Territory,
     /// Which of them are there.
@@ -98,7 +165,7 @@ pub struct NamespacesSink {
 impl NamespacesSink {
     fn tell(&self) {
         if self.listed.is_none() {
-            let _ = self.news.send(News::Namespaces(self.served.clone()));
+            self.news.send(News::Namespaces(self.served.clone()));
         }
     }
 
@@ -145,6 +212,10 @@ impl Sink for NamespacesSink {
             }
         }
         self.tell();
+    }
+
+    fn rejected(&mut self, identity: Object, deleted: bool) {
+        self.event(if deleted { EventType::Deleted } else { EventType::Modified }, identity);
     }
 
     fn listing(&mut self) {

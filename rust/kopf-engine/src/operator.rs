@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::admission::Desk;
 use crate::admission::managed::Managed;
 use crate::api::{Api, seconds};
+use crate::client::ConnectionOptions;
 use crate::clock::Clock;
 use crate::credentials::Credentials;
 use crate::daemons::{self, Background, Reports};
@@ -32,12 +33,14 @@ use crate::health::Health;
 use crate::indexing::Barrier;
 use crate::invoke::{Entry, Invoker};
 use crate::orchestration::Orchestrator;
+use crate::patching::Denials;
 use crate::posting::{Mail, Mailbox, mailbox};
 use crate::probes::{Endpoint, Probes};
 use crate::rules::CurrentRules;
+use crate::supervision::{Failing, guarded};
 use crate::territory::Territory;
 use crate::toggles::Pause;
-use crate::vault::Vault;
+use crate::vault::{Vault, VaultOptions};
 
 /// Everything that makes one operator.
 pub struct Config {
@@ -95,10 +98,11 @@ impl Operator {
         };
         let this = operator.clone();
         runtime.spawn(async move {
-            // Even if it panics, nobody waits for ever.
+            // Those who wait are answered in any case.
             let _finished = this.finished.clone().drop_guard();
-            let outcome = Box::pin(live(&this, config, mail, invoker)).await;
-            let _ = this.outcome.set(outcome);
+            let life = Box::pin(live(&this, config, mail, invoker));
+            let outcome = guarded("The operator", life).await;
+            let _ = this.outcome.set(outcome.unwrap_or_else(|panicked| Err(panicked.into())));
         });
         operator
     }
@@ -142,14 +146,18 @@ async fn live(
     invoker: Arc<dyn Invoker>,
 ) -> Result<(), Failure> {
     let stopping = operator.stopping.clone();
-    let vault = Arc::new(
-        Vault::new(Arc::clone(&invoker), config.agent, &config.credentials, config.clock.clone())?
-            .with_patience(if config.settings.compat {
-                0.0
-            } else {
-                config.settings.networking.login_timeout
-            }),
-    );
+    let networking = &config.settings.networking;
+    let options = VaultOptions {
+        connections: ConnectionOptions {
+            agent: config.agent,
+            trust_env: networking.trust_env,
+            compat: config.settings.compat,
+            clock: config.clock.clone(),
+        },
+        login_timeout: if config.settings.compat { 0.0 } else { networking.login_timeout },
+        stopping: stopping.clone(),
+    };
+    let vault = Arc::new(Vault::new(Arc::clone(&invoker), options, &config.credentials)?);
     let rules = operator.rules.get();
     let has_indices = rules.registry.handlers.iter().any(|handler| matches!(handler.kind, Kind::Indexing));
     let shared = Arc::new(Shared {
@@ -171,6 +179,9 @@ async fn live(
         identity: config.identity,
         barrier: has_indices.then(Arc::<Barrier>::default),
         absentees: Absentees::default(),
+        denials: Denials::default(),
+        parked: Arc::default(),
+        failing: Failing::default(),
     });
     let territory = config.territory;
     if let Some(errand) = config.errand {
@@ -179,23 +190,35 @@ async fn live(
             () = stopping.cancelled() => Ok(()),
         };
     }
-    // Whoever asks for our health, asks until the very end. When this is dropped, nobody answers any more.
-    let mut health = JoinSet::new();
+    // These end with the operator: probes are served until the shutdown is complete. Dropping the set stops the server.
+    let mut attendants = JoinSet::new();
     if let Some(endpoint) = config.liveness {
         let beside = (!shared.rules.settings.compat).then(|| Arc::clone(&shared.health));
-        health.spawn(Probes::listen(endpoint, Arc::clone(&invoker), beside).await?.serve());
+        let serving = Probes::listen(endpoint, Arc::clone(&invoker), beside).await?.serve();
+        attend(&mut attendants, &shared, "The server of probes", serving);
     }
-    // These end with the operator.
-    let mut attendants = JoinSet::new();
-    attendants.spawn(daemons::turn(Arc::clone(&shared)));
-    attendants.spawn(pause_daemons(Arc::clone(&shared)));
+    let scheduling = daemons::turn(Arc::clone(&shared));
+    attend(&mut attendants, &shared, "The scheduler of daemons and timers", scheduling);
+    attend(&mut attendants, &shared, "The pausing of daemons and timers", pause_daemons(Arc::clone(&shared)));
+    if let Some(barrier) = shared.barrier.clone() {
+        let whole = Arc::clone(&shared);
+        let complaining = async move { barrier.complain(&whole.health, &*whole.invoker).await };
+        attend(&mut attendants, &shared, "The observer of the indices", complaining);
+    }
     shared.admission.connect(shared.api.clone());
     let mut managed = managed(&shared);
     let mut orchestrator = Orchestrator::new(Arc::clone(&shared), territory, mail);
     let outcome = tokio::select! {
-        outcome = orchestrator.run() => outcome,
-        failure = keep(&mut managed) => Err(failure),
+        // What fails because of the exit is no failure.
+        biased;
         () = stopping.cancelled() => Ok(()),
+        outcome = guarded("The orchestrator of the watch-streams", orchestrator.run()) => {
+            outcome.unwrap_or_else(|panicked| Err(panicked.into()))
+        }
+        failure = guarded("The keeper of webhook configurations", keep(&mut managed)) => {
+            Err(failure.unwrap_or_else(Failure::from))
+        }
+        failure = shared.failing.failed() => Err(failure),
     };
     stopping.cancel();
     // First of all: from now on, the cluster must not wait for answers of ours.
@@ -204,6 +227,17 @@ async fn live(
     }
     wind_down(&mut orchestrator, &shared).await;
     outcome
+}
+
+/// Starts a task that is needed as long as the operator lives: its panic ends the operator.
+fn attend(
+    attendants: &mut JoinSet<()>,
+    shared: &Arc<Shared>,
+    task: &'static str,
+    future: impl Future<Output = ()> + Send + 'static,
+) {
+    let shared = Arc::clone(shared);
+    attendants.spawn(async move { shared.failing.guard(task, future).await });
 }
 
 /// Stops daemons and timers at the beginning of each pause; after it, the listings start them again. The only place that

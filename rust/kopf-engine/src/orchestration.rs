@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use kopf_core::admission::Served;
 use kopf_core::handler::Handler;
@@ -11,26 +12,34 @@ use kopf_core::notes::Level;
 use kopf_core::projection::Projection;
 use kopf_core::resource::Resource;
 use kopf_core::selection::{self, Selection};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::seconds;
 use crate::departures;
 use crate::discovery::scan;
 use crate::dispatch::{Dispatcher, Shared};
 use crate::error::{Failure, FailureKind};
 use crate::indexing::{Barrier, Blocker};
 use crate::invoke::{Entry, Job, SelectJob};
-use crate::observation::News;
+use crate::observation::NewsQueue;
 use crate::peering::{self, MISSING, Peering, Tasks};
 use crate::posting::{Mail, Poster};
+use crate::supervision::{guarded, joined, supervised};
 use crate::territory::{Answers, Territory};
-use crate::watch::Stream;
+use crate::watch::{self, Stream};
 
 mod learning;
 
+use learning::Scan;
+
 const LOGGER: &str = "kopf._core.reactor.observation";
+/// What keeps the indices' barrier closed until the first streams are there.
+const SPAWNING: &str = "the first look at the cluster";
+/// A stream that has lived for so many seconds panics for another reason than before.
+const LONG_LIVED: f64 = 600.0;
 /// A resource, and the namespace unless it is served everywhere at once.
 type Place = (Resource, Option<String>);
 
@@ -49,11 +58,14 @@ pub struct Orchestrator {
     companions: Tasks,
     mail: Option<Mail>,
     closing: CancellationToken,
-    sender: UnboundedSender<News>,
-    receiver: UnboundedReceiver<News>,
+    news: Arc<NewsQueue>,
     told: Vec<String>,
     /// Who will ask to look at a group later.
     looking: HashMap<String, AbortHandle>,
+    /// The groups that are looked at now.
+    scans: HashMap<String, Scan>,
+    /// The names of the streams of our own.
+    observers: BTreeSet<String>,
     /// Keeps the indices' barrier closed until the first streams are there.
     spawning: Option<Blocker>,
     /// Whether it is known which namespaces are served.
@@ -63,9 +75,8 @@ pub struct Orchestrator {
 impl Orchestrator {
     /// Knows nothing of the cluster yet.
     pub fn new(shared: Arc<Shared>, territory: Territory, mail: Mail) -> Self {
-        let (sender, receiver) = unbounded_channel();
         let is_located = matches!(territory, Territory::Cluster);
-        let spawning = shared.barrier.as_ref().and_then(Barrier::block);
+        let spawning = shared.barrier.as_ref().and_then(|barrier| Barrier::block(barrier, SPAWNING));
         Self {
             shared,
             territory,
@@ -78,10 +89,11 @@ impl Orchestrator {
             companions: JoinSet::new(),
             mail: Some(mail),
             closing: CancellationToken::new(),
-            sender,
-            receiver,
+            news: Arc::default(),
             told: vec![],
             looking: HashMap::new(),
+            scans: HashMap::new(),
+            observers: BTreeSet::new(),
             spawning,
             is_located,
         }
@@ -94,17 +106,13 @@ impl Orchestrator {
         self.adjust().await?;
         loop {
             tokio::select! {
-                Some(news) = self.receiver.recv() => {
+                news = async { self.news.take().await } => {
                     self.learn(news).await?;
                     self.adjust().await?;
                 }
-                Some(ended) = self.tasks.join_next() => {
-                    // Cancelled streams are those that we stopped ourselves.
-                    if let Ok(Err(error)) = ended { return Err(error.into()) }
-                }
-                Some(ended) = self.companions.join_next() => {
-                    if let Ok(Err(error)) = ended { return Err(error.into()) }
-                }
+                // Cancelled streams are those that we stopped ourselves.
+                Some(ended) = self.tasks.join_next() => joined(ended)?,
+                Some(ended) = self.companions.join_next() => joined(ended)?,
             }
         }
     }
@@ -119,7 +127,18 @@ impl Orchestrator {
 
     /// Stops all streams: no events come any longer.
     pub async fn stop(&mut self) {
-        self.tasks.shutdown().await;
+        self.shared.health.expect(BTreeSet::new());
+        self.tasks.abort_all();
+        while let Some(ended) = self.tasks.join_next().await {
+            self.report(ended);
+        }
+    }
+
+    /// Logs the failure of a task that has ended while the operator ends anyway.
+    fn report(&self, ended: Result<Result<(), Failure>, JoinError>) {
+        if let Err(failure) = joined(ended) {
+            self.say(Level::Error, failure.message);
+        }
     }
 
     /// Posts what is left to be posted, and takes us from among the peers.
@@ -128,12 +147,19 @@ impl Orchestrator {
         for (_, tasks) in self.peerings.values() {
             tasks.iter().for_each(AbortHandle::abort);
         }
-        while self.companions.join_next().await.is_some() {}
+        while let Some(ended) = self.companions.join_next().await {
+            self.report(ended);
+        }
         let mut leaving = JoinSet::new();
         for (_, (peering, _)) in self.peerings.drain() {
-            leaving.spawn(async move { peering.leave().await });
+            leaving.spawn(supervised(format!("The farewell to {}", peering.name()), async move {
+                peering.leave().await;
+                Ok(())
+            }));
         }
-        leaving.join_all().await;
+        while let Some(ended) = leaving.join_next().await {
+            self.report(ended);
+        }
     }
 
     fn handlers(&self) -> &[Handler] {
@@ -171,7 +197,7 @@ impl Orchestrator {
             let shared = Arc::new(resource.clone());
             let callables = |handler: usize| wanted(handler, &resource);
             let plan = Arc::new(self.shared.rules.registry.plan(&shared, &callables));
-            let dispatcher = Dispatcher::new(Arc::clone(&self.shared), plan);
+            let dispatcher = Dispatcher::new(Arc::clone(&self.shared), plan, namespace.as_deref());
             // Another version of the same objects.
             let is_same = |((other, place), _): &((Resource, _), _)| {
                 (&other.group, &other.plural) == (&resource.group, &resource.plural) && *place == namespace
@@ -181,18 +207,18 @@ impl Orchestrator {
             }
             let mut stream = self.stream(&shared, namespace.as_deref());
             stream.pause = Some(Arc::clone(&self.shared.pause));
-            if self.shared.rules.settings.watching.projections {
-                stream.projection = Projection::of(&dispatcher.plan, &self.shared.rules.registry);
-            }
+            stream.projection = Projection::of(&dispatcher.plan, &self.shared.rules.registry);
             stream.derived.clone_from(&dispatcher.derived);
-            let following = departures::follow(stream, Arc::clone(&dispatcher));
-            let task = self.tasks.spawn(async move { following.await.map(|never| match never {}) });
+            let task = self.tasks.spawn(serve(stream, Arc::clone(&dispatcher)));
             self.streams.insert((resource, namespace), (task, dispatcher));
         }
         for (_, dispatcher) in leaving {
             dispatcher.end_departures();
             dispatcher.abandon();
         }
+        let places = self.streams.keys().chain(self.peerings.keys());
+        let names = places.map(|(resource, namespace)| watch::name_of(resource, namespace.as_deref()));
+        self.shared.health.expect(names.chain(self.observers.iter().cloned()).collect());
         if self.is_located {
             self.spawning = None;
         }
@@ -233,7 +259,11 @@ impl Orchestrator {
             let [watchman, stream] = peering.obey(&mut self.tasks, stream);
             self.peerings.insert(place, (peering, [life, watchman, stream]));
         }
-        self.shared.pause.turn(MISSING, mandatory && resources.is_empty());
+        let is_missing = mandatory && resources.is_empty();
+        if is_missing && !self.shared.pause.has(MISSING) {
+            self.say(Level::Warning, peering::missing_text(clusterwide));
+        }
+        self.shared.pause.turn(MISSING, is_missing);
     }
 
     /// Posts Kubernetes events as soon as it is known where.
@@ -242,10 +272,10 @@ impl Orchestrator {
         let Some(mail) = self.mail.take() else { return };
         let poster = Poster::new(Arc::clone(&self.shared), resource);
         let closing = self.closing.clone();
-        self.companions.spawn(async move {
+        self.companions.spawn(supervised("The posting of Kubernetes events".to_owned(), async move {
             poster.run(mail, closing).await;
             Ok(())
-        });
+        }));
     }
 
     /// Where a resource is served.
@@ -301,7 +331,7 @@ impl Orchestrator {
             ("fieldSelector", joined(chosen(&watching.field_selectors))),
             ("shardSelector", shard.map(|(_, value)| value.clone()).unwrap_or_default()),
         ];
-        Stream {
+        let stream = Stream {
             api: self.shared.api.clone(),
             resource: Arc::clone(resource),
             namespace: namespace.map(str::to_owned),
@@ -312,7 +342,10 @@ impl Orchestrator {
             invoker: Arc::clone(&self.shared.invoker),
             health: Arc::clone(&self.shared.health),
             pause: None,
-        }
+        };
+        // From now on, it is known that there is one, though it may have to wait.
+        stream.announce();
+        stream
     }
 
     /// Tells what is wrong with the selection, once for each change of it.
@@ -321,11 +354,36 @@ impl Orchestrator {
             for complaint in &chosen.complaints {
                 self.say(Level::Warning, complaint.clone());
             }
+            if chosen.unresolved && !self.shared.rules.settings.compat {
+                for hint in selection::suggestions(self.handlers(), &self.scanned) {
+                    self.say(Level::Warning, hint);
+                }
+            }
             self.told.clone_from(&chosen.complaints);
         }
     }
 
     fn say(&self, level: Level, text: String) {
         self.shared.invoker.log(Entry::general(level, LOGGER, text));
+    }
+}
+
+/// Serves a stream for ever. If its task panics, it begins again after a pause, with a new listing.
+async fn serve(stream: Stream, dispatcher: Arc<Dispatcher>) -> Result<(), Failure> {
+    let name = stream.task_name();
+    let mut panics = 0;
+    loop {
+        let begun = Instant::now();
+        let panicked = match guarded(&name, departures::follow(&stream, Arc::clone(&dispatcher))).await {
+            Ok(Ok(never)) => match never {},
+            Ok(Err(error)) => return Err(error.into()),
+            Err(panicked) => panicked,
+        };
+        // The objects whose first states were being indexed would wait for ever.
+        if dispatcher.is_filling.load(Ordering::Acquire) {
+            return Err(panicked.into());
+        }
+        panics = if begun.elapsed() > seconds(LONG_LIVED) { 0 } else { panics + 1 };
+        stream.recover(&panicked, panics).await;
     }
 }

@@ -1,17 +1,17 @@
 //! Patching: one cycle's changes go to the API server in the fewest requests, at most four.
 //!
 //! The merge patch first, apart for the body and for the status if that is a subresource; then what must be computed from the
-//! freshest state, as a JSON patch that fails if somebody was faster: finalizers and transformation functions.
+//! freshest state, as a JSON patch that fails on a conflict: finalizers and transformation functions. Parts that the
+//! server has rejected before go last, in requests of their own.
 //! Rules: contract/engine 8.3-8.5.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
-use kopf_core::discretion::{shown, shown_diff, shown_operations};
-use kopf_core::finalizer::{self, Edit};
-use kopf_core::jsonpatch;
-use kopf_core::ledger;
+use kopf_core::discretion::{shown, shown_diff};
+use kopf_core::finalizer::Edit;
+use kopf_core::ledger::{Accepted, MergeRequest, merge_requests, without};
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
 use kopf_core::patch::Patch;
@@ -19,19 +19,24 @@ use kopf_core::registry::Plan;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Persistence;
 use kopf_core::value::{Map, Value, python_repr};
-use serde_json::json;
-use tokio::sync::oneshot;
 
 use crate::api::{Api, Payload, seconds};
-use crate::error::{ApiError, RequestError};
-use crate::invoke::{CycleId, Entry, Invoker, Job, TransformJob};
+use crate::error::RequestError;
+use crate::invoke::{CycleId, Entry, Invoker};
 
 mod documents;
+mod rejections;
+mod status;
+#[cfg(test)]
+mod tests;
+mod transforming;
 
-use documents::{Part, holds, is_about_status, to_json};
+use documents::Part;
+pub(crate) use rejections::named_fields;
+pub use rejections::{Denials, Rejection};
+use status::{StatusWritten, as_patch, is_final};
+use transforming::Wanted;
 
-/// How many times a change is recomposed from a fresh state after a conflict, before it is left to the next cycle.
-const CONFLICTS: usize = 3;
 /// Seconds between attempts of what has met a conflict that is not its own: a merge patch has no versions to conflict.
 const CONFLICT_PAUSES: [f64; 3] = [0.1, 0.3, 1.0];
 
@@ -41,28 +46,41 @@ pub struct Change {
     pub cycle: CycleId,
     /// The merge patch.
     pub patch: Patch,
+    /// The progress in its final state: see `Conclusion`.
+    pub outcomes: Patch,
     /// What is to be done with our finalizer.
     pub finalizer: Option<Edit>,
     /// All is done for the deletion of the object: whatever becomes of it, it is to be let go.
     pub parted: bool,
     /// Whether the handlers left transformation functions.
     pub functions: bool,
+    /// The merge patch that the server has rejected before.
+    pub pending: Map<String, Value>,
 }
 
 impl Change {
     /// Nothing yet.
     pub fn of(cycle: CycleId) -> Self {
-        Self { cycle, patch: Patch::default(), finalizer: None, parted: false, functions: false }
+        Self {
+            cycle,
+            patch: Patch::default(),
+            outcomes: Patch::default(),
+            finalizer: None,
+            parted: false,
+            functions: false,
+            pending: Map::new(),
+        }
     }
 
     /// Whether there is nothing to be changed.
     pub fn is_empty(&self) -> bool {
-        self.patch.is_empty() && self.finalizer.is_none() && !self.functions
+        self.patch.is_empty() && self.pending.is_empty() && self.finalizer.is_none() && !self.functions
     }
 }
 
 /// What came of it.
-#[derive(Default)]
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct Applied {
     /// The object after the last request; none if nothing was sent.
     pub latest: Option<Arc<Object>>,
@@ -70,20 +88,47 @@ pub struct Applied {
     pub gone: bool,
     /// The functions are to be tried again in the next cycle: somebody was faster.
     pub carry: bool,
-    /// The merge patch that was accepted.
+    /// What the functions have made was rejected.
+    pub functions_rejected: bool,
+    /// What was accepted, as a merge patch: also of what was computed from the freshest state.
     pub merged: Map<String, Value>,
-    /// The merge patch that was not, or nobody knows.
+    /// The merge patch that was not accepted, or of unknown fate; apart from what was rejected.
     pub unwritten: Map<String, Value>,
-    /// What must be computed from the freshest state was refused: it is to be tried again.
+    /// The parts of the merge patch that were rejected, though they hold nothing else.
+    pub rejections: Vec<Rejection>,
+    /// What must be computed from the freshest state was not applied, and that state may not be read.
     pub refused: bool,
 }
 
-/// What is to be computed from the freshest state.
-#[derive(Clone, Copy)]
-struct Wanted {
-    finalizer: Option<Edit>,
-    parted: bool,
-    functions: bool,
+impl Applied {
+    fn merge(&mut self, written: Map<String, Value>) {
+        let mut merged = Patch(std::mem::take(&mut self.merged));
+        merged.merge(written);
+        self.merged = merged.0;
+    }
+
+    /// What the server has accepted.
+    pub fn accepted(&self) -> Accepted<'_> {
+        Accepted { patch: &self.merged, latest: self.latest.as_deref() }
+    }
+
+    /// Whether the server may have done what it has not answered to.
+    pub fn is_in_doubt(&self) -> bool {
+        self.rejections.iter().any(|rejection| is_of_unknown_fate(&rejection.error))
+    }
+}
+
+/// A change that is not applied in full.
+#[derive(Debug)]
+pub struct PatchFailure {
+    /// What came of it before the failure.
+    pub applied: Box<Applied>,
+    /// What went wrong.
+    pub error: PatchingError,
+}
+
+fn failure<T>(applied: Applied, error: PatchingError) -> Result<T, PatchFailure> {
+    Err(PatchFailure { applied: Box::new(applied), error })
 }
 
 /// Sends changes of objects of one resource.
@@ -102,292 +147,303 @@ pub struct Patching<'a> {
     pub parting: Option<(&'a Plan, &'a Persistence)>,
 }
 
-/// Why the functions could not be applied.
+/// Why a change could not be applied in full.
 #[derive(Debug, thiserror::Error)]
 pub enum PatchingError {
     /// The server refused, or could not be reached. What was in the change is not applied in full.
     #[error("{0}")]
     Request(#[from] RequestError),
+    /// The server rejects a patch, and writing a part of it has failed for another reason.
+    #[error("{rejection}; then a part of the patch could not be written: {error}")]
+    Partial {
+        /// The answer to the whole patch.
+        rejection: Box<Self>,
+        /// The failure of the request with a part of it.
+        error: RequestError,
+    },
+    /// The server rejects what the transformation functions have made.
+    #[error("The server rejects the result of the transformation functions: {0}")]
+    Functions(RequestError),
     /// A transformation function raised.
     #[error("{0}")]
     Function(String),
 }
 
 impl PatchingError {
+    /// The failure of the last request, if it was a request.
+    pub fn request(&self) -> Option<&RequestError> {
+        match self {
+            Self::Request(error) | Self::Partial { error, .. } | Self::Functions(error) => Some(error),
+            Self::Function(_) => None,
+        }
+    }
+
     /// Whether it is the content that the server does not like: it will not like it any better later.
     pub fn is_rejection(&self) -> bool {
-        matches!(self, Self::Request(error) if matches!(error.status(), Some(400 | 413 | 422)))
+        matches!(self, Self::Request(error) if is_rejection(error))
     }
 
     /// Whether the server may have done it nevertheless: it has not refused, only its answer is missing.
     pub fn is_of_unknown_fate(&self) -> bool {
-        match self {
-            Self::Request(RequestError::Login(_)) | Self::Function(_) => false,
-            Self::Request(error) => matches!(error.status(), None | Some(504)),
-        }
+        self.request().is_some_and(is_of_unknown_fate)
     }
 }
 
+fn is_rejection(error: &RequestError) -> bool {
+    matches!(error.status(), Some(400 | 413 | 422))
+}
+
+fn is_of_unknown_fate(error: &RequestError) -> bool {
+    !matches!(error, RequestError::Login(_)) && matches!(error.status(), None | Some(504))
+}
+
 impl Patching<'_> {
-    /// Applies the change to the object, as it was seen by the cycle; an error leaves in `applied` what came before it.
-    pub async fn apply(
-        &self,
-        object: &Arc<Object>,
-        change: Change,
-        applied: &mut Applied,
-    ) -> Result<(), PatchingError> {
-        match self.send_all(object, change, applied).await {
-            Err(PatchingError::Request(error)) if error.status() == Some(404) => {
+    /// Applies the change to the object, as it was seen by the cycle.
+    ///
+    /// # Errors
+    /// If not all of it is applied, apart from what only the status subresource, or the server's schema, has rejected: that
+    /// is in [`Applied::rejections`].
+    pub async fn apply(&self, object: &Arc<Object>, change: Change) -> Result<Applied, PatchFailure> {
+        match self.send_all(object, change).await {
+            Err(PatchFailure { mut applied, error: PatchingError::Request(error) })
+                if error.status() == Some(404) =>
+            {
                 self.debug(object, || "Patching was skipped: the object does not exist anymore.".to_owned());
                 applied.gone = true;
-                Ok(())
+                Ok(*applied)
             }
             result => result,
         }
     }
 
-    async fn send_all(
-        &self,
-        object: &Arc<Object>,
-        change: Change,
-        applied: &mut Applied,
-    ) -> Result<(), PatchingError> {
-        let Change { cycle, patch, finalizer, parted, functions } = change;
+    async fn send_all(&self, object: &Arc<Object>, change: Change) -> Result<Applied, PatchFailure> {
+        let Change { cycle, patch, outcomes, finalizer, parted, functions, pending } = change;
         // If it comes to nothing, the functions are not lost.
-        applied.carry = functions && !self.compat;
+        let mut applied = Applied { carry: functions && !self.compat, ..Applied::default() };
         if !patch.is_empty() {
-            self.merge(object, patch, applied).await?;
+            // Nothing waits for a status that is known to be rejected, and no deletion waits for any.
+            let is_patient = pending.is_empty() && object.deletion_timestamp().is_none();
+            applied = self.merge(object, patch.0, &outcomes, is_patient, applied).await?;
         }
         if functions || finalizer.is_some() {
-            let wanted = Wanted { finalizer, parted, functions };
-            let result = self.transform(object, cycle, wanted, applied).await;
-            applied.carry &= !matches!(result, Err(PatchingError::Function(_)));
-            result?;
+            let wanted = Wanted { cycle, finalizer, parted, functions };
+            applied = self.transform(object, wanted, applied).await?;
         }
-        Ok(())
+        if !pending.is_empty() {
+            applied = self.merge_pending(object, pending, applied).await;
+        }
+        Ok(applied)
     }
 
-    /// Merges the patch into the object, in one request or two.
+    /// Merges the patch into the object, in as few requests as it takes.
     pub(crate) async fn merge(
         &self,
         object: &Arc<Object>,
-        patch: Patch,
-        applied: &mut Applied,
-    ) -> Result<(), PatchingError> {
-        // Until the server has accepted it all.
-        applied.unwritten = patch.0;
-        let apart = self.resource.has_subresource("status");
-        let body = Part(&applied.unwritten, apart.then_some("status"));
-        let status = applied.unwritten.get("status").filter(|status| apart && !status.is_null());
-        // The progress is in the body: it is written when all else is, since the operator may die in between.
-        let [body_turn, status_turn] = if self.compat { [0, 1] } else { [1, 0] };
+        patch: Map<String, Value>,
+        outcomes: &Patch,
+        is_patient: bool,
+        applied: Applied,
+    ) -> Result<Applied, PatchFailure> {
+        let has_subresource = self.resource.has_subresource("status");
+        let status = patch.get("status").filter(|status| has_subresource && !status.is_null());
+        let body = Part(&patch, has_subresource.then_some("status"));
+        if let Some((_, persistence)) = self.parting.filter(|_| status.is_some() && !body.is_empty()) {
+            let requests = merge_requests(object, &patch, &outcomes.0, persistence);
+            let is_status_first =
+                matches!(&requests[..], [first, last] if first.is_status && !last.is_status);
+            if !is_status_first {
+                return self.merge_in_order(object, patch, (requests, outcomes), is_patient, applied).await;
+            }
+        }
         let mut answer = None;
-        for turn in 0..2 {
-            let (subresource, document) = if turn == body_turn && (!apart || !body.is_empty()) {
-                self.debug(object, || {
-                    format!(
-                        "Merge-patching the resource with: {}",
-                        python_repr(&shown(object, &body.to_value()))
-                    )
-                });
-                (None, body.to_json())
-            } else if turn == status_turn
-                && let Some(status) = status
-            {
-                self.debug(object, || {
-                    let document = json!({ "status": status });
-                    format!("Merge-patching the status with: {}", python_repr(&shown(object, &document)))
-                });
-                (Some("status"), [b"{\"status\":", &*to_json(status), b"}"].concat())
-            } else {
-                continue;
+        let mut written = StatusWritten::default();
+        // The progress is in the body: it is written when all else is, since the operator may die in between.
+        if let Some(status) = status.filter(|_| !self.compat) {
+            written = self.merge_status(object, status, is_patient).await;
+            answer = written.answer.take();
+        }
+        // There may be no such subresource any more: then the status is a field as all others are.
+        let is_missing = written.rejection.as_ref().is_some_and(|it| it.error.status() == Some(404));
+        let sent = if is_missing { self.merge_body(object, Part(&patch, None)).await } else { Ok(None) };
+        let sent = match sent {
+            Ok(Some(last)) => Ok(Some(last)),
+            Err(error) if !is_rejection(&error) => Err(error),
+            // The status may be the reason.
+            _ => self.merge_body(object, body).await,
+        };
+        let sent = match sent {
+            Ok(last) => last,
+            Err(error) => return self.unmerged(object, patch, (answer, written), applied, error),
+        };
+        let is_body_written = sent.is_some();
+        answer = sent.or(answer);
+        if let Some(status) = status {
+            let may_be_accepted = match &written.rejection {
+                Some(rejection) => is_patient && is_body_written && !is_final(&rejection.error),
+                None => self.compat,
             };
-            // What the first answer says, only matters if there is no second one.
-            match self.ask(object, subresource, Payload::MergePatch(&document)).await {
-                Ok(last) => answer = Some(last),
-                Err(error) => {
-                    let first = answer.and_then(|answer| self.read(object, &answer).ok());
-                    applied.latest = first.or(applied.latest.take());
-                    return Err(error.into());
+            // The server answers again, or the body was to be the first.
+            if may_be_accepted {
+                match self.send_status(object, status, false).await {
+                    Ok(last) => (answer, written.rejection) = (Some(last), None),
+                    Err(error) if self.compat => {
+                        return self.unmerged(object, patch, (answer, written), applied, error);
+                    }
+                    Err(_) => {}
                 }
             }
         }
-        if let Some(answer) = answer {
-            applied.latest = Some(self.read(object, &answer)?);
-        }
-        applied.merged = std::mem::take(&mut applied.unwritten);
-        self.verify(object, applied);
-        Ok(())
+        self.merged(object, patch, (answer, written), applied)
     }
 
-    async fn transform(
+    /// Merges the parts of a patch if the progress or the last handled state is in the status. Nothing counts as done before
+    /// it is written: the operator may die between two requests.
+    async fn merge_in_order(
         &self,
         object: &Arc<Object>,
-        cycle: CycleId,
-        Wanted { finalizer, parted, functions }: Wanted,
-        applied: &mut Applied,
-    ) -> Result<(), PatchingError> {
-        let mut base = Arc::clone(applied.latest.as_ref().unwrap_or(object));
-        for attempt in 0.. {
-            // Otherwise, the next cycle decides, since the newer state is to come.
-            let finalizer = finalizer.filter(|edit| parted || self.holds(*edit, object, &base));
-            let operations = self.operations(&base, cycle, finalizer, functions).await?;
-            let Some(remaining) = self.operate(object, &base, &operations, applied).await? else {
-                applied.carry = false;
-                return Ok(());
-            };
-            if attempt < CONFLICTS && !self.compat {
-                let latest = self.refetch(object).await?;
-                if latest.resource_version() == base.resource_version() {
-                    // It is not about versions: nothing will be different at once.
-                    applied.refused = true;
-                } else if holds(&latest, &operations) {
-                    // It was applied, and only the answer was lost.
-                    applied.latest = Some(latest);
-                    applied.carry = false;
-                    return Ok(());
-                } else {
-                    base = Arc::clone(&latest);
-                    applied.latest = Some(latest);
+        patch: Map<String, Value>,
+        (requests, outcomes): (Vec<MergeRequest>, &Patch),
+        is_patient: bool,
+        applied: Applied,
+    ) -> Result<Applied, PatchFailure> {
+        let mut answer = None;
+        let mut written = StatusWritten::default();
+        for MergeRequest { is_status, patch: part } in requests {
+            if let Some(status) = part.get("status").filter(|_| is_status) {
+                if let Some(rejection) = &mut written.rejection {
+                    // The rest of the status is sent with what was rejected of it.
+                    let mut rejected = Patch(std::mem::take(&mut rejection.patch));
+                    rejected.merge(part);
+                    rejection.patch = rejected.0;
                     continue;
                 }
-            }
-            applied.carry = functions;
-            self.debug(object, || {
-                format!(
-                    "Could not apply the patch in full due to conflicts with newer changes. Will try on the next cycle \
-                     soon. Remaining: {}",
-                    python_repr(&remaining)
-                )
-            });
-            break;
-        }
-        Ok(())
-    }
-
-    async fn refetch(&self, object: &Object) -> Result<Arc<Object>, RequestError> {
-        let url = self.resource.url(object.namespace(), object.name(), None);
-        let malformed =
-            |error: &dyn std::fmt::Display| RequestError::Malformed(format!("GET {url}: {error}"));
-        let body = self.api.get(&url).await?;
-        let text = std::str::from_utf8(&body).map_err(|error| malformed(&error))?;
-        let latest = Object::decode(text).map_err(|error| malformed(&error))?;
-        if latest.uid() != object.uid() {
-            let gone = ApiError::from_response(404, None, b"the object was deleted and created anew");
-            return Err(RequestError::Api(Box::new(gone)));
-        }
-        Ok(Arc::new(latest))
-    }
-
-    /// Sends the operations if the object is still the same; gives them back if it is not.
-    async fn operate(
-        &self,
-        object: &Arc<Object>,
-        base: &Arc<Object>,
-        operations: &[Value],
-        applied: &mut Applied,
-    ) -> Result<Option<Value>, PatchingError> {
-        let apart = self.resource.has_subresource("status");
-        let (status, body): (Vec<_>, Vec<_>) =
-            operations.iter().cloned().partition(|one| apart && is_about_status(one));
-        for (subresource, what, operations) in [(None, "resource", body), (Some("status"), "status", status)]
-        {
-            if operations.is_empty() {
-                continue;
-            }
-            let freshest = applied.latest.as_ref().unwrap_or(base);
-            let mut document = vec![json!({
-                "op": "test", "path": "/metadata/resourceVersion", "value": freshest.resource_version(),
-            })];
-            document.extend(operations);
-            let document = Value::Array(document);
-            self.debug(object, || {
-                format!(
-                    "JSON-patching the {what} with: {}",
-                    python_repr(&shown_operations(object, &document))
-                )
-            });
-            let text = document.to_string();
-            match self.send(object, subresource, Payload::JsonPatch(text.as_bytes()), applied).await {
-                Ok(()) => {}
-                Err(error)
-                    if error.status() == Some(422) || (error.status() == Some(409) && !self.compat) =>
-                {
-                    return Ok(Some(document));
+                let StatusWritten { answer: last, rejection } =
+                    self.merge_status(object, status, is_patient).await;
+                answer = last.or(answer);
+                written.rejection = rejection
+                    .map(|rejection| Rejection { patch: without(rejection.patch, &outcomes.0), ..rejection });
+            } else {
+                match self.merge_body(object, Part(&part, None)).await {
+                    Ok(last) => answer = last.or(answer),
+                    Err(error) => return self.unmerged(object, patch, (answer, written), applied, error),
                 }
-                Err(error) => return Err(error.into()),
             }
         }
-        Ok(None)
+        self.merged(object, patch, (answer, written), applied)
     }
 
-    /// What is to be changed, and nothing more: many objects may wait here for their turn to be written.
-    async fn operations(
-        &self,
-        base: &Arc<Object>,
-        cycle: CycleId,
-        finalizer: Option<Edit>,
-        functions: bool,
-    ) -> Result<Vec<Value>, PatchingError> {
-        let (before, mut after) = if functions {
-            let mut after = self.call_functions(cycle, base).await?;
-            if let Some(leftovers) = self.leftovers(base, finalizer) {
-                jsonpatch::apply_merge(&mut after, &leftovers.0);
-            }
-            (base.to_value(), after)
-        } else if let Some(leftovers) = self.leftovers(base, finalizer) {
-            let before = base.to_value();
-            let mut after = before.clone();
-            jsonpatch::apply_merge(&mut after, &leftovers.0);
-            (before, after)
-        } else {
-            // Of the whole object, only the finalizers matter.
-            let finalizers: Vec<&str> = base.finalizers().collect();
-            let known = if finalizers.is_empty() { json!({}) } else { json!({ "finalizers": finalizers }) };
-            let before = json!({ "metadata": known });
-            (before.clone(), before)
-        };
-        if let Some(edit) = finalizer {
-            finalizer::edit(&mut after, self.finalizer, edit);
+    /// Merges what is in the body; nothing if it is empty.
+    async fn merge_body(&self, object: &Arc<Object>, body: Part<'_>) -> Result<Option<Bytes>, RequestError> {
+        if body.is_empty() && self.resource.has_subresource("status") {
+            return Ok(None);
         }
-        Ok(jsonpatch::operations(&before, &after))
+        self.debug(object, || {
+            format!("Merge-patching the resource with: {}", python_repr(&shown(object, &body.to_value())))
+        });
+        self.ask(object, None, Payload::MergePatch(&body.to_json())).await.map(Some)
     }
 
-    /// Whether what was decided of the finalizer for one state holds for another one. The reference does not ask.
-    fn holds(&self, edit: Edit, decided: &Object, latest: &Object) -> bool {
-        self.parting.is_none_or(|(plan, persistence)| {
-            finalizer::holds(edit, decided, latest, persistence, &plan.extra_fields)
-        })
-    }
-
-    /// The progress of a deletion that is over; if there is any on the object.
-    fn leftovers(&self, base: &Object, finalizer: Option<Edit>) -> Option<Patch> {
-        let (plan, persistence) = self.parting?;
-        let is_parting = finalizer == Some(Edit::Allow) && base.deletion_timestamp().is_some();
-        is_parting
-            .then(|| ledger::leftovers(base, persistence, plan))
-            .filter(|leftovers| !leftovers.is_empty())
-    }
-
-    async fn call_functions(&self, cycle: CycleId, object: &Arc<Object>) -> Result<Value, PatchingError> {
-        let (reply, answer) = oneshot::channel();
-        self.invoker.submit(Job::Transform(TransformJob { cycle, object: Arc::clone(object), reply }));
-        match answer.await {
-            Ok(result) => result.map_err(PatchingError::Function),
-            Err(_) => Err(PatchingError::Function("The operator is exiting.".to_owned())),
-        }
-    }
-
-    async fn send(
+    /// The body was not accepted.
+    fn unmerged(
         &self,
         object: &Object,
-        subresource: Option<&str>,
-        payload: Payload<'_>,
-        applied: &mut Applied,
-    ) -> Result<(), RequestError> {
-        let answer = self.ask(object, subresource, payload).await?;
-        applied.latest = Some(self.read(object, &answer)?);
-        Ok(())
+        patch: Map<String, Value>,
+        (answer, written): (Option<Bytes>, StatusWritten),
+        mut applied: Applied,
+        error: RequestError,
+    ) -> Result<Applied, PatchFailure> {
+        let is_answered = answer.is_some();
+        applied.latest = answer.and_then(|answer| self.read(object, &answer).ok()).or(applied.latest);
+        applied.unwritten = patch;
+        if !self.compat {
+            let rejection = written.rejection.filter(|rejection| is_final(&rejection.error));
+            if is_answered || rejection.is_some() {
+                applied.unwritten.shift_remove("status");
+            }
+            applied.rejections.extend(rejection);
+        }
+        failure(applied, error.into())
+    }
+
+    /// All was accepted, but maybe not the status.
+    fn merged(
+        &self,
+        object: &Arc<Object>,
+        patch: Map<String, Value>,
+        (answer, written): (Option<Bytes>, StatusWritten),
+        mut applied: Applied,
+    ) -> Result<Applied, PatchFailure> {
+        if let Some(answer) = answer {
+            match self.read(object, &answer) {
+                Ok(latest) => applied.latest = Some(latest),
+                Err(error) => {
+                    applied.unwritten = patch;
+                    return failure(applied, error.into());
+                }
+            }
+        }
+        let mut merged = patch;
+        if let Some(rejection) = written.rejection {
+            let is_there = |latest: &Arc<Object>| latest.has_merged(&rejection.patch);
+            // It was accepted as a field of the body.
+            if rejection.error.status() != Some(404) || !applied.latest.as_ref().is_some_and(is_there) {
+                merged = without(merged, &rejection.patch);
+                applied.rejections.push(rejection);
+            }
+        }
+        self.verify(object, applied.latest.as_deref(), &merged);
+        applied.merge(merged);
+        applied.unwritten.clear();
+        Ok(applied)
+    }
+
+    /// Sends what was rejected before: the status and the rest each in one request, which is not retried.
+    async fn merge_pending(
+        &self,
+        object: &Arc<Object>,
+        pending: Map<String, Value>,
+        mut applied: Applied,
+    ) -> Applied {
+        let is_vanishing = |latest: &Arc<Object>| {
+            latest.deletion_timestamp().is_some() && latest.finalizers().next().is_none()
+        };
+        if applied.latest.as_ref().is_some_and(is_vanishing) {
+            return applied;
+        }
+        let has_subresource = self.resource.has_subresource("status");
+        if let Some(status) = pending.get("status").filter(|_| has_subresource) {
+            let StatusWritten { answer, rejection } = self.merge_status(object, status, false).await;
+            let mut written = as_patch(status);
+            if let Some(rejection) = rejection {
+                written = without(written, &rejection.patch);
+                applied.rejections.push(rejection);
+            }
+            applied = self.accepted(object, answer, written, applied);
+        }
+        let body = Part(&pending, has_subresource.then_some("status"));
+        if !body.is_empty() {
+            let Value::Object(patch) = body.to_value() else { return applied };
+            let url = self.resource.url(object.namespace(), object.name(), None);
+            match self.api.request_once(&Method::PATCH, &url, Payload::MergePatch(&body.to_json())).await {
+                Ok(answer) => applied = self.accepted(object, Some(answer), patch, applied),
+                Err(error) => applied.rejections.push(Rejection { patch, is_status: false, error }),
+            }
+        }
+        applied
+    }
+
+    fn accepted(
+        &self,
+        object: &Arc<Object>,
+        answer: Option<Bytes>,
+        written: Map<String, Value>,
+        mut applied: Applied,
+    ) -> Applied {
+        if let Some(latest) = answer.and_then(|answer| self.read(object, &answer).ok()) {
+            applied.latest = Some(latest);
+            applied.merge(written);
+        }
+        applied
     }
 
     async fn ask(
@@ -423,13 +479,14 @@ impl Patching<'_> {
         Object::decode(text).map(Arc::new).map_err(|error| malformed(&error))
     }
 
-    /// Tells if the server did not keep what it was asked to: a schema without the field, a webhook.
-    fn verify(&self, object: &Arc<Object>, applied: &Applied) {
-        let Some(latest) = &applied.latest else { return };
-        let lost = documents::lost(latest, &applied.merged);
+    /// Warns if the server did not keep what it was asked to: a schema without the field, a webhook.
+    fn verify(&self, object: &Arc<Object>, latest: Option<&Object>, merged: &Map<String, Value>) {
+        let Some(latest) = latest else { return };
+        let lost = documents::lost(latest, merged);
         if !lost.is_empty() {
             let text = kopf_core::diff::python_repr(&shown_diff(object, &lost));
-            let text = format!("Merge-patching finished with inconsistencies: {text}");
+            let advice = if self.compat { String::new() } else { rejections::advice(self.resource, &lost) };
+            let text = format!("Merge-patching finished with inconsistencies: {text}{advice}");
             self.invoker.log(Entry::local(Level::Warning, object, text));
         }
     }

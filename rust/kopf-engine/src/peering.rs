@@ -24,8 +24,9 @@ use tokio::time::timeout;
 
 use crate::api::{Payload, seconds};
 use crate::dispatch::Shared;
-use crate::error::{ApiError, RequestError};
+use crate::error::{ApiError, Failure, RequestError};
 use crate::invoke::Entry;
+use crate::supervision::supervised;
 use crate::watch::{Sink, Stream};
 
 const LOGGER: &str = "kopf._core.engines.peering";
@@ -39,12 +40,21 @@ const FAREWELL: f64 = 5.0;
 /// Seconds until we try again to look after the rivals' deadline, if that has failed.
 const LOOK_AGAIN: f64 = 5.0;
 
-/// The tasks of the orchestration; the first error of them is the operator's.
-pub type Tasks = JoinSet<Result<(), RequestError>>;
+/// The tasks of the orchestration; the first failure of them is the operator's.
+pub type Tasks = JoinSet<Result<(), Failure>>;
 
 /// The name of the peering resource of an operator.
 pub fn plural(clusterwide: bool) -> &'static str {
     if clusterwide { "clusterkopfpeerings" } else { "kopfpeerings" }
+}
+
+/// What is logged if peering is a must, but there is no resource for it.
+pub fn missing_text(clusterwide: bool) -> String {
+    let plural = plural(clusterwide);
+    format!(
+        "Paused: the cluster has no resource {plural}.{}. Install its CRD, or run with --standalone.",
+        GROUPS[0]
+    )
 }
 
 /// Whether it is a resource of peering, for such an operator.
@@ -89,7 +99,8 @@ impl Peering {
     /// Starts our signs of life.
     pub fn live(&self, tasks: &mut Tasks) -> AbortHandle {
         let peering = self.clone();
-        tasks.spawn(async move { peering.keep_alive().await })
+        let task = format!("The keep-alive in the peering {}", self.toggle);
+        tasks.spawn(supervised(task, async move { peering.keep_alive().await }))
     }
 
     /// Starts to obey others, as the stream of the peering objects tells of them.
@@ -99,9 +110,18 @@ impl Peering {
         let name = self.settings().name.clone();
         let mut sink = PeeringSink { name, seen: sender, present: false, renew: Arc::clone(&self.renew) };
         [
-            tasks.spawn(async move { peering.watch(receiver).await }),
-            tasks.spawn(async move { stream.follow(&mut sink).await.map(|never| match never {}) }),
+            tasks.spawn(supervised(format!("The observer of the peering {}", self.toggle), async move {
+                peering.watch(receiver).await
+            })),
+            tasks.spawn(supervised(stream.task_name(), async move {
+                stream.follow(&mut sink).await.map(|never| match never {})
+            })),
         ]
+    }
+
+    /// The peering object and its place.
+    pub fn name(&self) -> &str {
+        &self.toggle
     }
 
     /// This peering does not hold the operator any longer.
@@ -175,7 +195,7 @@ impl Peering {
     /// Judges what is seen, whenever that changes, and when a rival's time is over.
     async fn watch(&self, mut seen: watch::Receiver<Seen>) -> Result<(), RequestError> {
         let mut until: Option<Timestamp> = None;
-        let mut for_peers = false;
+        let (mut for_peers, mut was_absent) = (false, false);
         loop {
             let now = self.shared.clock.now_for_others();
             let overdue = until.map(|moment| seconds(moment.seconds_since(now)));
@@ -194,6 +214,11 @@ impl Peering {
                     }
                 },
             };
+            let is_absent = latest == Seen::Absent;
+            if is_absent && !was_absent && self.settings().mandatory {
+                self.say(Level::Warning, self.absent_text());
+            }
+            was_absent = is_absent;
             until = self.judge(&latest, &mut for_peers).await;
         }
     }
@@ -231,6 +256,14 @@ impl Peering {
             }
         }
         judgement.until
+    }
+
+    fn absent_text(&self) -> String {
+        let kind = self.resource.kind.as_deref().unwrap_or(&self.resource.plural);
+        let place =
+            self.namespace.as_ref().map(|name| format!(" in the namespace {name:?}")).unwrap_or_default();
+        let name = &self.settings().name;
+        format!("Paused: there is no {kind} {name:?}{place}. Create it, or run with --standalone.")
     }
 
     fn debug(&self, text: impl FnOnce() -> String) {
@@ -290,6 +323,16 @@ impl Sink for PeeringSink {
         }
     }
 
+    fn rejected(&mut self, identity: Object, deleted: bool) {
+        if identity.name() != Some(self.name.as_str()) {
+            return;
+        }
+        self.present = !deleted;
+        if deleted {
+            self.seen.send_replace(Seen::Absent);
+        }
+    }
+
     fn listing(&mut self) {
         self.present = false;
     }
@@ -297,11 +340,9 @@ impl Sink for PeeringSink {
     fn listed(&mut self) {
         if !self.present {
             self.seen.send_if_modified(|seen| {
-                let vanished = matches!(seen, Seen::Status(_));
-                if vanished {
-                    *seen = Seen::Absent;
-                }
-                vanished
+                let is_news = *seen != Seen::Absent;
+                *seen = Seen::Absent;
+                is_news
             });
         }
     }

@@ -1,10 +1,12 @@
 //! Posting of Kubernetes events: in order for each object, at the same time for different ones, never in anybody's way.
 //!
 //! Whoever posts only puts the event into a queue. A lane of an object is a task as long as there is something in it. What
-//! cannot be posted is told in the log and given up; what is not posted when the operator exits is lost.
+//! cannot be posted is logged and given up; what is not posted when the operator exits is lost. If too much waits,
+//! because the server is too slow for it, further events are dropped, and their number is logged.
 //! The documents are the core's (`kopf_core::posting`). Rules: contract/engine 13.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Method;
@@ -21,28 +23,53 @@ use crate::api::{Payload, seconds};
 use crate::dispatch::Shared;
 use crate::error::RequestError;
 use crate::invoke::Entry;
+use crate::supervision::guarded;
 
 const LOGGER: &str = "kopf._core.engines.posting";
 /// Seconds at the exit for what the last handlers have posted.
 const GRACE: f64 = 1.0;
 
+/// How many events wait to be posted at most; further ones are dropped.
+const MOST_WAITING: usize = 10_000;
+
 /// Where events are put to be posted. It is there before the operator has started, and after it has ended.
 #[derive(Debug, Clone)]
-pub struct Mailbox(UnboundedSender<Vec<Post>>);
+pub struct Mailbox {
+    sender: UnboundedSender<Vec<Post>>,
+    load: Arc<Load>,
+}
 
 /// What comes out of the mailbox.
-pub type Mail = UnboundedReceiver<Vec<Post>>;
+#[derive(Debug)]
+pub struct Mail {
+    receiver: UnboundedReceiver<Vec<Post>>,
+    load: Arc<Load>,
+}
+
+/// How many events wait, which bounds all queues together; and how many were dropped since that was logged.
+#[derive(Debug, Default)]
+struct Load {
+    waiting: AtomicUsize,
+    dropped: AtomicUsize,
+}
 
 /// A mailbox and its other end.
 pub fn mailbox() -> (Mailbox, Mail) {
     let (sender, receiver) = unbounded_channel();
-    (Mailbox(sender), receiver)
+    let load = Arc::<Load>::default();
+    (Mailbox { sender, load: Arc::clone(&load) }, Mail { receiver, load })
 }
 
 impl Mailbox {
-    /// Puts events in, in their order. Nobody waits; if the operator has ended, they are lost.
+    /// Puts events in, in their order, without waiting; if the operator has ended, or too many wait already, they are lost.
     pub fn post(&self, posts: Vec<Post>) {
-        let _ended = self.0.send(posts);
+        let count = posts.len();
+        if self.load.waiting.load(Ordering::Relaxed) + count > MOST_WAITING {
+            self.load.dropped.fetch_add(count, Ordering::Relaxed);
+            return;
+        }
+        self.load.waiting.fetch_add(count, Ordering::Relaxed);
+        let _ended = self.sender.send(posts);
     }
 }
 
@@ -52,6 +79,7 @@ pub struct Poster {
     shared: Arc<Shared>,
     resource: Arc<Resource>,
     lanes: Arc<Mutex<HashMap<String, VecDeque<Post>>>>,
+    load: Arc<Load>,
     limit: Option<Arc<Semaphore>>,
     running: TaskTracker,
     giving_up: CancellationToken,
@@ -65,6 +93,7 @@ impl Poster {
             shared,
             resource,
             lanes: Arc::default(),
+            load: Arc::default(),
             limit: limit.map(|limit| Arc::new(Semaphore::new(limit.max(1)))),
             running: TaskTracker::new(),
             giving_up: CancellationToken::new(),
@@ -72,16 +101,18 @@ impl Poster {
     }
 
     /// Takes what comes until the given moment, then finishes what can be finished soon.
-    pub async fn run(self, mut mail: Mail, ending: CancellationToken) {
+    pub async fn run(mut self, mail: Mail, ending: CancellationToken) {
+        let Mail { mut receiver, load } = mail;
+        self.load = load;
         loop {
             let posts = tokio::select! {
-                posts = mail.recv() => posts,
+                posts = receiver.recv() => posts,
                 () = ending.cancelled() => None,
             };
             let Some(posts) = posts else { break };
             self.sort_all(posts);
         }
-        while let Ok(posts) = mail.try_recv() {
+        while let Ok(posts) = receiver.try_recv() {
             self.sort_all(posts);
         }
         self.running.close();
@@ -97,6 +128,7 @@ impl Poster {
 
     fn sort(&self, post: Post) {
         if !post.counts() {
+            self.done();
             return;
         }
         let key = post.key();
@@ -109,11 +141,34 @@ impl Poster {
         drop(lanes);
         let poster = self.clone();
         self.running.spawn(async move {
-            tokio::select! {
-                () = poster.drain(&key) => {}
-                () = poster.giving_up.cancelled() => {}
+            let draining = guarded("The posting of Kubernetes events about an object", poster.drain(&key));
+            let drained = tokio::select! {
+                drained = draining => drained,
+                () = poster.giving_up.cancelled() => Ok(()),
+            };
+            if let Err(panicked) = drained {
+                // The next event about the object has a lane of its own again.
+                let lost = poster.lanes().remove(&key).map_or(0, |lane| lane.len());
+                poster.load.waiting.fetch_sub(lost + 1, Ordering::Relaxed);
+                let text = format!("{panicked}. Ignoring and continuing.");
+                poster.shared.invoker.log(Entry::general(Level::Error, LOGGER, text));
             }
         });
+    }
+
+    /// An event does not wait any more.
+    fn done(&self) {
+        // Events may come past the mailbox in tests.
+        let less = |waiting: usize| Some(waiting.saturating_sub(1));
+        let _ = self.load.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let dropped = self.load.dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            let text = format!(
+                "{dropped} Kubernetes events were dropped: {MOST_WAITING} wait to be posted already. Post less (see \
+                 settings.posting.level), or let the server take more."
+            );
+            self.shared.invoker.log(Entry::general(Level::Warning, LOGGER, text));
+        }
     }
 
     async fn drain(&self, key: &str) {
@@ -126,6 +181,7 @@ impl Poster {
                 let text = post.failure(&why(&error));
                 self.shared.invoker.log(Entry::general(Level::Warning, LOGGER, text));
             }
+            self.done();
         }
     }
 
@@ -145,7 +201,8 @@ impl Poster {
         let document = post.document(namespace, &self.shared.current.get().settings.posting).to_string();
         let url = self.resource.url(Some(namespace), None, None);
         let payload = Payload::Json(document.as_bytes());
-        self.shared.api.request_with(&Method::POST, &url, payload, &post.backoffs).await?;
+        let backoffs = post.backoffs.clone().into();
+        self.shared.api.request_with(&Method::POST, &url, payload, &backoffs).await?;
         Ok(())
     }
 

@@ -17,20 +17,29 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kopf_core::notes::Level;
 use tokio::net::{TcpListener, TcpStream, lookup_host};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::error::{Failure, FailureKind};
+use crate::guests::{Guest, Guests};
 use crate::health::Health;
 use crate::invoke::{Entry, Invoker, Job, ProbeJob};
+use crate::patience::Patience;
 
 const LOGGER: &str = "kopf._core.engines.probing";
 /// For how long the results are kept.
 const KEPT: Duration = Duration::from_secs(10);
 /// How long a client may take to tell what it wants.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client may take to read an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many connections there may be: descriptors are left for the API server, and for the next probe. When there are more,
+/// the connection is closed that is silent for the longest time.
+const CONNECTIONS: usize = 100;
+/// How many requests wait for the same results; further ones wait for their place.
+const MOST_ASKERS: usize = 64;
 /// The pause after a connection could not be accepted, such as for the lack of descriptors.
 const BREATH: Duration = Duration::from_millis(100);
 
@@ -108,49 +117,64 @@ impl Probes {
             let text = format!("Serving health status at http://{host}:{port}{path}");
             self.invoker.log(Entry::general(Level::Debug, LOGGER, text));
         }
-        let (sender, receiver) = unbounded_channel();
+        let (sender, receiver) = channel(MOST_ASKERS);
         let mut tasks = JoinSet::new();
         tasks.spawn(collect(Arc::clone(&self.invoker), receiver));
         let served = Served { path: Arc::from(path.as_str()), beside: self.beside };
+        let guests = Guests::new(CONNECTIONS);
         for listener in self.listeners {
-            tasks.spawn(accept(listener, served.clone(), sender.clone()));
+            tasks.spawn(accept(listener, served.clone(), sender.clone(), Arc::clone(&guests)));
         }
         // Nothing of it ends by itself; when this is dropped, all of it is.
         tasks.join_all().await;
     }
 }
 
-async fn accept(listener: TcpListener, served: Served, askers: UnboundedSender<Asker>) {
+async fn accept(listener: TcpListener, served: Served, askers: Sender<Asker>, guests: Arc<Guests>) {
     let mut connections = JoinSet::new();
+    let accept_next = async || {
+        if let Ok((stream, _)) = listener.accept().await {
+            return Some((stream, guests.enter().await));
+        }
+        sleep(BREATH).await;
+        None
+    };
     loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(converse(stream, served.clone(), askers.clone()));
-                }
-                Err(_) => sleep(BREATH).await,
-            },
-            Some(_) = connections.join_next() => {}
+        // Not within the loop of `select!`: a connection that waits for its turn is not dropped when another one ends.
+        let mut accepting = std::pin::pin!(accept_next());
+        let accepted = loop {
+            tokio::select! {
+                accepted = accepting.as_mut() => break accepted,
+                Some(_) = connections.join_next() => {}
+            }
+        };
+        if let Some((stream, guest)) = accepted {
+            connections.spawn(converse(stream, served.clone(), askers.clone(), guest));
         }
     }
 }
 
-async fn converse(stream: TcpStream, shown: Served, askers: UnboundedSender<Asker>) {
+async fn converse(stream: TcpStream, shown: Served, askers: Sender<Asker>, guest: Guest) {
+    let guest = Arc::new(guest);
+    let asking = Arc::clone(&guest);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (shown, askers) = (shown.clone(), askers.clone());
-        async move { Ok::<_, Infallible>(answer(&request, &shown, &askers).await) }
+        let (shown, askers, guest) = (shown.clone(), askers.clone(), Arc::clone(&asking));
+        async move {
+            let _served = guest.serve();
+            Ok::<_, Infallible>(answer(&request, &shown, &askers).await)
+        }
     });
     let mut speaker = http1::Builder::new();
     speaker.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    let stream = Patience::new(stream, ANSWER_TIMEOUT);
     // A broken connection is the client's affair.
-    let _ = speaker.serve_connection(TokioIo::new(stream), service).await;
+    tokio::select! {
+        _ended = speaker.serve_connection(TokioIo::new(stream), service) => {}
+        () = guest.sent_away() => {}
+    }
 }
 
-async fn answer<B>(
-    request: &Request<B>,
-    served: &Served,
-    askers: &UnboundedSender<Asker>,
-) -> Response<Full<Bytes>> {
+async fn answer<B>(request: &Request<B>, served: &Served, askers: &Sender<Asker>) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     let beside = served.beside.as_ref().filter(|_| path != &*served.path).and_then(|it| side(it, path));
     if path != &*served.path && beside.is_none() {
@@ -164,8 +188,14 @@ async fn answer<B>(
     if let Some((kind, body)) = beside {
         return respond(StatusCode::OK, kind, body);
     }
+    // A stream without a task is a bug: its objects would wait for ever.
+    let missing = served.beside.as_ref().map(|health| health.missing()).unwrap_or_default();
+    if !missing.is_empty() {
+        let problem = format!("500 Internal Server Error\n\nNot watched: {}", missing.join(", "));
+        return respond(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", problem.into());
+    }
     let (asker, results) = oneshot::channel();
-    let _ = askers.send(asker);
+    let _ = askers.send(asker).await;
     if let Ok(Some(results)) = results.await {
         return respond(StatusCode::OK, "application/json; charset=utf-8", results);
     }
@@ -194,7 +224,7 @@ fn respond(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full
 }
 
 /// Answers those who ask, one after another. Whoever has gone away meanwhile makes no work.
-async fn collect(invoker: Arc<dyn Invoker>, mut askers: UnboundedReceiver<Asker>) {
+async fn collect(invoker: Arc<dyn Invoker>, mut askers: Receiver<Asker>) {
     let mut kept: Option<(Instant, Bytes)> = None;
     while let Some(asker) = askers.recv().await {
         if asker.is_closed() {

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use kopf_core::cause::EventType;
 use kopf_core::consistency::Consistency;
@@ -42,6 +43,12 @@ pub struct Active {
     pub pending: VecDeque<Event>,
     /// Tells the worker that something has come.
     pub arrived: Arc<Notify>,
+    /// Events were skipped, and that was logged.
+    pub overflowed: bool,
+    /// There is no worker here: the one of a predecessor is still at work.
+    pub awaited: bool,
+    /// There is a successor: what waits for the time does not wait any longer.
+    pub leaving: bool,
     /// There is no worker yet: it waits for its turn in the backlog, with so many bytes.
     pub parked: Option<usize>,
     /// There is no worker: the cycle waits for nothing but the reply.
@@ -110,9 +117,9 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// No objects yet; with what becomes of them if the stream loses them.
-    pub fn with(departures: Option<Box<Departures>>) -> Self {
-        Self { departures, ..Self::default() }
+    /// No objects yet; with what becomes of them if the stream loses them, and with what counts the bytes that wait.
+    pub fn with(departures: Option<Box<Departures>>, parked: Arc<AtomicUsize>) -> Self {
+        Self { departures, backlog: Backlog::sharing(parked), ..Self::default() }
     }
 
     /// The object's slot; a new one remembers how the object was first noticed.
@@ -134,6 +141,14 @@ impl Slots {
         self.map.get_mut(key)
     }
 
+    /// The object is there, though it cannot be read: what is known of it stays as it is.
+    pub fn keep_known(&mut self, key: &str) {
+        let listing = self.listing;
+        if let Some(slot) = self.map.get_mut(key) {
+            slot.seen = listing;
+        }
+    }
+
     /// Lets an object wait for its turn in the backlog.
     pub fn park(&mut self, key: &Arc<str>, event: Event) {
         let bytes = event.object.raw().len();
@@ -151,6 +166,24 @@ impl Slots {
     /// Forgets an object.
     pub fn remove(&mut self, key: &str) {
         self.map.remove(key);
+    }
+
+    /// Takes an object out, with all that is known of it.
+    pub fn take(&mut self, key: &str) -> Option<Slot> {
+        self.map.remove(key)
+    }
+
+    /// Takes an object over that a predecessor has worked on; with the events that have come here meanwhile. It may be gone.
+    pub fn adopt(&mut self, key: &Arc<str>, slot: Slot) -> (Option<Vanished>, VecDeque<Event>) {
+        let known = self.map.remove(key);
+        let (is_gone, seen) = known.as_ref().map_or((false, self.listing), |known| (known.gone, known.seen));
+        let pending = known.and_then(|known| known.active).map(|active| active.pending).unwrap_or_default();
+        if slot.gone || is_gone {
+            let gone = Vanished { key: Arc::clone(key), subject: slot.subject, forgotten: true };
+            return (Some(gone), VecDeque::new());
+        }
+        self.map.insert(Arc::clone(key), Slot { active: None, seen, ..slot });
+        (None, pending)
     }
 
     /// A listing begins. If the operator was paused since the last one, others may have handled the objects.
@@ -187,21 +220,22 @@ impl Slots {
     }
 
     /// The stream is over, but another one goes on with the same objects, in another version of their kind. Busy ones are
-    /// finished here, but what is remembered of them is handed over as well.
+    /// finished here, and follow then; until then, their events wait there.
     pub fn hand_over(&mut self, successor: &mut Self) {
         self.map.retain(|key, slot| {
             // The listing of the other stream brings those here that are still waiting.
             slot.unpark(&mut self.backlog);
-            let is_busy = slot.active.is_some();
-            let heir = if is_busy {
-                let (memory, indexing, subject) =
-                    (slot.memory.clone(), slot.indexing.clone(), slot.subject.take());
-                Slot { memory, indexing, subject, ..Slot::default() }
-            } else {
-                std::mem::take(slot)
+            let seen = successor.listing;
+            let Some(active) = &mut slot.active else {
+                let slot = std::mem::take(slot);
+                successor.map.insert(Arc::clone(key), Slot { seen, ..slot });
+                return false;
             };
-            successor.map.insert(Arc::clone(key), Slot { seen: successor.listing, ..heir });
-            is_busy
+            active.leaving = true;
+            active.arrived.notify_one();
+            let active = Some(Box::new(Active { awaited: true, ..Active::default() }));
+            successor.map.insert(Arc::clone(key), Slot { active, seen, ..Slot::default() });
+            true
         });
         if let (Some(mine), Some(theirs)) = (self.departures.take(), &mut successor.departures) {
             theirs.inherit(*mine);
@@ -278,6 +312,11 @@ mod tests {
         Arc::from(name)
     }
 
+    fn event(name: &str) -> Event {
+        let object = Object::decode(&format!(r#"{{"metadata":{{"name":"{name}"}}}}"#)).unwrap();
+        Event { kind: EventType::Listed, object: Arc::new(object), woken: false, indexed: false, told: None }
+    }
+
     fn forgotten(vanished: &[Vanished]) -> Vec<Arc<str>> {
         vanished.iter().filter(|one| one.forgotten).map(|one| Arc::clone(&one.key)).collect()
     }
@@ -340,11 +379,34 @@ mod tests {
         slots.hand_over(&mut successor);
         assert_eq!(slots.busy(), [key("busy")]);
         assert_eq!(slots.len(), 1);
-        for name in ["idle", "busy"] {
-            let slot = successor.notice(&key(name), EventType::Listed);
-            assert!(
-                slot.memory.fully_handled_once && slot.memory.noticed_by_listing && slot.active.is_none()
-            );
+        let idle = successor.notice(&key("idle"), EventType::Listed);
+        assert!(idle.memory.fully_handled_once && idle.memory.noticed_by_listing && idle.active.is_none());
+        let busy = successor.notice(&key("busy"), EventType::Listed);
+        assert!(!busy.memory.fully_handled_once);
+        let active = busy.active.as_mut().unwrap();
+        assert!(active.awaited);
+        active.pending.push_back(event("busy"));
+        let (gone, pending) = successor.adopt(&key("busy"), slots.take("busy").unwrap());
+        assert!(gone.is_none() && pending.len() == 1);
+        let busy = successor.get("busy").unwrap();
+        assert!(busy.memory.fully_handled_once && busy.active.is_none());
+    }
+
+    #[test]
+    fn what_is_gone_in_either_version_is_not_taken_over() {
+        for by_predecessor in [true, false] {
+            let (mut slots, mut successor) = (Slots::default(), Slots::default());
+            slots.notice(&key("a"), EventType::Listed).active = Some(Box::default());
+            slots.hand_over(&mut successor);
+            if by_predecessor {
+                slots.get("a").unwrap().gone = true;
+            } else {
+                successor.begin_listing(0);
+                assert!(forgotten(&successor.end_listing()).is_empty(), "it is still worked on");
+            }
+            let (gone, pending) = successor.adopt(&key("a"), slots.take("a").unwrap());
+            assert!(gone.is_some_and(|gone| gone.forgotten) && pending.is_empty());
+            assert!(successor.is_empty());
         }
     }
 }

@@ -41,6 +41,16 @@ impl Territory {
         }
     }
 
+    /// Whether all patterns are names.
+    pub fn is_exact(&self) -> bool {
+        match self {
+            Self::Cluster => false,
+            Self::Namespaces { patterns, foreign } => {
+                !foreign && patterns.iter().all(|pattern| is_exact_namespace(pattern))
+            }
+        }
+    }
+
     /// The names that are known without a look at the cluster.
     pub fn exact(&self) -> BTreeSet<String> {
         match self {

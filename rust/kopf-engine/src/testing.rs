@@ -3,14 +3,14 @@
 //! Nothing here waits or talks: requests are answered by a function, jobs are kept, and log lines are collected.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
+use allocation_counter::opt_out;
+use futures::future::ready;
 use kopf_core::cycle::Rules;
 use kopf_core::lifecycle::Lifecycle;
 use kopf_core::notes::Level;
@@ -18,8 +18,6 @@ use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
 use kopf_core::value::Value;
-use kube::Client;
-use kube::client::Body;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -27,13 +25,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::admission::Desk;
 use crate::api::Api;
-use crate::client::Connection;
+use crate::client::http1::{Connector, Transport};
+use crate::client::{Connection, ConnectionOptions};
 use crate::clock::Clock;
 use crate::daemons::Background;
 use crate::dispatch::Shared;
 use crate::invoke::{Entry, Invoker, Job};
 use crate::rules::CurrentRules;
-use crate::vault::Vault;
+use crate::vault::{Vault, VaultOptions};
 
 /// A request as the server has got it.
 #[derive(Debug, Clone)]
@@ -63,9 +62,16 @@ pub(crate) struct OtherSide {
     /// How much waits, as far as the test says.
     pub(crate) backlog: AtomicUsize,
     lines: Mutex<Vec<String>>,
+    /// A log line with this in it panics, once.
+    explosive: Mutex<Option<&'static str>>,
 }
 
 impl OtherSide {
+    /// Lets the next log line with this in it panic.
+    pub(crate) fn explode_on(&self, part: &'static str) {
+        *lock(&self.explosive) = Some(part);
+    }
+
     /// The log lines with this in them.
     pub(crate) fn lines(&self, part: &str) -> Vec<String> {
         lock(&self.lines).iter().filter(|line| line.contains(part)).cloned().collect()
@@ -78,6 +84,8 @@ impl Invoker for OtherSide {
     }
 
     fn log(&self, entry: Entry) {
+        let explodes = lock(&self.explosive).take_if(|part| entry.text.contains(*part)).is_some();
+        assert!(!explodes, "an injected panic");
         lock(&self.lines).push(format!("{} {}", entry.level.as_str(), entry.text));
     }
 
@@ -110,8 +118,7 @@ impl Stage {
         let settings = Arc::new(settings);
         let other_side = Arc::new(OtherSide::default());
         let invoker: Arc<dyn Invoker> = Arc::<OtherSide>::clone(&other_side);
-        let vault =
-            Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[], Clock::start()).unwrap());
+        let vault = Arc::new(Vault::new(Arc::clone(&invoker), vault_options(), &[]).unwrap());
         let requests: Arc<Mutex<Vec<Got>>> = Arc::default();
         vault.admit(Connection::fake("first", client(&requests, answer)));
         let registry = Arc::new(Registry { handlers });
@@ -155,39 +162,131 @@ pub(crate) fn shared(rules: Rules, vault: Arc<Vault>, invoker: Arc<dyn Invoker>)
         identity: "me".to_owned(),
         barrier: None,
         absentees: crate::dispatch::Absentees::default(),
+        denials: crate::patching::Denials::default(),
+        parked: Arc::default(),
+        failing: crate::supervision::Failing::default(),
     })
 }
 
-/// A client whose server is a function.
+/// The options of vaults in tests.
+pub(crate) fn vault_options() -> VaultOptions {
+    let connections = ConnectionOptions {
+        agent: "test".to_owned(),
+        trust_env: false,
+        compat: false,
+        clock: Clock::start(),
+    };
+    VaultOptions { connections, login_timeout: 0.0, stopping: CancellationToken::new() }
+}
+
+/// The production client's way to a server that is a function, and keeps the requests.
 pub(crate) fn client(
     requests: &Arc<Mutex<Vec<Got>>>,
     answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static,
-) -> Client {
+) -> Connector {
     let requests = Arc::clone(requests);
     let start = Instant::now();
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (requests, answer) = (Arc::clone(&requests), answer.clone());
-        async move {
-            let (parts, body) = request.into_parts();
-            let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-            let got = Got {
-                method: parts.method.to_string(),
-                path: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
-                body: serde_json::from_slice(&bytes).unwrap_or_default(),
-                at: start.elapsed().as_secs(),
-            };
-            let (status, body) = answer(&got);
-            lock(&requests).push(got);
-            Ok::<_, Infallible>(Response::builder().status(status).body(body_of(body)).unwrap())
-        }
-    });
-    Client::new(service, "default")
+    connector(move |method, path, body| {
+        let got = Got {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            body: serde_json::from_slice(body).unwrap_or_default(),
+            at: start.elapsed().as_secs(),
+        };
+        let (status, body) = answer(&got);
+        lock(&requests).push(got);
+        // `null`: nothing, and the end of it.
+        (status, body.map(|value| if value.is_null() { vec![] } else { value.to_string().into_bytes() }))
+    })
 }
 
-fn body_of(body: Option<Value>) -> BoxBody<Bytes, Infallible> {
-    match body {
-        Some(value) => Full::new(Bytes::from(value.to_string())).boxed(),
-        None => BodyExt::boxed(StreamBody::new(futures::stream::pending())),
+/// A server that is a function of the method, the path, and the body, behind connections in memory. It answers at once, in the
+/// task of the client, and none of its allocations are counted. Without a body, the response never ends;
+/// with the status 0, it never begins.
+pub(crate) fn connector(
+    answer: impl Fn(&str, &str, &[u8]) -> (u16, Option<Vec<u8>>) + Send + Sync + 'static,
+) -> Connector {
+    let answer: Respond = Arc::new(answer);
+    Box::new(move || {
+        let transport =
+            FakeTransport { answer: Arc::clone(&answer), request: vec![], response: vec![], reader: None };
+        Box::pin(ready(Ok(Box::new(transport) as Box<dyn Transport>)))
+    })
+}
+
+type Respond = Arc<dyn Fn(&str, &str, &[u8]) -> (u16, Option<Vec<u8>>) + Send + Sync>;
+
+struct FakeTransport {
+    answer: Respond,
+    /// The bytes of the request so far.
+    request: Vec<u8>,
+    /// The bytes of the response that are not read yet.
+    response: Vec<u8>,
+    reader: Option<Waker>,
+}
+
+impl FakeTransport {
+    fn respond(&mut self) {
+        let Some(end) = self.request.windows(4).position(|part| part == b"\r\n\r\n") else { return };
+        let head = String::from_utf8(self.request[..end].to_vec()).unwrap();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        let whole = end + 4 + length.unwrap_or(0);
+        if self.request.len() < whole {
+            return;
+        }
+        let mut words = head.split(' ');
+        let (method, path) = (words.next().unwrap(), words.next().unwrap());
+        let (status, body) = (self.answer)(method, path, &self.request[end + 4..whole]);
+        let framing = body.as_ref().map_or_else(
+            || "transfer-encoding: chunked".to_owned(),
+            |body| format!("content-length: {}", body.len()),
+        );
+        self.request.drain(..whole);
+        if status == 0 {
+            return;
+        }
+        self.response.extend(format!("HTTP/1.1 {status} Status\r\n{framing}\r\n\r\n").into_bytes());
+        self.response.extend(body.unwrap_or_default());
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+impl hyper::rt::Write for FakeTransport {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        opt_out(|| {
+            this.request.extend_from_slice(data);
+            this.respond();
+        });
+        Poll::Ready(Ok(data.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl hyper::rt::Read for FakeTransport {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut buffer: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.response.is_empty() {
+            this.reader = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        let length = this.response.len().min(buffer.remaining());
+        buffer.put_slice(&this.response[..length]);
+        this.response.drain(..length);
+        Poll::Ready(Ok(()))
     }
 }
 

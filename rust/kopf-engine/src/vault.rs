@@ -6,14 +6,22 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
+use kopf_core::backoff::Backoff;
 use kopf_core::notes::Level;
 use kopf_core::time::Timestamp;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use crate::api::seconds;
-use crate::client::{Connection, has_kubeconfig, has_service_account};
+use crate::client::{
+    Connection, ConnectionOptions, has_kubeconfig, has_named_kubeconfig, has_service_account,
+};
 use crate::clock::Clock;
 use crate::credentials::{Credentials, Login};
 use crate::error::LoginError;
@@ -21,40 +29,61 @@ use crate::invoke::{Entry, Invoker, Job, LoginJob};
 
 const LOGGER: &str = "kopf._core.engines.activities";
 const FALLBACK_LOGGER: &str = "kopf.activities.authentication";
-const RAN_OUT: &str = "Ran out of valid credentials. Consider installing an API client library or adding a login handler. \
-                       See more: https://docs.kopf.dev/en/stable/authentication/";
-/// Pauses between logins while the server refuses everybody, in seconds; the last one repeats.
-const PAUSES: [f64; 5] = [0.5, 1.0, 2.0, 5.0, 10.0];
-/// How many refused credentials of one login handler are remembered.
+const RAN_OUT: &str = "Ran out of valid credentials.";
+const NOT_FOUND: &str = "No login handler has returned any. Set KUBECONFIG, create ~/.kube/config, run in a pod with a \
+                         service account, or declare a login handler (@kopf.on.login).";
+const INTERRUPTED: &str = "The login was interrupted by the operator's exit.";
+/// The delays between logins while the server rejects all credentials.
+const RETRIES: Backoff = Backoff::endless(&[0.5, 1.0, 2.0, 5.0, 10.0]);
+/// How many rejected credentials of one login handler are remembered.
 const REMEMBERED: usize = 3;
+/// How much time a login has once the operator is stopping: some last requests may need it.
+const EXIT_GRACE: Duration = Duration::from_secs(5);
 
-/// All the ways to the API server that are open now.
+/// A login that is under way. All who need its result poll it; it stands still when there are none.
+type Flight = Shared<BoxFuture<'static, Result<(), LoginError>>>;
+
+/// The connections that are known to work, and the one place where logins are started.
 pub struct Vault {
+    store: Arc<Store>,
+    /// There is at most one login at a time.
+    flight: Mutex<Option<Flight>>,
+}
+
+/// How the vault behaves.
+#[derive(Clone)]
+pub struct VaultOptions {
+    /// What all connections have in common.
+    pub connections: ConnectionOptions,
+    /// For how many seconds all credentials may be rejected, once some were accepted.
+    pub login_timeout: f64,
+    /// The operator is stopping.
+    pub stopping: CancellationToken,
+}
+
+/// The connections and the state of logins. Its locks are never held while something is awaited.
+struct Store {
     invoker: Arc<dyn Invoker>,
-    agent: String,
+    options: VaultOptions,
     open: RwLock<Vec<Arc<Connection>>>,
-    login: Mutex<Logins>,
+    logins: Mutex<Logins>,
     turn: AtomicUsize,
-    /// Somebody was let in already: a refusal may pass.
+    /// Some credentials were accepted already: a rejection may pass.
     let_in: AtomicBool,
-    /// Nobody was let in lately.
+    /// No credentials were accepted lately.
     in_doubt: AtomicBool,
-    /// For how many seconds refusals may last after that.
-    patience: f64,
-    /// Expirations are compared with it.
-    clock: Clock,
 }
 
 #[derive(Default)]
 struct Logins {
     happened: bool,
     refused: HashMap<String, VecDeque<u64>>,
-    /// Since when nobody is let in.
+    /// The server and the login handlers whose credentials were all rejected by it before.
+    rejected: Option<(String, String)>,
+    /// Since when all credentials are rejected.
     since: Option<Timestamp>,
-    pauses: usize,
-    /// When it makes sense to log in again.
-    again: Option<Timestamp>,
-    /// The same, if it is because of certificates.
+    failures: u32,
+    /// When the credentials may be read again because of certificates.
     renewal: Option<Timestamp>,
 }
 
@@ -67,114 +96,68 @@ enum LoginFailure {
 }
 
 impl Vault {
-    /// A vault with what is there from the beginning. If it is empty, the first request asks for credentials.
+    /// A vault with the given credentials. If there are none, the first request starts a login.
     pub fn new(
         invoker: Arc<dyn Invoker>,
-        agent: String,
+        options: VaultOptions,
         given: &[(String, Credentials)],
-        clock: Clock,
     ) -> Result<Self, LoginError> {
-        let vault = Self {
+        let store = Store {
             invoker,
-            agent,
+            options,
             open: RwLock::default(),
-            login: Mutex::default(),
+            logins: Mutex::default(),
             turn: AtomicUsize::default(),
             let_in: AtomicBool::default(),
             in_doubt: AtomicBool::default(),
-            patience: 0.0,
-            clock,
         };
-        let open = vault.connect(given)?.into_iter().map(Arc::new).collect();
-        *vault.open.write().unwrap_or_else(PoisonError::into_inner) = open;
-        Ok(vault)
+        let options = &store.options.connections;
+        let open = given.iter().map(|(key, given)| Connection::from_credentials(key, given, options));
+        let open: Result<Vec<_>, _> = open.map(|one| one.map(Arc::new)).collect();
+        store.replace(open?);
+        Ok(Self { store: Arc::new(store), flight: Mutex::default() })
     }
 
-    /// Lets refusals last for so many seconds, if somebody was let in before.
-    #[must_use]
-    pub fn with_patience(mut self, seconds: f64) -> Self {
-        self.patience = seconds;
-        self
-    }
-
-    /// Takes a connection in, as if somebody had logged in.
+    /// Adds a connection, as if it had come from a login.
     #[cfg(test)]
     pub(crate) fn admit(&self, connection: Connection) {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(connection));
+        self.store.open.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(connection));
     }
 
-    /// The best connection; logs in if there is none.
+    /// The best connection; logs in if there is none. Cancel safe: a login goes on for others who wait for it, and for those
+    /// who come later.
     pub async fn connection(&self) -> Result<Arc<Connection>, LoginError> {
-        if let Some(best) = self.best() {
-            return Ok(best);
-        }
-        let mut logins = self.login.lock().await;
-        if let Some(best) = self.best() {
-            return Ok(best); // somebody else has logged in while we waited
-        }
         loop {
-            self.wait(&mut logins).await;
-            let outcome = self.log_in(&mut logins).await;
-            if let Some(best) = self.best() {
+            if let Some(best) = self.store.best() {
                 return Ok(best);
             }
-            let error = match outcome {
-                Ok(()) => LoginError(RAN_OUT.to_owned()),
-                Err(LoginFailure::Final(error)) => return Err(error),
-                Err(LoginFailure::Passing(error)) => error,
-            };
-            let Some(pause) = self.pause(&mut logins) else { return Err(error) };
-            self.say(Level::Warning, LOGGER, format!("The credentials are read again in {pause} seconds."));
-            logins.again = Some(self.clock.now().plus(pause));
+            self.fly(|store| Box::pin(async move { store.obtain().await })).await?;
         }
     }
 
-    /// Waits until it is time for the next login. Requests have timeouts: if this one is given up meanwhile, the next one
-    /// waits for the same moment.
-    async fn wait(&self, logins: &mut Logins) {
-        let Some(again) = logins.again else { return };
-        self.clock.sleep(seconds(again.seconds_since(self.clock.now()))).await;
-        logins.again = None;
-        // What was refused may be let in again: it is often the server that is at fault.
-        logins.refused.clear();
-    }
-
-    /// How long to wait until the next login; none if there is no sense in it.
-    fn pause(&self, logins: &mut Logins) -> Option<f64> {
-        let now = self.clock.now();
-        if !self.let_in.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.in_doubt.store(true, Ordering::Relaxed);
-        let since = *logins.since.get_or_insert(now);
-        if now.seconds_since(since) >= self.patience {
-            return None;
-        }
-        let pause = PAUSES.get(logins.pauses).or(PAUSES.last()).copied()?;
-        logins.pauses += 1;
-        Some(pause)
-    }
-
-    /// Somebody is let in.
-    pub async fn accept(&self) {
-        if self.let_in.swap(true, Ordering::Relaxed) && !self.in_doubt.load(Ordering::Relaxed) {
+    /// The server has accepted the credentials. Never waits.
+    pub fn accept(&self) {
+        if self.store.let_in.swap(true, Ordering::Relaxed) && !self.store.in_doubt.load(Ordering::Relaxed) {
             return;
         }
-        self.in_doubt.store(false, Ordering::Relaxed);
-        let mut logins = self.login.lock().await;
-        (logins.since, logins.pauses, logins.renewal) = (None, 0, None);
+        self.store.in_doubt.store(false, Ordering::Relaxed);
+        let mut logins = self.store.logins();
+        (logins.since, logins.failures, logins.renewal) = (None, 0, None);
     }
 
-    /// Throws away a connection which the server does not let in any more; unless that has happened already: whoever was
-    /// refused at the same time may come here after a new login, maybe with the same credentials.
-    pub async fn invalidate(&self, refused: &Connection) {
-        let mut logins = self.login.lock().await;
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        let before = open.len();
-        open.retain(|known| !std::ptr::eq(Arc::as_ptr(known), refused));
-        if open.len() == before {
+    /// Throws away a connection whose credentials the server rejects; unless that has happened already: requests that were
+    /// rejected at the same time come here after a new login, maybe with the same credentials.
+    pub fn invalidate(&self, refused: &Connection) {
+        let was_known = {
+            let mut open = self.store.open.write().unwrap_or_else(PoisonError::into_inner);
+            let before = open.len();
+            open.retain(|known| !std::ptr::eq(Arc::as_ptr(known), refused));
+            open.len() < before
+        };
+        if !was_known {
             return;
         }
+        let mut logins = self.store.logins();
         let history = logins.refused.entry(refused.key.clone()).or_default();
         if !history.contains(&refused.fingerprint) {
             history.push_back(refused.fingerprint);
@@ -184,95 +167,218 @@ impl Vault {
         }
     }
 
-    /// Logs in again if the server cannot be trusted, or does not trust us: files with certificates are replaced now and then.
-    /// What there is stays in use if nothing else is found, for it may be the server that has changed for a while.
+    /// Logs in again if the server's certificate is not trusted, or ours is not: files with certificates are replaced now and
+    /// then. The connections stay in use if nothing else is found, for it may be the server that has changed for a while.
     pub async fn renew(&self, distrusted: &Connection) {
-        if self.patience <= 0.0 || !self.let_in.load(Ordering::Relaxed) {
+        if !self.store.can_renew(distrusted) {
             return;
         }
-        let mut logins = self.login.lock().await;
-        let is_known = {
-            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-            open.iter().any(|known| std::ptr::eq(Arc::as_ptr(known), distrusted))
-        };
-        let now = self.clock.now();
-        if !is_known || logins.renewal.is_some_and(|moment| moment > now) {
-            return;
-        }
-        let Some(pause) = PAUSES.get(logins.pauses).or(PAUSES.last()).copied() else { return };
-        logins.pauses += 1;
-        logins.renewal = Some(now.plus(pause));
-        logins.refused.clear();
-        self.in_doubt.store(true, Ordering::Relaxed);
-        let what = format!("Certificates are not accepted between {} and us", distrusted.server);
-        self.say(Level::Warning, LOGGER, format!("{what}: the credentials are read again."));
-        if let Err(LoginFailure::Final(error) | LoginFailure::Passing(error)) = self.log_in(&mut logins).await
-        {
-            self.say(Level::Warning, LOGGER, format!("The credentials cannot be read again: {error}"));
-        }
+        let server = distrusted.server.clone();
+        // The failure is logged, and the old connections stay.
+        let _renewed = self.fly(|store| Box::pin(async move { store.renew(&server).await })).await;
     }
 
-    /// The address of the server that requests go to now, for the log; empty if nothing is known of it.
+    /// The address of the server that requests go to now, for the log; empty if there are no connections.
     pub fn server(&self) -> String {
-        self.best().map(|best| best.server.clone()).unwrap_or_default()
+        self.store.best().map(|best| best.server.clone()).unwrap_or_default()
+    }
+
+    /// The login that is under way, or a new one.
+    fn fly(&self, login: impl FnOnce(Arc<Store>) -> BoxFuture<'static, Result<(), LoginError>>) -> Flight {
+        let mut flight = self.flight.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(current) = flight.as_ref().filter(|current| current.peek().is_none()) {
+            return current.clone();
+        }
+        let stopping = self.store.options.stopping.clone();
+        let login = login(Arc::clone(&self.store));
+        let new = async move {
+            let exiting = async {
+                stopping.cancelled().await;
+                sleep(EXIT_GRACE).await;
+            };
+            tokio::select! {
+                biased;
+                outcome = login => outcome,
+                () = exiting => Err(LoginError(INTERRUPTED.to_owned())),
+            }
+        };
+        flight.insert(new.boxed().shared()).clone()
+    }
+}
+
+impl Store {
+    fn logins(&self) -> MutexGuard<'_, Logins> {
+        self.logins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replace(&self, open: Vec<Arc<Connection>>) {
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = open;
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.options.connections.clock
     }
 
     fn best(&self) -> Option<Arc<Connection>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let now = self.clock.now();
+        // The server's clock is meant: it goes on while this machine sleeps.
+        let now = self.clock().now_for_others();
         let valid = || open.iter().filter(|known| known.expiration.is_none_or(|moment| moment > unix(now)));
         let highest = valid().map(|known| known.priority).max()?;
-        // Equals take turns, so that each of them carries its part of the load.
+        // Equals take turns, so that each of them gets its part of the load.
         let equals: Vec<_> = valid().filter(|known| known.priority == highest).collect();
         let turn = if equals.len() > 1 { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
         equals.get(turn % equals.len()).map(|chosen| Arc::clone(chosen))
     }
 
-    async fn log_in(&self, logins: &mut Logins) -> Result<(), LoginFailure> {
-        let title = if logins.happened { "Re-authentication" } else { "Initial authentication" };
-        logins.happened = true;
+    /// Logs in until there is a connection, or until there is no sense in it.
+    async fn obtain(&self) -> Result<(), LoginError> {
+        loop {
+            if self.best().is_some() {
+                return Ok(());
+            }
+            let outcome = self.log_in().await;
+            if self.best().is_some() {
+                return Ok(());
+            }
+            let error = match outcome {
+                Ok(()) => ran_out(self.logins().rejected.as_ref()),
+                Err(LoginFailure::Final(error)) => return Err(error),
+                Err(LoginFailure::Passing(error)) => error,
+            };
+            let Some(delay) = self.delay() else { return Err(error) };
+            self.say(Level::Warning, LOGGER, format!("The credentials are read again in {delay} seconds."));
+            self.clock().sleep(seconds(delay)).await;
+            // What was rejected may be accepted now: it is often the server that is at fault.
+            self.logins().refused.clear();
+        }
+    }
+
+    /// How long to wait until the next login; none if there is no sense in it.
+    fn delay(&self) -> Option<f64> {
+        let now = self.clock().now();
+        if !self.let_in.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.in_doubt.store(true, Ordering::Relaxed);
+        let mut logins = self.logins();
+        let since = *logins.since.get_or_insert(now);
+        if now.seconds_since(since) >= self.options.login_timeout {
+            return None;
+        }
+        let delay = RETRIES.step(logins.failures);
+        logins.failures = logins.failures.saturating_add(1);
+        delay
+    }
+
+    /// Whether it is time to read the credentials again because of certificates; from then on, it is not for a while.
+    fn can_renew(&self, distrusted: &Connection) -> bool {
+        if self.options.login_timeout <= 0.0 || !self.let_in.load(Ordering::Relaxed) {
+            return false;
+        }
+        let is_known = {
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            open.iter().any(|known| std::ptr::eq(Arc::as_ptr(known), distrusted))
+        };
+        let now = self.clock().now();
+        let mut logins = self.logins();
+        if !is_known || logins.renewal.is_some_and(|moment| moment > now) {
+            return false;
+        }
+        let Some(delay) = RETRIES.step(logins.failures) else { return false };
+        logins.failures = logins.failures.saturating_add(1);
+        logins.renewal = Some(now.plus(delay));
+        logins.refused.clear();
+        true
+    }
+
+    async fn renew(&self, server: &str) -> Result<(), LoginError> {
+        self.in_doubt.store(true, Ordering::Relaxed);
+        let what = format!("Certificates are not accepted between {server} and us");
+        self.say(Level::Warning, LOGGER, format!("{what}: the credentials are read again."));
+        if let Err(LoginFailure::Final(error) | LoginFailure::Passing(error)) = self.log_in().await {
+            self.say(Level::Warning, LOGGER, format!("The credentials cannot be read again: {error}"));
+        }
+        Ok(())
+    }
+
+    async fn log_in(&self) -> Result<(), LoginFailure> {
+        let happened = std::mem::replace(&mut self.logins().happened, true);
+        let title = if happened { "Re-authentication" } else { "Initial authentication" };
         self.say(Level::Info, LOGGER, format!("{title} has been initiated."));
         let (reply, answer) = oneshot::channel();
         self.invoker.submit(Job::Login(LoginJob { reply }));
-        let login = answer.await.map_err(|_| {
-            LoginFailure::Final(LoginError("The login was interrupted by the operator's exit.".to_owned()))
-        })?;
-        let login = login.map_err(|text| LoginFailure::Final(LoginError(text)))?;
+        let login = answer.await.map_err(|_| LoginFailure::Final(LoginError(INTERRUPTED.to_owned())))?;
+        let login = match login {
+            Ok(login) => login,
+            Err(text) => return Err(self.failed(LoginError(text)).await),
+        };
         let found = match &login {
             // The files are perhaps being written.
             Login::Provided(items) => self.connect(items).map_err(LoginFailure::Passing)?,
             Login::Fallback => self.fall_back().await.map_err(LoginFailure::Passing)?,
         };
-        let fresh: Vec<_> = found
-            .into_iter()
-            .filter(|one| {
-                !logins.refused.get(&one.key).is_some_and(|history| history.contains(&one.fingerprint))
-            })
-            .map(Arc::new)
-            .collect();
+        let fresh: Vec<_> = {
+            let mut logins = self.logins();
+            let (known, fresh): (Vec<_>, Vec<_>) = found.into_iter().partition(|one: &Connection| {
+                logins.refused.get(&one.key).is_some_and(|history| history.contains(&one.fingerprint))
+            });
+            if fresh.is_empty() {
+                let keys: Vec<_> = known.iter().map(|one| one.key.as_str()).collect();
+                logins.rejected = known.first().map(|one| (one.server.clone(), keys.join(", ")));
+            }
+            fresh.into_iter().map(Arc::new).collect()
+        };
         if fresh.is_empty() {
             let why = "no credentials were retrieved from the login handlers.";
             self.say(Level::Warning, LOGGER, format!("{title} has failed: {why}"));
             return Ok(());
         }
         self.say(Level::Info, LOGGER, format!("{title} has finished."));
-        *self.open.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        self.replace(fresh);
         Ok(())
     }
 
-    fn connect(&self, items: &[(String, Credentials)]) -> Result<Vec<Connection>, LoginError> {
-        items.iter().map(|(key, given)| Connection::from_credentials(key, given, &self.agent)).collect()
+    /// The login handlers have failed for good: that ends the operator. Kopf 1.45 stays without credentials until it is
+    /// stopped.
+    async fn failed(&self, error: LoginError) -> LoginFailure {
+        if self.options.connections.compat {
+            self.options.stopping.cancelled().await;
+        }
+        LoginFailure::Final(error)
     }
 
-    /// Without login handlers: the service account, the kubeconfig. One that is broken does not stand in the other's way.
+    /// Connects with the results of login handlers. Those that cannot be used are left out, unless there are no others.
+    fn connect(&self, items: &[(String, Credentials)]) -> Result<Vec<Connection>, LoginError> {
+        let (mut found, mut failure) = (vec![], None);
+        for (key, given) in items {
+            match Connection::from_credentials(key, given, &self.options.connections) {
+                Ok(connection) => found.push(connection),
+                Err(error) => {
+                    let text =
+                        format!("The credentials of the login handler {key:?} cannot be used: {error}");
+                    self.say(Level::Error, LOGGER, text);
+                    failure = failure.or(Some(error));
+                }
+            }
+        }
+        match failure {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
+    }
+
+    /// Without login handlers: the service account, the kubeconfig. If one cannot be used, the other one can; but if
+    /// `KUBECONFIG` names a file, the service account is not used, as in kubectl. Kopf 1.45 prefers the service account.
     async fn fall_back(&self) -> Result<Vec<Connection>, LoginError> {
+        let options = &self.options.connections;
         let mut found = vec![];
         let mut failure = None;
-        if has_service_account() {
-            self.keep(Connection::from_service_account(&self.agent), &mut found, &mut failure);
+        if has_service_account() && (options.compat || !has_named_kubeconfig()) {
+            self.keep(Connection::from_service_account(options), &mut found, &mut failure);
         }
         if has_kubeconfig() {
-            self.keep(Connection::from_kubeconfig(&self.agent).await, &mut found, &mut failure);
+            self.keep(Connection::from_kubeconfig(options).await, &mut found, &mut failure);
         }
         match failure {
             Some(error) if found.is_empty() => Err(error),
@@ -302,6 +408,17 @@ impl Vault {
     fn say(&self, level: Level, logger: &'static str, text: String) {
         self.invoker.log(Entry::general(level, logger, text));
     }
+}
+
+/// Why there is no connection: nothing was found, or the server has rejected all that was found.
+fn ran_out(rejected: Option<&(String, String)>) -> LoginError {
+    let reason = match rejected {
+        Some((server, keys)) => format!(
+            "The API server {server} rejects the credentials from {keys} (401 Unauthorized): they are wrong or have expired."
+        ),
+        None => NOT_FOUND.to_owned(),
+    };
+    LoginError(format!("{RAN_OUT} {reason}"))
 }
 
 /// Seconds since the epoch. Expiration moments of credentials are told in that.

@@ -8,45 +8,56 @@ use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use http_body_util::BodyExt as _;
+use kopf_core::backoff::{Backoff, doubling};
 use kopf_core::cause::EventType;
 use kopf_core::derivation::Derivation;
 use kopf_core::notes::Level;
-use kopf_core::object::{DecodeError, Object, WatchRecord, decode_watch_line};
+use kopf_core::object::{DecodeError, Object, RejectedObject, WatchRecord, decode_watch_line};
 use kopf_core::projection::Projection;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
 use kopf_core::value::{Value, python_repr};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::api::{Api, Payload, seconds};
 use crate::error::{ApiError, RequestError};
 use crate::health::{Health, Trouble};
 use crate::invoke::{Entry, Invoker};
+use crate::supervision::Panicked;
 use crate::toggles::Pause;
 
 mod lines;
+mod rejections;
 mod selecting;
 
 use lines::Lines;
+use rejections::Rejections;
 
 const LOGGER: &str = "kopf._cogs.clients.watching";
 /// How many objects come in one response of a listing, unless the settings say otherwise: it bounds the memory.
 const PAGE: u64 = 500;
-/// Pauses after failures in a row, in seconds; the last one repeats.
-const PAUSES: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0];
-/// How much longer a pause can be by chance.
-const JITTER: f64 = 0.2;
-/// How many times the pause between broken connections is doubled at most, and what it does not exceed, in seconds.
-/// From so many breaks in a row on, they are told.
+/// The delays after failures in a row.
+const RETRIES: Backoff = Backoff::endless(&[1.0, 2.0, 5.0, 10.0, 20.0, 30.0]).with_jitter(0.2);
+/// After so many failures in a row, the stream lists again.
+const MOST_FAILURES: u32 = 6;
+/// The longest line of a stream: far more than a server keeps of an object.
+const MAX_LINE: usize = 64 * 1024 * 1024;
+/// From so many broken connections in a row on, they are logged.
 const TOLD_BREAKS: u32 = 4;
-const MOST_BREAKS: u32 = 10;
+/// The longest delay after broken connections, in seconds.
 const LONGEST_BREAK: f64 = 5.0;
+/// By how much of itself such a delay can be longer.
+const BREAK_JITTER: f64 = 0.2;
+/// A connection that is closed within so many seconds, and has brought nothing, is broken.
+const VERY_SHORT: f64 = 1.0;
 
 /// Who takes the events of a stream.
 pub trait Sink: Send {
     /// A new state of an object.
     fn event(&mut self, kind: EventType, object: Object);
+    /// An object cannot be handled: it is neither new nor changed; and it is gone only if it is deleted. Only its names
+    /// and its version are known.
+    fn rejected(&mut self, identity: Object, deleted: bool);
     /// A listing has begun: what does not come until it ends has vanished.
     fn listing(&mut self);
     /// The listing is over.
@@ -90,12 +101,16 @@ struct Place {
     initial: bool,
     /// Something has come through the last connection.
     heard: bool,
+    /// The objects that cannot be handled.
+    rejections: Rejections,
 }
 
 /// Why one connection of a stream has ended.
 enum End {
-    /// Go on from the last version.
+    /// We have left it: go on from the last version.
     Reconnect,
+    /// The server, or something on the way to it, has closed it: the same.
+    Closed,
     /// The version is too old: list again.
     Relist,
 }
@@ -108,8 +123,9 @@ impl Stream {
     pub async fn follow<S: Sink>(&self, sink: &mut S) -> Result<Infallible, RequestError> {
         let held = self.pause.as_ref().is_some_and(|pause| pause.is_on());
         self.tell("Starting", || if held { " (paused)" } else { "" }.to_owned());
-        let mut failures: usize = 0;
+        let mut failures: u32 = 0;
         let mut streaming = self.settings.watching.initial_streaming;
+        let mut place = Place::default();
         self.health.selected(&self.what(), &self.selection());
         loop {
             let pauses = self.stand_by().await;
@@ -118,7 +134,7 @@ impl Stream {
                 biased;
                 // However short the pause was: everything that relies on a new listing afterwards gets one.
                 () = self.interrupted(pauses) => continue,
-                outcome = self.list_and_watch(sink, &mut streaming, &mut failures) => outcome,
+                outcome = self.list_and_watch(sink, &mut place, &mut streaming, &mut failures) => outcome,
             };
             match outcome {
                 Ok(()) => self.debug("Restarting"),
@@ -131,6 +147,33 @@ impl Stream {
             let _busy = self.api.clock().busy();
             sleep(seconds(self.settings.watching.reconnect_backoff)).await;
         }
+    }
+
+    /// The resource and the place, as the log lines and the health name them.
+    pub fn name(&self) -> String {
+        self.what()
+    }
+
+    /// What its task is called if that panics.
+    pub fn task_name(&self) -> String {
+        format!("The watch-stream for {}", self.what())
+    }
+
+    /// Lets it be known that there is such a stream.
+    pub fn announce(&self) {
+        self.health.selected(&self.what(), &self.selection());
+    }
+
+    /// Reports a panic of the stream's task, and waits before it is begun again.
+    pub async fn recover(&self, panicked: &Panicked, panics: usize) {
+        let earlier = u32::try_from(panics.saturating_sub(1)).unwrap_or(u32::MAX);
+        let pause = RETRIES.step(earlier).unwrap_or_default();
+        self.health.troubled(&self.what(), Trouble::Broken, Some(panicked.to_string()));
+        let text = format!(
+            "{panicked}. This is a bug in Kopf; please report it. The stream begins again in {pause} seconds."
+        );
+        self.say(Level::Error, text);
+        sleep(seconds(pause)).await;
     }
 
     /// Waits while the operator is paused; tells how many pauses there have been.
@@ -155,19 +198,28 @@ impl Stream {
     async fn list_and_watch<S: Sink>(
         &self,
         sink: &mut S,
+        place: &mut Place,
         streaming: &mut bool,
-        failures: &mut usize,
+        failures: &mut u32,
     ) -> Result<(), RequestError> {
-        let mut place = Place { initial: *streaming, ..Place::default() };
+        (place.initial, place.version) = (*streaming, None);
         if place.initial {
-            sink.listing();
+            begin_listing(place, sink);
         } else {
-            place.version = self.list(sink).await?;
+            place.version = self.list(place, sink).await?;
         }
-        let mut breaks = 0;
+        let mut breaks: u32 = 0;
         loop {
             place.heard = false;
-            let ended = self.watch(&mut place, sink).await;
+            let begun = Instant::now();
+            let ended = match self.watch(place, sink).await {
+                Ok(End::Closed) if !place.heard && begun.elapsed() < seconds(VERY_SHORT) => {
+                    Err(RequestError::Transport(
+                        "the connection was closed at once, before anything came".to_owned(),
+                    ))
+                }
+                ended => ended,
+            };
             if place.initial {
                 match ended {
                     // The server cannot do that.
@@ -185,11 +237,17 @@ impl Stream {
                     Err(error) => return Err(error),
                 }
             }
-            if place.heard {
+            // A stream that is cut short by nonsense again and again is left alone for longer and longer.
+            if place.heard && !matches!(ended, Err(RequestError::Malformed(_))) {
                 (*failures, breaks) = (0, 0);
             }
             match ended {
-                Ok(End::Reconnect) => {}
+                // It has brought something, but others like it could follow in a tight loop.
+                Ok(End::Closed) if begun.elapsed() < seconds(VERY_SHORT) => {
+                    let _busy = self.api.clock().busy();
+                    sleep(seconds(self.settings.watching.reconnect_backoff)).await;
+                }
+                Ok(End::Reconnect | End::Closed) => {}
                 Ok(End::Relist) => return self.relist(failures).await,
                 Err(RequestError::Api(refusal)) if refusal.status == 410 => {
                     return self.relist(failures).await;
@@ -198,17 +256,18 @@ impl Stream {
                     self.health.troubled(&self.what(), Trouble::Broken, Some(error.to_string()));
                     // The connection broke before it gave anything: not in a tight loop.
                     let _busy = self.api.clock().busy();
-                    let pause = self.settings.watching.reconnect_backoff * f64::from(1_u32 << breaks);
-                    breaks = (breaks + 1).min(MOST_BREAKS);
-                    let pause = pause.min(LONGEST_BREAK);
+                    let pause = doubling(self.settings.watching.reconnect_backoff, breaks, LONGEST_BREAK);
+                    breaks = breaks.saturating_add(1);
                     // One break is nothing to talk about.
                     if breaks >= TOLD_BREAKS {
                         self.complain(&error, pause);
                     }
-                    sleep(seconds(self.jittered(pause))).await;
+                    sleep(seconds(pause * (1.0 + BREAK_JITTER * self.chance()))).await;
                 }
                 // Nothing is lost: it goes on from the last version, unless that goes on for too long.
-                Err(RequestError::Api(refusal)) if *failures + 1 < PAUSES.len() && sink.insists(&refusal) => {
+                Err(RequestError::Api(refusal))
+                    if *failures + 1 < MOST_FAILURES && sink.insists(&refusal) =>
+                {
                     self.back_off(&RequestError::Api(refusal), failures).await;
                 }
                 Err(error) => return Err(error),
@@ -217,50 +276,139 @@ impl Stream {
     }
 
     /// A new listing is needed: at once, unless the last one has led to nothing else but this one.
-    async fn relist(&self, failures: &mut usize) -> Result<(), RequestError> {
-        if *failures > 0 {
-            let pause = PAUSES[(*failures - 1).min(PAUSES.len() - 1)];
-            self.api.clock().sleep(seconds(self.jittered(pause))).await;
+    async fn relist(&self, failures: &mut u32) -> Result<(), RequestError> {
+        if let Some(earlier) = failures.checked_sub(1)
+            && let Some(delay) = RETRIES.delay(earlier, None, self.chance())
+        {
+            self.api.clock().sleep(seconds(delay)).await;
         }
-        *failures += 1;
+        *failures = failures.saturating_add(1);
         Ok(())
     }
 
-    async fn back_off(&self, error: &RequestError, failures: &mut usize) {
-        let planned = PAUSES[(*failures).min(PAUSES.len() - 1)];
-        let pause = self.jittered(planned).max(asked_pause(error));
-        *failures += 1;
+    async fn back_off(&self, error: &RequestError, failures: &mut u32) {
+        let planned = pause_after(error, *failures);
+        let pause = RETRIES.delay(*failures, retry_after(error), self.chance()).unwrap_or(planned);
+        *failures = failures.saturating_add(1);
         let trouble = if error.status().is_some() { Trouble::Refused } else { Trouble::Broken };
         self.health.troubled(&self.what(), trouble, Some(error.to_string()));
-        self.complain(error, planned.max(asked_pause(error)));
+        self.complain(error, planned);
         self.api.clock().sleep(seconds(pause)).await;
     }
 
-    /// A bit longer, so that streams which were cut together do not come back together.
-    fn jittered(&self, pause: f64) -> f64 {
+    /// A random number, so that streams which were cut together do not come back together.
+    fn chance(&self) -> f64 {
         let mut hasher = DefaultHasher::new();
         (self.what(), self.api.clock().now().micros()).hash(&mut hasher);
-        let chance = f64::from(u16::try_from(hasher.finish() & 0xffff).unwrap_or_default()) / 65_536.0;
-        pause * (1.0 + JITTER * chance)
+        f64::from(u16::try_from(hasher.finish() & 0xffff).unwrap_or_default()) / 65_536.0
     }
 
-    async fn list<S: Sink>(&self, sink: &mut S) -> Result<Option<String>, RequestError> {
-        let mut token: Option<String> = None;
-        sink.listing();
+    async fn list<S: Sink>(&self, place: &mut Place, sink: &mut S) -> Result<Option<String>, RequestError> {
+        let (mut token, mut limit) = (None, Some(self.settings.watching.chunk_size.unwrap_or(PAGE)));
+        begin_listing(place, sink);
         loop {
             let payload = self.or_partial(Payload::PartialList);
-            let page = self.page(self.selection(), payload, token.take()).await?;
+            let is_first = token.is_none();
+            let page = match self.page(self.selection(), payload, token.take(), limit).await {
+                // Reading was held for so long that the rest has expired. The next try would come no further.
+                Err(RequestError::Api(refusal)) if refusal.status == 410 && !is_first => {
+                    let what = self.what();
+                    self.say(
+                        Level::Info,
+                        format!(
+                            "The listing of {what} has expired between its pages, listing at once instead."
+                        ),
+                    );
+                    limit = None;
+                    begin_listing(place, sink);
+                    continue;
+                }
+                page => page?,
+            };
             for object in page.items {
-                sink.event(EventType::Listed, self.restored(object)?);
+                self.event(EventType::Listed, object, place, sink)?;
+            }
+            for rejected in page.rejected {
+                self.reject(rejected, false, place, sink);
             }
             sink.room().await;
             token = page.continue_token;
             if token.is_none() {
                 self.health.heard(&self.what());
-                sink.listed();
+                self.end_listing(place, sink);
                 return Ok(page.resource_version);
             }
         }
+    }
+
+    /// The listing is over.
+    fn end_listing<S: Sink>(&self, place: &mut Place, sink: &mut S) {
+        place.rejections.end_listing();
+        self.health.rejected(&self.what(), place.rejections.len());
+        sink.listed();
+    }
+
+    /// Takes an object, unless it is none of this stream.
+    fn event<S: Sink>(
+        &self,
+        kind: EventType,
+        object: Object,
+        place: &mut Place,
+        sink: &mut S,
+    ) -> Result<(), RequestError> {
+        let object = self.restored(object)?;
+        if let Some(problem) = self.problem_of(&object) {
+            if place.rejections.add(&object) {
+                let what = self.what();
+                self.say(
+                    Level::Error,
+                    format!("Ignoring an object of the watch-stream for {what}: {problem}."),
+                );
+            }
+            return Ok(());
+        }
+        if place.rejections.remove(&object) {
+            self.health.rejected(&self.what(), place.rejections.len());
+        }
+        sink.event(kind, object);
+        Ok(())
+    }
+
+    /// Why the object cannot be one of this stream.
+    fn problem_of(&self, object: &Object) -> Option<String> {
+        if object.name().is_none_or(str::is_empty) {
+            return Some("it has no name".to_owned());
+        }
+        let resource = &self.resource;
+        let is_other_kind = matches!((object.kind(), &resource.kind), (Some(its), Some(ours)) if its != ours);
+        let is_other_version = object.api_version().is_some_and(|its| {
+            let (group, version) = its.split_once('/').unwrap_or(("", its));
+            (group, version) != (&resource.group, &resource.version)
+        });
+        (is_other_kind || is_other_version).then(|| {
+            let described = [object.api_version(), object.kind(), object.namespace(), object.name()];
+            format!("it is of another kind: {}", described.map(Option::unwrap_or_default).join(" "))
+        })
+    }
+
+    /// Keeps an object out that cannot be handled.
+    fn reject<S: Sink>(&self, rejected: RejectedObject, deleted: bool, place: &mut Place, sink: &mut S) {
+        let RejectedObject { identity, error } = rejected;
+        if deleted {
+            place.rejections.remove(&identity);
+        } else if place.rejections.add(&identity) {
+            let kind = identity.kind().unwrap_or("object");
+            let name =
+                [identity.namespace(), identity.name()].into_iter().flatten().collect::<Vec<_>>().join("/");
+            let text = format!(
+                "{kind} {name} cannot be read and is not handled: {error}. It is handled as soon as it is changed so that \
+                 it can be read. All other objects are handled."
+            );
+            let identity = Arc::new(identity.clone());
+            self.invoker.log(Entry::local(Level::Error, &identity, text));
+        }
+        self.health.rejected(&self.what(), place.rejections.len());
+        sink.rejected(identity, deleted);
     }
 
     async fn watch<S: Sink>(&self, place: &mut Place, sink: &mut S) -> Result<End, RequestError> {
@@ -305,12 +453,17 @@ impl Stream {
             };
             let Some(Ok(frame)) = frame else {
                 lines.rest(|line| self.record(line, place, sink))?;
-                return Ok(End::Reconnect);
+                return Ok(End::Closed);
             };
             if let Ok(data) = frame.into_data()
                 && lines.feed(&data, |line| self.record(line, place, sink))?
             {
                 return Ok(End::Relist);
+            }
+            if lines.pending() > MAX_LINE {
+                return Err(
+                    self.garbage(&format_args!("a line is longer than {} MiB", MAX_LINE / 1024 / 1024))
+                );
             }
             sink.room().await;
         }
@@ -328,8 +481,16 @@ impl Stream {
                 place.version = Some(resource_version);
                 if place.initial && initial_events_end {
                     place.initial = false;
-                    sink.listed();
+                    self.end_listing(place, sink);
                 }
+                return Ok(false);
+            }
+            WatchRecord::Rejected { deleted, rejected } => {
+                self.heard(place);
+                if let Some(seen) = rejected.identity.resource_version() {
+                    place.version = Some(seen.to_owned());
+                }
+                self.reject(rejected, deleted, place, sink);
                 return Ok(false);
             }
             WatchRecord::Error(status) => return stream_error(&status),
@@ -345,7 +506,7 @@ impl Stream {
         if let Some(seen) = object.resource_version() {
             place.version = Some(seen.to_owned());
         }
-        sink.event(kind, self.restored(object)?);
+        self.event(kind, object, place, sink)?;
         Ok(false)
     }
 
@@ -378,10 +539,7 @@ impl Stream {
 
     /// The resource and the place, as the log lines name them.
     fn what(&self) -> String {
-        match &self.namespace {
-            Some(namespace) => format!("{} in '{namespace}'", self.resource),
-            None => format!("{} cluster-wide", self.resource),
-        }
+        name_of(&self.resource, self.namespace.as_deref())
     }
 
     fn complain(&self, error: &RequestError, pause: f64) {
@@ -419,6 +577,19 @@ impl Drop for Stream {
     }
 }
 
+/// The name of a stream: the resource and the place.
+pub fn name_of(resource: &Resource, namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("{resource} in '{namespace}'"),
+        None => format!("{resource} cluster-wide"),
+    }
+}
+
+fn begin_listing<S: Sink>(place: &mut Place, sink: &mut S) {
+    place.rejections.begin_listing();
+    sink.listing();
+}
+
 /// An error that the server tells of in the stream; true if a new listing is all that it takes.
 fn stream_error(status: &Value) -> Result<bool, RequestError> {
     let code =
@@ -431,15 +602,15 @@ fn stream_error(status: &Value) -> Result<bool, RequestError> {
 }
 
 /// Seconds to wait after so many failures in a row, and this one.
-pub fn pause_after(error: &RequestError, failures: usize) -> f64 {
-    PAUSES[failures.min(PAUSES.len() - 1)].max(asked_pause(error))
+pub fn pause_after(error: &RequestError, failures: u32) -> f64 {
+    RETRIES.delay(failures, retry_after(error), 0.0).unwrap_or_default()
 }
 
-/// How long the server asks us to stay away.
-fn asked_pause(error: &RequestError) -> f64 {
+/// How long the server asks us to wait.
+fn retry_after(error: &RequestError) -> Option<f64> {
     match error {
-        RequestError::Api(refusal) => refusal.retry_after.unwrap_or(0.0),
-        _ => 0.0,
+        RequestError::Api(refusal) => refusal.retry_after,
+        _ => None,
     }
 }
 

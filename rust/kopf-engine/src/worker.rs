@@ -22,10 +22,15 @@ use crate::departures::Whereabouts;
 use crate::dispatch::{Begun, Dispatcher, Shared};
 use crate::indexing;
 use crate::invoke::{CycleId, Entry, Job, Reporter, ScriptJob};
-use crate::patching::{Applied, Change};
+use crate::patching::Change;
 use crate::slots::Event;
+use crate::supervision::{Panicked, guarded};
 
 mod concluding;
+
+const LOGGER: &str = "kopf._core.reactor.queueing";
+/// Seconds until a worker that has panicked outside of a cycle goes on.
+const PANIC_PAUSE: f64 = 1.0;
 
 /// The worker of one object.
 pub struct Worker {
@@ -60,29 +65,47 @@ enum After {
 }
 
 impl Worker {
-    /// Works until there is nothing to do for the object.
+    /// Works until there is nothing to do for the object. A panic costs the object a pause, as any unexpected error.
     pub async fn run(self, begun: Option<Box<Begun>>) {
-        let killing = self.shared().killing.clone();
         let _permit = match &self.dispatcher.limit {
             Some(limit) => limit.acquire().await.ok(),
             None => None,
         };
         let (mut next, mut is_listed) = (begun, self.is_listed);
+        // What panics outside of a cycle, has nothing left to try again with but newer events.
+        while let Err(panicked) =
+            guarded("The worker of the object", self.work(next.take(), &mut is_listed)).await
+        {
+            let text = format!("{panicked}. It goes on with the next event of the object {}.", self.key);
+            self.shared().invoker.log(Entry::general(Level::Error, LOGGER, text));
+            tokio::time::sleep(seconds(PANIC_PAUSE)).await;
+        }
+        if is_listed {
+            self.dispatcher.advance().await;
+        }
+        self.shared().freed.notify_waiters();
+    }
+
+    async fn work(&self, begun: Option<Box<Begun>>, is_listed: &mut bool) {
+        let killing = &self.shared().killing;
+        let mut next = begun;
         loop {
             let begun = match next.take().map_or_else(|| self.take(), Taken::Begun) {
                 Taken::Begun(begun) => begun,
                 Taken::Held if Box::pin(self.hold()).await => continue,
                 Taken::Held | Taken::Nothing => break,
             };
-            let id = begun.id;
+            let (id, event) = (begun.id, begun.event.clone());
             let after = tokio::select! {
-                after = self.cycle(begun) => after,
+                after = guarded("The cycle of the object", self.cycle(begun)) => {
+                    after.unwrap_or_else(|panicked| self.recover(id, event, &panicked))
+                }
                 () = killing.cancelled() => {
                     self.shared().invoker.submit(Job::Cancel(id));
                     After::Exit
                 }
             };
-            if std::mem::take(&mut is_listed) {
+            if std::mem::take(is_listed) {
                 self.dispatcher.advance().await;
             }
             match after {
@@ -92,10 +115,24 @@ impl Worker {
                 After::Exit => break,
             }
         }
-        if is_listed {
-            self.dispatcher.advance().await;
-        }
-        self.shared().freed.notify_waiters();
+    }
+
+    /// The cycle has panicked: the object is slowed down, and looked at again.
+    fn recover(&self, id: CycleId, event: Event, panicked: &Panicked) -> After {
+        self.dispatcher.with_slots(|slots, effects| {
+            let Some(slot) = slots.get(&self.key) else { return };
+            // What it has learnt of its own writes may be half of it; what must survive is on the object.
+            slot.memory.ledger = None;
+            slot.memory.handled = None;
+            slot.consistency = None;
+            if let Some(event) = self.dispatcher.hold_back(slot, event, panicked, effects)
+                && let Some(active) = &mut slot.active
+            {
+                active.pending.push_front(event);
+            }
+        });
+        self.shared().invoker.submit(Job::Close { cycle: id, carry: false });
+        After::Rest
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -109,24 +146,41 @@ impl Worker {
         let pending = slot.active.as_ref().is_some_and(|active| !active.pending.is_empty());
         if !pending {
             slot.active = None;
-            let is_over = if slot.gone {
-                slots.remove(&self.key);
-                true
-            } else {
-                slot.place != Whereabouts::Inside && slots.leave(&self.key)
-            };
-            if is_over {
-                drop(slots);
-                self.shared().invoker.submit(Job::Forget(Arc::clone(&self.key)));
-            }
+            self.dispatcher.finish(slots, &self.key);
             return Taken::Nothing;
         }
         if slot.throttle.remaining(self.shared().clock.now()).is_some() {
             return Taken::Held;
         }
-        match slot.active.as_mut().and_then(|active| active.pending.pop_front()) {
-            Some(event) => Taken::Begun(Box::new(self.dispatcher.begin(slot, event))),
-            None => Taken::Nothing,
+        let Some(event) = slot.active.as_mut().and_then(|active| active.pending.pop_front()) else {
+            return Taken::Nothing;
+        };
+        let begun = self.dispatcher.begin(slot, event);
+        drop(slots);
+        self.begun(begun).map_or(Taken::Held, Taken::Begun)
+    }
+
+    /// The cycle that has begun; none if that has panicked, and the object is slowed down.
+    fn begun(&self, begun: Result<Begun, Box<(Event, Panicked)>>) -> Option<Box<Begun>> {
+        match begun {
+            Ok(mut begun) => {
+                for entry in std::mem::take(&mut begun.notes) {
+                    self.shared().invoker.log(entry);
+                }
+                Some(Box::new(begun))
+            }
+            Err(panicked) => {
+                let (event, panicked) = *panicked;
+                self.dispatcher.with_slots(|slots, effects| {
+                    let Some(slot) = slots.get(&self.key) else { return };
+                    if let Some(event) = self.dispatcher.hold_back(slot, event, &panicked, effects)
+                        && let Some(active) = &mut slot.active
+                    {
+                        active.pending.push_front(event);
+                    }
+                });
+                None
+            }
         }
     }
 
@@ -142,7 +196,7 @@ impl Worker {
         slots
             .get(&self.key)
             .and_then(|slot| slot.active.as_ref())
-            .is_some_and(|active| !active.pending.is_empty())
+            .is_some_and(|active| active.leaving || !active.pending.is_empty())
     }
 
     /// Waits for the end of the pause after an error; true if there is more to do. Only the last state survives the pause.
@@ -209,11 +263,13 @@ impl Worker {
             slot.place = Whereabouts::Stirred;
             return None;
         }
-        if slot.active.as_ref().is_some_and(|active| !active.pending.is_empty()) {
+        if slot.active.as_ref().is_some_and(|active| active.leaving || !active.pending.is_empty()) {
             return None;
         }
         let event = Event { kind: EventType::Modified, woken: true, ..event };
-        Some(Box::new(self.dispatcher.begin(slot, event)))
+        let begun = self.dispatcher.begin(slot, event);
+        drop(slots);
+        self.begun(begun)
     }
 
     /// Wakes the object up as the reference does: by a write whose echo comes as an event. True if there will be one.
@@ -225,9 +281,11 @@ impl Worker {
         storage.touch(&event.object, &mut patch, Some(&now));
         let cycle = self.shared().next_cycle();
         let change = Change { patch, ..Change::of(cycle) };
-        let mut applied = Applied::default();
         // If it fails, the cycle is begun without an echo.
-        let _ = Box::pin(self.patching(&rules).apply(&event.object, change, &mut applied)).await;
+        let applied = match Box::pin(self.patching(&rules).apply(&event.object, change)).await {
+            Ok(applied) => applied,
+            Err(failure) => *failure.applied,
+        };
         self.note_write(&event.object, &applied);
         applied.gone
             || applied.latest.is_some_and(|it| it.resource_version() != event.object.resource_version())
@@ -247,7 +305,7 @@ impl Worker {
 
     /// Does what the core asks for, until it comes to a conclusion; none if there is no answer.
     async fn drive(&self, begun: &mut Begun) -> Option<Box<Conclusion>> {
-        let Begun { id, cycle, next, event, round, closed } = begun;
+        let Begun { id, cycle, next, event, round, closed, notes: _ } = begun;
         let mut answer = None;
         // The indices come first: if there is nothing else to ask, then alone.
         if !matches!(next, Some(Next::Run(_))) && round.is_some() {

@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kopf_core::notes::Level;
 use kopf_engine::error::Failure;
 use kopf_engine::invoke::{Entry, Invoker, Job};
+use tokio::sync::Notify;
 
 /// How much crosses at once. Enough to share the price of a crossing; not so much that the objects of a whole cluster are
 /// alive in Python at the same time, where the garbage collector would look through them again and again, nor that other
@@ -37,6 +38,8 @@ pub(crate) enum Item {
 pub(crate) struct Border {
     queue: Mutex<Queue>,
     bell: Bell,
+    /// Notified whenever something was taken.
+    taken: Notify,
     threshold: AtomicU8,
     /// Python wants to know at once even of what nobody waits for.
     prompt: AtomicBool,
@@ -65,6 +68,7 @@ impl Border {
         Ok(Self {
             queue: Mutex::default(),
             bell: Bell::new()?,
+            taken: Notify::new(),
             threshold: AtomicU8::new(0),
             prompt: AtomicBool::new(false),
         })
@@ -81,12 +85,14 @@ impl Border {
         self.bell.silence();
         let mut queue = self.lock();
         queue.rung = queue.items.len() > BATCH;
-        if !queue.rung {
-            return std::mem::take(&mut queue.items);
-        }
-        let batch = queue.items.drain(..BATCH).collect();
+        let is_all = !queue.rung;
+        let batch =
+            if is_all { std::mem::take(&mut queue.items) } else { queue.items.drain(..BATCH).collect() };
         drop(queue);
-        self.bell.ring();
+        if !is_all {
+            self.bell.ring();
+        }
+        self.taken.notify_waiters();
         batch
     }
 
@@ -151,6 +157,10 @@ impl Invoker for Border {
 
     fn backlog(&self) -> usize {
         self.pending()
+    }
+
+    fn taken(&self) -> Option<&Notify> {
+        Some(&self.taken)
     }
 
     fn enabled(&self, level: Level) -> bool {

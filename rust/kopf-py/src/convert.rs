@@ -19,13 +19,14 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 
 use crate::errors::decoding;
 
-/// How deep Python values may be nested; what is deeper is taken for a cycle.
-const MAX_DEPTH: usize = 120;
+/// How deep Python values may be nested, as objects may be; what is deeper is taken for a cycle.
+const MAX_DEPTH: usize = 300;
 
-/// Converts JSON text to Python's dicts, lists and scalars.
+/// Converts JSON text of an object to Python's dicts, lists and scalars. Its depth was checked when it was decoded.
 pub(crate) fn text_to_python<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
     let mut keys = KEYS.try_lock().ok();
     let mut source = serde_json::Deserializer::from_str(text);
+    source.disable_recursion_limit();
     let value = Seed { py, keys: &mut keys.as_deref_mut() }.deserialize(&mut source).map_err(decoding)?;
     source.end().map_err(decoding)?;
     Ok(value)
@@ -293,8 +294,13 @@ fn read_int(number: &Bound<'_, PyInt>, place: &Place<'_>) -> PyResult<Value> {
     if let Ok(number) = number.extract::<i64>() {
         return Ok(Value::from(number));
     }
-    number.extract::<u64>().map(Value::from).map_err(|_| {
-        PyValueError::new_err(format!("Integers beyond 64 bits are not supported{}", place.suffix()))
+    if let Ok(number) = number.extract::<u64>() {
+        return Ok(Value::from(number));
+    }
+    // The API server reads integers beyond 64 bits as floats: they are what it stores anyway.
+    let float = number.extract::<f64>().ok().and_then(serde_json::Number::from_f64);
+    float.map(Value::Number).ok_or_else(|| {
+        PyValueError::new_err(format!("Integers beyond the range of floats are not JSON{}", place.suffix()))
     })
 }
 

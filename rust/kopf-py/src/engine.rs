@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kopf_core::handler::Handler;
 use kopf_core::lifecycle::Lifecycle;
+use kopf_core::notes::Level;
+use kopf_core::object::Object;
 use kopf_core::posting::Post;
 use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
@@ -15,7 +17,7 @@ use kopf_core::settings::Settings;
 use kopf_engine::admission::Desk;
 use kopf_engine::errands::Errand;
 use kopf_engine::error::FailureKind;
-use kopf_engine::invoke::{Invoker, Job, Reporter, RunReply};
+use kopf_engine::invoke::{Entry, Invoker, Job, Reporter, RunReply};
 use kopf_engine::operator::{Config, Operator};
 use kopf_engine::probes::Endpoint;
 use kopf_engine::territory::Territory;
@@ -28,7 +30,6 @@ use crate::border::{Border, Item};
 use crate::convert::{python_to_map, python_to_value};
 use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
-use crate::memory;
 use crate::runtime::{check_process, runtime};
 use crate::task::requests::{
     Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform, read_credentials,
@@ -104,7 +105,7 @@ impl Engine {
         let border = Border::new().map_err(|error| system("The border's queue cannot be made", error))?;
         let border = Arc::new(border);
         let invoker = Arc::clone(&border) as Arc<dyn Invoker>;
-        let desk = Arc::new(Desk::new(Arc::clone(&registry), invoker));
+        let desk = Arc::new(Desk::new(Arc::clone(&registry), invoker).with_compat(settings.compat));
         let config = Config {
             registry,
             settings,
@@ -138,10 +139,7 @@ impl Engine {
         let operator = Operator::start(handle, config, Arc::<Border>::clone(&self.border));
         let (border, ending) = (Arc::clone(&self.border), operator.clone());
         handle.spawn(async move {
-            tokio::select! {
-                ended = ending.finished() => border.finish(ended.err()),
-                never = memory::keep_small() => match never {},
-            }
+            border.finish(ending.finished().await.err());
         });
         let _first = self.operator.set(operator);
         Ok(())
@@ -188,9 +186,11 @@ impl Engine {
         check_process(self.home)?;
         let list = PyList::empty(py);
         let items = self.border.take();
-        memory::moved(runtime()?, items.len());
         for item in items {
-            list.append(self.item_to_python(py, item)?)?;
+            let object = object_of(&item);
+            // The others of the batch are not to be lost with an item that cannot be converted.
+            let item = self.item_to_python(py, item).or_else(|error| unconverted(py, object, &error))?;
+            list.append(item)?;
         }
         Ok(list)
     }
@@ -305,11 +305,11 @@ impl Engine {
             }
             Item::Entry(entry) => Py::new(py, Log::new(py, entry)?)?.into_any(),
             Item::Job(Job::Script(job)) => {
-                let resource = self.resource(py, &job.resource)?;
+                let resource = self.resource(py, &job.resource);
                 Py::new(py, Script::new(py, job, resource)?)?.into_any()
             }
             Item::Job(Job::Run(job)) => {
-                let resource = self.resource(py, &job.resource)?;
+                let resource = self.resource(py, &job.resource);
                 Py::new(py, Run::new(py, job, resource)?)?.into_any()
             }
             Item::Job(Job::Delay(job)) => {
@@ -317,9 +317,9 @@ impl Engine {
                 Py::new(py, Delay::new(py, job, resource)?)?.into_any()
             }
             Item::Job(Job::Signal(job)) => Py::new(py, Signal::new(job))?.into_any(),
-            Item::Job(Job::Refresh { uid, object }) => {
+            Item::Job(Job::Refresh { runs, object }) => {
                 let object = Py::new(py, ObjectView::new(object))?;
-                Py::new(py, Refresh { uid: uid.to_string(), object })?.into_any()
+                Py::new(py, Refresh { runs, object })?.into_any()
             }
             Item::Job(Job::Dismiss { run, reasons }) => {
                 Py::new(py, Dismiss { run, reasons: reasons.bits() })?.into_any()
@@ -370,6 +370,32 @@ fn read_handler(declared: &Bound<'_, PyAny>) -> PyResult<Handler> {
         declaration(&format!("handler '{id}'"), error)
     })
 }
+
+/// The object that an item is about, if it is about one.
+fn object_of(item: &Item) -> Option<Arc<Object>> {
+    let Item::Job(job) = item else { return None };
+    match job {
+        Job::Script(job) => Some(Arc::clone(&job.object)),
+        Job::Run(job) => Some(Arc::clone(&job.object)),
+        Job::Delay(job) => Some(Arc::clone(&job.object)),
+        Job::Transform(job) => Some(Arc::clone(&job.object)),
+        Job::Refresh { object, .. } => Some(Arc::clone(object)),
+        _ => None,
+    }
+}
+
+/// The log line in place of an item that cannot be converted. Its requester gets the error as the reply, or no reply.
+fn unconverted(py: Python<'_>, object: Option<Arc<Object>>, error: &PyErr) -> PyResult<Py<PyAny>> {
+    let text = format!("Internal error: a request of the engine cannot be converted to Python: {error}");
+    let entry = match object {
+        Some(object) => Entry::local(Level::Error, &object, text),
+        None => Entry::general(Level::Error, RUNNING, text),
+    };
+    Ok(Py::new(py, Log::new(py, entry)?)?.into_any())
+}
+
+/// The logger of what concerns the operator as a whole.
+const RUNNING: &str = "kopf._core.reactor.running";
 
 fn failure_kind(kind: FailureKind) -> &'static str {
     match kind {

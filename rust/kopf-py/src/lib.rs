@@ -13,8 +13,6 @@ mod engine;
 mod errors;
 mod logging;
 mod memory;
-#[cfg(target_os = "linux")]
-mod pages;
 #[cfg(feature = "testing")]
 mod rehearsal;
 mod runtime;
@@ -64,7 +62,6 @@ mod _kopf {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        crate::memory::set_up();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         crate::convert::register_mapping::<ObjectView>(module.py())
     }

@@ -144,7 +144,7 @@ def test_development_ends_with_its_operator(command, tmp_path, signum):
 def test_development_tells_who_changes_what(command, tmp_path):
     running = command("dev", "handlers.py", "--manifests", "widgets.yaml", "--kubeconfig", "config")
     line = running.until(r"^kopf changed widgets/first in default: ")
-    assert "status.greet" in line and "the operator's notes" in line
+    assert "status.greet" in line and "Kopf's annotations" in line
     with Cluster("kubeconfig", kubeconfig=tmp_path / "config") as cluster:
         request = urllib.request.Request(
             cluster.url + "/api/v1/namespaces/default/configmaps",
@@ -222,3 +222,110 @@ def test_an_operator_that_fails_ends_the_command(command, tmp_path):
     running = command("dev", "handlers.py")
     running.until("There is a mistake here")
     assert running.process.wait(30) == 1
+
+
+def test_the_kept_objects_are_private(command, tmp_path):
+    (tmp_path / "secret.yaml").write_text(
+        "{apiVersion: v1, kind: Secret, metadata: {name: one}, stringData: {k: v}}"
+    )
+    state = tmp_path / "state.json"
+    state.write_text("[]")
+    state.chmod(0o644)
+    running = command("dev", "handlers.py", "--state", "state.json", "--manifests", "secret.yaml")
+    running.until("Initial authentication has finished")
+    assert running.stop() == 0
+    assert state.stat().st_mode & 0o777 == 0o600
+    assert '"Secret"' in state.read_text()
+    assert [it.name for it in tmp_path.iterdir() if "state" in it.name] == ["state.json"]
+
+
+def test_objects_that_cannot_be_kept_are_one_line(command, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    running = command("dev", "handlers.py", "--state", "folder/state.json", "--kubeconfig", "config")
+    running.until("Initial authentication has finished")
+    folder.rmdir()
+    assert running.stop() == 1
+    rest = "".join(iter(running.lines.get, None))
+    assert "Error: The objects cannot be kept in folder/state.json: No such file or directory." in rest
+    assert "Traceback" not in rest
+    assert not (tmp_path / "config").exists()
+
+
+SLOW = """
+import kopf, threading
+
+@kopf.on.create("widgets")
+def greet(logger, **_):
+    logger.info("It has begun.")
+    threading.Event().wait(600)
+"""
+
+
+@pytest.mark.parametrize("reload", [(), ("--reload",)])
+def test_a_second_interrupt_stops_development_at_once(command, tmp_path, reload):
+    (tmp_path / "handlers.py").write_text(SLOW)
+    running = command("dev", "handlers.py", "--manifests", "widgets.yaml", *reload)
+    running.until("It has begun")
+    running.process.send_signal(signal.SIGINT)
+    running.until("Signal SIGINT is received")
+    running.until(r"Waiting for 1 handler: greet of default/first \(.*Press Ctrl\+C again")
+    assert running.stop(signal.SIGINT) == 130
+    running.until("stopped at once, without cleanup. Not finished: 1 handler: greet of default/first")
+
+
+def test_options_of_the_operator_are_passed_to_it(command, tmp_path):
+    (tmp_path / "operators").mkdir()
+    (tmp_path / "operators" / "__init__.py").touch()
+    shutil.copy(FILE, tmp_path / "operators" / "inner.py")
+    args = ["-m", "operators.inner", "-n", "default", "--log-format", "json", "--debug"]
+    with Cluster() as cluster:
+        port = cluster.url.rpartition(":")[2]
+    url = f"http://127.0.0.1:{port}/healthz"
+    running = command("dev", *args, "--liveness", url, "--manifests", "widgets.yaml")
+    running.until(r'"message": "Serving health status at http://127.0.0.1')
+    running.until(r'"message": "Hello, first!"')
+    assert running.stop() == 0
+    assert any("in 'default'" in line for line in running.seen)
+
+
+def test_objects_wait_for_the_definition_of_their_kind(command, tmp_path):
+    definition, _, widget = WIDGETS.partition("---")
+    (tmp_path / "widget.yaml").write_text(widget)
+    (tmp_path / "bad.yaml").write_text("a: [")
+    args = ["--manifests", "widget.yaml", "--manifests", "bad.yaml", "--kubeconfig", "config"]
+    running = command("dev", "handlers.py", *args)
+    running.until(r"widget.yaml: .* Widget first is applied when the CRD comes")
+    running.until(r"bad.yaml cannot be read")
+    running.until(r'in "bad.yaml", line')
+    running.until("Initial authentication has finished")
+    with Cluster("kubeconfig", kubeconfig=tmp_path / "config") as cluster:
+        cluster.create(definition)
+        running.until("Applied: Widget first")
+        running.until("Hello, first!")
+        cluster.forget_definitions()
+    assert running.stop() == 0
+
+
+def test_fields_that_the_schema_drops_are_not_reported_as_changed(command, tmp_path):
+    strict = WIDGETS.replace(
+        "x-kubernetes-preserve-unknown-fields: true", "properties: {spec: {type: object}}"
+    )
+    (tmp_path / "widgets.yaml").write_text(strict)
+    running = command("dev", "handlers.py", "--manifests", "widgets.yaml")
+    line = running.until(r"^kopf changed widgets/first in default: ")
+    assert "changed widgets/first in default: Kopf's annotations" in line
+    assert "(not stored, as the schema has no such fields: status.greet)" in line
+    assert running.stop() == 0
+
+
+def test_a_broken_file_waits_for_its_repair(command, tmp_path):
+    good = (tmp_path / "handlers.py").read_text()
+    (tmp_path / "handlers.py").write_text("def broken(:")
+    running = command("dev", "handlers.py", "--manifests", "widgets.yaml", "--reload")
+    running.until("Error: Cannot load handlers.py: SyntaxError")
+    running.until(r"The operator has ended \(exit code 1\). Waiting for changed files.")
+    (tmp_path / "handlers.py").write_text(good)
+    running.until("handlers.py: changed. The operator is started again")
+    running.until("Hello, first!")
+    assert running.stop() == 0

@@ -5,6 +5,8 @@ through, and memory would grow until somebody does.
 import asyncio
 import gc
 import threading
+import time
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -37,6 +39,12 @@ async def failing(patch: Any, retry: int, **_: Any) -> None:
     patch.metadata.labels["seen"] = "yes"
 
 
+def failing_in_thread(patch: Any, retry: int, **_: Any) -> None:
+    if not retry:
+        raise kopf.TemporaryError("not yet", delay=0)
+    patch.metadata.labels["seen"] = "yes"
+
+
 async def curious(
     body: Any, spec: Any, status: Any, logger: Any, memo: Any, patch: Any, **kwargs: Any
 ) -> None:
@@ -46,7 +54,7 @@ async def curious(
     patch.metadata.labels["seen"] = "yes"
 
 
-FUNCTIONS = [waiting, quick, in_thread, failing, curious]
+FUNCTIONS = [waiting, quick, in_thread, failing, failing_in_thread, curious]
 LAST = "kopf.zalando.org/last-handled-configuration"
 DECORATORS = {
     "on.create": kopf.on.create,
@@ -97,7 +105,8 @@ def left_behind() -> Counter[str]:
 
 
 # Handlers of events are not retried.
-CASES = [(k, fn) for k in DECORATORS for fn in FUNCTIONS if (k, fn) != ("on.event", failing)]
+RETRIED = (failing, failing_in_thread)
+CASES = [(k, fn) for k in DECORATORS for fn in FUNCTIONS if k != "on.event" or fn not in RETRIED]
 
 
 @pytest.mark.parametrize(("kind", "fn"), CASES)
@@ -116,6 +125,33 @@ def test_calls_leave_nothing_to_the_garbage_collector(kopf_cluster, operator, ki
     for number in range(OBJECTS):
         kopf_cluster.wait_until_gone("configmaps", f"it-{number}")
     assert not left_behind()
+
+
+def test_subhandlers_keep_nothing_of_objects_that_are_gone(kopf_cluster, operator):
+    bodies: list[weakref.ref[Any]] = []
+
+    @kopf.on.create(*CONFIGMAPS, registry=operator.registry)
+    async def parent(body: Any, **_: Any) -> None:
+        bodies.append(weakref.ref(body))
+
+        @kopf.subhandler()
+        def child(patch: Any, **_: Any) -> None:
+            patch.metadata.labels["seen"] = body["metadata"]["name"]
+
+    operator()
+    for number in range(OBJECTS):
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"it-{number}"}}
+        kopf_cluster.create(body)
+    for number in range(OBJECTS):
+        kopf_cluster.wait_for("configmaps", f"it-{number}", is_known)
+        kopf_cluster.delete("configmaps", f"it-{number}")
+    for number in range(OBJECTS):
+        kopf_cluster.wait_until_gone("configmaps", f"it-{number}")
+    # The last of them is let go after the watch event of its deletion.
+    until = time.monotonic() + 30
+    while any(body() is not None for body in bodies) and time.monotonic() < until:
+        gc.collect()
+    assert len(bodies) >= OBJECTS and all(body() is None for body in bodies)
 
 
 def test_neither_do_updates_with_all_that_belongs_to_them(kopf_cluster, operator):

@@ -5,6 +5,9 @@ import logging
 import kopf
 import pytest
 
+# On purpose: operators are not strict here.
+HANDLERS_RAISE = True
+
 pytestmark = pytest.mark.kopf_embedded_only
 
 CHANGES = ["change", "change-async", "event", "event-async"]

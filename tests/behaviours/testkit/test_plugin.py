@@ -57,5 +57,72 @@ def test_each_worker_has_a_real_control_plane(tmp_path):
 def test_what_is_not_there_is_told(tmp_path):
     done = run(tmp_path, "kubeconfig", {"KUBECONFIG": str(tmp_path / "nope")})
     assert "There is no kubeconfig" in done.stdout + done.stderr
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
     done = run(tmp_path, "assets", {"KUBEBUILDER_ASSETS": str(tmp_path)})
     assert "KUBEBUILDER_ASSETS" in done.stdout + done.stderr
+
+
+STRICT = """
+import kopf, pytest
+
+POD = "{apiVersion: v1, kind: ConfigMap, metadata: {name: one}, data: {a: b}}"
+
+def failing(error):
+    def handlers():
+        @kopf.on.create("configmaps")
+        def greet(**_):
+            raise error
+    return handlers
+
+def test_quiet(kopf_cluster, kopf_operator):
+    operator = kopf_operator(failing(ValueError("Oops.")))
+    kopf_cluster.apply(POD)
+    operator.wait_until_quiet()
+
+def test_waiting(kopf_cluster, kopf_operator):
+    kopf_operator(failing(ValueError("Oops.")))
+    kopf_cluster.apply(POD)
+    kopf_cluster.wait_for("cm", "one", {"status": {"never": "there"}}, timeout=1000)
+
+def test_without_waiting(kopf_cluster, kopf_operator):
+    operator = kopf_operator(failing(ValueError("Oops.")))
+    kopf_cluster.apply(POD)
+    operator._passage.settle(10)
+
+def test_on_purpose(kopf_cluster, kopf_operator):
+    operator = kopf_operator(failing(kopf.TemporaryError("Not yet.", delay=100)))
+    kopf_cluster.apply(POD)
+    operator.wait_until_quiet()
+
+def test_expected(kopf_cluster, kopf_operator):
+    operator = kopf_operator(failing(ValueError("Oops.")), allow_errors=(KeyError, ValueError))
+    kopf_cluster.apply(POD)
+    operator.wait_until_quiet()
+
+def test_lenient(kopf_cluster, kopf_operator):
+    operator = kopf_operator(failing(ValueError("Oops.")), strict=False)
+    kopf_cluster.apply(POD)
+    operator.wait_until_quiet()
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-x",)])
+def test_unexpected_exceptions_of_handlers_fail_the_test(tmp_path, options):
+    (tmp_path / "test_strict.py").write_text(STRICT)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *options],
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "200"},
+        text=True,
+        capture_output=True,
+        timeout=300,
+    )
+    if options:
+        assert "1 failed in" in done.stdout, done.stdout + done.stderr
+        return
+    assert "3 failed, 3 passed in" in done.stdout, done.stdout
+    for name in ("test_quiet", "test_waiting", "test_without_waiting"):
+        summary = f"FAILED test_strict.py::{name} - kopf._kits.operators.UnexpectedError: Handler 'greet'"
+        assert summary in done.stdout
+    assert "ValueError: Oops." in done.stdout
+    assert "def wait_for(" not in done.stdout and "def check(" not in done.stdout, "our frames are hidden"

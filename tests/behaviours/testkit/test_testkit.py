@@ -1,10 +1,12 @@
 """The testing kit itself: clusters, operators, and the runner of the command line."""
 
+import asyncio
 import pathlib
 import sys
 
 import kopf
 import pytest
+import yaml
 from kopf.testing import Cluster, KopfRunner, Operator, Refused
 
 FILE = pathlib.Path(__file__).with_name("handlers.py")
@@ -98,3 +100,96 @@ def test_the_objects_survive_in_a_file(tmp_path):
         assert {it["metadata"]["name"] for it in second.list("cm")} == names
         [back] = second.get("cm", "two")["metadata"]["ownerReferences"]
         assert back["uid"] == second.get("cm", "one")["metadata"]["uid"] != owner
+
+
+def test_the_runner_connects_to_its_cluster_in_spite_of_login_handlers(kopf_cluster, tmp_path):
+    file = tmp_path / "handlers.py"
+    file.write_text(
+        "import kopf\n"
+        "@kopf.on.login()\n"
+        "def log_in(logger, **_):\n"
+        "    logger.info('Client libraries are set up.')\n"
+        "    return kopf.ConnectionInfo(server='https://real.example.com', priority=1000)\n"
+        "@kopf.on.create('configmaps')\n"
+        "def mark(patch, **_):\n"
+        "    patch.meta.labels['seen'] = 'yes'\n"
+    )
+    with KopfRunner(
+        ["run", "-A", str(file)], cluster=kopf_cluster, timeout=10, registry=kopf.OperatorRegistry()
+    ) as runner:
+        kopf_cluster.apply(POD)
+        kopf_cluster.wait_for("configmaps", "two", {"metadata": {"labels": {"seen": "yes"}}})
+    assert runner.exit_code == 0
+    assert "Client libraries are set up." in runner.output
+
+
+@pytest.mark.kopf_embedded_only
+def test_startup_handlers_that_do_not_return_are_an_error(cluster):
+    def handlers():
+        @kopf.on.startup()
+        async def connect(**_):
+            await asyncio.sleep(1000)
+
+    with pytest.raises(TimeoutError, match=r"startup handlers have not finished in 0\.2 seconds"):
+        Operator(cluster, handlers, startup_timeout=0.2, timeout=10).start()
+
+
+@pytest.mark.kopf_embedded_only
+def test_local_functions_have_short_ids(cluster, make, kopf_operator):
+    def handlers():
+        @kopf.on.create("widgets")
+        def greet(**_):
+            return 1
+
+        @kopf.on.field("widgets", field="spec.size")
+        def greet_size(**_):
+            return 2
+
+    kopf_operator(handlers)
+    make()
+    cluster.wait_for("widgets", "one", {"status": {"greet": 1, "greet_size/spec.size": 2}})
+
+
+@pytest.mark.kopf_embedded_only
+def test_equal_short_ids_are_kept_apart(cluster, kopf_operator):
+    def handlers():
+        def one():
+            @kopf.on.create("widgets")
+            def greet(**_): ...
+
+        def two():
+            @kopf.on.create("widgets")
+            def greet(**_): ...
+
+        one()
+        two()
+
+    operator = kopf_operator(handlers)
+    ids = [str(handler.id) for handler in operator.registry._changing.get_all_handlers()]
+    assert len(set(ids)) == 2
+
+
+@pytest.mark.kopf_embedded_only
+def test_mistakes_in_tests_are_explained(kopf_cluster, kopf_operator):
+    with pytest.raises(TypeError, match=r"seconds or a datetime\.timedelta, not str '3 days'"):
+        kopf_cluster.advance("3 days")
+    with pytest.raises(FileNotFoundError, match=r"There is no file 'nope\.py' with handlers in"):
+        kopf_operator("nope.py")
+
+
+def test_the_last_state_is_shown_with_what_is_awaited(kopf_cluster):
+    kopf_cluster.apply(POD)
+    with pytest.raises(TimeoutError) as error:
+        kopf_cluster.wait_for("cm", "one", {"data": {"a": "c"}}, timeout=0.1)
+    text = str(error.value)
+    assert "The awaited part:\ndata:\n  a: c\n" in text and "a: b" in text
+    assert "managedFields" not in text
+
+
+def test_errors_of_manifests_name_the_file(tmp_path, kopf_cluster):
+    (tmp_path / "bad.yaml").write_text("a: [")
+    (tmp_path / "text.yaml").write_text("just a text")
+    with pytest.raises(yaml.YAMLError, match=r"bad\.yaml"):
+        kopf_cluster.apply(tmp_path / "bad.yaml")
+    with pytest.raises(TypeError, match=r"text\.yaml is not a manifest"):
+        kopf_cluster.apply(tmp_path / "text.yaml")

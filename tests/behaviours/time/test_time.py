@@ -9,6 +9,9 @@ import kopf
 import pytest
 from kopf.testing import Cluster, KopfRunner, NotHad
 
+# On purpose: operators are not strict here.
+HANDLERS_RAISE = True
+
 pytestmark = pytest.mark.kopf_embedded_only
 HOUR, DAY = 3600, 86_400
 PEERINGS = """
@@ -306,3 +309,22 @@ def test_elsewhere_time_cannot_be_moved():
         Cluster("kubeconfig").advance(1)
     with pytest.raises(NotHad, match="embedded"):
         Cluster("assets").freeze()
+
+
+class Endless:
+    """A pause before each next attempt, without an end."""
+
+    def __iter__(self):
+        while True:
+            yield 60
+
+
+def test_requests_are_repeated_without_an_end_if_their_back_offs_have_none(frozen, run, make, caplog):
+    running = run({"configure": lambda settings: setattr(settings.networking, "error_backoffs", Endless())})
+    frozen.inject("code", 503, verb="patch", resource="widgets", times=150)
+    make(spec={"delays": []})
+    frozen.advance(60 * 151)
+    assert len([it for it in frozen.requests if it.code == 503]) == 150
+    assert len(running.of("patient")) == 1
+    assert frozen.get("widgets", "one")["metadata"]["annotations"]
+    assert "Request attempt #150 failed; will retry" in caplog.text

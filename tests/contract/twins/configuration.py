@@ -49,9 +49,15 @@ def claim_settings_take_anything():
 
 def claim_settings_are_values():
     one, two = kopf.OperatorSettings(), kopf.OperatorSettings()
-    answers = [one.posting == two.posting, one.posting == one.peering, one == two, repr(one.queueing)]
+    answers = [one.posting == two.posting, one.posting == one.peering, one == two]
     one.posting.level = 5
-    return [*answers, one.posting == two.posting, repr(one.posting), shown(repr(one.process))]
+    return [*answers, one.posting == two.posting]
+
+
+def claim_settings_as_text():
+    settings = kopf.OperatorSettings()
+    settings.posting.level = 5
+    return [repr(settings.queueing), repr(settings.posting), shown(repr(settings.process))]
 
 
 def claim_peering_scope():
@@ -392,11 +398,20 @@ def claim_usage_errors():
         invoked("run", "-p", "high"),
         invoked("run", "--log-format", "nope"),
         invoked("freeze", "-P", "x"),
-        invoked("freeze", "-t", "5"),
-        invoked("resume"),
+        invoked("freeze", "-t", "5")[::2],
+        invoked("resume")[::2],
         invoked("nope"),
-        invoked("run", "/nope/nope.py")[::2],
         invoked("run", "-m", "nope_nope")[::2],
+    ]
+
+
+def claim_texts_of_missing_options():
+    return [invoked("freeze", "-t", "5")[1], invoked("resume")[1]]
+
+
+def claim_wrong_usage_by_its_exit_code():
+    return [
+        invoked("run", "/nope/nope.py")[::2],
         invoked("freeze", "-A", "-n", "x", "-P", "p", "-t", "1"),
     ]
 

@@ -44,6 +44,7 @@ def declared(name, *args, function=fn, **kwargs):
         *[
             [field.name, shown(getattr(handler, field.name))]
             for field in dataclasses.fields(handler)
+            if field.name != "metadata_only"  # an addition of ours
             if field.name != "fn"
         ],
     ]
@@ -228,6 +229,11 @@ def claim_selection():
     ]
 
 
+# Ours tell after it what to write instead.
+def first_sentence(*args, **kwargs):
+    return outcome(*args, **kwargs).split(". ")[0].removesuffix(".")
+
+
 def claim_refusals():
     return [
         *[refused(name, "ps", value=1) for name in ["create", "event", "daemon", "index", "validate"]],
@@ -242,14 +248,18 @@ def claim_refusals():
         refused("mutate", "ps", operations=()),
         outcome(kopf.on.field, "ps"),
         outcome(kopf.on.create, "a", "b", "c", "d"),
-        outcome(kopf.on.create, "ps", old=1),
-        outcome(kopf.on.event, "ps", errors=None),
-        outcome(kopf.on.validate, "ps", errors=None),
-        outcome(kopf.on.create, arg1="ps"),
-        outcome(kopf.on.startup, fn),
-        outcome(kopf.on.startup, settings=1),
-        callable(kopf.on.create(fn)),
+        first_sentence(kopf.on.create, "ps", old=1),
+        first_sentence(kopf.on.event, "ps", errors=None),
+        first_sentence(kopf.on.validate, "ps", errors=None),
+        first_sentence(kopf.on.create, arg1="ps"),
+        first_sentence(kopf.on.startup, fn),
+        first_sentence(kopf.on.startup, settings=1),
+        callable(kopf.on.create(lambda resource: True)),
     ]
+
+
+def claim_decorators_without_arguments():
+    return outcome(lambda: callable(kopf.on.create(fn)))
 
 
 def claim_deprecated_operation():
@@ -288,12 +298,12 @@ def claim_decorators_are_the_same():
 
 
 def claim_subhandlers_need_handlers():
-    return outcomes(
+    refusals = outcomes(
         lambda: kopf.subhandler()(fn),
         lambda: kopf.register(fn),
-        lambda: kopf.subhandler(registry=1),
         lambda: kopf.register(fn, field="x"),
     )
+    return [*refusals, first_sentence(kopf.subhandler, registry=1)]
 
 
 def within(name, call, **kwargs):
@@ -313,7 +323,11 @@ def within(name, call, **kwargs):
     return [
         result if "Error" in result else "",
         *[
-            [[f.name, shown(getattr(h, f.name))] for f in dataclasses.fields(h) if f.name != "fn"]
+            [
+                [f.name, shown(getattr(h, f.name))]
+                for f in dataclasses.fields(h)
+                if f.name not in ("fn", "metadata_only")
+            ]
             for h in mine.get_all_handlers()
         ],
     ]

@@ -82,7 +82,13 @@ def claim_commands():
 
     commands = [cli.run, cli.freeze, cli.resume]
     names = [command.name for command in commands]
-    return [cli.main.name, names, type(cli.main).__name__, shown(cli.CLIControls())]
+    return [cli.main.name, names, type(cli.main).__name__]
+
+
+def claim_controls_as_text():
+    from kopf import cli
+
+    return shown(cli.CLIControls())
 
 
 def claim_pickles():

@@ -425,11 +425,11 @@ def claim_runners():
     return [{name: shown(getattr(runner, name)) for name in names}, mro(KopfRunner)]
 
 
-def claim_runs_that_end():
+def ends_of_runs(*runs):
     from kopf.testing import KopfRunner
 
     answers = []
-    for args in [["run", "--nope"], ["run", "/nope.py"], ["--version", "x"]]:
+    for args in runs:
         with KopfRunner(args, reraise=False, timeout=5) as runner:
             pass
         answers.append([runner.exit_code, shown(runner.exception), type(runner.exc_info).__name__])
@@ -443,6 +443,14 @@ def claim_runs_that_end():
         except BaseException as e:
             answers.append(type(e).__name__)
     return answers
+
+
+def claim_runs_that_end():
+    return ends_of_runs(["run", "--nope"], ["--version", "x"])
+
+
+def claim_runs_of_missing_files():
+    return ends_of_runs(["run", "/nope.py"])
 
 
 def claim_private_factories():

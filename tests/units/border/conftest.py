@@ -75,7 +75,11 @@ class Rig:
     """Everything between the queue and the handlers."""
 
     def __init__(
-        self, *handlers: ResourceHandler, lifecycle: Any = lifecycles.asap, memo: Any = None
+        self,
+        *handlers: ResourceHandler,
+        lifecycle: Any = lifecycles.asap,
+        memo: Any = None,
+        make_resource: Any = make_resource,
     ) -> None:
         self.engine = Engine(
             handlers=[wire.handler_to_wire(handler) for handler in handlers],

@@ -239,9 +239,13 @@ def test_only_the_hinted_handler_is_called(rig):
 
     ask(rig, review(), webhook="two")
     assert called == ["two"]
-    assert ask(rig, review(), webhook="unknown") == {"uid": "u1", "allowed": True}
-    assert ask(rig, review(), webhook="") == {"uid": "u1", "allowed": True}
+    with pytest.raises(
+        reviews.UnknownHandlerError, match='There is no admission handler with the id "unknown"'
+    ):
+        ask(rig, review(), webhook="unknown")
     assert called == ["two"]
+    ask(rig, review(), webhook="")
+    assert called == ["two", "one", "two"]
 
 
 @pytest.mark.parametrize(

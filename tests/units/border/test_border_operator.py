@@ -3,6 +3,9 @@
 import asyncio
 import concurrent.futures
 import logging
+import os
+import subprocess
+import sys
 import threading
 
 import kopf
@@ -12,6 +15,7 @@ from kopf._objects.reasons import Activity
 from kopf._runtime import flags, operator
 from kopf._runtime.activities import Activities, ActivityError, credentials_to_wire
 from kopf._runtime.invocation import Invoker, is_async_fn
+from kopf._runtime.life import make_resource
 from kopf._runtime.threads import Threads
 
 
@@ -65,6 +69,9 @@ def test_activities_retry_until_done(caplog):
         (ValueError("boo"), {"errors": kopf.ErrorsMode.PERMANENT}, ValueError),
         (kopf.TemporaryError("boo", delay=0), {"retries": 2}, kopf.HandlerRetriesError),
         (kopf.TemporaryError("boo", delay=5), {"timeout": 1}, kopf.HandlerTimeoutError),
+        (kopf.TemporaryError("it timed out", delay=0), {"retries": 2}, kopf.HandlerRetriesError),
+        (ValueError("it timed out"), {"retries": 2, "backoff": 0}, kopf.HandlerRetriesError),
+        (ValueError("boo"), {"timeout": 1, "backoff": 5}, kopf.HandlerTimeoutError),
     ],
 )
 def test_activities_fail_with_the_cause(error, options, cause):
@@ -199,3 +206,58 @@ def test_async_functions_are_recognised():
 def test_identities():
     assert "@" in operator.detect_own_id(manual=True)
     assert operator.detect_own_id(manual=False) != operator.detect_own_id(manual=True)
+
+
+@pytest.mark.parametrize(
+    ("how", "options"),
+    [
+        ("await kopf.spawn_tasks(", ""),
+        ("await kopf.operator(", ""),
+        ("await asyncio.create_task(kopf.operator(", ")"),
+        ("kopf.run(", ""),
+    ],
+)
+@pytest.mark.parametrize(
+    ("scope", "category"), [("", "FutureWarning"), ("namespace='x', ", "DeprecationWarning")]
+)
+def test_warnings_point_to_the_code_of_users(tmp_path, how, options, scope, category):
+    call = f"{how}{scope}stop_flag=stop){options}"
+    body = f"    {call}" if how.startswith("kopf.run") else "    asyncio.run(main())"
+    script = tmp_path / "script.py"
+    script.write_text(f"""import asyncio, threading, kopf
+stop = threading.Event()
+stop.set()
+async def main():
+    {call if how.startswith("await") else "pass"}
+try:
+{body}
+except Exception:
+    pass
+""")
+    command = [sys.executable, "-W", "always", str(script)]
+    env = {**os.environ, "KUBECONFIG": "/nowhere"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+    [line] = [line for line in done.stderr.splitlines() if category in line]
+    assert line.startswith(f"{script}:")
+
+
+def test_a_request_that_cannot_be_converted_takes_no_others_along(rig, make_watching, caplog):
+    calls = []
+
+    async def main():
+        made = rig(make_watching(lambda **_: calls.append(1), id="x"), make_resource=make_first)
+        return await made.play(("log", []), ("watch", [0]), count=3)
+
+    def make_first(fields):
+        made.append(fields)
+        if len(made) == 1:
+            raise ValueError("boo")
+        return make_resource(fields)
+
+    made = []
+    replies = asyncio.run(main())
+    assert len(replies) == 3 and len(calls) == 2
+    assert sum("ValueError: boo" in reply for reply in replies) == 1
+    [record] = [record for record in caplog.records if "Internal error" in record.getMessage()]
+    assert "cannot be converted to Python: ValueError: boo" in record.getMessage()
+    assert record.k8s_ref["name"] == "obj1"

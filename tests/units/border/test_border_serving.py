@@ -3,6 +3,8 @@
 import asyncio
 import contextvars
 import copy
+import dataclasses
+import datetime
 import json
 import logging
 import os
@@ -10,6 +12,7 @@ import threading
 
 import kopf
 import pytest
+import yaml
 from kopf._intents import filters
 from kopf._runtime.context import cause_var, handler_var
 
@@ -34,7 +37,7 @@ def test_async_handlers_get_all_arguments(rig, make_watching, raw):
     assert event["type"] == "MODIFIED" and event["object"]["spec"] is seen["body"]["spec"]
 
 
-def test_raw_events_behave_like_dicts(rig, make_watching, raw):
+def test_raw_events_are_dicts(rig, make_watching, raw):
     events = []
 
     def fn(event, **_):
@@ -51,6 +54,9 @@ def test_raw_events_behave_like_dicts(rig, make_watching, raw):
         lambda event: "object" in event and "absent" not in event,
         lambda event: repr(event) == repr({"type": "MODIFIED", "object": raw}),
         lambda event: len(event) == 2 and len(list(event.items())) == 2,
+        lambda event: type(event) is dict and type(event["object"]) is dict,
+        lambda event: yaml.safe_load(yaml.safe_dump(event)) == {"type": "MODIFIED", "object": raw},
+        lambda event: event.copy().pop("object") == raw and event.pop("object") == raw and len(event) == 1,
     ):
         asyncio.run(_play(rig, [make_watching(fn)], ("watch", [0])))
         assert look(events.pop())
@@ -157,15 +163,41 @@ def test_limits_are_checked_before_the_call(rig, make_changing):
     assert not calls and "has exceeded 3 retries" in replies[0]
 
 
-def test_results_must_be_json(rig, make_changing, caplog):
-    async def fn(**_):
-        return {"x": object()}
+class Model:
+    """What is not JSON, such as a model of some library."""
 
-    replies = asyncio.run(_play(rig, [make_changing(fn)], ("handle", [0]), reason="create", new={}))
-    assert "final_: true, failed: true" in replies[0] and "patch: None" in replies[0]
-    assert (
-        "Handler 'h0' failed permanently: The result cannot be stored in the status of the object: "
-        "Object of type object is not JSON serializable (at x)" in caplog.text
+
+@pytest.mark.parametrize(
+    ("result", "kind", "problem"),
+    [
+        ({"x": Model()}, "dict", "Object of type Model is not JSON serializable (at x)"),
+        (Model(), f"{__name__}.Model", "Object of type Model is not JSON serializable"),
+        (b"bytes", "bytes", "Object of type bytes is not JSON serializable"),
+        ({1}, "set", "Object of type set is not JSON serializable"),
+        (datetime.date(2020, 1, 1), "datetime.date", "Object of type date is not JSON serializable"),
+        ([float("nan")], "list", "Infinities and NaN are not JSON (at [0])"),
+        (10**400, "int", "Integers beyond the range of floats are not JSON"),
+    ],
+)
+@pytest.mark.parametrize("form", ["async", "sync", "event"])
+def test_results_that_are_not_json_are_dropped_with_an_advice(
+    rig, make_changing, make_watching, caplog, form, result, kind, problem
+):
+    async def fn(**_):
+        return result
+
+    handler = make_changing((lambda **_: result) if form == "sync" else fn, id="fn")
+    if form == "event":
+        replies = asyncio.run(_play(rig, [make_watching(fn)], ("watch", [0])))
+    else:
+        replies = asyncio.run(_play(rig, [handler], ("handle", [0]), reason="create", new={}))
+    assert "final_: true, failed: false" in replies[0] and "patch: None" in replies[0]
+    record = caplog.records[-1]
+    assert record.levelno == logging.ERROR and record.k8s_ref["name"] == "obj1"
+    assert record.getMessage() == (
+        f"Handler 'fn' has returned a result of type {kind}, which is not stored in the status of the"
+        f" object: {problem}."
+        f" Return nothing, or a dict of JSON types, e.g. model.model_dump(mode='json')."
     )
 
 
@@ -232,6 +264,41 @@ def test_lifecycles_of_users_pick(rig, make_changing):
     handlers = [make_changing(print, id="a"), make_changing(print, id="b")]
     replies = asyncio.run(_play(rig, handlers, ("pick", [0, 1]), lifecycle=last, reason="create", new={}))
     assert "Picked([1])" in replies[0]
+
+
+def test_lifecycles_may_return_copies_with_other_options(rig, make_changing, caplog):
+    called = []
+
+    async def declared(**_):
+        called.append("declared")
+
+    async def other(param, **_):
+        called.append(param)
+        raise kopf.TemporaryError("again")
+
+    def replace(handlers, **_):
+        return [dataclasses.replace(handlers[1], fn=other, param="copy", retries=1)] * 2
+
+    async def main():
+        made = rig(make_changing(print, id="a"), make_changing(declared, id="b"), lifecycle=replace)
+        picked = await made.play(("pick", [0, 1]), reason="create", new={})
+        return [*picked, *await made.play(("handle", [1]), reason="create", new={})]
+
+    replies = asyncio.run(main())
+    assert "Picked([1])" in replies[0] and called == ["copy"]
+    assert "final_: true, failed: true" in replies[1] and "will exceed 1 retries" in caplog.text
+
+
+def test_handlers_that_a_lifecycle_was_not_given_are_errors(rig, make_changing):
+    foreign = make_changing(print, id="foreign")
+
+    def choose(handlers, **_):
+        return [foreign]
+
+    handlers = [make_changing(print, id="a"), make_changing(print, id="b")]
+    replies = asyncio.run(_play(rig, handlers, ("pick", [0, 1]), lifecycle=choose, reason="create", new={}))
+    assert "choose has returned Handler 'foreign', which is not one of the handlers that it got" in replies[0]
+    assert "('a', 'b')" in replies[0].replace("\\", "")
 
 
 def test_functions_of_the_patch_are_applied_and_carried(rig, make_watching):

@@ -118,6 +118,15 @@ class StorageKeyMarkingConvention:
 class StorageStanzaCleaner:
     """Removes traces of what was removed."""
 
+    def __repr__(self) -> str:
+        shown = ("prefix", "key", "_name", "_field", "storages")
+        values = {name: vars(self)[name] for name in shown if name in vars(self)}
+        texts = [
+            f"{name.lstrip('_')}={'.'.join(value) if name == '_field' else repr(value)}"
+            for name, value in values.items()
+        ]
+        return f"{type(self).__name__}({', '.join(texts)})"
+
     @staticmethod
     def remove_annotations(essence: BodyEssence, keys_to_remove: Collection[str]) -> None:
         """Remove these annotations from the essence, in place."""

@@ -21,17 +21,32 @@ import yaml
 from kopf._kits.clusters.catalog import DEFINITIONS, NAMESPACES, Catalog, Object, Place
 from kopf._kits.clusters.client import JSON, MERGE, Client, Refused
 from kopf._kits.clusters.conditions import Condition, as_function
-from kopf._kits.clusters.controlplane import ControlPlane, Unavailable
+from kopf._kits.clusters.controlplane import ControlPlane, Unavailable, find_assets
 from kopf._kits.clusters.laboratory import Kind, Laboratory
 from kopf._kits.clusters.sources import Source, rank, read
 from kopf._objects.credentials import ConnectionInfo
 from kopf._runtime.bridge import ApiServer
+from kopf._runtime.context import handler_var
 
 Objects = list[Object]
 Places = list[Place]
 Names = list[str]
 
 SERVED_WITHIN = 60.0
+WRITING = ("POST", "PUT", "PATCH")
+MANAGER = "python-handler"
+"""The manager of what handlers write."""
+
+IN_CLUSTER = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+"""The variables by which client libraries know that they run in a pod."""
+
+
+def environment_of(cluster: Cluster) -> dict[str, str | None]:
+    """The variables by which client libraries find the cluster, even in a pod of another one.
+
+    None is for variables to be removed.
+    """
+    return {"KUBECONFIG": str(cluster.kubeconfig)} | dict.fromkeys(IN_CLUSTER)
 
 
 class Cluster(Laboratory):
@@ -73,6 +88,10 @@ class Cluster(Laboratory):
         self._path: pathlib.Path | None = None
         self._catalog = Catalog(lambda method, path: self.call(method, path))
         self._created: list[tuple[Place, str | None, str]] = []
+
+    def __repr__(self) -> str:
+        where = self._client.info.server if self._client is not None else "not running"
+        return f"<{type(self).__name__}: {self.kind}, {where}, namespace={self.namespace!r}>"
 
     def __enter__(self) -> Cluster:
         self.start()
@@ -165,6 +184,9 @@ class Cluster(Laboratory):
         faults.
         """
         default = MERGE if method == "PATCH" else JSON
+        if method in WRITING and handler_var.get(None) is not None:
+            # Operators tell the changes of their handlers from those of others by the managers of fields.
+            path += ("&" if "?" in path else "?") + f"fieldManager={MANAGER}"
         if self._server is None or (content or default) != default:
             return self._http.call(method, path, body, content or default)
         code, answer = self._server.call(method, path, body)
@@ -265,8 +287,11 @@ class Cluster(Laboratory):
         The condition is a function of the object (None while there is none), or what the object must
         contain; by default, the object must only exist.
         """
+        __tracebackhide__ = True
         holds = as_function(condition)
-        found = self._follow(kind, name, lambda it: it is not None and holds(it), namespace, timeout)
+        found = self._follow(
+            kind, name, lambda it: it is not None and holds(it), namespace, timeout, condition
+        )
         return found if found is not None else {}
 
     def wait_until_gone(
@@ -278,6 +303,7 @@ class Cluster(Laboratory):
         timeout: float = 10,
     ) -> None:
         """Follow the object until it does not exist."""
+        __tracebackhide__ = True
         self._follow(kind, name, lambda it: it is None, namespace, timeout)
 
     def _follow(
@@ -287,17 +313,22 @@ class Cluster(Laboratory):
         holds: Callable[[Object | None], Any],
         namespace: str | None,
         timeout: float,
+        condition: Condition | None = None,
     ) -> Object | None:
+        __tracebackhide__ = True
         place = self._place(kind)
         until = time.monotonic() + timeout
         last: Object | None = None
         for last in self._states(place, name, namespace or self.namespace, until):
             if holds(last):
                 return last
-        state = yaml.safe_dump(last, sort_keys=False) if last is not None else "It does not exist."
+            self._check()
+        awaited = ""
+        if isinstance(condition, Mapping):
+            awaited = f"The awaited part:\n{yaml.safe_dump(dict(condition), sort_keys=False)}"
         raise TimeoutError(
             f"{place.plural} {name!r}: the awaited state has not come in {timeout} seconds. "
-            f"The last state:\n{state}"
+            f"{awaited}The last state:\n{_dump(last)}"
         )
 
     def _states(self, place: Place, name: str, namespace: str, until: float) -> Iterator[Object | None]:
@@ -391,12 +422,27 @@ class Cluster(Laboratory):
         self._created.clear()
 
 
+def require_kind(kind: Kind) -> None:
+    """Raise `Unavailable` if there can be no cluster of this kind here."""
+    if kind == "assets":
+        find_assets()
+    elif kind == "kubeconfig":
+        _existing_kubeconfig(None)
+
+
 def unique_namespace(cluster: Cluster) -> str:
     """Create a namespace with a new name in the cluster, and make it the default one."""
     name = f"kopf-{secrets.token_hex(4)}"
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     cluster.namespace = name
     return name
+
+
+def _dump(body: Object | None) -> str:
+    if body is None:
+        return "It does not exist."
+    meta = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+    return yaml.safe_dump({**body, "metadata": meta}, sort_keys=False)
 
 
 def _is_established(body: Object | None) -> bool:

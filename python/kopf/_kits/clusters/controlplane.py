@@ -40,7 +40,7 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start everything, and wait until requests are served."""
-        assets = _find_assets()
+        assets = find_assets()
         pki = self.folder / "pki"
         pki.mkdir(parents=True)
         (pki / "sa.key").write_text(_signing_key())
@@ -143,7 +143,8 @@ class ControlPlane:
         self.kubeconfig.write_text(json.dumps(config, indent=2))
 
 
-def _find_assets() -> pathlib.Path:
+def find_assets() -> pathlib.Path:
+    """The folder with the binaries; `Unavailable` if they are not there."""
     named = os.environ.get(ASSETS)
     if not named:
         raise Unavailable(

@@ -70,6 +70,21 @@ class Laboratory:
         super().__init__()
         self._server: ApiServer | None = None
         self._passage = Passage(lambda: self.trace)
+        self._checks: list[Callable[[], None]] = []
+
+    def add_check(self, check: Callable[[], None]) -> None:
+        """Call the function while something is awaited in the cluster: it can end the wait by an error."""
+        self._checks.append(check)
+
+    def remove_check(self, check: Callable[[], None]) -> None:
+        """Do not call the function any more."""
+        if check in self._checks:
+            self._checks.remove(check)
+
+    def _check(self) -> None:
+        __tracebackhide__ = True
+        for check in list(self._checks):
+            check()
 
     @property
     def _embedded(self) -> ApiServer:
@@ -106,14 +121,22 @@ class Laboratory:
         take in reality, and so do requests; `timeout` (seconds) is for them. If time was not frozen, it goes
         on afterwards, but ahead of the real one.
         """
+        __tracebackhide__ = True
         seconds = time.total_seconds() if isinstance(time, datetime.timedelta) else time
+        if not isinstance(seconds, (int, float)):
+            raise TypeError(
+                f"The time is seconds or a datetime.timedelta, not {type(time).__name__} {time!r}."
+            )
         if seconds < 0:
             raise ValueError("Time does not go back.")
         self.passage.advance(seconds, timeout)
+        self._check()
 
     def wait_until_quiet(self, *, timeout: float = 10) -> None:
         """Wait until nothing happens, neither in the server nor in any of the operators of this process."""
+        __tracebackhide__ = True
         self.passage.settle(timeout)
+        self._check()
 
     @property
     def requests(self) -> Requests:
@@ -155,8 +178,9 @@ class Laboratory:
         """Make the embedded server misbehave, until it has happened so many times, or is withdrawn.
 
         The number is seconds for `latency` and `too-many-requests`, the code for `code`, the version for
-        `stale`; of `cut-off`, whether (1) or not (0) the request is done. The first requests that fit are
-        spared, if `after` says how many.
+        `stale`; of `cut-off`, whether (1) or not (0) the request is done. The resource is a plural name; with
+        a subresource, `widgets/status`, only that is concerned. The first requests that fit are spared, if
+        `after` says how many.
         """
         self._embedded.inject(fault, number, verb=verb, plural=resource, times=times, after=after)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -25,17 +25,20 @@ def read(source: Source) -> list[Mapping[str, Any]]:
         if path.is_dir():
             files = [it for it in sorted(path.iterdir()) if it.suffix in (".yaml", ".yml", ".json")]
             return [body for file in files for body in read(file)]
-        return _read_text(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:  # not only its text: errors name the file
+            return _read_text(file)
     if isinstance(source, str):
         return _read_text(source)
     return [body for body in source]
 
 
-def _read_text(text: str) -> list[Mapping[str, Any]]:
+def _read_text(text: str | IO[str]) -> list[Mapping[str, Any]]:
     bodies: list[Mapping[str, Any]] = []
     for body in yaml.safe_load_all(text):
         if not body:
             continue
+        if not isinstance(body, Mapping):
+            raise TypeError(f"{getattr(text, 'name', 'The text')} is not a manifest: {type(body).__name__}.")
         bodies += body["items"] if str(body.get("kind")).endswith("List") and "items" in body else [body]
     return bodies
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from kopf._kits.clusters.catalog import DEFINITIONS, NAMESPACES, Object, Place
 from kopf._kits.clusters.client import Refused
 from kopf._kits.clusters.cluster import Cluster
+from kopf._kits.clusters.files import write_private
 
 # What the server makes for itself.
 _OWN_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
@@ -24,12 +24,13 @@ _TRANSIENT = frozenset({"events", "leases"})
 
 
 def save(cluster: Cluster, path: pathlib.Path) -> int:
-    """Write all objects to the file, in whole or not at all; how many there are."""
+    """Write all objects to the file, in whole or not at all; how many there are.
+
+    Only the user can read the file: payloads of Secrets are in it.
+    """
     bodies = [body for place in cluster.places() if _is_kept(place) for body in _collect(cluster, place)]
     unique = {body["metadata"]["uid"]: body for body in bodies}  # a kind may be served in several versions
-    draft = path.with_name(path.name + ".new")
-    draft.write_text(json.dumps(list(unique.values()), indent=1), encoding="utf-8")
-    os.replace(draft, path)
+    write_private(path, json.dumps(list(unique.values()), indent=1))
     return len(unique)
 
 

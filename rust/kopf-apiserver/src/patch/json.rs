@@ -4,6 +4,11 @@ use serde_json::Value;
 
 /// Operations in one patch.
 const LIMIT: usize = 10_000;
+/// How many bytes of JSON all `copy` operations of a patch may add, as in the real server.
+const COPY_LIMIT: usize = 3 * 1024 * 1024;
+/// How deep the result may be nested: deeper objects cannot be read again. It is looked at after so many operations.
+pub(crate) const DEPTH_LIMIT: usize = 120;
+const DEPTH_CHECKED_AFTER: usize = 16;
 
 /// Why a patch was refused.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,17 +41,51 @@ pub(crate) fn apply(target: &mut Value, patch: &Value) -> Result<(), Refused> {
     if operations.len() > LIMIT {
         return Err(Refused::TooMany(operations.len()));
     }
-    let mut copy = target.clone();
-    for operation in operations {
-        step(&mut copy, operation).ok_or(Refused::Inapplicable)?;
+    let mut result = target.clone();
+    let mut copied = 0;
+    for some in operations.chunks(DEPTH_CHECKED_AFTER) {
+        for operation in some {
+            step(&mut result, operation, &mut copied).ok_or(Refused::Inapplicable)?;
+        }
+        if is_deeper(&result, DEPTH_LIMIT) {
+            return Err(Refused::Inapplicable);
+        }
     }
-    *target = copy;
+    *target = result;
     Ok(())
 }
 
-fn step(target: &mut Value, operation: &Value) -> Option<()> {
+/// Whether a value has more levels of lists and maps than that.
+fn is_deeper(value: &Value, limit: usize) -> bool {
+    let below = |child: &Value| limit == 0 || is_deeper(child, limit - 1);
+    match value {
+        Value::Object(map) => limit == 0 || map.values().any(below),
+        Value::Array(list) => limit == 0 || list.iter().any(below),
+        _ => false,
+    }
+}
+
+/// The length of a value as JSON.
+fn length(value: &Value) -> usize {
+    struct Counter(usize);
+    impl std::io::Write for Counter {
+        fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
+            self.0 += data.len();
+            Ok(data.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    // Neither values nor the counter can fail.
+    let _ = serde_json::to_writer(&mut counter, value);
+    counter.0
+}
+
+fn step(target: &mut Value, operation: &Value, copied: &mut usize) -> Option<()> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str);
-    let path = tokens(text("path")?)?;
+    let path = tokens(text("path")?).filter(|path| path.len() <= DEPTH_LIMIT)?;
     match text("op")? {
         "add" => add(target, &path, operation.get("value").cloned().unwrap_or_default()),
         "remove" => remove(target, &path).map(|_| ()),
@@ -71,7 +110,12 @@ fn step(target: &mut Value, operation: &Value) -> Option<()> {
             add(target, &path, value)
         }
         "copy" => {
-            let value = get_mut(target, &tokens(text("from")?)?)?.clone();
+            let source = get_mut(target, &tokens(text("from")?)?)?;
+            *copied += length(source);
+            if *copied > COPY_LIMIT {
+                return None;
+            }
+            let value = source.clone();
             add(target, &path, value)
         }
         "test" => {
@@ -195,5 +239,33 @@ mod tests {
             Some(json!({"a/b": 1})),
         );
         check(json!({"a": {"b": 1}}), &json!([{"op": "move", "from": "/a", "path": "/a/b"}]), None);
+    }
+
+    #[test]
+    fn copies_are_limited_together() {
+        let copy = |count| Value::from(vec![json!({"op": "copy", "from": "/a", "path": "/b"}); count]);
+        let before = json!({"a": "x".repeat(1024 * 1024 - 2)});
+        check(before.clone(), &copy(3), Some(json!({"a": before["a"], "b": before["a"]})));
+        check(before, &copy(4), None);
+        let doubling: Vec<_> =
+            (0..30).map(|i| json!({"op": "copy", "from": "", "path": format!("/c{i}")})).collect();
+        check(json!({"a": 1}), &doubling.into(), None);
+    }
+
+    #[test]
+    fn results_are_not_nested_too_deeply() {
+        let nest = |levels| {
+            let level = [
+                json!({"op": "add", "path": "/b", "value": {}}),
+                json!({"op": "move", "from": "/a", "path": "/b/c"}),
+                json!({"op": "move", "from": "/b", "path": "/a"}),
+            ];
+            Value::from(vec![level; levels].concat())
+        };
+        let mut nested = json!({"a": 1});
+        assert_eq!(apply(&mut nested, &nest(DEPTH_LIMIT - 1)), Ok(()));
+        assert!(serde_json::from_str::<Value>(&nested.to_string()).is_ok());
+        check(json!({"a": 1}), &nest(DEPTH_LIMIT), None);
+        check(json!({"a": 1}), &nest(3_000), None);
     }
 }

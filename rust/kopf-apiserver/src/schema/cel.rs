@@ -4,12 +4,17 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
+use cel::common::ast::IdedExpr;
 use cel::extractors::This;
-use cel::{Context, Env, Program, extensions};
+use cel::{Context, Env, extensions};
 use serde_json::Value;
 
 use super::{ListType, Schema, Type, join};
 use crate::status::Cause;
+
+use cost::{Exceeded, LIMITS, Limits, Meter};
+
+mod cost;
 
 type Cel = cel::Value;
 type Text = Arc<String>;
@@ -27,9 +32,9 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
 #[derive(Debug)]
 pub(crate) struct Rule {
     text: String,
-    program: Result<Program, String>,
+    program: Result<IdedExpr, String>,
     message: String,
-    message_expression: Option<Program>,
+    message_expression: Option<IdedExpr>,
     reason: &'static str,
     field_path: String,
     transition: bool,
@@ -42,13 +47,15 @@ impl Rule {
         let rule = text("rule");
         let program = ENV.compile(&rule).map_err(|e| e.to_string());
         let transition = program.as_ref().is_ok_and(|p| p.references().has_variable("oldSelf"));
+        let metered = |program: cel::Program| cost::metered(program.expression(), &["self", "oldSelf"]);
         Self {
-            program,
+            program: program.map(metered),
             message: text("message"),
             message_expression: json
                 .get("messageExpression")
                 .and_then(Value::as_str)
-                .and_then(|t| ENV.compile(t).ok()),
+                .and_then(|t| ENV.compile(t).ok())
+                .map(metered),
             reason: match text("reason").as_str() {
                 "FieldValueForbidden" => "FieldValueForbidden",
                 "FieldValueRequired" => "FieldValueRequired",
@@ -67,22 +74,43 @@ impl Rule {
         self.program.as_ref().err().map(|e| (self.text.as_str(), e.as_str()))
     }
 
-    fn evaluate(&self, context: &Context, path: &str) -> Option<Cause> {
-        let Ok(program) = &self.program else { return None };
+    /// Why the rule does not hold, if it does not. An error says that no further rules are to be evaluated.
+    fn evaluate(&self, context: &mut Context, path: &str, meter: &mut Meter) -> Result<Option<Cause>, Cause> {
+        let Ok(program) = &self.program else { return Ok(None) };
         let place = if self.field_path.is_empty() {
             path.to_owned()
         } else {
             join(path, self.field_path.trim_start_matches('.'))
         };
         let field = if place.is_empty() { "<nil>".to_owned() } else { place };
-        match program.execute(context) {
-            Ok(Cel::Bool(true)) => None,
-            Ok(_) => Some(self.refusal(field, &self.words(context))),
+        meter.begin(context);
+        let result = Cel::resolve(program, context);
+        if let Some(exceeded) = meter.end() {
+            return Err(self.too_expensive(field, exceeded));
+        }
+        match result {
+            Ok(Cel::Bool(true)) => Ok(None),
+            Ok(_) => Ok(Some(self.refusal(field, &self.words(context, meter)))),
             Err(error) => {
                 let detail = format!("{} evaluating rule: {}", told(&error), self.plain_words());
-                Some(Cause::invalid_raw(field, "\"object\"", &detail))
+                Ok(Some(Cause::invalid_raw(field, "\"object\"", &detail)))
             }
         }
+    }
+
+    fn too_expensive(&self, field: String, exceeded: Exceeded) -> Cause {
+        let detail = match exceeded {
+            Exceeded::Call => format!(
+                "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call cost \
+                 exceeds limit for rule: {}",
+                self.plain_words()
+            ),
+            Exceeded::Object => {
+                "validation failed due to running out of cost budget, no further validation rules will be run"
+                    .to_owned()
+            }
+        };
+        Cause::invalid_raw(field, "\"object\"", &detail)
     }
 
     fn refusal(&self, field: String, words: &str) -> Cause {
@@ -103,9 +131,14 @@ impl Rule {
         }
     }
 
-    fn words(&self, context: &Context) -> String {
-        match self.message_expression.as_ref().map(|p| p.execute(context)) {
-            Some(Ok(Cel::String(text))) if !text.trim().is_empty() => text.trim().to_owned(),
+    fn words(&self, context: &mut Context, meter: &mut Meter) -> String {
+        let Some(expression) = &self.message_expression else { return self.plain_words() };
+        meter.begin(context);
+        let message = Cel::resolve(expression, context);
+        match message {
+            Ok(Cel::String(text)) if meter.end().is_none() && !text.trim().is_empty() => {
+                text.trim().to_owned()
+            }
             _ => self.plain_words(),
         }
     }
@@ -126,44 +159,74 @@ pub(crate) fn has_rules(schema: &Schema) -> bool {
         || schema.additional.as_deref().is_some_and(has_rules)
 }
 
-/// Checks all rules of a schema; `old` is the object before the change.
-pub(crate) fn check(value: &Value, old: Option<&Value>, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
-    if !has_rules(schema) || value.is_null() {
-        return;
+/// Rules cost so little usually that they are checked right away; a unit takes less than a microsecond.
+const CHEAP: u64 = 20_000;
+
+/// Checks all rules of a schema if that is cheap; `None` if it is not. `old` is the object before the change.
+pub(crate) fn check_cheaply(value: &Value, old: Option<&Value>, schema: &Schema) -> Option<Vec<Cause>> {
+    let mut checked = Checking { meter: Meter::new(Limits { object: CHEAP, ..LIMITS }), causes: Vec::new() };
+    checked.check(value, old, schema, "").ok().map(|()| checked.causes)
+}
+
+/// Checks all rules of a schema, up to the limits of cost.
+pub(crate) fn check(value: &Value, old: Option<&Value>, schema: &Schema) -> Vec<Cause> {
+    check_within(LIMITS, value, old, schema)
+}
+
+fn check_within(limits: Limits, value: &Value, old: Option<&Value>, schema: &Schema) -> Vec<Cause> {
+    let mut checked = Checking { meter: Meter::new(limits), causes: Vec::new() };
+    if let Err(cause) = checked.check(value, old, schema, "") {
+        checked.causes.push(cause);
     }
-    for rule in &schema.rules {
-        if rule.transition && old.is_none() && !rule.optional_old {
-            continue;
+    checked.causes
+}
+
+struct Checking {
+    meter: Meter,
+    causes: Vec<Cause>,
+}
+
+impl Checking {
+    fn check(
+        &mut self,
+        value: &Value,
+        old: Option<&Value>,
+        schema: &Schema,
+        path: &str,
+    ) -> Result<(), Cause> {
+        if !has_rules(schema) || value.is_null() {
+            return Ok(());
         }
-        let mut context = Context::with_env(ENV.clone());
-        add_functions(&mut context);
-        context.add_variable_from_value("self", to_cel(value, schema));
-        if let Some(old) = old {
-            context.add_variable_from_value("oldSelf", to_cel(old, schema));
+        for rule in &schema.rules {
+            if rule.transition && old.is_none() && !rule.optional_old {
+                continue;
+            }
+            let mut context = Context::with_env(ENV.clone());
+            add_functions(&mut context);
+            context.add_variable_from_value("self", to_cel(value, schema));
+            if let Some(old) = old {
+                context.add_variable_from_value("oldSelf", to_cel(old, schema));
+            }
+            self.causes.extend(rule.evaluate(&mut context, path, &mut self.meter)?);
         }
-        out.extend(rule.evaluate(&context, path));
-    }
-    match value {
-        Value::Object(map) => {
-            for (key, child) in map {
-                if let Some(known) = schema.child(key) {
-                    check(child, old.and_then(|o| o.get(key)), known, &join(path, key), out);
+        match value {
+            Value::Object(map) => {
+                for (key, child) in map {
+                    if let Some(known) = schema.child(key) {
+                        self.check(child, old.and_then(|o| o.get(key)), known, &join(path, key))?;
+                    }
                 }
             }
-        }
-        Value::Array(list) => {
-            let Some(items) = &schema.items else { return };
-            for (i, item) in list.iter().enumerate() {
-                check(
-                    item,
-                    old.and_then(|o| counterpart(o, item, schema)),
-                    items,
-                    &format!("{path}[{i}]"),
-                    out,
-                );
+            Value::Array(list) => {
+                let Some(items) = &schema.items else { return Ok(()) };
+                for (i, item) in list.iter().enumerate() {
+                    let old = old.and_then(|o| counterpart(o, item, schema));
+                    self.check(item, old, items, &format!("{path}[{i}]"))?;
+                }
             }
+            _ => {}
         }
-        _ => {}
+        Ok(())
     }
 }
 
@@ -267,3 +330,6 @@ fn float(value: &Cel) -> Option<f64> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -357,7 +357,7 @@ mod tests {
         let complaints = |spec: Value| -> Vec<Cause> {
             let value = json!({"spec": spec});
             let (mut out, _) = validate::validate(&value, &schema());
-            cel::check(&value, None, &schema(), "", &mut out);
+            out.extend(cel::check(&value, None, &schema()));
             out
         };
         assert_eq!(complaints(json!({"n": 5, "d": "xy"})), []);

@@ -1,5 +1,7 @@
 //! Validation of declared kinds: types, bounds, formats, lists, combinations. The order of complaints follows the server's.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::{Checks, ListType, Schema, Type, formats, join};
@@ -114,7 +116,8 @@ fn check_value(value: &Value, checks: &Checks, path: &str, out: &mut Vec<Cause>)
                     &format!("{path} in body should have at least {min} items"),
                 ));
             }
-            if checks.unique && list.iter().enumerate().any(|(i, v)| list.iter().take(i).any(|w| w == v)) {
+            let mut seen = HashSet::new();
+            if checks.unique && !list.iter().all(|item| seen.insert(item)) {
                 out.push(Cause::invalid(
                     path,
                     value,
@@ -251,17 +254,22 @@ fn check_lists(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>)
             }
         }
         Value::Array(list) => {
-            let identity = |item: &Value| match &schema.list {
-                ListType::Atomic => None,
-                ListType::Set => Some(item.clone()),
-                ListType::Map(keys) => {
-                    Some(keys.iter().map(|k| (k.clone(), item.get(k).cloned().unwrap_or_default())).collect())
-                }
-            };
+            let mut seen = HashSet::new();
             for (i, item) in list.iter().enumerate() {
-                let known = identity(item);
-                if known.is_some() && list.iter().take(i).any(|other| identity(other) == known) {
-                    out.push(Cause::duplicate(format!("{path}[{i}]"), &known.unwrap_or_default()));
+                let identity = |key: &String| item.get(key).unwrap_or(&Value::Null);
+                let known = match &schema.list {
+                    ListType::Atomic => None,
+                    ListType::Set => Some(vec![item]),
+                    ListType::Map(keys) => Some(keys.iter().map(identity).collect()),
+                };
+                if known.is_some_and(|known| !seen.insert(known)) {
+                    let shown = match &schema.list {
+                        ListType::Map(keys) => {
+                            keys.iter().map(|k| (k.clone(), identity(k).clone())).collect()
+                        }
+                        _ => item.clone(),
+                    };
+                    out.push(Cause::duplicate(format!("{path}[{i}]"), &shown));
                 }
                 if let Some(items) = &schema.items {
                     check_lists(item, items, &format!("{path}[{i}]"), out);

@@ -53,7 +53,7 @@ pub(super) async fn change(
     count_generation(call, before, &mut new);
     let mut new = webhooks::mutate(call, Operation::Update, new, Some(before), options).await?;
     crate::builtin::defaults::assign(call.cluster, &call.resource, &mut new, Some(before));
-    causes.extend(conform::validate_object(&call.resource, &new, Some(before)));
+    causes.extend(conform::validate_object(&call.resource, &new, Some(before)).await?);
     conform::refuse(&call.resource, &new, &causes)?;
     webhooks::validate(call, Operation::Update, Some(&new), Some(before), options).await?;
     check_size(&new, old.json.len() + call.request.body.len())?;

@@ -1,6 +1,9 @@
 //! What an incoming object must be before it is stored: of the right kind and place, read by its schema, defaulted, valid.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
 
 use super::Call;
 use crate::builtin;
@@ -280,7 +283,11 @@ const BLOCKING: [&str; 4] =
     ["FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"];
 
 /// All complaints about an object; `old` is what it replaces.
-pub(crate) fn validate_object(resource: &Resource, value: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub(crate) async fn validate_object(
+    resource: &Arc<Resource>,
+    value: &Value,
+    old: Option<&Value>,
+) -> Result<Vec<Cause>, Status> {
     let mut out = meta::validate(resource, value.get("metadata").unwrap_or(&Value::Null));
     if old.is_some() {
         // A change is checked as a change and as an object, and both complain.
@@ -289,7 +296,7 @@ pub(crate) fn validate_object(resource: &Resource, value: &Value, old: Option<&V
     }
     if resource.custom.is_none() {
         out.extend(builtin::validation::validate(resource, value, old));
-        return out;
+        return Ok(out);
     }
     let found_kind = super::text(value, "/kind");
     if found_kind != resource.kind {
@@ -303,14 +310,33 @@ pub(crate) fn validate_object(resource: &Resource, value: &Value, old: Option<&V
     out.extend(twins);
     if resource.custom.as_ref().is_some_and(|c| c.ruled) {
         if clean {
-            cel::check(value, old, &schema, "", &mut out);
+            out.extend(match cel::check_cheaply(value, old, &schema) {
+                Some(causes) => causes,
+                None => check_rules_in_thread(&schema, value, old).await?,
+            });
         } else {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing errors \
                           to complete validation";
             out.push(Cause::invalid("<nil>", &Value::Null, detail));
         }
     }
-    out
+    Ok(out)
+}
+
+/// How many threads evaluate expensive rules at once.
+static EXPENSIVE: Semaphore = Semaphore::const_new(2);
+
+/// Rules that take long must not hold up other requests.
+async fn check_rules_in_thread(
+    schema: &Arc<schema::Schema>,
+    value: &Value,
+    old: Option<&Value>,
+) -> Result<Vec<Cause>, Status> {
+    let failed = || Status::internal("Internal error occurred: validation rules cannot be evaluated");
+    let _permit = EXPENSIVE.acquire().await.map_err(|_| failed())?;
+    let (schema, value, old) = (Arc::clone(schema), value.clone(), old.cloned());
+    let checking = tokio::task::spawn_blocking(move || cel::check(&value, old.as_ref(), &schema));
+    checking.await.map_err(|_| failed())
 }
 
 /// How many of the server's layers check the metadata of a change of this kind.

@@ -306,6 +306,7 @@ pub(crate) async fn many(call: &Call<'_>) -> Result<Response, Status> {
             namespace: object.namespace.to_string(),
             name: Some(object.name.to_string()),
             subresource: None,
+            warnings: call.warnings.clone(),
         };
         match delete(&inner, &object.name, &options).await {
             // Listed as they were found, or as they wait now.

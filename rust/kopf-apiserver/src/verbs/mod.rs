@@ -10,7 +10,7 @@ pub(crate) mod reviews;
 mod scale;
 pub(crate) mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::Method;
 use serde_json::Value;
@@ -33,9 +33,18 @@ pub(crate) struct Call<'a> {
     pub(crate) namespace: String,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<String>,
+    /// What admission webhooks warn of, each text once.
+    warnings: Arc<Mutex<Vec<String>>>,
 }
 
 impl Call<'_> {
+    /// Adds a warning to the response, also if that is an error.
+    pub(crate) fn warn(&self, warning: &str) {
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if !warnings.iter().any(|known| known == warning) {
+            warnings.push(warning.to_owned());
+        }
+    }
     pub(crate) fn all_namespaces(&self) -> Option<&str> {
         if self.namespace.is_empty() { None } else { Some(&self.namespace) }
     }
@@ -106,15 +115,27 @@ async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> 
         namespace: target.namespace.unwrap_or_default(),
         name: target.name,
         subresource: target.subresource,
+        warnings: Arc::default(),
     };
     let verb = verb_of(&call, target.watch);
     access::check(cluster, request, &call, verb)?;
     let mut response = run(&call, verb).await.unwrap_or_else(Response::from);
+    response = response.warn(&shortened(&call.warnings.lock().unwrap_or_else(PoisonError::into_inner)));
     if call.resource.is("", "endpoints") {
         let text = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
         response = response.warn(&[text.to_owned()]);
     }
     Ok(response)
+}
+
+/// Warnings that are too long together are cut, as in the real server.
+fn shortened(warnings: &[String]) -> Vec<String> {
+    const TOTAL: usize = 4096;
+    const EACH: usize = 256;
+    if warnings.iter().map(|warning| warning.chars().count()).sum::<usize>() <= TOTAL {
+        return warnings.to_vec();
+    }
+    warnings.iter().take(TOTAL / EACH).map(|warning| warning.chars().take(EACH).collect()).collect()
 }
 
 /// The verb that a method stands for, as access rules name it.

@@ -55,7 +55,7 @@ pub(super) async fn create_object(
     }
     let mut value = webhooks::mutate(call, Operation::Create, value, None, options).await?;
     crate::builtin::defaults::assign(call.cluster, &call.resource, &mut value, None);
-    let causes = conform::validate_object(&call.resource, &value, None);
+    let causes = conform::validate_object(&call.resource, &value, None).await?;
     conform::refuse(&call.resource, &value, &causes)?;
     webhooks::validate(call, Operation::Create, Some(&value), None, options).await?;
     check_size(&value, call.request.body.len())?;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::error::Category;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::Problem;
-use crate::object::Object;
+use crate::object::{DecodeError, Object};
 use crate::value::{Value, truthy};
 
 /// What a review asks.
@@ -105,6 +106,14 @@ impl Opened<'_> {
         let user_info = payload
             .user_info
             .ok_or(Problem::MissingData("User info is missing from the admission request."))?;
+        let decode = |text: &RawValue| {
+            Object::decode(text.get()).map(Arc::new).map_err(|error| match error {
+                DecodeError::Depth { .. } => {
+                    too_deep(&error, self.api_version.as_ref(), payload.uid.as_ref())
+                }
+                error => Problem::Malformed(error.to_string()),
+            })
+        };
         let new = payload.object.map(decode).transpose()?;
         let old = payload.old_object.map(decode).transpose()?;
         let body = new
@@ -125,8 +134,15 @@ impl Opened<'_> {
     }
 }
 
-fn decode(text: &RawValue) -> Result<Arc<Object>, Problem> {
-    Object::decode(text.get()).map(Arc::new).map_err(|error| Problem::Malformed(error.to_string()))
+fn too_deep(error: &DecodeError, api_version: Option<&Value>, uid: Option<&Value>) -> Problem {
+    let message = format!("The object cannot be checked: {error}.");
+    let api_version = api_version.cloned().unwrap_or_else(|| json!("admission.k8s.io/v1"));
+    let response = json!({
+        "uid": uid.cloned().unwrap_or_else(|| json!("")), "allowed": false,
+        "status": {"message": message, "code": 400},
+    });
+    let denial = json!({"apiVersion": api_version, "kind": "AdmissionReview", "response": response});
+    Problem::TooDeep { message, denial: denial.to_string() }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]

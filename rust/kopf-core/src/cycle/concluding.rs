@@ -10,7 +10,7 @@ use crate::notes::Note;
 use crate::patch::Patch;
 use crate::progress::Record;
 use crate::state::State;
-use crate::value::equal;
+use crate::value::{Value, equal};
 use std::sync::Arc;
 
 /// Seconds until a user's lifecycle is asked again that has chosen nobody although there was somebody to choose.
@@ -39,6 +39,7 @@ impl Cycle {
             self.remember(&state, &mut conclusion);
         } else if self.cause == Some(Reason::Noop) {
             self.heal(&mut conclusion);
+            self.clean_up(&mut conclusion);
             // What some have seen may have been taken back; but as long as an own write is awaited, nobody knows.
             if !self.moment.consistent && self.seen != Seen::default() {
                 conclusion.delay = earliest(conclusion.delay, Some(QUIET_PAUSE));
@@ -97,6 +98,11 @@ impl Cycle {
                     self.keep_progress(state, &mut conclusion.patch, &Seen::default());
                 }
             } else {
+                if ledger::is_kept_apart(&self.rules.settings, &self.plan) {
+                    for entry in state.entries.iter().filter(|entry| !entry.obsolete && entry.is_changed()) {
+                        self.store_record(&mut conclusion.outcomes, &entry.id, &entry.record);
+                    }
+                }
                 self.forget_progress(state, &mut conclusion.patch);
                 self.keep_essence(&mut conclusion.patch);
                 self.keep_later(state, &mut conclusion.patch);
@@ -109,10 +115,12 @@ impl Cycle {
             return;
         }
         let is_news = self.see(reason);
+        let foreseen = self.foreseen(&conclusion.patch);
         // What is known already, is borne by some record.
-        let is_borne =
-            !is_news && state.entries.iter().any(|entry| !entry.obsolete && entry.record.seen.is_some());
-        let seen = if is_borne { Seen::default() } else { self.seen.clone() };
+        let is_borne = !is_news
+            && foreseen == self.seen
+            && state.entries.iter().any(|entry| !entry.obsolete && entry.record.seen.is_some());
+        let seen = if is_borne { Seen::default() } else { foreseen };
         self.keep_progress(state, &mut conclusion.patch, &seen);
         conclusion.sequel = Sequel::Ongoing(std::mem::take(&mut self.seen));
         conclusion.delay = state.delay(self.moment.now).map(|delay| self.unhurried(delay));
@@ -140,7 +148,9 @@ impl Cycle {
         let mut borne: Vec<Option<String>> =
             staying.iter().map(|entry| entry.record.seen.clone().filter(is_wanted)).collect();
         for text in &wanted {
-            let is_free = |(position, _): &(usize, &Option<String>)| staying[*position].is_changed();
+            let is_free = |(position, _): &(usize, &Option<String>)| {
+                staying[*position].is_changed() || staying[*position].record.seen.is_some()
+            };
             if !borne.iter().flatten().any(|it| it == text)
                 && let Some((position, _)) = borne
                     .iter()
@@ -161,7 +171,7 @@ impl Cycle {
 
     /// What the last have seen is borne by a record of nothing else, until others have seen more.
     fn keep_later(&mut self, state: &State, patch: &mut Patch) {
-        let later = self.seen.later.as_deref().map(|later| seen::seen(&self.object, later));
+        let later = self.foreseen(patch).later.as_deref().map(|later| seen::seen(&self.object, later));
         if let (Some(later), Some(entry)) = (later, state.entries.iter().find(|entry| entry.is_finished())) {
             self.store_record(patch, &entry.id, &Record { seen: Some(later), ..Record::default() });
         }
@@ -186,6 +196,11 @@ impl Cycle {
         for id in self.remembered(state) {
             self.purge_record(patch, &id);
         }
+    }
+
+    /// What handlers have seen, as it will be known when the patch is written.
+    fn foreseen(&self, patch: &Patch) -> Seen {
+        self.seen.foreseen(&self.object, patch, &self.rules.settings.persistence, &self.plan)
     }
 
     /// Notes what those have seen of the object who have finished now: the others may see it otherwise. Whether it is news.
@@ -224,6 +239,17 @@ impl Cycle {
         }
     }
 
+    /// The progress of a handling that is over: the operator has died before it was removed.
+    fn clean_up(&self, conclusion: &mut Conclusion) {
+        if ledger::is_kept_apart(&self.rules.settings, &self.plan)
+            && self.moment.consistent
+            && self.seen == Seen::default()
+        {
+            let persistence = &self.rules.settings.persistence;
+            conclusion.patch.merge(ledger::leftovers(&self.object, persistence, &self.plan).0);
+        }
+    }
+
     fn tell_of_stripping(&mut self) {
         if !std::mem::replace(&mut self.memory.stripped, true) {
             self.notes.push(Note::Stripped(ledger::culprit(&self.object)));
@@ -234,6 +260,7 @@ impl Cycle {
     /// seen, if others have seen another one: they are yet to be told.
     fn keep_essence(&mut self, patch: &mut Patch) {
         let mut seen = std::mem::take(&mut self.seen);
+        let owed = self.owed_essence();
         if let Some(first) = seen.first.take()
             && let Some(change) = self.change()
             && let Some(new) = change.new_()
@@ -244,15 +271,38 @@ impl Cycle {
             }
             if is_changed || seen.later.is_some() {
                 let storage = &self.rules.settings.persistence.diffbase_storage;
-                storage.store(&self.object, patch, &first);
+                let owed = Patch(self.owed.clone());
+                let known = Seen { first: Some(first), later: None };
+                let known = known.foreseen(&self.object, &owed, &self.rules.settings.persistence, &self.plan);
+                if let Some(first) = known.first {
+                    storage.store(&self.object, patch, &first);
+                }
                 self.seen = seen;
                 return;
             }
+        }
+        if let Some(owed) = owed {
+            self.rules.settings.persistence.diffbase_storage.store(&self.object, patch, &owed);
+            return;
         }
         if !self.facts().differs() {
             return;
         }
         self.store_essence(patch);
+    }
+
+    /// The essence with what handlers before have put into their patches, if that could not be written yet. It goes in the
+    /// same request, and is no change for anybody.
+    fn owed_essence(&mut self) -> Option<Value> {
+        if !self.urgent || self.owed.is_empty() {
+            return None;
+        }
+        let (owed, object) = (Patch(self.owed.clone()), Arc::clone(&self.object));
+        let change = self.change()?;
+        let present = Seen { first: Some(Arc::new(change.new_()?.clone())), later: None };
+        let persistence = &self.rules.settings.persistence;
+        let owed = present.foreseen(&object, &owed, persistence, &self.plan).first?;
+        (!equal(&owed, change.new_()?)).then(|| Arc::unwrap_or_clone(owed))
     }
 
     /// A user's lifecycle that chooses nobody would be asked again and again at once.
@@ -283,6 +333,7 @@ impl Cycle {
             return Next::Done(Box::new(conclusion));
         }
         self.settle_debts(&mut conclusion);
+        self.send_pending(&mut conclusion);
         conclusion.stripped = self.memory.stripped;
         self.finish_keeping(conclusion)
     }
@@ -294,19 +345,42 @@ impl Cycle {
         if self.owed.is_empty() {
             return;
         }
-        if !self.urgent && self.moment.consistent {
+        if self.removed && self.moment.consistent {
             self.tell_of_stripping();
         }
         if self.urgent || self.woken || conclusion.is_written() {
             let handlers = std::mem::take(&mut conclusion.patch);
+            let removed = ledger::removed_records(&self.owed, &self.rules.settings.persistence);
             conclusion.patch = Patch(std::mem::take(&mut self.owed));
             conclusion.patch.merge(handlers.0);
+            // What was to be removed as a whole is merged with, if there is a new record in its place.
+            for record in removed {
+                let seen = record.child("seen");
+                let is_replaced = conclusion.patch.get(record.keys()).is_some_and(Value::is_object);
+                if is_replaced && conclusion.patch.get(seen.keys()).is_none() {
+                    conclusion.patch.set(seen.keys(), Value::Null);
+                }
+            }
             // What the first have seen is the last handled state from now on, even if nobody is called yet.
             if self.anew && conclusion.sequel == Sequel::Before {
                 conclusion.sequel = Sequel::Ongoing(std::mem::take(&mut self.seen));
             }
         } else {
             conclusion.delay = earliest(conclusion.delay, Some(QUIET_PAUSE));
+        }
+    }
+}
+
+/// What the server has rejected before goes apart from the rest: when the pause is over, or when anything else is written.
+impl Cycle {
+    fn send_pending(&mut self, conclusion: &mut Conclusion) {
+        let Some((pending, due)) = self.pending.take().map(|pending| *pending) else { return };
+        let left = due.seconds_since(self.moment.now);
+        if left > 0.0 && !conclusion.is_written() {
+            conclusion.delay = earliest(conclusion.delay, Some(left));
+        } else {
+            let pending = Patch(ledger::without(pending.0, &conclusion.patch.0));
+            conclusion.pending = (!pending.is_empty()).then(|| Box::new(pending));
         }
     }
 }

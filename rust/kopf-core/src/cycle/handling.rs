@@ -3,6 +3,7 @@
 use super::{Cycle, Next, Phase};
 use crate::cause::Reason;
 use crate::filters::Verdict;
+use crate::ledger::{self, Seen};
 use crate::lifecycle::Lifecycle;
 use crate::notes::Note;
 use crate::patch::Patch;
@@ -16,6 +17,13 @@ impl Cycle {
         let Some(reason) = self.cause else {
             return self.conclude();
         };
+        // The operator has died before the progress of the handling before was removed. With a record of another one among
+        // them, it would not be known which of them are over: they are removed first.
+        if self.has_leftovers() {
+            let persistence = &self.rules.settings.persistence;
+            self.patch.merge(ledger::leftovers(&self.object, persistence, &self.plan).0);
+            return self.postpone();
+        }
         let selected = self.selected();
         let differs = self.facts().differs();
         let mut state = self.load(&selected, reason);
@@ -46,6 +54,11 @@ impl Cycle {
         let awakened = state.awakened(self.moment.now);
         self.state = Some(state);
         self.choose(awakened)
+    }
+
+    /// Whether the progress on the object is of a handling that is over.
+    fn has_leftovers(&self) -> bool {
+        self.seen == Seen::default() && ledger::is_over(&self.object, &self.rules.settings, &self.plan)
     }
 
     /// The handlers of this cause, each function once for one id.

@@ -64,10 +64,14 @@ pub struct Memory {
     pub fully_handled_once: bool,
     /// Transformation functions are left from earlier cycles.
     pub remaining_fns: bool,
+    /// How many times in a row the server has rejected what these functions made.
+    pub rejected_fns: u8,
     /// All handlers of the deletion are done: it is only to be let go.
     pub parted: bool,
     /// Somebody removes what we keep on the object, and that was told.
     pub stripped: bool,
+    /// What is kept on the object was looked at for the first time.
+    pub noticed: bool,
     /// The digest of the essence that was handled last, as we have seen or written it.
     pub handled: Option<NonZeroU64>,
     /// What we know better than the object.
@@ -143,6 +147,8 @@ pub enum Answer {
 pub struct Conclusion {
     /// What is to be merged into the object.
     pub patch: Patch,
+    /// The progress in its final state, if it is removed by a later request than that which writes what was returned.
+    pub outcomes: Patch,
     /// What is to be done with our finalizer.
     pub finalizer: Option<Edit>,
     /// The new value of [`Memory::parted`], if the conclusion is carried out.
@@ -161,6 +167,8 @@ pub struct Conclusion {
     pub sequel: Sequel,
     /// The new value of [`Memory::stripped`].
     pub stripped: bool,
+    /// What the server has rejected before: to be merged into the object apart from everything else.
+    pub pending: Option<Box<Patch>>,
 }
 
 /// The machine.
@@ -194,10 +202,16 @@ pub struct Cycle {
     foreign: Option<Box<keeping::Foreign>>,
     /// What is missing on the object, though we have written it or tried to.
     owed: Map<String, Value>,
+    /// The handling before is to be written first.
+    unfinished: bool,
+    /// Others have removed or changed what is missing there.
+    removed: bool,
     /// It is to be written even if nothing else is.
     urgent: bool,
     /// It makes the handling begin anew.
     anew: bool,
+    /// What the server has rejected before, and when it is to be sent again.
+    pending: Option<Box<(Patch, Timestamp)>>,
     /// What handlers have seen, in earlier cycles and in this one, though others have not.
     seen: Seen,
     /// Somebody has finished in this cycle, or has gone a part of the way.
@@ -251,7 +265,12 @@ impl Cycle {
         };
         let restarted = amendment.as_ref().and_then(|amendment| amendment.restarted.clone());
         let anew = restarted.is_some();
-        let seen = restarted.or_else(|| Some(memory.ledger.as_ref()?.seen().clone())).unwrap_or_default();
+        let persistence = &rules.settings.persistence;
+        let known = || Some(memory.ledger.as_ref()?.seen(&observation.object, persistence, &plan));
+        let seen = restarted.or_else(known).unwrap_or_default();
+        let unfinished = amendment.as_ref().is_some_and(|amendment| amendment.unfinished);
+        let removed = amendment.as_ref().is_some_and(|amendment| amendment.removed);
+        let pending = amendment.as_ref().and_then(|amendment| amendment.pending.clone()).map(Box::new);
         let (object, owed, urgent) =
             amendment.map_or((observation.object, Map::new(), false), |it| (it.object, it.owed, it.urgent));
         let mut cycle = Self {
@@ -276,8 +295,11 @@ impl Cycle {
             undecided: false,
             foreign: None,
             owed,
+            unfinished,
+            removed,
             urgent,
             anew,
+            pending,
             seen,
             advanced: false,
             foreseen: None,

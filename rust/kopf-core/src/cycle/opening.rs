@@ -170,6 +170,10 @@ impl Cycle {
         if !reason.is_handled() {
             return self.tell();
         }
+        if self.unfinished && !self.is_deleting() {
+            self.cause = None;
+            return self.conclude();
+        }
         // Nobody is interested after all: as if the object were not there.
         if !self.candidates.iter().any(|one| one.prematch == Verdict::Yes) {
             self.cause = None;

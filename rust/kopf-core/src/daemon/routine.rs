@@ -96,7 +96,7 @@ impl Routine {
 
     /// The function was called, and what it left behind is written.
     pub fn attempted(&mut self, outcome: &Outcome, now: Timestamp, idle_since: Timestamp) -> Move {
-        self.retry += 1;
+        self.retry = self.retry.saturating_add(1);
         if !outcome.final_ {
             let due = outcome.at.plus(outcome.delay.unwrap_or(0.0).max(0.0));
             return Move::Sleep(due.max(now));

@@ -6,7 +6,7 @@
 
 use super::condensed::{brief, restored};
 use crate::object::Object;
-use crate::value::Value;
+use crate::value::{self, Value};
 
 /// What is kept.
 pub fn seen(object: &Object, essence: &Value) -> String {
@@ -15,7 +15,7 @@ pub fn seen(object: &Object, essence: &Value) -> String {
 
 /// What was seen, as far as it can be known from the present essence. What cannot be read is none.
 pub fn recalled(kept: &str, present: &Value) -> Option<Value> {
-    Some(restored(serde_json::from_str(kept).ok()?, present))
+    Some(restored(value::parse(kept).ok()?, present))
 }
 
 #[cfg(test)]

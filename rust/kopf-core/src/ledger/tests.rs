@@ -9,6 +9,7 @@ use crate::outcome::Raised;
 use crate::registry::Registry;
 use crate::script::{Reply, Step, StepReply};
 use crate::time::Timestamp;
+use std::collections::HashMap;
 
 const LAST: &str = "kopf.zalando.org/last-handled-configuration";
 
@@ -21,6 +22,10 @@ struct Scene {
     calls: Vec<String>,
     notes: Vec<Note>,
     consistent: bool,
+    /// What handlers put into the patch, by their ids.
+    patches: HashMap<&'static str, Value>,
+    /// What handlers write with their own clients, likewise; and who does that.
+    writes: HashMap<&'static str, (&'static str, Value)>,
     /// Whoever is called fails, and is to be called again after so many seconds.
     fails: Option<f64>,
     now: Timestamp,
@@ -35,7 +40,8 @@ impl Scene {
     fn of(compat: bool, handlers: &[(&str, &str)]) -> Self {
         let handler = |id: &str, reason: &str| {
             let selector = json!({"group": "kopf.dev", "version": "v1", "plural": "kopfexamples"});
-            let handler = json!({"id": id, "key": id.len(), "kind": "changing", "reason": reason, "selector": selector});
+            let handler = json!({"id": id, "key": id.len(), "kind": "changing", "reason": reason, "selector": selector,
+                                 "requires_finalizer": reason == "delete"});
             serde_json::from_value(handler).unwrap()
         };
         let handlers = handlers.iter().map(|(id, reason)| handler(id, reason)).collect();
@@ -61,9 +67,27 @@ impl Scene {
             calls: vec![],
             notes: vec![],
             consistent: true,
+            patches: HashMap::new(),
+            writes: HashMap::new(),
             fails: None,
             now: Timestamp::from_micros(0),
         }
+    }
+
+    /// The progress is in the status, which is written on its own.
+    fn with_progress_in_the_status(mut self) -> Self {
+        let storage =
+            json!({"type": "Status", "field": ["status", "progress"], "touch_field": ["status", "dummy"]});
+        let Rules { registry, settings, lifecycle } = &*self.rules;
+        let mut settings = Settings::clone(settings);
+        settings.persistence.progress_storage = serde_json::from_value(storage).unwrap();
+        let mut resource = serde_json::to_value(&*self.plan.resource).unwrap();
+        resource["subresources"] = json!(["status"]);
+        let resource: crate::resource::Resource = serde_json::from_value(resource).unwrap();
+        self.plan = Arc::new(registry.plan(&Arc::new(resource), &|_| true));
+        let (registry, settings) = (Arc::clone(registry), Arc::new(settings));
+        self.rules = Arc::new(Rules { registry, settings, lifecycle: *lifecycle });
+        self
     }
 
     /// One cycle, in which all handlers succeed; its conclusion is written, or is not.
@@ -82,14 +106,24 @@ impl Scene {
         loop {
             next = match next {
                 Next::Run(script) => {
-                    let mut steps = vec![];
+                    let (mut steps, mut patch) = (vec![], Patch::default());
                     for step in &script.steps {
                         let Step::Handle { attempt } = step else { panic!("{step:?}") };
                         let id = &self.rules.registry.handlers[attempt.handler].id;
                         self.calls.push(format!("{id} x={}", cycle.object().to_value()["spec"]["x"]));
                         steps.push(StepReply::Attempted(attempt.settle(&raised, now).outcome));
+                        if let Some(Value::Object(more)) = self.patches.get(&**id) {
+                            patch.merge(more.clone());
+                        }
+                        if let Some((manager, Value::Object(more))) = self.writes.get(&**id) {
+                            apply_merge(&mut self.object, more);
+                            let fields = json!({"f:spec": {"f:own": {}}});
+                            self.object["metadata"]["managedFields"] =
+                                json!([{"manager": manager, "fieldsV1": fields}]);
+                        }
                     }
-                    cycle.resume(Answer::Reply(Reply { steps, ..Reply::default() }), now)
+                    let patch = (!patch.is_empty()).then_some(patch.0);
+                    cycle.resume(Answer::Reply(Reply { steps, patch, ..Reply::default() }), now)
                 }
                 Next::Done(conclusion) => {
                     self.notes.extend(cycle.take_notes());
@@ -97,9 +131,11 @@ impl Scene {
                     let (patch, sequel) = (conclusion.patch.0.clone(), conclusion.sequel.clone());
                     if written {
                         apply_merge(&mut self.object, &patch);
-                        self.memory.wrote(&object, &patch, sequel, &settings);
+                        let latest = Object::decode(&self.object.to_string()).unwrap();
+                        let accepted = Accepted { patch: &patch, latest: Some(&latest) };
+                        self.memory.wrote(&object, accepted, sequel, &settings, &self.plan);
                     } else {
-                        self.memory.failed(&object, (patch, true), sequel, &settings);
+                        self.memory.failed(&object, (patch, true), sequel, &settings, &self.plan);
                     }
                     return *conclusion;
                 }
@@ -150,7 +186,10 @@ impl Scene {
     /// Settles; this was handled last then, and no progress is left.
     fn settle_with(&mut self, x: u8) {
         self.settle();
-        assert_eq!(self.last(), json!({"spec": {"x": x}}));
+        assert_eq!(self.last()["spec"]["x"], json!(x));
+        let object = Object::decode(&self.object.to_string()).unwrap();
+        let persistence = &self.rules.settings.persistence;
+        assert!(equal(&self.last(), &essence(&object, persistence, &self.plan.extra_fields)));
         assert_eq!(self.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
     }
 
@@ -222,14 +261,14 @@ fn what_the_first_have_seen_is_settled_when_it_is_written_as_handled() {
     scene.settle();
     scene.set(2);
     scene.cycle(false, true);
-    assert!(scene.memory.ledger.as_ref().unwrap().seen().first.is_some());
+    assert!(scene.memory.ledger.as_ref().unwrap().seen.first.is_some());
     // It is taken back; the others have seen nothing else.
     scene.set(1);
     scene.fails = Some(0.0);
     scene.cycle(true, true);
     assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
     let seen = Seen { first: None, later: Some(Arc::new(json!({"spec": {"x": 1}}))) };
-    assert_eq!(scene.memory.ledger.as_ref().unwrap().seen(), &seen);
+    assert_eq!(scene.memory.ledger.as_ref().unwrap().seen, seen);
 }
 
 #[test]
@@ -273,6 +312,33 @@ fn what_the_first_have_seen_in_a_sequence_that_is_over_is_a_relic() {
     scene.set(2);
     scene.settle_with(2);
     assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
+}
+
+#[test]
+fn progress_of_a_sequence_that_is_over_is_removed_before_another_one_begins() {
+    for (reason, dies) in [("update", false), ("update", true), ("delete", false), ("delete", true)] {
+        let handlers = [("c1", "create"), ("c02", "create"), ("h001", reason), ("h0002", reason)];
+        let mut scene = Scene::of(false, &handlers).with_progress_in_the_status();
+        if reason == "delete" {
+            scene.object["metadata"]["finalizers"] = json!(["kopf.zalando.org/KopfFinalizerMarker"]);
+        }
+        scene.cycle(false, true);
+        // The operator dies after the last handled state is written, and before the progress is removed.
+        let status = scene.object["status"].clone();
+        scene.cycle(false, true);
+        scene.object["status"] = status;
+        scene.die();
+        scene.set(2);
+        if reason == "delete" {
+            scene.object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        let cycles = [(); 3].map(|()| {
+            scene.die_if(dies);
+            scene.cycle(false, true)
+        });
+        let released = cycles.map(|conclusion| conclusion.finalizer.is_some());
+        assert_eq!(released, [false, false, reason == "delete"]);
+    }
 }
 
 #[test]
@@ -523,4 +589,163 @@ fn what_the_last_have_seen_is_written_again_with_the_rest_of_the_progress() {
     scene.set(1);
     scene.settle_with(1);
     assert_eq!(scene.calls, ["c1 x=1", "c02 x=2", "u001 x=2", "u0002 x=2", "u001 x=1", "u0002 x=1"]);
+}
+
+fn status(value: Value) -> Map<String, Value> {
+    std::iter::once(("status".to_owned(), value)).collect()
+}
+
+impl Scene {
+    /// The server rejects this part of a patch; the rest of it is written.
+    fn reject(&mut self, rejected: Map<String, Value>) -> Option<f64> {
+        let settings = Arc::clone(&self.rules.settings);
+        self.memory.rejected(rejected, self.now, &settings)
+    }
+}
+
+#[test]
+fn a_rejected_part_waits_for_its_pause_or_for_the_next_patch() {
+    let mut scene = Scene::handled();
+    let rejected = status(json!({"c1": 1}));
+    assert_eq!(scene.reject(rejected.clone()), Some(1.0));
+    let quiet = scene.cycle(false, true);
+    assert!(quiet.pending.is_none() && quiet.patch.is_empty());
+    assert_eq!(quiet.delay, Some(1.0));
+    scene.now = scene.now.plus(1.0);
+    assert_eq!(scene.cycle(true, true).pending.unwrap().0, rejected);
+    assert_eq!(scene.reject(rejected.clone()), Some(2.0));
+    scene.set(2);
+    let written = scene.cycle(false, true);
+    assert!(!written.patch.is_empty() && !written.patch.0.contains_key("status"));
+    assert_eq!(written.pending.unwrap().0, rejected);
+}
+
+#[test]
+fn a_rejected_status_is_seen_by_handlers() {
+    let mut scene = Scene::handled();
+    scene.reject(status(json!({"c1": 1})));
+    let object = Arc::new(Object::decode(&scene.object.to_string()).unwrap());
+    let amended = scene.memory.amend(&object, true, &scene.rules.settings, &scene.plan).unwrap();
+    assert_eq!(amended.object.to_value()["status"], json!({"c1": 1}));
+    assert!(amended.owed.is_empty() && !amended.urgent);
+}
+
+#[test]
+fn a_rejected_part_is_forgotten_when_it_is_on_the_object_or_replaced() {
+    let mut scene = Scene::handled();
+    scene.reject(status(json!({"c1": 1, "c02": 1})));
+    scene.memory.accepted(&status(json!({"c1": 2})));
+    scene.object["status"] = json!({"c02": 1});
+    scene.cycle(false, true);
+    assert_eq!(scene.memory.ledger, None);
+    // Later changes by others are kept.
+    scene.object["status"] = json!({"c02": 3});
+    let conclusion = scene.cycle(false, true);
+    assert!(conclusion.pending.is_none() && conclusion.delay.is_none());
+}
+
+#[test]
+fn nothing_is_kept_of_rejections_if_all_is_to_be_as_in_the_reference() {
+    let mut scene = Scene::new(true);
+    let settings = Arc::clone(&scene.rules.settings);
+    assert_eq!(scene.memory.rejected(status(json!({"c1": 1})), scene.now, &settings), None);
+    assert_eq!(scene.memory.ledger, None);
+}
+
+#[test]
+fn what_the_first_handler_puts_into_the_patch_is_no_update() {
+    for (dies, written) in [(false, true), (true, true), (false, false)] {
+        let mut scene = Scene::new(false);
+        scene.patches.insert("c1", json!({"spec": {"own": 1}, "metadata": {"labels": {"own": "yes"}}}));
+        scene.patches.insert("u001", json!({"spec": {"own": 2}}));
+        scene.cycle(false, written);
+        scene.die_if(dies);
+        scene.settle_with(1);
+        assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
+        scene.set(2);
+        scene.cycle(false, written);
+        scene.die_if(dies);
+        scene.settle_with(2);
+        assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
+    }
+}
+
+#[test]
+fn what_others_change_besides_is_an_update_with_their_change_only() {
+    let mut scene = Scene::new(false);
+    scene.patches.insert("c1", json!({"spec": {"own": 1}}));
+    scene.cycle(false, true);
+    scene.set(2);
+    scene.cycle(false, true);
+    assert_eq!(scene.last(), json!({"spec": {"x": 1, "own": 1}}));
+    scene.settle_with(2);
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=2", "u001 x=2", "u0002 x=2"]);
+}
+
+#[test]
+fn what_a_handler_writes_with_its_own_client_is_no_update() {
+    for written in [true, false] {
+        let mut scene = Scene::new(false);
+        scene.writes.insert("c1", ("OpenAPI-Generator", json!({"spec": {"own": 1}})));
+        scene.cycle(false, written);
+        scene.settle_with(1);
+        assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
+    }
+}
+
+#[test]
+fn what_others_change_while_a_handler_runs_is_an_update() {
+    let mut scene = Scene::new(false);
+    scene.writes.insert("c1", ("kubectl-edit", json!({"spec": {"own": 1}})));
+    scene.cycle(false, true);
+    scene.settle_with(1);
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=1", "u001 x=1", "u0002 x=1"]);
+}
+
+#[test]
+fn what_a_daemon_writes_between_two_handlers_is_no_update() {
+    let mut scene = Scene::new(false);
+    scene.cycle(false, true);
+    let Value::Object(patch) = json!({"spec": {"own": 1}}) else { panic!() };
+    apply_merge(&mut scene.object, &patch);
+    let latest = Object::decode(&scene.object.to_string()).unwrap();
+    let accepted = Accepted { patch: &patch, latest: Some(&latest) };
+    scene.memory.wrote_aside(accepted, &scene.rules.settings, &scene.plan);
+    scene.settle_with(1);
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
+}
+
+#[test]
+fn what_is_let_go_with_a_finalizer_of_others_is_owed_nothing() {
+    let mut scene = Scene::of(false, &[("d1", "delete")]);
+    scene.object["metadata"]["finalizers"] =
+        json!(["kopf.zalando.org/KopfFinalizerMarker", "example.com/other"]);
+    scene.object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    scene.patches.insert("d1", json!({"metadata": {"annotations": {"bye": "1"}}}));
+    let conclusion = scene.cycle(false, true);
+    assert_eq!((scene.calls.len(), conclusion.finalizer.is_some()), (1, true));
+    // The finalizer and the progress go in one request.
+    let object = Object::decode(&scene.object.to_string()).unwrap();
+    let leftovers = leftovers(&object, &scene.rules.settings.persistence, &scene.plan);
+    assert!(!leftovers.is_empty());
+    apply_merge(&mut scene.object, &leftovers.0);
+    scene.object["metadata"]["finalizers"] = json!(["example.com/other"]);
+    let conclusion = scene.cycle(true, true);
+    assert!(conclusion.patch.is_empty() && conclusion.delay.is_none());
+    assert_eq!((scene.calls.len(), scene.warnings()), (1, 0));
+}
+
+#[test]
+fn what_the_server_rejects_is_not_in_the_last_handled_state() {
+    let scene = Scene::handled();
+    let object = Object::decode(&scene.object.to_string()).unwrap();
+    let persistence = &scene.rules.settings.persistence;
+    let rejected = json!({"spec": {"strict": "x"}, "status": {"c1": 1}});
+    let mut patch = Patch::default();
+    let foreseen = json!({"spec": {"x": 1, "strict": "x", "other": 2}});
+    persistence.diffbase_storage.store(&object, &mut patch, &foreseen);
+    let own = without_rejected(patch.0, rejected.as_object().unwrap(), &object, persistence, &scene.plan);
+    let written = Object::decode(&Value::Object(own).to_string()).unwrap();
+    let base = persistence.diffbase_storage.fetch(&written).unwrap();
+    assert_eq!(base, Some(json!({"spec": {"x": 1, "other": 2}})));
 }

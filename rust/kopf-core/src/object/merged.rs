@@ -4,7 +4,7 @@
 
 use super::{Object, member};
 use crate::scan::read_as;
-use crate::value::{Map, Value, equal};
+use crate::value::{self, Map, Value, equal};
 
 impl Object {
     /// Whether all that a merge patch says is so in the object, as far as a quick look can tell.
@@ -35,7 +35,7 @@ fn holds(json: Option<&str>, wanted: &Value) -> bool {
             json.starts_with('{') && wanted.iter().all(|(key, wanted)| holds(member(json, key), wanted))
         }
         Value::String(text) if reads(json, text) => true,
-        _ => serde_json::from_str::<Value>(json).is_ok_and(|found| equal(&found, wanted)),
+        _ => value::parse_checked::<Value>(json).is_ok_and(|found| equal(&found, wanted)),
     }
 }
 

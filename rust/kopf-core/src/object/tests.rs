@@ -178,5 +178,104 @@ fn pages_may_be_empty_or_last() {
             .unwrap();
     assert_eq!(page, Page::default());
     assert!(decode_page(b"[]").is_err());
-    assert!(decode_page(br#"{"items":[1]}"#).is_err());
+    assert!(decode_page(br#"{"kind":"PodList","items":[1]}"#).is_err());
+}
+
+#[test]
+fn other_answers_are_not_taken_for_empty_lists() {
+    for text in [
+        "{}",
+        r#"{"status":"ok"}"#,
+        r#"{"kind":"PodList","apiVersion":"v1","metadata":{}}"#,
+        r#"{"kind":"Pod","apiVersion":"v1","items":[]}"#,
+        r#"{"kind":"PodList","items":5}"#,
+        r#"{"kind":"PodList","items":{}}"#,
+        r#"{"items":[]}"#,
+    ] {
+        assert_eq!(decode_page(text.as_bytes()).unwrap_err(), DecodeError::NotList, "{text}");
+    }
+    assert!(decode_page(br#"{"kind":"List","items":[]}"#).is_ok());
+}
+
+/// An object with a value of so many levels.
+fn nested(name: &str, levels: usize) -> String {
+    let deep = format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
+    format!(
+        r#"{{"kind":"K","metadata":{{"name":"{name}","namespace":"ns","uid":"u-{name}"}},"spec":{deep}}}"#
+    )
+}
+
+#[test]
+fn objects_of_some_hundred_levels_are_read_with_all_that_is_in_them() {
+    let object = Object::decode(&nested("deep", 299)).unwrap();
+    assert_eq!(object.to_value().to_string(), object.raw());
+    let keys = std::iter::once("spec").chain(std::iter::repeat_n("a", 299)).collect::<Vec<_>>().join(".");
+    assert_eq!(object.field(&FieldPath::parse(&keys)), Some(json!(1)));
+    assert!(object.has_merged(object.to_value().as_object().unwrap()));
+}
+
+#[test]
+fn an_object_that_is_too_deep_costs_itself_only() {
+    for levels in [301, 10_000, 1_000_000] {
+        let deep = nested("deep", levels);
+        let page = format!(
+            r#"{{"kind":"KList","apiVersion":"v1","items":[{},{deep},{}]}}"#,
+            nested("a", 1),
+            nested("b", 1)
+        );
+        let page = decode_page(page.as_bytes()).unwrap();
+        assert_eq!(page.items.iter().map(Object::name).collect::<Vec<_>>(), [Some("a"), Some("b")]);
+        let [RejectedObject { identity, error: DecodeError::Depth { .. } }] = &page.rejected[..] else {
+            panic!("{:?}", page.rejected)
+        };
+        assert_eq!(
+            (identity.name(), identity.namespace(), identity.uid()),
+            (Some("deep"), Some("ns"), Some("u-deep"))
+        );
+        assert_eq!((identity.kind(), identity.api_version()), (Some("K"), Some("v1")));
+
+        let line = format!(r#"{{"type":"DELETED","object":{deep}}}"#);
+        let Ok(WatchRecord::Rejected { deleted: true, rejected }) = decode_watch_line(line.as_bytes()) else {
+            panic!("it is not rejected")
+        };
+        assert_eq!(rejected.identity.name(), Some("deep"));
+    }
+}
+
+#[test]
+fn metadata_that_is_too_deep_is_named_nevertheless() {
+    let deep = "[".repeat(5_000) + &"]".repeat(5_000);
+    let line = format!(
+        r#"{{"type":"ADDED","object":{{"metadata":{{"managedFields":{deep},"name":"n","resourceVersion":"7"}}}}}}"#
+    );
+    let Ok(WatchRecord::Rejected { deleted: false, rejected }) = decode_watch_line(line.as_bytes()) else {
+        panic!("it is not rejected")
+    };
+    assert_eq!((rejected.identity.name(), rejected.identity.resource_version()), (Some("n"), Some("7")));
+}
+
+#[test]
+fn an_object_that_is_not_unicode_or_not_json_costs_itself_only() {
+    for value in [&b"\"\xff\""[..], b"\"\\ud800\"", b"1e999", b"tru", b"[1}"] {
+        let broken = [br#"{"metadata":{"name":"x"},"spec":{"a":"#, value, b"}}"].concat();
+        let page = [
+            br#"{"kind":"List","items":[{"metadata":{"name":"a"}},"#,
+            &broken[..],
+            b",{\"metadata\":{\"name\":\"b\"}}]}",
+        ]
+        .concat();
+        let shown = String::from_utf8_lossy(value);
+        let page = decode_page(&page).unwrap();
+        assert_eq!(
+            page.items.iter().map(Object::name).collect::<Vec<_>>(),
+            [Some("a"), Some("b")],
+            "{shown}"
+        );
+        assert_eq!(page.rejected[0].identity.name(), Some("x"), "{shown}");
+        let line = [br#"{"type":"MODIFIED","object":"#, &broken[..], b"}"].concat();
+        assert!(matches!(decode_watch_line(&line), Ok(WatchRecord::Rejected { .. })), "{shown}");
+    }
+    assert!(decode_page(b"{\"items\":[],\"\xff\":1}").is_err(), "it is not known what is broken");
+    let nameless = b"{\"type\":\"ADDED\",\"object\":{\"spec\":\"\xff\"}}";
+    assert_eq!(decode_watch_line(nameless), Err(DecodeError::Encoding { at: 34 }));
 }

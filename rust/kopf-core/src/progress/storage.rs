@@ -109,7 +109,15 @@ impl ProgressStorage {
                 store_marker(prefix, object, patch);
             }
             Self::Status { read_only: true, .. } | Self::Foreign => {}
-            Self::Status { field, .. } => patch.set(field.child(id).keys(), Value::Object(record.to_map())),
+            Self::Status { field, .. } => {
+                let field = field.child(id);
+                let mut map = record.to_map();
+                // It is merged into the record that is there.
+                if record.seen.is_none() && object.field(&field.child("seen")).is_some() {
+                    map.insert("seen".to_owned(), Value::Null);
+                }
+                patch.set(field.keys(), Value::Object(map));
+            }
             Self::Multi { storages } => storages.iter().for_each(|it| it.store(object, patch, id, record)),
         }
     }
@@ -151,6 +159,33 @@ impl ProgressStorage {
                 }
             }
             Self::Multi { storages } => storages.iter().for_each(|it| it.touch(object, patch, value)),
+        }
+    }
+
+    /// The fields with records by ids of handlers, also those that are only read and removed.
+    pub(crate) fn fields(&self) -> Vec<&FieldPath> {
+        match self {
+            Self::Status { field, .. } => vec![field],
+            Self::Annotations { .. } | Self::Foreign => Vec::new(),
+            Self::Multi { storages } => storages.iter().flat_map(Self::fields).collect(),
+        }
+    }
+
+    /// Whether records are written to fields.
+    pub(crate) fn writes_fields(&self) -> bool {
+        match self {
+            Self::Status { read_only, .. } => !read_only,
+            Self::Annotations { .. } | Self::Foreign => false,
+            Self::Multi { storages } => storages.iter().any(Self::writes_fields),
+        }
+    }
+
+    /// The fields by which an object is touched.
+    pub(crate) fn touch_fields(&self) -> Vec<&FieldPath> {
+        match self {
+            Self::Status { touch_field, .. } => vec![touch_field],
+            Self::Annotations { .. } | Self::Foreign => Vec::new(),
+            Self::Multi { storages } => storages.iter().flat_map(Self::touch_fields).collect(),
         }
     }
 

@@ -63,6 +63,15 @@ pub struct Selector {
 }
 
 impl Selector {
+    /// The name by which resources are selected, if there is one.
+    pub fn name(&self) -> Option<&str> {
+        let any = match &self.any_name {
+            Some(AnyName::Name(name)) => Some(name.as_str()),
+            _ => None,
+        };
+        any.or(self.plural.as_deref()).or(self.singular.as_deref()).or(self.kind.as_deref())
+    }
+
     /// Whether the resource is selected, as far as can be said here: a callable is to be asked in addition.
     pub fn check(&self, resource: &Resource) -> bool {
         let same = |wanted: &Option<String>, actual: &str| wanted.as_ref().is_none_or(|w| w == actual);

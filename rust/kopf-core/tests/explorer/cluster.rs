@@ -23,7 +23,7 @@ pub struct Version {
     pub number: u64,
     pub body: Value,
     pub object: Arc<Object>,
-    /// What the author wants, as the handlers get it.
+    /// What the author wants, without what handlers have written.
     pub essence: String,
     /// What is kept as handled.
     pub base: Option<String>,
@@ -39,8 +39,12 @@ impl Version {
         body["metadata"]["resourceVersion"] = json!(number.to_string());
         let object = Arc::new(Object::decode(&body.to_string()).unwrap());
         let ours = Persistence::default();
-        let essence = essence(&object, &ours, &[]).to_string();
-        let base = object.annotation(BASE).map(|text| text.trim_end().to_owned());
+        let essence = intent(&essence(&object, &ours, &[]));
+        let in_status = || Some(body.pointer("/status/base")?.as_str()?.to_owned().into());
+        let base = object.annotation(BASE).or_else(in_status).map(|text| match serde_json::from_str(&text) {
+            Ok(base) => intent(&base),
+            Err(_) => text.into_owned(),
+        });
         Arc::new(Self { number, body, object, essence, base, digest: hasher.finish() })
     }
 
@@ -55,6 +59,15 @@ impl Version {
     pub fn has_theirs(&self) -> bool {
         self.object.has_finalizer(THEIRS)
     }
+}
+
+/// What of an essence is the author's: handlers write a field of theirs.
+pub fn intent(essence: &Value) -> String {
+    let mut intent = essence.clone();
+    if let Some(spec) = intent.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.shift_remove("stamp");
+    }
+    intent.to_string()
 }
 
 /// What the stream has yet to tell.

@@ -32,6 +32,8 @@ pub enum Flaw {
     ForgetsStripped,
     ForgetsParted,
     TrustsFreshest,
+    TakesOwnForOthers,
+    RemovesFirst,
 }
 
 /// A defect as it was, and as the explorer must find it.
@@ -112,7 +114,7 @@ pub const CASES: &[Case] = &[
     case(
         Flaw::ForgetsHalf,
         "if the second of two writes fails, the echo of the first one is not awaited (ours, found here)",
-        &[("filtered", "that is handled"), ("plain", "is let go again")],
+        &[("filtered", "others are blamed"), ("plain", "is let go again")],
     ),
     case(
         Flaw::ForgetsMissing,
@@ -178,5 +180,18 @@ pub const CASES: &[Case] = &[
         Flaw::TrustsFreshest,
         "a finalizer that nobody needed is taken off a state that nobody has looked at (ours, found here)",
         &[("filtered", "a deletion is let go before d is done")],
+    ),
+    case(
+        Flaw::TakesOwnForOthers,
+        "what handlers write between two handlers of one sequence is taken for a change of others: updates follow without end (ours)",
+        &[
+            ("stamping", "is called for what handlers have written"),
+            ("writing", "is called for what handlers have written"),
+        ],
+    ),
+    case(
+        Flaw::RemovesFirst,
+        "progress in the status is removed before the last handled state is written (ours)",
+        &[("progress in the status", "from a state that it has not reached")],
     ),
 ];

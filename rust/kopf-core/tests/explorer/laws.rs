@@ -2,7 +2,7 @@
 //!
 //! The witness sees the server, the calls of handlers, and what is logged. It knows nothing of how the operator works.
 
-use crate::cluster::{Cluster, Version};
+use crate::cluster::{Cluster, Version, intent};
 use crate::ledger::Ledger;
 use crate::worlds::World;
 use kopf_core::cause::{Change, Reason};
@@ -14,6 +14,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct Ghost {
     /// The first law that was broken, in words.
     pub wrong: Option<String>,
@@ -25,10 +26,14 @@ pub struct Ghost {
     seen: BTreeSet<(Option<String>, String)>,
     /// Who has said farewell to the object.
     farewell: BTreeSet<Arc<str>>,
-    /// The last handled state.
+    /// The last handled state,
     base: Option<String>,
+    /// and which of the author's states it was.
+    base_at: Option<usize>,
     /// The operator is a new one, and has not looked at the object yet.
     is_new: bool,
+    /// Others have removed annotations.
+    pub stripped: bool,
     /// It has said that somebody removes what it keeps on the object;
     warned: bool,
     /// and has written the last handled state since then, which it knows for good.
@@ -69,7 +74,7 @@ impl Ghost {
     ) {
         let (latest, reason) = (&cluster.latest, change.reason);
         let title = reason.title();
-        let (old, at) = (change.old().map(ToString::to_string), self.ledger.position(view));
+        let (old, at) = (change.old().map(intent), self.ledger.position(view));
         let finished = Finished { reason, old, at, told: false };
         if self.finished.get(id).is_some_and(|it| (it.reason, &it.old) == (reason, &finished.old)) {
             self.accuse(&format!("{id} is called again for the same {title}"));
@@ -80,6 +85,11 @@ impl Ghost {
         let is_way_back = finished.old.as_ref().is_some_and(|old| self.ledger.is_way_back(id, old));
         if reason == Reason::Update && latest.base.as_ref() == Some(&view.essence) && !is_way_back {
             self.accuse(&format!("{id} is called for a change that is handled"));
+        }
+        // In between, the author may have made a change that some have seen, and taken it back.
+        let is_same = || change.old().map(intent) == change.new_().map(intent);
+        if reason == Reason::Update && self.base_at == Some(at) && is_same() {
+            self.accuse(&format!("{id} is called for what handlers have written"));
         }
         if reason == Reason::Delete && !(cluster.exists && latest.is_blocked()) {
             self.accuse(&format!("{id} is called for a deletion that is let go"));
@@ -133,12 +143,17 @@ impl Ghost {
         }
         (self.warned, self.guarded) = (false, false);
         self.finished.retain(|id, it| it.told && is_recorded(world, view, id));
+        self.ledger.recall();
+        let handled = self.base.clone();
+        if view.base.is_none() {
+            self.begin_anew();
+        }
         let all = world.creators.iter().chain(&world.updaters);
         let recorded = all.filter(|id| is_recorded(world, view, id));
         self.called = recorded.map(|id| (Arc::clone(id), self.base.clone())).collect();
-        self.ledger.recall();
-        if view.base.is_none() {
-            self.begin_anew();
+        // Progress in the status outlives the last handled state: it names the handlers that have seen that.
+        if !self.called.is_empty() && self.base.is_none() {
+            self.seen.extend(handled.map(|handled| (None, handled)));
         }
     }
 
@@ -147,7 +162,12 @@ impl Ghost {
         match note {
             // The handling gives way to another one, and its progress goes.
             Note::Superseded { new, .. } => self.finished.retain(|_, it| it.reason == *new),
-            Note::Stripped(_) => self.warned = true,
+            Note::Stripped(_) => {
+                if !self.stripped {
+                    self.accuse("others are blamed for what we have done");
+                }
+                self.warned = true;
+            }
             Note::InProgress(Reason::Create) if self.base.is_some() => {
                 let is_known = self.guarded || self.base.as_ref() == Some(&view.essence);
                 let is_update = |it: &Finished| it.reason == Reason::Update && it.old == self.base;
@@ -202,6 +222,7 @@ impl Ghost {
             self.ledger.created(&world.updaters, base);
         }
         self.base.clone_from(&latest.base);
+        self.base_at = latest.base.as_ref().and_then(|base| self.ledger.last_position(base));
         self.guarded |= self.warned;
         // Some may have been called for the next change already, before this one could be written.
         self.called.retain(|_, old| *old == latest.base);
@@ -290,9 +311,10 @@ impl Hash for Ghost {
         self.farewell.hash(state);
         self.ledger.hash(state);
         (
-            &self.base,
+            (&self.base, self.base_at),
             self.is_new,
             self.warned,
+            self.stripped,
             self.guarded,
             self.left,
             self.failures.map(|(count, _)| count),

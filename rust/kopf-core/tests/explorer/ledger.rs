@@ -3,7 +3,7 @@
 //! Each call shows a way from an old state to a new one. The ways must join: the old state of a call is one that the handler
 //! has reached before, or others of a sequence that was broken off; and its last new state is the last of all. Must not know: how the operator works.
 
-use crate::cluster::Version;
+use crate::cluster::{Version, intent};
 use kopf_core::cause::Change;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -76,6 +76,11 @@ impl Ledger {
             || self.reached.keys().any(|other| other != id && self.is_reached(other, old))
     }
 
+    /// The last of the states that were the same.
+    pub fn last_position(&self, essence: &str) -> Option<usize> {
+        self.states.iter().rposition(|(_, it)| it == essence)
+    }
+
     /// Which of the states it is.
     pub fn position(&self, view: &Version) -> usize {
         self.states.partition_point(|(number, _)| *number <= view.number).saturating_sub(1)
@@ -90,7 +95,7 @@ impl Ledger {
 
     /// A handler is done with a change.
     pub fn shown(&mut self, id: &Arc<str>, change: &Change, view: &Version) -> Result<(), String> {
-        let old = change.old().map(ToString::to_string).unwrap_or_default();
+        let old = change.old().map(intent).unwrap_or_default();
         let new = self.position(view);
         // The first change begins where the creation has ended.
         let Some(reached) = self.reached.get(id).copied() else {

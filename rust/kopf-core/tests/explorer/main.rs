@@ -20,6 +20,9 @@
 //! * Own writes are never taken for changes; none is awaited that will never be told; no deletion is let go twice.
 //! * All comes to rest, after a bounded number of writes, with growing pauses between refusals; another look makes no work.
 //!
+//! * No handler is called for what handlers have written, in a sequence that goes on, by their patches or with clients of their own.
+//! * Others are not blamed for what we have done.
+//!
 //! What is not explored: pauses of the operator, after which the object is believed; salvage of patches that are refused for
 //! ever; storages of users; objects whose essence does not fit; sub-handlers.
 //!
@@ -45,7 +48,7 @@ mod writing;
 
 use flaws::{CASES, Flaw};
 use model::Budget;
-use search::{Report, exhaust, wander};
+use search::{Report, breaks, exhaust, wander};
 use std::collections::HashSet;
 use worlds::World;
 
@@ -148,17 +151,14 @@ fn each_known_defect_is_found() {
             );
         }
     }
-    assert!(known.len() >= 26, "defects are lost: only {} are known", known.len());
+    assert!(known.len() >= 28, "defects are lost: only {} are known", known.len());
 }
 
 /// Whether lives in that world end so, if its operator has the flaw; a flaw may show in many ways.
 fn is_found(flaw: Flaw, name: &str, wrong: &str) -> bool {
     let lag = if matches!(flaw, Flaw::TrustsFailure | Flaw::ForgetsHalf) { 4.0 } else { 0.0 };
     let world = World::all(Some(flaw)).into_iter().find(|world| world.name == name).unwrap();
-    (0..100).any(|seed| {
-        let report = wander(&world, RICH, lag, seed, 2_000);
-        report.found.is_some_and(|found| found.wrong.contains(wrong))
-    })
+    breaks(&world, RICH, lag, wrong, 20_000)
 }
 
 fn wish(name: &str, usual: usize) -> usize {

@@ -7,6 +7,7 @@ use crate::operator::{Luck, Operator, Stage};
 use crate::worlds::World;
 use kopf_core::cause::EventType;
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -166,7 +167,11 @@ impl Model {
             }
         }
         if self.operator.up {
-            acts.extend([Act::Relist, Act::Crash]);
+            acts.push(Act::Relist);
+            // Of what clients of handlers have written, a new operator does not know whose it was.
+            if !world.is_writing() {
+                acts.push(Act::Crash);
+            }
         }
         acts
     }
@@ -188,6 +193,7 @@ impl Model {
             }
             Act::Strip => {
                 cluster.strip();
+                ghost.stripped = true;
             }
             Act::Guard(on) => cluster.guard(on),
             Act::Delete => cluster.delete(),
@@ -327,6 +333,7 @@ impl Model {
                 note(&writing.event.version, &mut hasher);
                 let what = format!("{:?}", writing.conclusion);
                 (2, writing.event.kind, writing.merged, writing.recomposed, what).hash(&mut hasher);
+                writing.requests.as_ref().map(VecDeque::len).hash(&mut hasher);
                 if let Some(latest) = &writing.latest {
                     note(latest, &mut hasher);
                 }

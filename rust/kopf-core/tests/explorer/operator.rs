@@ -59,8 +59,12 @@ pub struct Opened {
 pub struct Writing {
     pub event: Event,
     pub conclusion: Conclusion,
-    /// The merge patch is done with.
+    /// The merge patches that are left, once they are known.
+    pub requests: Option<VecDeque<Value>>,
+    /// The merge patches are done with.
     pub merged: bool,
+    /// What was changed of the freshest state.
+    pub transformed: serde_json::Map<String, Value>,
     /// What the server has answered last.
     pub latest: Option<Arc<Version>>,
     /// The object as the cycle has looked at it.
@@ -303,7 +307,7 @@ impl Operator {
     fn answer(
         &self,
         world: &World,
-        cluster: &Cluster,
+        cluster: &mut Cluster,
         ghost: &mut Ghost,
         event: &Event,
         script: &Script,
@@ -320,6 +324,14 @@ impl Operator {
             let outcome = settle(world, attempt, cluster.now);
             if let Some(more) = world.patches(id) {
                 patch.insert("status".to_owned(), more);
+            }
+            if let Some(more) = world.stamps(id, &event.version) {
+                patch.insert("spec".to_owned(), more);
+            }
+            if let Some(more) = world.writes(id, &event.version)
+                && cluster.exists
+            {
+                cluster.edit(&more);
             }
             if let (Step::Handle { .. }, Some(change)) = (step, &script.change) {
                 ghost.called(world, cluster, &event.version, id, change, outcome.final_);
@@ -359,7 +371,10 @@ impl Operator {
         if world.flaw == Some(Flaw::KeepsNoProgress) && conclusion.delay.is_some() {
             conclusion.patch = kopf_core::patch::Patch::default();
         }
-        let writing = Writing { event, conclusion, merged: false, latest: None, object, recomposed: false };
+        let (requests, merged, latest, recomposed) = (None, false, None, false);
+        let transformed = serde_json::Map::new();
+        let writing =
+            Writing { event, conclusion, requests, merged, transformed, latest, object, recomposed };
         self.stage = Stage::Writing(Box::new(writing));
     }
 }

@@ -64,28 +64,50 @@ pub fn wander(world: &World, rich: Budget, lag: f64, seed: u64, lives: usize) ->
     let mut report = Report::default();
     let mut chance = Chance(seed);
     for _ in 0..lives {
-        let budget = rich.map(|most| chance.up_to(most));
-        let mut model = Model::new(budget, lag);
-        let mut acts = Vec::new();
-        for _ in 0..80 {
-            // Mostly, things go on; interferences at each step would come to nothing.
-            let own = model.own_choices(world);
-            let choices = if chance.below(4) > 0 && !own.is_empty() { own } else { model.choices(world) };
-            if choices.is_empty() || model.ghost.wrong.is_some() {
-                break;
-            }
-            let act = choices[chance.below(choices.len())];
-            acts.push(act);
-            model.act(world, act);
-            report.acts += 1;
-        }
-        report.states += 1;
-        if let Some(wrong) = judge(world, &model, &mut report) {
+        let Life { budget, acts, wrong } = live(world, rich, lag, &mut chance, &mut report);
+        if let Some(wrong) = wrong {
             report.found = Some(tell(world, budget, lag, &wrong, acts));
             break;
         }
     }
     report
+}
+
+/// Whether one of so many lives at random breaks a law in this way; other findings are ignored.
+pub fn breaks(world: &World, rich: Budget, lag: f64, wrong: &str, lives: usize) -> bool {
+    let (mut report, mut chance) = (Report::default(), Chance(0));
+    (0..lives).any(|_| {
+        let life = live(world, rich, lag, &mut chance, &mut report);
+        life.wrong.is_some_and(|found| found.contains(wrong))
+    })
+}
+
+/// One life, and the law that it breaks, if any.
+struct Life {
+    budget: Budget,
+    acts: Vec<Act>,
+    wrong: Option<String>,
+}
+
+fn live(world: &World, rich: Budget, lag: f64, chance: &mut Chance, report: &mut Report) -> Life {
+    let budget = rich.map(|most| chance.up_to(most));
+    let mut model = Model::new(budget, lag);
+    let mut acts = Vec::new();
+    for _ in 0..80 {
+        // Mostly, things go on; interferences at each step would come to nothing.
+        let own = model.own_choices(world);
+        let choices = if chance.below(4) > 0 && !own.is_empty() { own } else { model.choices(world) };
+        if choices.is_empty() || model.ghost.wrong.is_some() {
+            break;
+        }
+        let act = choices[chance.below(choices.len())];
+        acts.push(act);
+        model.act(world, act);
+        report.acts += 1;
+    }
+    report.states += 1;
+    let wrong = judge(world, &model, report);
+    Life { budget, acts, wrong }
 }
 
 /// Whether a law is broken, here or when all come to rest.

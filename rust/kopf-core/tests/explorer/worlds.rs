@@ -3,14 +3,17 @@
 use crate::cluster::Version;
 use crate::flaws::Flaw;
 use kopf_core::cause::Reason;
-use kopf_core::cycle::Rules;
+use kopf_core::cycle::{Conclusion, Rules};
 use kopf_core::filters::{self, Verdict};
 use kopf_core::handler::{Handler, Kind};
+use kopf_core::ledger::merge_requests;
+use kopf_core::object::Object;
 use kopf_core::outcome::{Attempt, Raised};
 use kopf_core::registry::{Plan, Registry};
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What an operator is, and what is not true of it because of a flaw.
@@ -34,6 +37,12 @@ pub struct World {
     hopeless: Vec<&'static str>,
     /// Who writes the same into the status each time.
     repetitive: Vec<&'static str>,
+    /// Who writes a field of the essence, by the patch,
+    stamping: Vec<&'static str>,
+    /// or with a client of its own.
+    writing: Vec<&'static str>,
+    /// Who returns a result.
+    returning: Vec<&'static str>,
     /// Who leaves a function.
     pub leaves_function: Option<&'static str>,
 }
@@ -67,7 +76,7 @@ impl World {
         let every_event = all.iter().any(|one| matches!(one.kind, Kind::Watching));
         let filtered = all.iter().any(|one| !one.labels.is_empty());
         let registry = Arc::new(Registry { handlers: all });
-        let plan = Arc::new(registry.plan(&resource(), &|_| true));
+        let plan = Arc::new(registry.plan(&resource(&[]), &|_| true));
         let settings = Arc::new(Settings::default());
         let rules = Arc::new(Rules { registry, settings, lifecycle: kopf_core::lifecycle::Lifecycle::Asap });
         Self {
@@ -83,6 +92,9 @@ impl World {
             flaky: Vec::new(),
             hopeless: Vec::new(),
             repetitive: Vec::new(),
+            stamping: Vec::new(),
+            writing: Vec::new(),
+            returning: Vec::new(),
             leaves_function: None,
         }
     }
@@ -97,6 +109,10 @@ impl World {
             Self::noisy(flaw),
             Self::background(flaw),
             Self::transforming(flaw),
+            Self::stamping(flaw),
+            Self::writing(flaw),
+            Self::in_status(flaw, false),
+            Self::in_status(flaw, true),
         ]
     }
 
@@ -201,6 +217,65 @@ impl World {
         Self { leaves_function: Some("u"), ..world }
     }
 
+    /// Three handlers of each kind, the first of which change the object by their patch.
+    fn stamping(flaw: Option<Flaw>) -> Self {
+        Self { stamping: vec!["c1", "u1"], flaky: vec!["u2"], ..Self::three("stamping", flaw) }
+    }
+
+    /// The same with a client of their own.
+    fn writing(flaw: Option<Flaw>) -> Self {
+        Self { writing: vec!["c1", "u1"], flaky: vec!["c2"], ..Self::three("writing", flaw) }
+    }
+
+    fn three(name: &'static str, flaw: Option<Flaw>) -> Self {
+        let handlers =
+            [("c1", "create"), ("c2", "create"), ("u1", "update"), ("u2", "update"), ("u3", "update")];
+        Self::new(name, flaw, handlers.map(|(id, reason)| json!({"id": id, "reason": reason})).to_vec())
+    }
+
+    /// The progress is in the status, which is written on its own; the last handled state is there, too, or is not.
+    fn in_status(flaw: Option<Flaw>, whole: bool) -> Self {
+        let name = if whole { "all in the status" } else { "progress in the status" };
+        let handlers = vec![
+            json!({"id": "c1", "reason": "create"}),
+            json!({"id": "c2", "reason": "create"}),
+            json!({"id": "u1", "reason": "update"}),
+            json!({"id": "u2", "reason": "update"}),
+            json!({"id": "d1", "reason": "delete", "requires_finalizer": true}),
+            json!({"id": "d2", "reason": "delete"}),
+        ];
+        let mut world = Self::new(name, flaw, handlers);
+        let mut settings = Settings::default();
+        let progress =
+            json!({"type": "Status", "field": ["status", "progress"], "touch_field": ["status", "dummy"]});
+        settings.persistence.progress_storage = serde_json::from_value(progress).unwrap();
+        if whole {
+            let diffbase = json!({"type": "Status", "field": ["status", "base"]});
+            settings.persistence.diffbase_storage = serde_json::from_value(diffbase).unwrap();
+        }
+        let Rules { registry, lifecycle, .. } = &*world.rules;
+        let plan = registry.plan(&resource(&["status"]), &|_| true);
+        let rules =
+            Rules { registry: Arc::clone(registry), settings: Arc::new(settings), lifecycle: *lifecycle };
+        (world.plan, world.rules) = (Arc::new(plan), Arc::new(rules));
+        Self { flaky: vec!["u2", "d1"], returning: vec!["c2", "u1"], ..world }
+    }
+
+    /// The merge patches that write a conclusion.
+    pub fn requests(&self, object: &Object, conclusion: &Conclusion) -> VecDeque<Value> {
+        let Conclusion { patch, outcomes, .. } = conclusion;
+        if !self.plan.resource.has_subresource("status") || patch.is_empty() {
+            return (!patch.is_empty()).then(|| Value::Object(patch.0.clone())).into_iter().collect();
+        }
+        if self.flaw == Some(Flaw::RemovesFirst) {
+            let (status, rest): (Map<_, _>, Map<_, _>) =
+                patch.0.clone().into_iter().partition(|(key, _)| key == "status");
+            return [status, rest].into_iter().filter(|part| !part.is_empty()).map(Value::Object).collect();
+        }
+        let requests = merge_requests(object, &patch.0, &outcomes.0, &self.rules.settings.persistence);
+        requests.into_iter().map(|request| Value::Object(request.patch)).collect()
+    }
+
     /// Whether the deletion of the object, as it is, is to be held for that handler.
     pub fn holds_deletion(&self, id: &str, version: &Version) -> bool {
         let handler = self.rules.registry.handlers.iter().find(|one| &*one.id == id);
@@ -211,8 +286,26 @@ impl World {
         !self.repetitive.is_empty()
     }
 
+    pub fn is_writing(&self) -> bool {
+        !self.writing.is_empty()
+    }
+
     pub fn patches(&self, id: &str) -> Option<Value> {
-        self.repetitive.contains(&id).then(|| json!({ id: "seen" }))
+        let is_writing = self.repetitive.contains(&id) || self.returning.contains(&id);
+        is_writing.then(|| json!({ id: "seen" }))
+    }
+
+    /// What the handler puts into the spec by its patch.
+    pub fn stamps(&self, id: &str, version: &Version) -> Option<Value> {
+        self.stamping.contains(&id).then(|| stamp(version))
+    }
+
+    /// What the handler writes with its own client, with the server's notes of that.
+    pub fn writes(&self, id: &str, version: &Version) -> Option<Value> {
+        let managed = json!([{"manager": "python-requests", "fieldsV1": {"f:spec": {"f:stamp": {}}}}]);
+        self.writing
+            .contains(&id)
+            .then(|| json!({"spec": stamp(version), "metadata": {"managedFields": managed}}))
     }
 
     pub fn raises(&self, attempt: &Attempt) -> Raised {
@@ -228,10 +321,14 @@ impl World {
     }
 }
 
-fn resource() -> Arc<Resource> {
+fn stamp(version: &Version) -> Value {
+    json!({"stamp": version.body.pointer("/spec/x")})
+}
+
+fn resource(subresources: &[&str]) -> Arc<Resource> {
     let resource = json!({
         "group": "kopf.dev", "version": "v1", "plural": "kopfexamples", "kind": "KopfExample",
-        "singular": "kopfexample", "shortcuts": [], "categories": [], "subresources": [], "verbs": [],
+        "singular": "kopfexample", "shortcuts": [], "categories": [], "subresources": subresources, "verbs": [],
         "namespaced": true, "preferred": true,
     });
     Arc::new(serde_json::from_value(resource).unwrap())

@@ -8,8 +8,8 @@ use crate::worlds::World;
 use kopf_core::consistency::Written;
 use kopf_core::cycle::{Conclusion, Sequel};
 use kopf_core::finalizer::{self, Edit};
-use kopf_core::jsonpatch::apply_merge;
-use kopf_core::ledger::{self, Seen};
+use kopf_core::jsonpatch::{apply_merge, merge_patch};
+use kopf_core::ledger::{self, Accepted, Seen};
 use kopf_core::patch::Patch;
 use kopf_core::time::Timestamp;
 use serde_json::{Value, json};
@@ -32,13 +32,15 @@ impl Operator {
     ) {
         let conclusion = &writing.conclusion;
         if !writing.merged {
-            writing.merged = true;
-            if !conclusion.patch.is_empty() {
-                let mut patch = Value::Object(conclusion.patch.0.clone());
+            let requests =
+                writing.requests.get_or_insert_with(|| world.requests(&writing.object, conclusion));
+            let patch = requests.pop_front();
+            writing.merged = requests.is_empty();
+            if let Some(mut patch) = patch {
                 if world.flaw == Some(Flaw::KeepsFreshest) {
                     freshen(&mut patch, cluster);
                 }
-                let is_last = conclusion.finalizer.is_none() && !conclusion.fns;
+                let is_last = writing.merged && conclusion.finalizer.is_none() && !conclusion.fns;
                 let sent = self.send(cluster, luck, |cluster| cluster.merge_patch(&patch));
                 if matches!(sent, Ok(_) | Err(Failure::Unanswered)) {
                     ghost.wrote(world, cluster);
@@ -46,6 +48,7 @@ impl Operator {
                 match sent {
                     Ok(version) => writing.latest = Some(version),
                     Err(failure) => {
+                        writing.merged = false;
                         return self.failed(world, cluster, ghost, &writing, failure);
                     }
                 }
@@ -86,6 +89,7 @@ impl Operator {
                 }
             }
             if body != base.body {
+                let body_wanted = body.clone();
                 let before = Arc::clone(&cluster.latest);
                 let sent = match world.flaw {
                     Some(Flaw::OverwritesFinalizers) => {
@@ -95,6 +99,7 @@ impl Operator {
                     }
                     _ => self.send(cluster, luck, |cluster| cluster.replace(base.number, body)),
                 };
+                let changes = merge_patch(&base.body, &body_wanted);
                 let is_outrun = matches!(sent, Err(Failure::Refused(_)));
                 if is_outrun && writing.conclusion.parted && cluster.ours && !self.in_doubt {
                     ghost.accuse("a deletion that is let go is let go again");
@@ -103,7 +108,10 @@ impl Operator {
                     ghost.edited(world, cluster, &before, !self.running.is_empty());
                 }
                 match sent {
-                    Ok(version) => writing.latest = Some(version),
+                    Ok(version) => {
+                        writing.latest = Some(version);
+                        writing.transformed = changes;
+                    }
                     Err(Failure::Refused(Refusal::Conflict)) if !writing.recomposed => {
                         return self.recompose(cluster, writing);
                     }
@@ -166,11 +174,12 @@ impl Operator {
             _ => stays_parted,
         };
         // What could not be written is known to the memory, and lost with it.
-        if writing.latest.is_some() || writing.conclusion.patch.is_empty() {
+        if writing.merged || writing.conclusion.patch.is_empty() {
             self.recorded(world, writing);
         } else {
             let (patch, sequel) = (writing.conclusion.patch.0.clone(), writing.conclusion.sequel.clone());
-            self.memory.failed(&writing.object, (patch, false), sequel, &world.rules.settings);
+            let (settings, plan) = (&world.rules.settings, &world.plan);
+            self.memory.failed(&writing.object, (patch, false), sequel, settings, plan);
         }
         self.memory.remaining_fns = writing.conclusion.fns && world.flaw != Some(Flaw::ForgetsFunctions);
         // What was written before the failure comes back as well.
@@ -197,7 +206,11 @@ impl Operator {
         let (patch, sequel) = (&writing.conclusion.patch.0, writing.conclusion.sequel.clone());
         let sequel =
             if world.flaw == Some(Flaw::ForgetsSeen) { Sequel::Over(Seen::default()) } else { sequel };
-        self.memory.wrote(&writing.object, patch, sequel, &world.rules.settings);
+        let mut patch = Patch(patch.clone());
+        patch.merge(writing.transformed.clone());
+        let latest = writing.latest.as_ref().filter(|_| world.flaw != Some(Flaw::TakesOwnForOthers));
+        let accepted = Accepted { patch: &patch.0, latest: latest.map(|latest| &*latest.object) };
+        self.memory.wrote(&writing.object, accepted, sequel, &world.rules.settings, &world.plan);
     }
 
     fn doubt(&mut self, now: Timestamp) {

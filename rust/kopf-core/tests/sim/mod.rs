@@ -10,13 +10,14 @@ use kopf_core::daemon::{self, Reasons, Wanted};
 use kopf_core::essence::essence;
 use kopf_core::finalizer::{self, Edit};
 use kopf_core::handler::Handler;
+use kopf_core::ledger::Accepted;
 use kopf_core::lifecycle::Lifecycle;
 use kopf_core::notes::{Level, Note};
 use kopf_core::object::Object;
 use kopf_core::outcome::{Attempt, Outcome, Raised};
 use kopf_core::patch::Patch;
 use kopf_core::path::FieldPath;
-use kopf_core::registry::Registry;
+use kopf_core::registry::{Plan, Registry};
 use kopf_core::resource::Resource;
 use kopf_core::script::{Keep, Matched, Recalled, Reply, Script, Step, StepReply};
 use kopf_core::settings::{Persistence, Settings};
@@ -27,6 +28,7 @@ use std::sync::Arc;
 
 /// One object, one operator.
 #[derive(Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct World {
     pub handlers: Vec<Handler>,
     pub settings: Settings,
@@ -36,6 +38,8 @@ pub struct World {
     pub version: u64,
     pub now: Timestamp,
     pub memory: Memory,
+    /// What was written is known afterwards, and what others have removed from that is missed.
+    pub remembers: bool,
     pub entropy: u64,
     /// What the next calls of handlers raise; afterwards, nothing.
     pub raises: BTreeMap<String, VecDeque<Raised>>,
@@ -85,6 +89,7 @@ impl World {
             version: 100,
             now: Timestamp::parse("2026-01-01T00:00:00Z").unwrap(),
             memory: Memory::default(),
+            remembers: false,
             entropy: 0,
             raises: BTreeMap::new(),
             patches: BTreeMap::new(),
@@ -162,11 +167,15 @@ impl World {
         let registry = Arc::new(Registry { handlers: self.handlers.clone() });
         let plan = Arc::new(registry.plan(&resource(), &|_| true));
         let settings = Arc::new(self.settings.clone());
+        let known = (Arc::clone(&plan), Arc::clone(&settings));
         let rules = Arc::new(Rules { registry, settings, lifecycle: self.lifecycle });
         let object = self.object();
         let consistency = self.inconsistent.take();
         let moment = Moment { now: self.now, entropy: self.entropy, consistent: consistency.is_none() };
         let observation = Observation { event, object: Arc::clone(&object), woken: false };
+        if self.remembers {
+            self.memory.notice(&object, &known.1, &known.0);
+        }
         let (mut cycle, mut next) = Cycle::open(observation, &self.memory, plan, rules, moment);
         let mut patch = Map::new();
         loop {
@@ -194,8 +203,21 @@ impl World {
                 }
             };
         }
+        let seen = Arc::clone(cycle.object());
         self.apply(&mut run);
+        self.remember(&run, &seen, &known);
         run
+    }
+
+    /// What was written is known from then on.
+    fn remember(&mut self, run: &Run, object: &Object, (plan, settings): &(Arc<Plan>, Arc<Settings>)) {
+        if run.conclusion.error.is_some() || !self.remembers {
+            return;
+        }
+        self.memory.stripped |= run.conclusion.stripped;
+        let (latest, patch) = (self.object(), &run.conclusion.patch.0);
+        let accepted = Accepted { patch, latest: run.echoes.then_some(&*latest) };
+        self.memory.wrote(object, accepted, run.conclusion.sequel.clone(), settings, plan);
     }
 
     /// Daemons and timers start at once, and stop at once if they do not linger.

@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use kopf_core::admission::{Candidate, Hint, Problem, Request, Served, answer, candidates};
-use kopf_core::handler::Handler;
+use kopf_core::handler::{Handler, Kind};
 use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
 use kopf_core::value::Value;
@@ -38,6 +38,7 @@ pub struct Desk {
     invoker: Arc<dyn Invoker>,
     site: watch::Sender<Site>,
     api: OnceLock<Api>,
+    compat: bool,
 }
 
 /// A review that has found its handlers.
@@ -67,7 +68,13 @@ pub struct ReviewJob {
 impl Desk {
     /// It knows nothing of the cluster yet.
     pub fn new(registry: Arc<Registry>, invoker: Arc<dyn Invoker>) -> Self {
-        Self { registry, invoker, site: watch::Sender::default(), api: OnceLock::new() }
+        Self { registry, invoker, site: watch::Sender::default(), api: OnceLock::new(), compat: false }
+    }
+
+    /// Whether reviews for unknown handlers, or for the one with an empty id, are allowed without asking, as Kopf 1.45 does.
+    #[must_use]
+    pub fn with_compat(self, compat: bool) -> Self {
+        Self { compat, ..self }
     }
 
     /// All handlers that are declared.
@@ -109,7 +116,17 @@ impl Desk {
     }
 
     /// Reads a review and finds its handlers.
-    pub fn open(&self, text: &[u8], hint: Hint<'_>) -> Result<Review, Problem> {
+    ///
+    /// # Errors
+    /// It is not a review, or not for us. A review for a handler that is not declared is not allowed silently: the webhook
+    /// configuration does not fit the operator, such as after a handler was renamed. An empty id stands for all handlers.
+    pub fn open(&self, text: &[u8], mut hint: Hint<'_>) -> Result<Review, Problem> {
+        if !self.compat {
+            hint.webhook = hint.webhook.filter(|id| !id.is_empty());
+            if let Some(id) = hint.webhook.filter(|id| !self.has_webhook(id)) {
+                return Err(Problem::UnknownHandler(id.to_owned()));
+            }
+        }
         let opened = Request::open(text)?;
         let served = self.site.borrow().served.clone().unwrap_or_default();
         let (resource, handlers) = served.find(&opened.wanted)?;
@@ -117,12 +134,20 @@ impl Desk {
         let candidates = candidates(&self.registry.handlers, handlers, &request, hint);
         Ok(Review { request, resource: Arc::clone(resource), candidates })
     }
+
+    fn has_webhook(&self, id: &str) -> bool {
+        self.registry
+            .handlers
+            .iter()
+            .any(|handler| matches!(handler.kind, Kind::Webhook(_)) && *handler.id == *id)
+    }
 }
 
 impl Backend for Desk {
     fn call(&self, call: Call) {
         let Call { webhook, headers, peer, body, reply } = call;
         let _gone = match self.open(&body, Hint { webhook: Some(&webhook), reason: None }) {
+            Err(Problem::TooDeep { denial, .. }) => reply.send(Ok(denial.into_bytes())),
             Err(problem) => reply.send(Err(problem.into())),
             Ok(review) if review.candidates.is_empty() => {
                 let text = answer(&review.request, &[], &[], &[]).to_string();
@@ -140,9 +165,9 @@ impl Backend for Desk {
 impl From<Problem> for Rejection {
     fn from(problem: Problem) -> Self {
         let status = match &problem {
-            Problem::UnknownResource(_) => 404,
+            Problem::UnknownHandler(_) | Problem::UnknownResource(_) => 404,
             Problem::AmbiguousResource(_) => 409,
-            Problem::MissingData(_) | Problem::NotJson(_) => 400,
+            Problem::MissingData(_) | Problem::NotJson(_) | Problem::TooDeep { .. } => 400,
             Problem::Malformed(_) => 500,
         };
         Self { status, reason: problem.to_string() }

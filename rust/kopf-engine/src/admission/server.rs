@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
 use hyper::ext::ReasonPhrase;
 use hyper::server::conn::http1;
@@ -27,11 +27,14 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::tls::Tls;
-use guests::{Guest, Guests};
-use patience::Patience;
+use crate::guests::{Guest, Guests};
+use crate::patience::Patience;
+use body::BodyBudget;
 
 /// The API server takes requests of up to 3 MiB, and a review may have two objects, with more around them.
 const BODY_LIMIT: usize = 8 * 1024 * 1024;
+/// The read buffer of a connection, which also limits the head of a request.
+const READ_BUFFER: usize = 32 * 1024;
 /// How long a client may take to send a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client may take to be let in.
@@ -47,9 +50,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many connections there may be. An API server reviews some hundreds of changes at once, each by a connection of its own;
 /// and many systems give a process 1,024 descriptors, of which the operator needs some itself.
 const CONNECTIONS: usize = 800;
+/// The same for connections that Python has accepted and decrypts: each takes three descriptors.
+const ADOPTED_CONNECTIONS: usize = 200;
 
-mod guests;
-mod patience;
+mod body;
 
 /// Whoever answers the requests.
 pub trait Backend: Send + Sync + 'static {
@@ -93,6 +97,7 @@ struct Service {
     prefix: String,
     stopping: CancellationToken,
     guests: Arc<Guests>,
+    bodies: Arc<BodyBudget>,
 }
 
 impl Server {
@@ -112,14 +117,15 @@ impl Server {
             listen(address.filter(|address| !address.is_empty()), port)?
         };
         let port = listener.local_addr()?.port();
-        let server = Self::without_listener(runtime, backend, path, port);
+        let service = Service::new(backend, path, CONNECTIONS);
+        let server = Self { service, port, runtime: runtime.clone() };
         runtime.spawn(accept(listener, Arc::clone(&server.service), tls));
         Ok(server)
     }
 
     /// Serves only connections that are given to it.
     pub fn without_listener(runtime: &Handle, backend: Arc<dyn Backend>, path: &str, port: u16) -> Self {
-        let service = Service::new(backend, path, CONNECTIONS);
+        let service = Service::new(backend, path, ADOPTED_CONNECTIONS);
         Self { service, port, runtime: runtime.clone() }
     }
 
@@ -158,7 +164,10 @@ fn listen(address: Option<&str>, port: u16) -> io::Result<TcpListener> {
     let Some(address) = address else {
         // Both families by one socket, where the system has both.
         let everywhere: [SocketAddr; 2] = [([0_u16; 8], port).into(), ([0_u8; 4], port).into()];
-        return listen_at(everywhere[0]).or_else(|_| listen_at(everywhere[1]));
+        return listen_at(everywhere[0]).or_else(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => Err(error),
+            _ => listen_at(everywhere[1]),
+        });
     };
     let mut failure =
         io::Error::new(io::ErrorKind::AddrNotAvailable, format!("no such address: {address:?}"));
@@ -173,9 +182,8 @@ fn listen(address: Option<&str>, port: u16) -> io::Result<TcpListener> {
 
 fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restarted operator takes over the port of its predecessor without a gap.
+    // A restarted operator need not wait for the connections of its predecessor to expire.
     socket.set_reuseaddr(true)?;
-    socket.set_reuseport(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
@@ -226,7 +234,7 @@ where
         async move { Ok::<_, std::convert::Infallible>(service.respond(request, peer, &guest).await) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
+    builder.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(READ_BUFFER);
     let connection = builder.serve_connection(TokioIo::new(Patience::new(stream, ANSWER_TIMEOUT)), respond);
     tokio::pin!(connection);
     // A connection that breaks is the client's affair: it knows that it has no answer.
@@ -244,7 +252,8 @@ where
 impl Service {
     fn new(backend: Arc<dyn Backend>, path: &str, room: usize) -> Arc<Self> {
         let prefix = path.trim_end_matches('/').to_owned();
-        Arc::new(Self { backend, prefix, stopping: CancellationToken::new(), guests: Guests::new(room) })
+        let (guests, bodies) = (Guests::new(room), BodyBudget::new(body::SHARED_LIMIT));
+        Arc::new(Self { backend, prefix, stopping: CancellationToken::new(), guests, bodies })
     }
 
     async fn respond(
@@ -278,15 +287,13 @@ impl Service {
             return Err(Rejection::of(StatusCode::PAYLOAD_TOO_LARGE));
         }
         let headers = named(request.headers());
-        let limited = Limited::new(request.into_body(), BODY_LIMIT);
-        let body = timeout(BODY_TIMEOUT, limited.collect())
+        let body = timeout(BODY_TIMEOUT, body::read(request.into_body(), BODY_LIMIT, &self.bodies))
             .await
             .map_err(|_| Rejection::of(StatusCode::REQUEST_TIMEOUT))?
-            .map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-                Some(_) => Rejection::of(StatusCode::PAYLOAD_TOO_LARGE),
-                None => Rejection::of(StatusCode::BAD_REQUEST),
-            })?
-            .to_bytes();
+            .map_err(|error| match error {
+                body::BodyError::TooLarge => Rejection::of(StatusCode::PAYLOAD_TOO_LARGE),
+                body::BodyError::Broken(_) => Rejection::of(StatusCode::BAD_REQUEST),
+            })?;
         let (reply, answer) = oneshot::channel();
         let _served = guest.serve();
         self.backend.call(Call { webhook, headers, peer, body, reply });

@@ -70,13 +70,34 @@ fn a_review_becomes_a_job_with_its_handlers() {
 #[test]
 fn what_is_for_nobody_is_allowed_without_asking_the_other_side() {
     let python = Arc::new(Python::default());
-    for webhook in ["labelled", "unknown", ""] {
-        let answer =
-            call(&desk(&python), webhook, &review("ks").to_string()).blocking_recv().unwrap().unwrap();
+    let allowed = |desk: &Desk, webhook| {
+        let answer = call(desk, webhook, &review("ks").to_string()).blocking_recv().unwrap().unwrap();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!(answer["response"], json!({"uid": "u1", "allowed": true}));
+    };
+    allowed(&desk(&python), "labelled");
+    let compatible = desk(&python).with_compat(true);
+    for webhook in ["labelled", "unknown", ""] {
+        allowed(&compatible, webhook);
     }
     assert!(python.jobs.lock().unwrap().is_empty());
+}
+
+#[test]
+fn reviews_for_unknown_handlers_are_rejected() {
+    let python = Arc::new(Python::default());
+    let rejection = call(&desk(&python), "unknown", "{}").blocking_recv().unwrap().unwrap_err();
+    assert_eq!(rejection.status, 404);
+    assert_eq!(rejection.reason, "There is no admission handler with the id \"unknown\".");
+    assert!(python.jobs.lock().unwrap().is_empty());
+}
+
+#[test]
+fn reviews_without_an_id_are_for_all_handlers() {
+    let python = Arc::new(Python::default());
+    let _answer = call(&desk(&python), "", &review("ks").to_string());
+    let Some(Job::Review(job)) = python.jobs.lock().unwrap().pop() else { panic!("no job") };
+    assert_eq!(job.review.candidates, [Candidate { handler: 0, guarded: false }]);
 }
 
 #[test]
@@ -94,4 +115,23 @@ fn senseless_reviews_have_statuses() {
 #[tokio::test]
 async fn the_cluster_is_not_located_before_it_is_known() {
     assert!(desk(&Arc::default()).locate().await.is_err());
+}
+
+#[test]
+fn an_object_that_is_too_deep_to_be_checked_is_denied() {
+    let python = Arc::new(Python::default());
+    let deep = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+    for (levels, is_asked) in [(200, true), (400, false), (100_000, false)] {
+        let body =
+            review("ks").to_string().replace(r#""name":"x""#, &format!(r#""name":"x","y":{}"#, deep(levels)));
+        let answer = call(&desk(&python), "fn", &body);
+        assert_eq!(python.jobs.lock().unwrap().pop().is_some(), is_asked, "{levels}");
+        if !is_asked {
+            let answer: Value = serde_json::from_slice(&answer.blocking_recv().unwrap().unwrap()).unwrap();
+            let response = &answer["response"];
+            assert_eq!((&response["uid"], &response["allowed"]), (&json!("u1"), &json!(false)));
+            let message = response["status"]["message"].as_str().unwrap();
+            assert!(message.starts_with("The object cannot be checked: nested too deeply"), "{message}");
+        }
+    }
 }

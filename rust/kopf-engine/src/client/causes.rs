@@ -25,8 +25,14 @@ pub(crate) fn explained(error: &(dyn Error + 'static)) -> String {
 
 /// What is said instead of an error that quotes secrets.
 fn discreet(error: &(dyn Error + 'static)) -> Option<String> {
-    if let Some(KubeconfigError::Parse(error)) = error.downcast_ref() {
-        return Some(format!("failed to parse kubeconfig YAML{}", place(error.location())));
+    match error.downcast_ref() {
+        Some(KubeconfigError::Parse(error)) => {
+            return Some(format!("failed to parse kubeconfig YAML{}", place(error.location())));
+        }
+        Some(KubeconfigError::ReadConfig(error, path)) => {
+            return Some(format!("failed to read {}: {error}", path.display()));
+        }
+        _ => {}
     }
     match error.downcast_ref()? {
         AuthError::AuthExecRun { out, .. } => {
@@ -41,7 +47,7 @@ fn discreet(error: &(dyn Error + 'static)) -> Option<String> {
     }
 }
 
-fn place(location: Option<serde_saphyr::Location>) -> String {
+pub(super) fn place(location: Option<serde_saphyr::Location>) -> String {
     location.map_or_else(String::new, |it| format!(" at line {}, column {}", it.line(), it.column()))
 }
 
@@ -74,6 +80,12 @@ mod tests {
         assert!(is_about_certificates(&outer));
         assert!(explained(&outer).contains("UnknownIssuer"));
         assert!(!is_about_certificates(&io::Error::other(rustls::Error::HandshakeNotComplete)));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named_once_and_without_quotes() {
+        let error = KubeconfigError::ReadConfig(io::Error::from(io::ErrorKind::NotFound), "/no/file".into());
+        assert_eq!(explained(&error), "failed to read /no/file: entity not found");
     }
 
     #[test]

@@ -97,9 +97,8 @@ impl Dispatcher {
     /// A new state of the object is about to be handled: daemons and timers see it at once.
     pub(crate) fn refresh(&self, slot: &Slot, object: &Arc<Object>) {
         let Some(subject) = &slot.subject else { return };
-        if let Some(object) = subject.replace(object) {
-            let uid = Arc::clone(&subject.key);
-            self.shared.invoker.submit(Job::Refresh { uid, object });
+        if let Some((runs, object)) = subject.replace(object) {
+            self.shared.invoker.submit(Job::Refresh { runs, object });
         }
     }
 

@@ -2,6 +2,9 @@
 //!
 //! The other side answers in batches, but each answer alone would wake the wheel up, and it would be asleep again before the
 //! next one: waking costs more than what is said.
+//!
+//! The queue is bounded by the daemons and timers that there are: each of them has one message on its way at most, besides
+//! those of its start and its end. The sender may be a thread of Python, which must not wait for the engine.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

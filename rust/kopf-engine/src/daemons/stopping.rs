@@ -99,7 +99,10 @@ impl Shared {
             out.flush(self);
             if is_anybody_left {
                 let shared = Arc::clone(self);
-                self.background.farewells.spawn(async move { shared.wait_for(&subject).await });
+                self.background.farewells.spawn(async move {
+                    let waiting = shared.wait_for(&subject);
+                    shared.failing.guard("The stopping of daemons", waiting).await;
+                });
             }
         }
     }

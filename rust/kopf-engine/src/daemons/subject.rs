@@ -93,8 +93,9 @@ impl Subject {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a new state of the object, and gives it back as it is kept if the other side must learn of it.
-    pub(super) fn replace(&self, object: &Arc<Object>) -> Option<Arc<Object>> {
+    /// Takes a new state of the object, and gives it back as it is kept if the other side must learn of it: with those that
+    /// it knows of.
+    pub(super) fn replace(&self, object: &Arc<Object>) -> Option<(Vec<RunId>, Arc<Object>)> {
         let mut state = self.state();
         if Arc::ptr_eq(&state.object, object) {
             return None;
@@ -104,12 +105,23 @@ impl Subject {
         if state.patched.as_ref().is_some_and(|patched| is_covered(patched, object)) {
             state.patched = None;
         }
-        state.runs.iter().any(|run| run.known).then(|| Arc::clone(&state.object))
+        let known: Vec<RunId> = state.runs.iter().filter(|run| run.known).map(|run| run.id).collect();
+        (!known.is_empty()).then(|| (known, Arc::clone(&state.object)))
+    }
+
+    /// Whether a step of them has panicked halfway: it is not known who runs.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.state.is_poisoned()
     }
 
     /// Whether anybody runs.
     pub(crate) fn is_staffed(&self) -> bool {
         !self.state().runs.is_empty()
+    }
+
+    /// Who handles the object now.
+    pub(super) fn home(&self) -> Option<Arc<Dispatcher>> {
+        self.state().home.upgrade()
     }
 
     /// Lets the object's cycles know that somebody has ended.
@@ -356,7 +368,9 @@ impl State {
         // Whoever waits for the last one of those that stop, can go on now; so can whoever is not held any more.
         let is_last = !self.runs.iter().any(|run| run.stopping.is_asked());
         let is_unseen = run.place != Place::Asleep && !self.pressing;
-        if is_last && is_unseen && shared.background.halted().is_none() {
+        // Kopf 1.45 takes the finalizer away with the next event of the object.
+        let is_awaited = !shared.rules.settings.compat || !reasons.is_empty();
+        if is_last && is_unseen && is_awaited && shared.background.halted().is_none() {
             out.wakes.push(Arc::clone(subject));
         }
     }

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::*;
-use crate::clock::Clock;
 use crate::dispatch::DispatchSink;
 use crate::invoke::{Entry, Invoker, RunJob, RunReply};
 use crate::vault::Vault;
@@ -117,10 +116,10 @@ fn stage(handlers: Value) -> Stage {
     });
     let plan = registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true);
     let rules = Rules { registry, settings: Arc::default(), lifecycle: Lifecycle::default() };
-    let vault = Arc::new(Vault::new(Arc::clone(&invoker), "test".to_owned(), &[], Clock::start()).unwrap());
+    let vault = Arc::new(Vault::new(Arc::clone(&invoker), crate::testing::vault_options(), &[]).unwrap());
     let shared = crate::testing::shared(rules, vault, invoker);
     tokio::spawn(turn(Arc::clone(&shared)));
-    let dispatcher = Dispatcher::new(Arc::clone(&shared), Arc::new(plan));
+    let dispatcher = Dispatcher::new(Arc::clone(&shared), Arc::new(plan), None);
     Stage { python, shared, sink: DispatchSink { dispatcher, filling: None } }
 }
 

@@ -17,7 +17,7 @@ use super::subject::{Place, Subject};
 use crate::api::seconds;
 use crate::dispatch::Shared;
 use crate::invoke::{Entry, RunId, RunReply};
-use crate::patching::{Applied, Change, Patching, PatchingError};
+use crate::patching::{Applied, Change, PatchFailure, Patching, PatchingError};
 
 /// How many reports are taken at once.
 const BATCH: usize = 1_000;
@@ -45,7 +45,7 @@ pub(super) enum Message {
     /// A call is over.
     Returned { subject: Arc<Subject>, run: RunId, reply: RunReply },
     /// What a call left behind is written.
-    Written { subject: Arc<Subject>, run: RunId, outcome: Outcome, result: Result<Applied, PatchingError> },
+    Written { subject: Arc<Subject>, run: RunId, outcome: Outcome, result: Result<Applied, PatchFailure> },
     /// All that was told before this is done: answer.
     Pass(oneshot::Sender<()>),
     /// The cycles of these objects are to look again.
@@ -188,8 +188,8 @@ impl Wheel {
         let object = Arc::clone(state.patched.as_ref().unwrap_or(&state.object));
         let resource = Arc::clone(&state.resource);
         drop(state);
-        let shared = Arc::clone(&self.shared);
-        self.shared.background.writers.spawn(async move {
+        let (shared, whole) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
+        let writing = async move {
             let change = Change { patch, functions: reply.fns, ..Change::of(run) };
             let patching = Patching {
                 api: &shared.api,
@@ -199,24 +199,27 @@ impl Wheel {
                 compat: shared.rules.settings.compat,
                 parting: None,
             };
-            let mut applied = Applied::default();
             let mut pauses = WRITE_PAUSES.iter().filter(|_| !shared.rules.settings.compat);
             let (mut change, functions) = (change, reply.fns);
             let result = loop {
-                let result = patching.apply(&object, change, &mut applied).await;
-                let is_hopeful =
-                    matches!(&result, Err(PatchingError::Request(_))) && !applied.unwritten.is_empty();
-                let Some(pause) = pauses.next().filter(|_| is_hopeful) else { break result };
+                let result = rejected(patching.apply(&object, change).await);
+                let unwritten = match &result {
+                    Err(PatchFailure { applied, error: PatchingError::Request(_) }) => &applied.unwritten,
+                    _ => break result,
+                };
+                let patch = Patch(unwritten.clone());
+                let Some(pause) = pauses.next().filter(|_| !patch.is_empty()) else { break result };
                 tokio::select! {
                     () = shared.clock.sleep(seconds(*pause)) => {}
                     () = shared.stopping.cancelled() => {}
                 }
-                let patch = Patch(std::mem::take(&mut applied.unwritten));
                 change = Change { patch, functions, ..Change::of(run) };
             };
-            let result = result.map(|()| applied);
             shared.background.tell(Message::Written { subject, run, outcome, result });
-        });
+        };
+        let guarded =
+            async move { whole.failing.guard("The patching after a daemon or timer", writing).await };
+        self.shared.background.writers.spawn(guarded);
     }
 
     fn written(
@@ -224,9 +227,15 @@ impl Wheel {
         subject: &Arc<Subject>,
         run: RunId,
         outcome: &Outcome,
-        result: Result<Applied, PatchingError>,
+        result: Result<Applied, PatchFailure>,
         out: &mut Outbox,
     ) {
+        if let Ok(applied) = &result
+            && let Some(home) = subject.home()
+            && let Some(slot) = home.slots().get(&subject.key)
+        {
+            slot.memory.wrote_aside(applied.accepted(), &self.shared.rules.settings, &home.plan);
+        }
         let mut state = subject.state();
         let Some(position) = state.find(run) else { return };
         match result {
@@ -237,10 +246,10 @@ impl Wheel {
                 }
                 state.advance(&self.shared, subject, position, outcome, out);
             }
-            Err(error) => {
+            Err(PatchFailure { error, .. }) => {
                 // A patch that is refused is no reason not to be called any more.
                 let is_over =
-                    self.shared.rules.settings.compat || !matches!(error, PatchingError::Request(_));
+                    self.shared.rules.settings.compat || matches!(error, PatchingError::Function(_));
                 let handler = state.runs[position].routine.handler();
                 if let Some(handler) = self.shared.rules.registry.handlers.get(handler) {
                     let label = ids::label(handler);
@@ -258,4 +267,16 @@ impl Wheel {
             }
         }
     }
+}
+
+/// Nothing is sent again for daemons and timers after a while: what was rejected of a patch is a failure here.
+fn rejected(result: Result<Applied, PatchFailure>) -> Result<Applied, PatchFailure> {
+    let mut applied = result?;
+    let Some(last) = applied.rejections.pop() else { return Ok(applied) };
+    let mut patch = Patch(last.patch);
+    for rejection in applied.rejections.drain(..) {
+        patch.merge(rejection.patch);
+    }
+    applied.unwritten = patch.0;
+    Err(PatchFailure { applied: Box::new(applied), error: PatchingError::Request(last.error) })
 }

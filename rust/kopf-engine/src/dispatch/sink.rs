@@ -4,13 +4,16 @@
 
 use std::sync::Arc;
 
+use futures::future::OptionFuture;
 use kopf_core::cause::EventType;
 use kopf_core::object::Object;
+use tokio::sync::Notify;
 
 use super::Dispatcher;
 use crate::api::seconds;
 use crate::error::ApiError;
 use crate::indexing::Filling;
+use crate::slots::key_of;
 use crate::watch::Sink;
 
 /// How many objects may be worked on at once, before reading of the streams is held.
@@ -18,8 +21,8 @@ const ROOM: usize = 5_000;
 /// How much may wait for the other side at once: enough for it not to wait for the server, and no objects in memory that
 /// could as well wait in the server's.
 const BACKLOG: usize = 256;
-/// Seconds between the looks at it.
-const PAUSE: f64 = 0.003;
+/// Seconds between the looks, if nothing is notified.
+const PAUSE: f64 = 1.0;
 
 /// The end of a stream that feeds a dispatcher.
 pub struct DispatchSink {
@@ -37,6 +40,18 @@ impl Sink for DispatchSink {
             // The indices are filled.
             self.filling = None;
             self.dispatcher.dispatch(kind, object);
+        }
+    }
+
+    fn rejected(&mut self, identity: Object, deleted: bool) {
+        let key = key_of(&identity);
+        let mut slots = self.dispatcher.slots();
+        if deleted {
+            let vanished = slots.vanish(&key);
+            drop(slots);
+            self.dispatcher.see_off(vanished.into_iter().collect());
+        } else {
+            slots.keep_known(&key);
         }
     }
 
@@ -60,14 +75,21 @@ impl Sink for DispatchSink {
             shared.working() > ROOM || slots.backlog.is_heavy() || slots.is_seeking_much()
         };
         while !shared.stopping.is_cancelled() {
-            // It is taken in batches, in no time; and nobody tells.
-            if shared.invoker.backlog() > BACKLOG {
-                tokio::time::sleep(seconds(PAUSE)).await;
-            } else if is_full() {
-                // The timeout is a safety net only: the notification is the rule.
-                let _ = tokio::time::timeout(seconds(1.0), shared.freed.notified()).await;
-            } else {
+            if shared.invoker.backlog() <= BACKLOG && !is_full() {
                 return;
+            }
+            // They exist before it is looked at again, and know of all that is notified since then: nothing is missed.
+            let freed = shared.freed.notified();
+            let taken = OptionFuture::from(shared.invoker.taken().map(Notify::notified));
+            if shared.invoker.backlog() <= BACKLOG && !is_full() {
+                return;
+            }
+            tokio::select! {
+                () = freed => {}
+                Some(()) = taken => {}
+                () = shared.stopping.cancelled() => {}
+                // For an other side that does not notify.
+                () = tokio::time::sleep(seconds(PAUSE)) => {}
             }
         }
     }

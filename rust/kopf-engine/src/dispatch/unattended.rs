@@ -13,9 +13,10 @@ use kopf_core::script::{Reply, Script, Step};
 use tokio::runtime::Handle;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::{Begun, Dispatcher, activate, is_trivial};
+use super::{Begun, Dispatcher, Effects, activate, is_trivial};
 use crate::invoke::{CycleId, Job, Reporter, ScriptJob};
 use crate::slots::Slots;
+use crate::supervision::shielded;
 use crate::worker::Worker;
 
 /// A cycle that waits for its reply without a worker.
@@ -71,8 +72,16 @@ impl Dispatcher {
             && !self.shared.killing.is_cancelled()
     }
 
-    pub(super) fn send_off(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, mut begun: Begun) {
-        let Some(Next::Run(script)) = begun.next.take() else { return self.spawn(slots, key, begun) };
+    pub(super) fn send_off(
+        self: &Arc<Self>,
+        slots: &mut Slots,
+        key: Arc<str>,
+        mut begun: Begun,
+        effects: &mut Effects,
+    ) {
+        let Some(Next::Run(script)) = begun.next.take() else {
+            return self.spawn(slots, key, begun, effects);
+        };
         activate(slots, &key);
         if begun.event.kind == EventType::Listed {
             slots.backlog.began();
@@ -92,10 +101,10 @@ impl Dispatcher {
             let unattended = Unattended { begun: Box::new(begun), _token: self.shared.workers.token() };
             active.unattended = Some(unattended);
         }
-        self.shared.invoker.submit(Job::Script(job));
+        effects.submit(Job::Script(job));
     }
 
-    /// From any thread, even from within `send_off()`.
+    /// From any thread.
     fn take_back(self: Arc<Self>, home: &Handle, key: Arc<str>, id: CycleId, reply: Option<Reply>) {
         match self.slots.try_lock() {
             Ok(slots) => self.end(slots, home, key, id, reply),
@@ -103,7 +112,8 @@ impl Dispatcher {
             // The other side is not to wait for us.
             Err(TryLockError::WouldBlock) => {
                 let (dispatcher, again) = (Arc::clone(&self), home.clone());
-                home.spawn(async move { dispatcher.end(dispatcher.slots(), &again, key, id, reply) });
+                let end = async move { dispatcher.end(dispatcher.slots(), &again, key, id, reply) };
+                self.shared.workers.spawn_on(end, home);
             }
         }
     }
@@ -123,21 +133,52 @@ impl Dispatcher {
         let (arrived, is_alone) = (Arc::clone(&active.arrived), active.pending.is_empty());
         let Unattended { mut begun, _token } = unattended;
         let is_listed = begun.event.kind == EventType::Listed;
+        let kept = begun.event.clone();
         let next = reply.map(|reply| {
             begun.closed = reply.closed;
-            let next = begun.cycle.resume(Answer::Reply(reply), self.shared.clock.now());
-            self.say(&mut begun.cycle, &begun.event.object);
-            next
+            let now = self.shared.clock.now();
+            shielded("The cycle of the object", || begun.cycle.resume(Answer::Reply(reply), now))
         });
+        let mut effects = Effects::default();
+        let next = match next.transpose() {
+            Ok(next) => next,
+            Err(panicked) => {
+                if let Some(slot) = slots.get(&key)
+                    && let Some(event) = self.hold_back(slot, kept, &panicked, &mut effects)
+                    && let Some(active) = &mut slot.active
+                {
+                    active.pending.push_front(event);
+                }
+                None
+            }
+        };
+        if next.is_some() {
+            effects.log_all(self.notes_of(&mut begun.cycle, &begun.event.object));
+        }
         match next {
             Some(Next::Done(conclusion)) if is_alone && is_trivial(&conclusion) => {
-                self.close(&begun);
                 if let Some(slot) = slots.get(&key) {
                     slot.active = None;
                 }
-                self.settle(&mut slots, &key, &begun.event, &conclusion);
+                if !begun.closed {
+                    effects.submit(Job::Close { cycle: begun.id, carry: false });
+                }
+                self.settle(&mut slots, &key, &begun.event, &conclusion, &mut effects);
+                if is_listed {
+                    slots.backlog.ended();
+                    self.advance_soon(&slots, home);
+                }
+                if self.successor.get().is_some() {
+                    self.finish(slots, &key);
+                } else {
+                    drop(slots);
+                }
+                effects.take_place(&self.shared);
+                self.shared.freed.notify_waiters();
             }
             next => {
+                drop(slots);
+                effects.take_place(&self.shared);
                 let is_lost = next.is_none();
                 begun.next = next;
                 if is_lost {
@@ -146,15 +187,8 @@ impl Dispatcher {
                 }
                 let worker = Worker { dispatcher: Arc::clone(self), key, arrived, is_listed };
                 self.shared.workers.spawn_on(worker.run((!is_lost).then_some(begun)), home);
-                return;
             }
         }
-        if is_listed {
-            slots.backlog.ended();
-            self.advance_soon(&slots, home);
-        }
-        drop(slots);
-        self.shared.freed.notify_waiters();
     }
 
     fn close(&self, begun: &Begun) {

@@ -3,21 +3,25 @@
 //!
 //! Must not know: what follows from it for the streams. Rules: contract/engine 1.4, 1.6.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kopf_core::notes::Level;
+use kopf_core::projection::Projection;
 use kopf_core::resource::Resource;
 use kopf_core::selection;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::AbortHandle;
 
 use super::Orchestrator;
 use crate::discovery::{Scope, scan};
 use crate::error::{Failure, RequestError};
-use crate::observation::{DefinitionsSink, NamespacesSink, News, Observed};
+use crate::observation::{DefinitionsSink, NamespacesSink, News, NewsQueue, Observed, Scanned, Waiting};
 use crate::peering;
+use crate::supervision::{guarded, supervised};
 use crate::territory::Territory;
+use crate::virtual_time::Busy;
+use crate::watch::{Sink, Stream};
 
 /// A new definition is served a moment after it is announced: how often, and how soon, we look again.
 const LOOKS: u32 = 10;
@@ -29,6 +33,19 @@ const LOOKS_LATER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(
 /// Groups that the engine itself uses.
 const OWN_GROUPS: [&str; 5] =
     ["", "apiextensions.k8s.io", "admissionregistration.k8s.io", "kopf.dev", "zalando.org"];
+
+/// A group that is looked at.
+pub(super) struct Scan {
+    task: AbortHandle,
+    /// The number of the present look.
+    look: u64,
+    /// How many looks there were without all that should be there.
+    looks: u32,
+    /// What should be there.
+    plurals: BTreeSet<String>,
+    /// It takes real time.
+    _busy: Option<Busy>,
+}
 
 impl Orchestrator {
     /// Where the resources may be that anybody wants.
@@ -47,17 +64,15 @@ impl Orchestrator {
     pub(super) fn observe(&mut self) {
         let disabled = self.shared.rules.settings.scanning.disabled;
         if !disabled && let Some(resource) = self.own("apiextensions.k8s.io", "customresourcedefinitions") {
-            let mut sink = DefinitionsSink {
-                news: self.sender.clone(),
+            let sink = DefinitionsSink {
+                news: Arc::clone(&self.news),
                 settled: false,
                 scanned: self.scanned.iter().map(|one| (one.group.clone(), one.plural.clone())).collect(),
             };
-            let stream = self.stream(&resource, None);
-            let news = self.sender.clone();
-            self.tasks.spawn(async move {
-                let ended = stream.follow(&mut sink).await.map(|never| match never {});
-                refused(ended, &news, Observed::Definitions)
-            });
+            let mut stream = self.stream(&resource, None);
+            // Definitions are long, and their names say it all.
+            stream.projection = Projection::Metadata;
+            self.observe_with(stream, sink, Observed::Definitions);
         }
         if matches!(self.territory, Territory::Cluster) {
             return;
@@ -68,86 +83,135 @@ impl Orchestrator {
             self.is_located = true;
             return;
         };
-        let mut sink = NamespacesSink {
-            news: self.sender.clone(),
+        // Names need no look at the cluster. If one of them is not there, that is seen soon.
+        if self.territory.is_exact() && !self.shared.rules.settings.compat {
+            self.namespaces = self.territory.exact();
+            self.is_located = true;
+        }
+        let sink = NamespacesSink {
+            news: Arc::clone(&self.news),
             territory: self.territory.clone(),
             served: BTreeSet::new(),
             listed: None,
             invoker: Arc::clone(&self.shared.invoker),
         };
         let stream = self.stream(&resource, None);
-        let news = self.sender.clone();
+        self.observe_with(stream, sink, Observed::Namespaces);
+    }
+
+    /// Starts an observer. If its task panics, it begins again after a pause, with a new listing.
+    fn observe_with<S: Sink + 'static>(&mut self, stream: Stream, mut sink: S, observed: Observed) {
+        self.observers.insert(stream.name());
+        let news = Arc::clone(&self.news);
         self.tasks.spawn(async move {
-            let ended = stream.follow(&mut sink).await.map(|never| match never {});
-            refused(ended, &news, Observed::Namespaces)
+            let name = stream.task_name();
+            let mut panics = 0;
+            loop {
+                match guarded(&name, stream.follow(&mut sink)).await {
+                    Ok(ended) => return refused(ended.map(|never| match never {}), &news, observed),
+                    Err(panicked) => {
+                        panics += 1;
+                        stream.recover(&panicked, panics).await;
+                    }
+                }
+            }
         });
     }
 
-    /// Takes in the news, and whatever other news are there already.
-    pub(super) async fn learn(&mut self, news: News) -> Result<(), Failure> {
+    /// Takes in the news.
+    pub(super) async fn learn(&mut self, news: Waiting) -> Result<(), Failure> {
         let scope = self.scope();
-        let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        let mut next = Some(news);
-        while let Some(news) = next {
-            match news {
-                News::Group(group, plural) if scope.has(&group) => {
-                    self.look_later(&group);
-                    groups.entry(group).or_default().extend(plural);
-                }
-                News::Group(..) => {}
-                News::Look(group) => drop(groups.entry(group).or_default()),
-                News::Namespaces(present) => {
-                    let invoker = &*self.shared.invoker;
-                    self.namespaces = self.answers.served(&self.territory, present, invoker).await;
-                    self.is_located = true;
-                }
-                News::Refused(observed) => self.go_without(observed),
-            }
-            next = self.receiver.try_recv().ok();
+        for observed in news.refused {
+            self.go_without(observed);
         }
-        for (group, plurals) in groups {
-            self.rescan(&group, &plurals).await?;
+        if let Some(present) = news.namespaces {
+            let invoker = &*self.shared.invoker;
+            self.namespaces = self.answers.served(&self.territory, present, invoker).await;
+            self.is_located = true;
+        }
+        for (_, scanned) in news.scanned {
+            self.scanned(scanned).await?;
+        }
+        for group in news.looks {
+            self.rescan(&group, BTreeSet::new());
+        }
+        for (group, plurals) in news.groups {
+            if scope.has(&group) {
+                self.look_later(&group);
+                self.rescan(&group, plurals);
+            }
         }
         Ok(())
     }
 
     /// What is served now may still be as it was before the change.
     fn look_later(&mut self, group: &str) {
-        let (news, name) = (self.sender.clone(), group.to_owned());
-        let task = self.tasks.spawn(async move {
+        let (news, name) = (Arc::clone(&self.news), group.to_owned());
+        let task = self.tasks.spawn(supervised(format!("The later look at {group:?}"), async move {
             for pause in LOOKS_LATER {
                 tokio::time::sleep(pause).await;
-                let _ = news.send(News::Look(name.clone()));
+                news.send(News::Look(name.clone()));
             }
             Ok(())
-        });
+        }));
         if let Some(earlier) = self.looking.insert(group.to_owned(), task) {
             earlier.abort();
         }
     }
 
-    /// Scans one group anew. A fresh definition is looked for again, as the server needs a moment to serve it.
-    async fn rescan(&mut self, group: &str, plurals: &BTreeSet<String>) -> Result<(), Failure> {
-        let _busy = self.shared.clock.busy();
-        let scope = Scope::Groups(BTreeSet::from([group.to_owned()]));
-        for look in 0..LOOKS {
-            match scan(&self.shared.api, &scope).await {
-                Ok(found) => {
-                    self.scanned.retain(|resource| resource.group != group);
-                    self.scanned.extend(found);
-                }
-                Err(RequestError::Login(error)) => return Err(RequestError::Login(error).into()),
-                Err(error) => {
-                    let text = format!(
-                        "Cannot look for the resources of the group {group:?}: {error}. Will look again."
-                    );
-                    self.say(Level::Warning, text);
-                }
+    /// Looks at one group, in a task: meanwhile, streams go on to be started and stopped.
+    fn rescan(&mut self, group: &str, plurals: BTreeSet<String>) {
+        let mut plurals = plurals;
+        if let Some(earlier) = self.scans.remove(group) {
+            // What it finds may be from before the change.
+            earlier.task.abort();
+            plurals.extend(earlier.plurals);
+        }
+        self.look(group, plurals, 0, None);
+    }
+
+    fn look(&mut self, group: &str, plurals: BTreeSet<String>, looks: u32, pause: Option<Duration>) {
+        let look = self.shared.next_cycle();
+        let (api, news, name) = (self.shared.api.clone(), Arc::clone(&self.news), group.to_owned());
+        let task = self.tasks.spawn(supervised(format!("The look at the group {group:?}"), async move {
+            if let Some(pause) = pause {
+                tokio::time::sleep(pause).await;
             }
-            if look + 1 == LOOKS || !self.misses(group, plurals).await? {
-                break;
+            let found = scan(&api, &Scope::Groups(BTreeSet::from([name.clone()]))).await;
+            news.send(News::Scanned(Scanned { group: name, look, found }));
+            Ok(())
+        }));
+        let busy = self.shared.clock.busy();
+        self.scans.insert(group.to_owned(), Scan { task, look, looks, plurals, _busy: busy });
+    }
+
+    /// A group was looked at. A fresh definition is looked for again, as the server needs a moment to serve it.
+    async fn scanned(&mut self, scanned: Scanned) -> Result<(), Failure> {
+        let Scanned { group, look, found } = scanned;
+        let Some(Scan { looks, plurals, .. }) = self
+            .scans
+            .get(&group)
+            .is_some_and(|scan| scan.look == look)
+            .then(|| self.scans.remove(&group))
+            .flatten()
+        else {
+            return Ok(());
+        };
+        match found {
+            Ok(found) => {
+                self.scanned.retain(|resource| resource.group != group);
+                self.scanned.extend(found);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            Err(RequestError::Login(error)) => return Err(RequestError::Login(error).into()),
+            Err(error) => {
+                let text = format!(
+                    "Cannot look for the resources of the group {group:?}: {error}. Will look again."
+                );
+                self.say(Level::Warning, text);
+            }
+        }
+        if looks + 1 < LOOKS && self.misses(&group, &plurals).await? {
+            self.look(&group, plurals, looks + 1, Some(LOOK_AGAIN));
         }
         Ok(())
     }
@@ -176,6 +240,9 @@ impl Orchestrator {
     }
 
     fn go_without(&mut self, observed: Observed) {
+        let plural =
+            if observed == Observed::Namespaces { "namespaces" } else { "customresourcedefinitions" };
+        self.observers.retain(|name| !name.starts_with(plural));
         self.is_located |= observed == Observed::Namespaces;
         match observed {
             Observed::Definitions => self.say(
@@ -207,16 +274,12 @@ impl Orchestrator {
 }
 
 /// An observer that is refused is gone without; other failures are fatal.
-fn refused(
-    ended: Result<(), RequestError>,
-    news: &UnboundedSender<News>,
-    observed: Observed,
-) -> Result<(), RequestError> {
+fn refused(ended: Result<(), RequestError>, news: &NewsQueue, observed: Observed) -> Result<(), Failure> {
     match ended {
         Err(RequestError::Api(_)) => {
-            let _ = news.send(News::Refused(observed));
+            news.send(News::Refused(observed));
             Ok(())
         }
-        other => other,
+        other => Ok(other?),
     }
 }

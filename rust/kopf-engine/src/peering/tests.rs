@@ -156,6 +156,10 @@ async fn mandatory_peering_holds_until_the_object_is_seen_and_when_it_is_lost() 
         settle().await;
         assert_eq!(pause.is_on(), paused, "{state:?}");
     }
+    let told = stage.lines("WARNING");
+    let expected =
+        "WARNING Paused: there is no clusterkopfpeerings \"default\". Create it, or run with --standalone.";
+    assert_eq!(told, [expected]);
     task.abort();
 }
 
@@ -187,7 +191,7 @@ fn only_the_object_of_our_name_counts_and_its_end_is_noticed_in_a_listing_too() 
     sink.listing();
     sink.event(EventType::Listed, object("another"));
     sink.listed();
-    assert_eq!(*receiver.borrow(), Seen::Nothing, "there was none, and it is not lost");
+    assert_eq!(*receiver.borrow(), Seen::Absent);
     sink.event(EventType::Added, object("default"));
     assert_eq!(*receiver.borrow(), seen(json!({"a": {}})));
     sink.event(EventType::Deleted, object("another"));
@@ -213,4 +217,15 @@ fn resources_of_peering() {
             "{group} {plural}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_ends_the_operator() {
+    let (stage, peering) = stage(&json!({}), "{}");
+    stage.other_side.explode_on("Keep-alive in");
+    let mut tasks = Tasks::new();
+    peering.live(&mut tasks);
+    let failure = crate::supervision::joined(tasks.join_next().await.unwrap()).unwrap_err();
+    let expected = "The keep-alive in the peering default@None has panicked: an injected panic.";
+    assert!(failure.message.starts_with(expected), "{failure}");
 }

@@ -96,3 +96,36 @@ async fn events_about_events_are_not_posted_and_no_lane_stays() {
     assert_eq!(told(&stage), [(0, "good".to_owned())]);
     assert!(poster.lanes().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_much_is_dropped_and_counted() {
+    let stage = Stage::new(&json!({}), refusing);
+    let (mailbox, mail) = mailbox();
+    for _ in 0..MOST_WAITING + 7 {
+        mailbox.post(vec![post(&stage, "a", "good", &[])]);
+    }
+    let poster = Poster::new(Arc::clone(&stage.shared), resource("", "events", true));
+    let task = tokio::spawn(poster.run(mail, CancellationToken::new()));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(told(&stage).len(), MOST_WAITING);
+    let [warning] = &stage.lines("WARNING")[..] else { panic!("{:?}", stage.lines("WARNING")) };
+    assert!(warning.starts_with("WARNING 7 Kubernetes events were dropped: 10000 wait"), "{warning}");
+    mailbox.post(vec![post(&stage, "a", "good", &[])]);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(told(&stage).len(), MOST_WAITING + 1);
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_costs_one_event() {
+    let stage = Stage::new(&json!({}), refusing);
+    let (mailbox, _ending, task) = start(&stage);
+    stage.other_side.explode_on("Failed to post");
+    mailbox.post(vec![post(&stage, "a", "bad", &[])]);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(stage.lines("ERROR The posting of Kubernetes events about an object has panicked").len(), 1);
+    mailbox.post(vec![post(&stage, "a", "good", &[])]);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(told(&stage).len(), 2);
+    task.abort();
+}

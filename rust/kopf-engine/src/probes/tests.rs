@@ -71,11 +71,11 @@ async fn a_taken_port_is_a_failure_that_names_the_place() {
 #[tokio::test(start_paused = true)]
 async fn results_are_kept_for_a_while_failures_are_not_and_those_who_have_gone_make_no_work() {
     let other_side = Arc::new(OtherSide::default());
-    let (askers, receiver) = unbounded_channel();
+    let (askers, receiver) = channel(MOST_ASKERS);
     let collector = tokio::spawn(collect(Arc::<OtherSide>::clone(&other_side), receiver));
     let ask = || {
         let (asker, results) = oneshot::channel();
-        askers.send(asker).unwrap();
+        askers.try_send(asker).unwrap();
         async move { results.await.unwrap().map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()) }
     };
     let (got, ()) = tokio::join!(ask(), reply(&other_side, None));
@@ -109,5 +109,78 @@ async fn how_the_streams_are_is_told_beside_the_probes() {
     assert!(ask(address, "POST /metrics").await.starts_with("http/1.1 405 "));
     assert!(ask(address, "GET /other").await.starts_with("http/1.1 404 "));
     assert!(lock(&other_side.jobs).is_empty());
+    server.abort();
+}
+
+#[tokio::test]
+async fn idle_connections_make_room_for_the_next_probe() {
+    let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port: 0, path: "/healthz".to_owned() };
+    let other_side = Arc::new(OtherSide::default());
+    let probes = Probes::listen(endpoint, Arc::<OtherSide>::clone(&other_side), None).await.unwrap();
+    let address = probes.addresses()[0];
+    let server = tokio::spawn(probes.serve());
+    let mut idle = vec![];
+    for _ in 0..=CONNECTIONS {
+        idle.push(TcpStream::connect(address).await.unwrap());
+    }
+    // The first one is closed, without a word, for the last one.
+    assert_eq!(idle[0].read(&mut [0]).await.unwrap(), 0);
+    let (healthy, ()) = tokio::join!(ask(address, "GET /healthz"), reply(&other_side, Some("{}")));
+    assert!(healthy.starts_with("http/1.1 200 ok\r\n"), "{healthy}");
+    assert_eq!(idle[1].read(&mut [0]).await.unwrap(), 0);
+    server.abort();
+}
+
+/// Another side that panics.
+struct Broken;
+
+impl Invoker for Broken {
+    fn submit(&self, _: Job) {
+        panic!("no jobs");
+    }
+
+    fn log(&self, _: Entry) {}
+
+    fn enabled(&self, _: Level) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_the_server_is_seen() {
+    let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
+    let probes = Probes::listen(endpoint, Arc::new(Broken), None).await.unwrap();
+    let address = probes.addresses()[0];
+    let failing = crate::supervision::Failing::default();
+    let asking = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = failing.guard("The server of probes", probes.serve()) => {}
+        () = asking => {}
+    }
+    assert!(failing.failed().await.message.starts_with("The server of probes has panicked: no jobs."));
+}
+
+#[tokio::test]
+async fn a_stream_that_is_missing_is_a_failed_probe() {
+    let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
+    let health = Arc::new(Health::new(crate::clock::Clock::start()));
+    health.expect(std::collections::BTreeSet::from(["pods cluster-wide".to_owned()]));
+    let other_side = Arc::new(OtherSide::default());
+    let health_of = Some(Arc::clone(&health));
+    let probes = Probes::listen(endpoint, Arc::<OtherSide>::clone(&other_side), health_of).await.unwrap();
+    let address = probes.addresses()[0];
+    let server = tokio::spawn(probes.serve());
+    let failed = ask(address, "GET /healthz").await;
+    assert!(
+        failed.starts_with("http/1.1 500 ") && failed.ends_with("not watched: pods cluster-wide"),
+        "{failed}"
+    );
+    health.selected("pods cluster-wide", &[]);
+    let (healthy, ()) = tokio::join!(ask(address, "GET /healthz"), reply(&other_side, Some("{}")));
+    assert!(healthy.starts_with("http/1.1 200 ok"), "{healthy}");
     server.abort();
 }

@@ -6,7 +6,8 @@ use serde_json::json;
 use tokio::task::yield_now;
 
 use super::*;
-use crate::testing::{Answer, Got, OtherSide, Stage, client, lock};
+use crate::error::RequestError;
+use crate::testing::{Answer, Got, OtherSide, Stage, client, lock, vault_options};
 
 fn credentials(token: &str, priority: i64, expiration: Option<f64>) -> Credentials {
     let fields = json!({"server": "http://127.0.0.1:1", "token": token, "priority": priority, "expiration": expiration});
@@ -14,13 +15,14 @@ fn credentials(token: &str, priority: i64, expiration: Option<f64>) -> Credentia
 }
 
 fn vault(given: &[(&str, Credentials)]) -> (Arc<OtherSide>, Arc<Vault>) {
+    vault_with(vault_options(), given)
+}
+
+fn vault_with(options: VaultOptions, given: &[(&str, Credentials)]) -> (Arc<OtherSide>, Arc<Vault>) {
     let other_side = Arc::new(OtherSide::default());
     let given: Vec<_> = given.iter().map(|(key, given)| ((*key).to_owned(), given.clone())).collect();
     let invoker: Arc<dyn Invoker> = Arc::<OtherSide>::clone(&other_side);
-    (
-        other_side,
-        Arc::new(Vault::new(invoker, "test".to_owned(), &given, crate::clock::Clock::start()).unwrap()),
-    )
+    (other_side, Arc::new(Vault::new(invoker, options, &given).unwrap()))
 }
 
 /// Answers the login that is asked for now.
@@ -32,7 +34,8 @@ async fn log_in(other_side: &OtherSide, answer: Result<Vec<(&str, Credentials)>,
             let _gone = job.reply.send(items.map(Login::Provided).map_err(str::to_owned));
             return;
         }
-        yield_now().await;
+        // Paused time passes only if nothing is ready to run.
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -62,18 +65,20 @@ async fn expired_ones_are_passed_over() {
 #[tokio::test]
 async fn refused_ones_are_replaced_and_not_taken_again() {
     let (other_side, vault) = vault(&[("given", credentials("g", 0, None))]);
-    vault.invalidate(&vault.connection().await.unwrap()).await;
+    vault.invalidate(&vault.connection().await.unwrap());
     let (got, ()) =
         tokio::join!(vault.connection(), log_in(&other_side, Ok(vec![("k", credentials("1", 0, None))])));
     let first = got.unwrap();
     assert_eq!(first.key, "k");
-    vault.invalidate(&first).await;
+    vault.invalidate(&first);
     let (got, ()) =
         tokio::join!(vault.connection(), log_in(&other_side, Ok(vec![("k", credentials("2", 0, None))])));
-    vault.invalidate(&got.unwrap()).await;
+    vault.invalidate(&got.unwrap());
     let again = Ok(vec![("k", credentials("1", 0, None))]);
     let (got, ()) = tokio::join!(vault.connection(), log_in(&other_side, again));
-    assert!(got.err().unwrap().0.starts_with("Ran out of valid credentials."));
+    let text = got.err().unwrap().0;
+    assert!(text.starts_with("Ran out of valid credentials. The API server http://127.0.0.1:1"), "{text}");
+    assert!(text.contains("rejects the credentials from k (401 Unauthorized)"), "{text}");
     assert_eq!(
         other_side.lines("authentication has"),
         [
@@ -113,9 +118,9 @@ async fn requests_go_on_with_others_after_a_401_and_a_403_is_no_matter_of_creden
 
 /// A vault that has let somebody in, with what it uses now.
 async fn renewable(patience: f64) -> (Arc<OtherSide>, Arc<Vault>, Arc<Connection>) {
-    let (other_side, vault) = vault(&[("given", credentials("g", 0, None))]);
-    let vault = Arc::new(Arc::into_inner(vault).unwrap().with_patience(patience));
-    vault.accept().await;
+    let options = VaultOptions { login_timeout: patience, ..vault_options() };
+    let (other_side, vault) = vault_with(options, &[("given", credentials("g", 0, None))]);
+    vault.accept();
     let connection = vault.connection().await.unwrap();
     (other_side, vault, connection)
 }
@@ -152,4 +157,162 @@ async fn without_patience_certificates_are_read_once_only() {
     let (other_side, vault, old) = renewable(0.0).await;
     vault.renew(&old).await;
     assert!(lock(&other_side.jobs).is_empty());
+}
+
+/// The way of requests to a server that is not there, without credentials.
+fn api(settings: &serde_json::Value, options: VaultOptions) -> (Arc<OtherSide>, Arc<Vault>, crate::api::Api) {
+    let (other_side, vault) = vault_with(options, &[]);
+    let settings = Arc::new(serde_json::from_value(settings.clone()).unwrap());
+    let invoker: Arc<dyn Invoker> = Arc::<OtherSide>::clone(&other_side);
+    let api = crate::api::Api::new(Arc::clone(&vault), settings, invoker, Clock::start());
+    (other_side, vault, api)
+}
+
+/// Takes the login that is requested, waits, and gives the credentials.
+async fn log_in_slowly(other_side: &OtherSide, seconds: u64) {
+    let job = loop {
+        if let Some(Job::Login(job)) = lock(&other_side.jobs).pop() {
+            break job;
+        }
+        yield_now().await;
+    };
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let items = vec![("k".to_owned(), credentials("t", 0, None))];
+    assert!(job.reply.send(Ok(Login::Provided(items))).is_ok(), "the login is still waited for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_login_may_take_longer_than_requests_and_happens_once_for_all() {
+    let settings = json!({"networking": {"request_timeout": 5, "connect_timeout": 5, "error_backoffs": [], "request_limit": 1}});
+    let (other_side, vault, api) = api(&settings, vault_options());
+    let requests = async {
+        let (first, second, stream) =
+            tokio::join!(api.get("/x"), api.get("/y"), api.stream("/z", crate::api::Payload::None));
+        for error in [first.err(), second.err(), stream.err()] {
+            let text = error.unwrap().to_string();
+            assert!(text.contains("cannot reach"), "they were sent after the login: {text}");
+        }
+    };
+    tokio::join!(requests, log_in_slowly(&other_side, 8));
+    assert!(lock(&other_side.jobs).is_empty());
+    assert!(vault.connection().await.is_ok());
+    assert_eq!(other_side.lines("authentication has been initiated").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_login_goes_on_although_the_request_that_started_it_is_abandoned() {
+    let (other_side, vault) = vault(&[]);
+    let abandoned = tokio::time::timeout(Duration::from_secs(1), vault.connection());
+    let (abandoned, ()) = tokio::join!(abandoned, log_in_slowly(&other_side, 2));
+    assert!(abandoned.is_err());
+    assert_eq!(vault.connection().await.unwrap().key, "k");
+    assert!(lock(&other_side.jobs).is_empty(), "there is no second login");
+}
+
+#[tokio::test(start_paused = true)]
+async fn accepted_requests_do_not_wait_for_logins() {
+    let (other_side, vault, old) = renewable(60.0).await;
+    let renewal = vault.renew(&old);
+    let mut renewal = std::pin::pin!(renewal);
+    tokio::select! {
+        biased;
+        () = &mut renewal => panic!("the login hangs"),
+        () = yield_now() => {}
+    }
+    vault.accept();
+    drop(other_side);
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_cannot_be_used_are_reported_and_the_next_login_is_tried() {
+    let (other_side, vault, old) = renewable(60.0).await;
+    vault.invalidate(&old);
+    let bad = Credentials { server: "no-scheme:1".to_owned(), ..credentials("t", 0, None) };
+    let logins = async {
+        log_in(&other_side, Ok(vec![("k", credentials("plan\nted", 0, None))])).await;
+        log_in(&other_side, Ok(vec![("k", bad)])).await;
+        log_in(
+            &other_side,
+            Ok(vec![("k", credentials("plan\nted", 0, None)), ("good", credentials("g", 0, None))]),
+        )
+        .await;
+    };
+    let (connection, ()) = tokio::join!(vault.connection(), logins);
+    assert_eq!(connection.unwrap().key, "good");
+    assert_eq!(other_side.lines("The token cannot be sent").len(), 2);
+    assert_eq!(other_side.lines("no scheme").len(), 1);
+    assert!(other_side.lines("ted").iter().all(|line| !line.contains("plan")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_login_ends_a_moment_after_the_operator_is_stopped() {
+    let options = vault_options();
+    let stopping = options.stopping.clone();
+    let (_other_side, vault) = vault_with(options, &[]);
+    stopping.cancel();
+    let start = tokio::time::Instant::now();
+    assert_eq!(vault.connection().await.err().unwrap().0, INTERRUPTED);
+    assert_eq!(start.elapsed(), EXIT_GRACE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn logins_that_fail_for_good_leave_kopf_1_45_without_credentials_until_it_is_stopped() {
+    let mut options = vault_options();
+    options.connections.compat = true;
+    let stopping = options.stopping.clone();
+    let (other_side, vault) = vault_with(options, &[]);
+    let waiting = tokio::time::timeout(Duration::from_secs(10_000), vault.connection());
+    let (waited, ()) = tokio::join!(waiting, log_in(&other_side, Err("One or more handlers failed.")));
+    assert!(waited.is_err());
+    stopping.cancel();
+    assert!(vault.connection().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_without_an_answer_end_at_their_timeout() {
+    let stage = Stage::new(&json!({"networking": {"error_backoffs": []}}), |_: &Got| -> Answer { (0, None) });
+    let start = tokio::time::Instant::now();
+    let error = stage.shared.api.get("/api").await.err().unwrap();
+    assert!(matches!(error, RequestError::Timeout), "{error}");
+    assert_eq!(start.elapsed().as_secs(), 300);
+    assert_eq!(
+        stage.lines("Request attempt #1/1 failed; escalating: GET http://fake/api -> TimeoutError()").len(),
+        1
+    );
+
+    let stage =
+        Stage::new(&json!({"networking": {"error_backoffs": []}}), |_: &Got| -> Answer { (200, None) });
+    let error = stage.shared.api.get("/api").await.err().unwrap();
+    assert!(matches!(error, RequestError::Timeout), "a body that never ends: {error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_a_response_ends_with_the_inactivity_timeout() {
+    let stage = Stage::new(&json!({}), |_: &Got| -> Answer { (0, None) });
+    let start = tokio::time::Instant::now();
+    let error = stage.shared.api.stream("/api", crate::api::Payload::None).await.err().unwrap();
+    assert!(matches!(error, RequestError::Timeout), "{error}");
+    assert_eq!(start.elapsed().as_secs(), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn absurd_waits_are_not_obeyed() {
+    let status = json!({"kind": "Status", "details": {"retryAfterSeconds": 4_294_967_295_u32}});
+    let stage = Stage::new(&json!({"networking": {"error_backoffs": [1]}}), move |_: &Got| -> Answer {
+        (429, Some(status.clone()))
+    });
+    let start = tokio::time::Instant::now();
+    assert!(stage.shared.api.get("/api").await.is_err());
+    assert_eq!(start.elapsed().as_secs(), 60);
+    assert_eq!(stage.lines("Overriding the backoff 1s with the retry-after 60s from the server").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_requests_are_under_way_than_the_settings_allow() {
+    let settings = json!({"networking": {"error_backoffs": [], "request_limit": 3, "request_timeout": 10}});
+    let stage = Stage::new(&settings, |_: &Got| -> Answer { (0, None) });
+    let requests = futures::future::join_all((0..7).map(|_| stage.shared.api.get("/api")));
+    let start = tokio::time::Instant::now();
+    assert!(requests.await.iter().all(Result::is_err));
+    assert_eq!(start.elapsed().as_secs(), 30, "three, three, and one");
 }

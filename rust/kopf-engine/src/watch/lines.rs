@@ -9,6 +9,11 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    /// How many bytes there are of a line whose end has not come yet.
+    pub(super) fn pending(&self) -> usize {
+        self.rest.len()
+    }
+
     /// Gives the complete lines to the function, until it says that it is enough.
     pub(super) fn feed<E>(
         &mut self,

@@ -22,15 +22,15 @@ impl Stream {
         }
     }
 
-    /// One page of a listing: the first one, or the one of the token.
+    /// One page of a listing: the first one, or the one of the token. Without a limit, it is all of it.
     pub(super) async fn page(
         &self,
         selection: Query,
         payload: Payload<'_>,
         token: Option<String>,
+        limit: Option<u64>,
     ) -> Result<Page, RequestError> {
-        let limit = self.settings.watching.chunk_size.unwrap_or(PAGE).to_string();
-        let mut query = vec![("limit", limit)];
+        let mut query: Query = limit.map(|limit| ("limit", limit.to_string())).into_iter().collect();
         query.extend(selection);
         query.extend(token.map(|token| ("continue", token)));
         let body = self.api.request(&Method::GET, &self.url(&query), payload).await?;
@@ -42,7 +42,8 @@ impl Stream {
     /// # Errors
     /// Of the request, or if the answer cannot be read.
     pub async fn metadata(&self, token: Option<String>) -> Result<Page, RequestError> {
-        self.page(self.selectors.clone(), Payload::PartialList, token).await
+        let limit = self.settings.watching.chunk_size.unwrap_or(PAGE);
+        self.page(self.selectors.clone(), Payload::PartialList, token, Some(limit)).await
     }
 
     /// The objects of that name, if there are any that the selectors of the settings fit.
@@ -57,6 +58,9 @@ impl Stream {
         let url = url(&self.resource, namespace, &selection);
         let body = self.api.request(&Method::GET, &url, self.or_partial(Payload::PartialList)).await?;
         let page = decode_page(&body).map_err(|error| self.garbage(&error))?;
+        if let Some(rejected) = page.rejected.first() {
+            return Err(self.garbage(&rejected.error));
+        }
         page.items.into_iter().map(|object| self.restored(object)).collect()
     }
 }

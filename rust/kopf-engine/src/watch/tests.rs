@@ -12,6 +12,10 @@ impl Sink for Counting {
         self.0.push("event");
     }
 
+    fn rejected(&mut self, _: Object, _: bool) {
+        self.0.push("rejected");
+    }
+
     fn listing(&mut self) {
         self.0.push("listing");
     }
@@ -27,14 +31,8 @@ impl Sink for Counting {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_paused_stream_asks_for_nothing_and_begins_with_a_listing_afterwards() {
-    let stage = Stage::new(&json!({}), |got: &Got| {
-        let list = json!({"metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "n"}}]});
-        (200, (!got.path.contains("watch=true")).then_some(list))
-    });
-    let pause = Arc::clone(&stage.shared.pause);
-    let stream = Stream {
+fn stream(stage: &Stage) -> Stream {
+    Stream {
         api: stage.shared.api.clone(),
         resource: resource("kopf.dev", "kopfexamples", true),
         namespace: Some("ns".to_owned()),
@@ -44,8 +42,161 @@ async fn a_paused_stream_asks_for_nothing_and_begins_with_a_listing_afterwards()
         settings: Arc::clone(&stage.shared.rules.settings),
         invoker: Arc::clone(&stage.shared.invoker),
         health: Arc::clone(&stage.shared.health),
-        pause: Some(Arc::clone(&pause)),
-    };
+        pause: None,
+    }
+}
+
+/// Follows a stream for so many seconds; what has come.
+async fn followed(stage: &Stage, duration: f64) -> Vec<&'static str> {
+    let mut sink = Counting(vec![]);
+    let stream = stream(stage);
+    let _ended = timeout(seconds(duration), stream.follow(&mut sink)).await;
+    sink.0
+}
+
+fn is_watch(got: &Got) -> bool {
+    got.path.contains("watch=true")
+}
+
+fn empty_list() -> Value {
+    json!({"kind": "List", "metadata": {"resourceVersion": "5"}, "items": []})
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_are_closed_at_once_are_not_made_in_a_tight_loop() {
+    let stage = Stage::new(&json!({}), |got: &Got| {
+        (200, Some(if is_watch(got) { Value::Null } else { empty_list() }))
+    });
+    followed(&stage, 60.0).await;
+    let watches = stage.requests().iter().filter(|got| is_watch(got)).count();
+    assert!((10..30).contains(&watches), "{watches} connections in a minute");
+    let told =
+        stage.lines("ERROR Cannot watch kopfexamples.v1.kopf.dev in 'ns': the connection was closed at once");
+    assert!(told.len() > 5, "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_expires_between_its_pages_is_finished_at_once() {
+    let stage = Stage::new(&json!({}), |got: &Got| {
+        let item = json!({"metadata": {"name": "n", "uid": "u"}});
+        match () {
+            () if is_watch(got) => (200, None),
+            () if got.path.contains("continue=") => (410, Some(json!({"kind": "Status", "code": 410}))),
+            () if got.path.contains("limit=") => (
+                200,
+                Some(
+                    json!({"kind": "List", "metadata": {"resourceVersion": "4", "continue": "t"}, "items": [item]}),
+                ),
+            ),
+            () => (
+                200,
+                Some(json!({"kind": "List", "metadata": {"resourceVersion": "5"}, "items": [item, item]})),
+            ),
+        }
+    });
+    let seen = followed(&stage, 20.0).await;
+    assert_eq!(seen, ["listing", "event", "listing", "event", "event", "listed"]);
+    let paths: Vec<_> = stage.requests().iter().map(|got| got.path.clone()).collect();
+    assert_eq!(paths.len(), 4, "{paths:?}");
+    assert!(paths[3].contains("resourceVersion=5"), "{paths:?}");
+    assert_eq!(stage.lines("Cannot watch"), Vec::<String>::new());
+    assert_eq!(stage.lines("INFO The listing of").len(), 1);
+}
+
+fn deep(name: &str, levels: usize) -> Value {
+    let spec = (0..levels).fold(json!(1), |inner, _| json!({"a": inner}));
+    json!({"kind": "KopfExample", "metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": spec})
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_cannot_be_handled_cost_themselves_only_and_are_reported_once() {
+    let stage = Stage::new(&json!({}), |got: &Got| {
+        if !is_watch(got) {
+            let items = [deep("poison", 400), deep("good", 200), json!({"metadata": {"uid": "?"}})];
+            return (
+                200,
+                Some(json!({"kind": "List", "metadata": {"resourceVersion": "5"}, "items": items})),
+            );
+        }
+        let again = json!({"type": "MODIFIED", "object": deep("poison", 500)});
+        (if got.path.contains("resourceVersion=5") { 200 } else { 500 }, Some(again))
+    });
+    let seen = followed(&stage, 0.9).await;
+    assert_eq!(seen[..4], ["listing", "event", "rejected", "listed"]);
+    assert!(seen[4..].iter().all(|one| *one == "rejected") && seen.len() > 4, "{seen:?}");
+    let [nameless, poison] = &stage.lines("ERROR")[..] else { panic!("{:?}", stage.lines("ERROR")) };
+    assert!(nameless.ends_with("it has no name."), "{nameless}");
+    assert!(
+        poison
+            .starts_with("ERROR KopfExample ns/poison cannot be read and is not handled: nested too deeply")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_is_handled_as_soon_as_it_can_be_read() {
+    let stage = Stage::new(&json!({}), |got: &Got| {
+        if !is_watch(got) {
+            let items = [deep("poison", 400)];
+            return (
+                200,
+                Some(json!({"kind": "List", "metadata": {"resourceVersion": "5"}, "items": items})),
+            );
+        }
+        (200, Some(json!({"type": "MODIFIED", "object": deep("poison", 1)})))
+    });
+    assert_eq!(followed(&stage, 0.01).await[..4], ["listing", "rejected", "listed", "event"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_another_kind_are_refused() {
+    let stage = Stage::new(&json!({}), |got: &Got| {
+        if !is_watch(got) {
+            return (200, Some(empty_list()));
+        }
+        let metadata = json!({"name": "n", "uid": "u"});
+        (
+            200,
+            Some(
+                json!({"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}}),
+            ),
+        )
+    });
+    assert_eq!(followed(&stage, 0.9).await, ["listing", "listed"]);
+    let [told] = &stage.lines("ERROR")[..] else { panic!("{:?}", stage.lines("ERROR")) };
+    assert!(told.ends_with("it is of another kind: v1 Pod  n."), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nonsense_in_a_stream_is_answered_with_longer_and_longer_pauses() {
+    let stage = Stage::new(&json!({}), |got: &Got| {
+        (
+            200,
+            Some(if is_watch(got) {
+                json!({"type": "ADDED", "object": {"a": 5, "metadata": 5}})
+            } else {
+                empty_list()
+            }),
+        )
+    });
+    // A nameless object is ignored, and the connection is closed: no nonsense, but very short.
+    followed(&stage, 10.0).await;
+    let stage = Stage::new(&json!({}), |got: &Got| {
+        (200, Some(if is_watch(got) { json!({"object": {}}) } else { empty_list() }))
+    });
+    followed(&stage, 60.0).await;
+    let lists = stage.requests().iter().filter(|got| !is_watch(got)).count();
+    assert!((4..9).contains(&lists), "{lists} listings in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_stream_asks_for_nothing_and_begins_with_a_listing_afterwards() {
+    let stage = Stage::new(&json!({}), |got: &Got| {
+        let list = json!({"kind": "List", "metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "n"}}]});
+        (200, (!got.path.contains("watch=true")).then_some(list))
+    });
+    let pause = Arc::clone(&stage.shared.pause);
+    let mut stream = stream(&stage);
+    stream.pause = Some(Arc::clone(&pause));
     pause.turn("b", true);
     pause.turn("a", true);
     let mut sink = Counting(vec![]);

@@ -7,17 +7,22 @@ use kopf_core::consistency::Written;
 use kopf_core::cycle::{Conclusion, Rules, Sequel};
 use kopf_core::notes::Level;
 use kopf_core::object::Object;
+use kopf_core::patch::Patch;
 use kopf_core::throttle;
+use kopf_core::value::Map;
 
 use super::{After, Worker};
 use crate::departures::Whereabouts;
 use crate::invoke::{CycleId, Entry, Job};
-use crate::patching::{Applied, Change, Patching, PatchingError};
+use crate::patching::{Applied, Change, PatchFailure, Patching, PatchingError};
 use crate::salvage;
 use crate::slots::{Event, Slot};
 
-/// Seconds until what the server has refused without a conflict is tried again.
+/// Seconds until what has met a conflict is tried again, if the newer state may not be read and may not come as an event.
 const REFUSED_PAUSE: f64 = 1.0;
+/// How many times in a row the result of transformation functions may be rejected, until they are given up: change handlers
+/// wait for them.
+const MOST_REJECTIONS: u8 = 5;
 
 impl Worker {
     /// Applies what the cycle has decided, and keeps what it has taught.
@@ -50,29 +55,42 @@ impl Worker {
         }
         let parted = conclusion.parted;
         let stays_parted = conclusion.stays_parted(&self.shared().rules.settings);
-        let Conclusion { delay, patch, finalizer, fns: functions, sequel, .. } = *conclusion;
-        let change = Change { cycle: id, patch, finalizer, parted, functions };
-        let mut applied = Applied::default();
+        let Conclusion { delay, patch, outcomes, finalizer, fns: functions, sequel, pending, .. } =
+            *conclusion;
+        let pending = pending.map_or_else(Map::new, |pending| pending.0);
+        let change = Change { cycle: id, patch, outcomes, finalizer, parted, functions, pending };
         let rules = self.shared().current.get();
-        if !change.is_empty()
-            && let Err(error) = Box::pin(self.apply(&rules, &event.object, change, &mut applied)).await
-        {
-            self.note_parting(stays_parted);
-            self.note_write(&event.object, &applied);
-            self.note_failure(&event.object, &error, &mut applied, sequel);
-            let with_traceback = matches!(error, PatchingError::Function(_)).then_some(id);
-            self.throttle(&event, &error.to_string(), with_traceback);
-            close(applied.carry);
-            return After::Rest;
-        }
+        let result = if change.is_empty() {
+            Ok(Applied::default())
+        } else {
+            Box::pin(self.apply(&rules, &event.object, change)).await
+        };
+        let mut applied = match result {
+            Ok(applied) => applied,
+            Err(PatchFailure { mut applied, error }) => {
+                let given_up = self.count_rejection(&event.object, &mut applied);
+                self.note_parting(stays_parted);
+                self.note_write(&event.object, &applied);
+                self.note_failure(&event.object, &error, &mut applied, sequel);
+                self.note_rejections(&event.object, &mut applied);
+                let with_traceback = matches!(error, PatchingError::Function(_)).then_some(id);
+                self.throttle(&event, &format!("{error}{given_up}"), with_traceback);
+                close(applied.carry);
+                return After::Rest;
+            }
+        };
         close(applied.carry);
         self.note_parting(parted);
         self.note_write(&event.object, &applied);
         if let Some(slot) = self.dispatcher.slots().get(&self.key) {
-            slot.memory.wrote(&event.object, &applied.merged, sequel, &self.shared().rules.settings);
+            slot.memory.rejected_fns = 0;
+            let plan = &self.dispatcher.plan;
+            slot.memory.wrote(&event.object, applied.accepted(), sequel, &self.shared().rules.settings, plan);
         }
+        let pause = self.note_rejections(&event.object, &mut applied);
         self.succeed();
         let delay = if applied.refused { Some(delay.unwrap_or(REFUSED_PAUSE)) } else { delay };
+        let delay = delay.into_iter().chain(pause).min_by(f64::total_cmp);
         self.what_next(event, &applied, delay)
     }
 
@@ -82,11 +100,10 @@ impl Worker {
         rules: &Rules,
         object: &Arc<Object>,
         change: Change,
-        applied: &mut Applied,
-    ) -> Result<(), PatchingError> {
+    ) -> Result<Applied, PatchFailure> {
         let patching = self.patching(rules);
-        let error = match patching.apply(object, change, applied).await {
-            Err(error) if error.is_rejection() && !applied.unwritten.is_empty() => error,
+        let failure = match patching.apply(object, change).await {
+            Err(failure) if failure.error.is_rejection() && !failure.applied.unwritten.is_empty() => failure,
             result => return result,
         };
         let refusals = {
@@ -94,16 +111,49 @@ impl Worker {
             slots.get(&self.key).and_then(|slot| Some(slot.memory.ledger.as_ref()?.refusals())).unwrap_or(0)
         };
         if self.shared().rules.settings.compat || refusals + 1 < salvage::PATIENCE {
-            return Err(error);
+            return Err(failure);
         }
-        let patch = std::mem::take(&mut applied.unwritten);
-        let persistence = &self.shared().rules.settings.persistence;
-        let salvaged = patching.salvage(object, &patch, &error, persistence, applied).await;
-        if salvaged.is_err() {
-            applied.unwritten = patch;
-            return Err(error);
+        patching.merge_part(object, failure, &self.shared().rules.settings.persistence).await
+    }
+
+    /// Gives up the functions whose result is rejected too often, or holds a deletion; what is to be said of that.
+    fn count_rejection(&self, object: &Object, applied: &mut Applied) -> &'static str {
+        let mut slots = self.dispatcher.slots();
+        let Some(slot) = slots.get(&self.key).filter(|_| applied.functions_rejected) else { return "" };
+        slot.memory.rejected_fns = slot.memory.rejected_fns.saturating_add(1);
+        if slot.memory.rejected_fns < MOST_REJECTIONS && object.deletion_timestamp().is_none() {
+            return "";
         }
-        Ok(())
+        slot.memory.rejected_fns = 0;
+        applied.carry = false;
+        " The functions are given up."
+    }
+
+    /// Keeps what was rejected apart from the rest, to be sent again later; seconds until then.
+    fn note_rejections(&self, object: &Arc<Object>, applied: &mut Applied) -> Option<f64> {
+        let rejections = std::mem::take(&mut applied.rejections);
+        let shared = self.shared();
+        let pause = {
+            let mut slots = self.dispatcher.slots();
+            let slot = slots.get(&self.key)?;
+            slot.memory.accepted(&applied.merged);
+            let mut rejected = Patch::default();
+            for rejection in &rejections {
+                rejected.merge(rejection.patch.clone());
+            }
+            slot.memory.rejected(rejected.0, shared.clock.now(), &shared.rules.settings)
+        };
+        if applied.gone {
+            return None;
+        }
+        let resource = &self.dispatcher.plan.resource;
+        for rejection in rejections {
+            let level = if rejection.is_denied() { shared.denials.level(resource) } else { Level::Warning };
+            if shared.invoker.enabled(level) {
+                shared.invoker.log(Entry::local(level, object, rejection.text(object, resource, pause)));
+            }
+        }
+        pause
     }
 
     /// Keeps what could not be written, to be written the next time.
@@ -112,11 +162,11 @@ impl Worker {
         let mut slots = self.dispatcher.slots();
         let Some(slot) = slots.get(&self.key) else { return };
         if applied.unwritten.is_empty() {
-            slot.memory.wrote(object, &applied.merged, sequel, settings);
+            slot.memory.wrote(object, applied.accepted(), sequel, settings, &self.dispatcher.plan);
         } else {
             let unwritten = std::mem::take(&mut applied.unwritten);
             let unwritten = (unwritten, error.is_rejection());
-            slot.memory.failed(object, unwritten, sequel, settings);
+            slot.memory.failed(object, unwritten, sequel, settings, &self.dispatcher.plan);
         }
         if error.is_of_unknown_fate() {
             self.doubt(slot);
@@ -202,6 +252,9 @@ impl Worker {
             // Only its deletion is still to come; until then, nothing that is told of it is true any more.
             self.doubt(slot);
             return;
+        }
+        if applied.latest.is_none() && applied.is_in_doubt() {
+            self.doubt(slot);
         }
         let Some(latest) = &applied.latest else { return };
         let Some(version) = latest.resource_version() else { return };

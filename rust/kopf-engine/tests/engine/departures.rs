@@ -106,7 +106,7 @@ async fn what_has_lost_its_labels_unseen_is_let_go() {
     let tune = |settings: &mut Settings| {
         derived(settings);
         settings.watching.chunk_size = Some(1);
-        settings.networking.error_backoffs = vec![];
+        settings.networking.error_backoffs = vec![].into();
     };
     let fault = Injection::always(Fault::Code(500)).on_verb("list").on_resource("widgets").times(4);
     world.server.faults().inject(fault.after(1));
@@ -205,7 +205,7 @@ async fn questions_without_an_answer_are_asked_again() {
     create(&world, "one", "gold").await;
     let tune = |settings: &mut Settings| {
         derived(settings);
-        settings.networking.error_backoffs = vec![1.0];
+        settings.networking.error_backoffs = vec![1.0].into();
     };
     world.serve(golden(), tune).await;
     world.until("the handling", |world| world.stage.called(0) == 1).await;

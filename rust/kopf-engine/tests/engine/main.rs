@@ -6,10 +6,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::field_reassign_with_default, reason = "options of the server cannot be written as literals")]
 
+mod containment;
 mod delays;
 mod departures;
 mod endings;
 mod load;
+mod refusals;
 mod stage;
 mod streams;
 mod world;

@@ -6,10 +6,12 @@ use std::sync::{Mutex, MutexGuard};
 use kopf_core::cause::EventType;
 use kopf_core::notes::Level;
 use kopf_core::outcome::Raised;
+use kopf_core::patch::Patch;
 use kopf_core::script::{Matched, Reply, Step, StepReply};
 use kopf_engine::clock::Clock;
 use kopf_engine::credentials::{Credentials, Login};
 use kopf_engine::invoke::{Entry, Invoker, Job, ScriptJob};
+use serde_json::Value;
 
 /// One call of a handler.
 #[derive(Clone, Debug)]
@@ -32,6 +34,11 @@ pub(crate) struct Call {
 struct State {
     calls: Vec<Call>,
     scripts: HashMap<usize, VecDeque<Raised>>,
+    /// What handlers put into the status.
+    statuses: HashMap<usize, Value>,
+    /// Whether handlers leave transformation functions, which set this in the spec.
+    function: Option<Value>,
+    transformed: usize,
     holding: bool,
     /// Only the handlers of this object do not end.
     whose: Option<String>,
@@ -40,6 +47,8 @@ struct State {
     cancelled: usize,
     forgotten: Vec<String>,
     closed: usize,
+    /// What panics, and how often.
+    explosive: HashMap<&'static str, usize>,
     log: Vec<(Level, String)>,
 }
 
@@ -70,6 +79,26 @@ impl Stage {
         self.state().scripts.insert(handler, script.into_iter().collect());
     }
 
+    /// Lets the handler put this into the status whenever it is called.
+    pub(crate) fn let_report(&self, handler: usize, status: Value) {
+        self.state().statuses.insert(handler, status);
+    }
+
+    /// Lets the handlers leave a function that sets `spec.made` to this.
+    pub(crate) fn let_transform(&self, made: Option<Value>) {
+        self.state().function = made;
+    }
+
+    /// How many times functions were called.
+    pub(crate) fn transformed(&self) -> usize {
+        self.state().transformed
+    }
+
+    /// How many lines have that text in them.
+    pub(crate) fn count_logged(&self, text: &str) -> usize {
+        self.state().log.iter().filter(|(_, line)| line.contains(text)).count()
+    }
+
     /// From now on, handlers begin, but do not end.
     pub(crate) fn hold(&self) {
         self.state().holding = true;
@@ -91,6 +120,20 @@ impl Stage {
         for job in held {
             self.perform(job, false);
         }
+    }
+
+    /// Lets something panic so many times: `script` of an object named "poison", `stream`, or `select`.
+    pub(crate) fn explode_on(&self, what: &'static str, times: usize) {
+        self.state().explosive.insert(what, times);
+    }
+
+    fn explode(&self, what: &str) {
+        let explodes = self.state().explosive.get_mut(what).is_some_and(|left| {
+            let explodes = *left > 0;
+            *left -= usize::from(explodes);
+            explodes
+        });
+        assert!(!explodes, "an injected panic");
     }
 
     /// All calls so far.
@@ -144,7 +187,19 @@ impl Stage {
         let steps = job.script.steps.iter().map(|step| self.step(&job, step, calling)).collect();
         let then = job.script.then.iter().map(|step| self.step(&job, step, true)).collect();
         let then = (!job.script.then.is_empty()).then_some(then);
-        job.reply.send(Some(Reply { steps, then, ..Reply::default() }));
+        let mut patch = Patch(job.script.preset.clone().unwrap_or_default());
+        let state = self.state();
+        let mut fns = false;
+        for step in job.script.steps.iter().chain(&job.script.then) {
+            let Step::Handle { attempt } = step else { continue };
+            if let Some(status) = state.statuses.get(&attempt.handler) {
+                patch.set(&["status"], status.clone());
+            }
+            fns |= state.function.is_some();
+        }
+        drop(state);
+        let patch = (!patch.is_empty()).then_some(patch.0);
+        job.reply.send(Some(Reply { steps, then, patch, fns, ..Reply::default() }));
     }
 
     fn step(&self, job: &ScriptJob, step: &Step, calling: bool) -> StepReply {
@@ -180,7 +235,17 @@ impl Stage {
 }
 
 impl Invoker for Stage {
+    fn backlog(&self) -> usize {
+        self.explode("stream");
+        0
+    }
+
     fn submit(&self, job: Job) {
+        match &job {
+            Job::Script(script) if script.object.name() == Some("poison") => self.explode("script"),
+            Job::Select(_) => self.explode("select"),
+            _ => {}
+        }
         match job {
             Job::Login(login) => {
                 let credentials = vec![("stage".to_owned(), self.credentials.clone())];
@@ -191,7 +256,13 @@ impl Invoker for Stage {
                 let _ = select.reply.send(Ok(all));
             }
             Job::Transform(transform) => {
-                let _ = transform.reply.send(Ok(transform.object.to_value()));
+                let mut state = self.state();
+                state.transformed += 1;
+                let mut value = transform.object.to_value();
+                if let Some(made) = &state.function {
+                    value["spec"]["made"] = made.clone();
+                }
+                let _ = transform.reply.send(Ok(value));
             }
             Job::Script(script) if self.holds(&script) => {
                 for step in &script.script.steps {

@@ -46,6 +46,23 @@ pub(crate) fn handler(id: &str, reason: &str) -> Value {
 impl World {
     /// A server that knows widgets, and time that stands still.
     pub(crate) async fn new() -> Self {
+        Self::with(json!({"x-kubernetes-preserve-unknown-fields": true}), false).await
+    }
+
+    /// The same, where the status of widgets is a subresource, with this schema.
+    pub(crate) async fn with_status(status: Value) -> Self {
+        let preserved = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        Self::with(json!({"properties": {"spec": preserved, "status": status}}), true).await
+    }
+
+    /// The same, where the spec has this schema.
+    pub(crate) async fn with_spec(spec: Value) -> Self {
+        Self::with(json!({"properties": {"spec": spec}}), false).await
+    }
+
+    async fn with(mut schema: Value, has_status: bool) -> Self {
+        schema["type"] = json!("object");
+        let subresources = if has_status { json!({"status": {}}) } else { json!({}) };
         tokio::time::pause();
         let (stillness, end) = mpsc::channel::<()>();
         tokio::task::spawn_blocking(move || end.recv());
@@ -59,9 +76,10 @@ impl World {
             "spec": {
                 "group": "example.com", "scope": "Namespaced",
                 "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-                }}}],
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true, "subresources": subresources,
+                    "schema": {"openAPIV3Schema": schema},
+                }],
             },
         });
         server.create(DEFINITIONS, &definition).await.unwrap();
@@ -79,10 +97,19 @@ impl World {
     }
 
     /// Starts the operator with these handlers, and waits until it watches widgets.
-    #[allow(clippy::unused_async, reason = "it is awaited like all other steps of a test")]
     pub(crate) async fn start(&mut self, handlers: Vec<Value>, tune: impl FnOnce(&mut Settings)) {
+        self.start_in(Territory::Cluster, handlers, tune).await;
+    }
+
+    /// The same for some namespaces.
+    #[allow(clippy::unused_async, reason = "it is awaited like all other steps of a test")]
+    pub(crate) async fn start_in(
+        &mut self,
+        territory: Territory,
+        handlers: Vec<Value>,
+        tune: impl FnOnce(&mut Settings),
+    ) {
         let mut settings = Settings::default();
-        settings.networking.request_timeout = None;
         settings.peering.standalone = true;
         tune(&mut settings);
         let handlers: Vec<Handler> =
@@ -94,7 +121,7 @@ impl World {
             settings,
             lifecycle: Lifecycle::AllAtOnce,
             clock: Clock::start(),
-            territory: Territory::Cluster,
+            territory,
             agent: "engine-tests".to_owned(),
             identity: "engine-tests".to_owned(),
             liveness: None,

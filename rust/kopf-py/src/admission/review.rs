@@ -112,8 +112,9 @@ pub(crate) fn open<'py>(
 
 fn kind(problem: &Problem) -> &'static str {
     match problem {
-        Problem::NotJson(_) | Problem::Malformed(_) => "malformed",
+        Problem::NotJson(_) | Problem::Malformed(_) | Problem::TooDeep { .. } => "malformed",
         Problem::MissingData(_) => "missing",
+        Problem::UnknownHandler(_) => "handler",
         Problem::UnknownResource(_) => "unknown",
         Problem::AmbiguousResource(_) => "ambiguous",
     }

@@ -1,7 +1,8 @@
 //! `WebhookServer`: the server of webhooks, and the requests to it for those who are not the operator itself.
 
 use std::collections::VecDeque;
-use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{IntoRawFd as _, RawFd};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -117,7 +118,7 @@ impl WebhookServer {
         let handle = runtime()?.handle();
         let server = if listening {
             Server::start(handle, backend, (addr, port), path, tls.clone())
-                .map_err(|error| PyOSError::new_err(format!("The webhook server cannot listen: {error}")))?
+                .map_err(|error| cannot_listen(addr, port, &error))?
         } else {
             Server::without_listener(handle, backend, path, port)
         };
@@ -141,16 +142,15 @@ impl WebhookServer {
         py.detach(|| tls.reload()).map_err(|error| PyOSError::new_err(error.to_string()))
     }
 
-    /// Takes over a connected socket, by its descriptor, which is closed in the end.
-    #[pyo3(signature = (fd, sslpeer=None))]
-    fn adopt(&self, fd: RawFd, sslpeer: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    /// Opens a connection to the server for a client that has authenticated as this peer; returns the descriptor of its
+    /// socket, which is the caller's.
+    #[pyo3(signature = (sslpeer=None))]
+    fn connect(&self, sslpeer: Option<&Bound<'_, PyAny>>) -> PyResult<RawFd> {
         let peer = sslpeer.map(python_to_value).transpose()?.map(Arc::new);
-        #[expect(
-            unsafe_code,
-            reason = "the caller has detached the descriptor from its socket and gives it away"
-        )]
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        self.server.adopt(socket.into(), peer).map_err(|error| PyOSError::new_err(error.to_string()))
+        let failed = |error: std::io::Error| PyOSError::new_err(error.to_string());
+        let (near, far) = UnixStream::pair().map_err(failed)?;
+        self.server.adopt(far, peer).map_err(failed)?;
+        Ok(near.into_raw_fd())
     }
 
     /// A descriptor that is readable when there is something to poll; -1 if there never is.
@@ -170,6 +170,17 @@ impl WebhookServer {
     fn stop(&self) {
         self.server.stop();
     }
+}
+
+fn cannot_listen(addr: Option<&str>, port: u16, error: &std::io::Error) -> PyErr {
+    let place = addr.map_or_else(|| format!("port {port}"), |addr| format!("{addr}:{port}"));
+    let advice = match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            ". Another process listens there: choose another port, or stop that process"
+        }
+        _ => "",
+    };
+    PyOSError::new_err(format!("The webhook server cannot listen at {place}: {error}{advice}."))
 }
 
 impl Call {

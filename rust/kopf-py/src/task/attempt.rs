@@ -3,7 +3,7 @@
 //! Python calls the function and logs; what an exception means and what is to be said about it, the core decides.
 
 use kopf_core::handler::ErrorsMode;
-use kopf_core::outcome::{Attempt, Outcome, Raised, Settled};
+use kopf_core::outcome::{Attempt, Limit, Outcome, Raised, Settled};
 use kopf_core::time::Timestamp;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -157,6 +157,15 @@ impl SettledView {
     #[getter]
     fn traceback(&self) -> bool {
         self.0.log.as_ref().is_some_and(|line| line.traceback)
+    }
+
+    /// The limit that ended the attempts: `timeout` or `retries`; none if there will be more, or for other reasons.
+    #[getter]
+    fn limit(&self) -> Option<&'static str> {
+        self.0.limit.map(|limit| match limit {
+            Limit::Timeout => "timeout",
+            Limit::Retries => "retries",
+        })
     }
 
     /// Whether there will be no other attempt.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kopf_core::object::Object;
+use kopf_core::outcome::Raised;
 use kopf_engine::invoke::{DelayJob, Reporter, RunJob, RunReply, SignalJob};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -10,6 +11,7 @@ use pyo3::types::PyDict;
 use crate::convert::python_to_map;
 use crate::errors::misuse;
 use crate::task::attempt::{AttemptView, SettledView};
+use crate::time::now;
 use crate::views::ObjectView;
 
 /// One call of a daemon or a timer.
@@ -36,7 +38,19 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(py: Python<'_>, job: RunJob, resource: Py<PyAny>) -> PyResult<Self> {
+    /// Converts one call of a daemon or a timer.
+    ///
+    /// # Errors
+    /// If it cannot be converted. For the engine, the call has failed with that error, and is retried accordingly.
+    pub(crate) fn new(py: Python<'_>, job: RunJob, resource: PyResult<Py<PyAny>>) -> PyResult<Self> {
+        let resource = match resource {
+            Ok(resource) => resource,
+            Err(error) => {
+                let settled = job.attempt.settle(&Raised::Arbitrary { message: error.to_string() }, now());
+                job.reply.send(RunReply { outcome: Some(settled.outcome), ..RunReply::default() });
+                return Err(error);
+            }
+        };
         Ok(Self {
             number: job.run,
             handler: job.attempt.handler,
@@ -165,7 +179,8 @@ impl Signal {
 /// The object has changed: its live body is to be replaced.
 #[pyclass(frozen, get_all, module = "kopf._kopf")]
 pub(crate) struct Refresh {
-    pub(crate) uid: String,
+    /// The daemons and timers that share it.
+    pub(crate) runs: Vec<u64>,
     pub(crate) object: Py<ObjectView>,
 }
 

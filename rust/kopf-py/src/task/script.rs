@@ -1,6 +1,6 @@
 //! `Script`: the work for one object, its steps in their order, and the reply to it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kopf_core::cause::EventType;
 use kopf_core::indexing::Call;
@@ -119,19 +119,42 @@ pub(crate) struct Script {
 }
 
 /// The reply, from being prepared to being sent.
+#[derive(Default)]
 struct Exchange {
     reporter: Option<Reporter<Option<Reply>>>,
     reply: Option<Reply>,
 }
 
 impl Script {
-    pub(crate) fn new(py: Python<'_>, job: ScriptJob, resource: Py<PyAny>) -> PyResult<Self> {
-        let steps = steps_to_python(py, job.script.steps)?;
-        let arrived = (!job.script.then.is_empty()).then(now);
-        let then = steps_to_python(py, job.script.then)?;
-        let change = job.script.change.map(|change| Py::new(py, ChangeView::new(change))).transpose()?;
-        let preset =
-            job.script.preset.map(|preset| value_to_python(py, &Value::Object(preset))).transpose()?;
+    /// Converts the work for one object.
+    ///
+    /// # Errors
+    /// If it cannot be converted. The engine gets the error as the reply, and so retries the object later.
+    pub(crate) fn new(py: Python<'_>, mut job: ScriptJob, resource: PyResult<Py<PyAny>>) -> PyResult<Self> {
+        let script = std::mem::take(&mut job.script);
+        match resource.and_then(|resource| Self::convert(py, &job, script, resource)) {
+            Ok(script) => {
+                script.exchange().reporter = Some(job.reply);
+                Ok(script)
+            }
+            Err(error) => {
+                job.reply.send(Some(Reply { error: Some(error.to_string()), ..Reply::default() }));
+                Err(error)
+            }
+        }
+    }
+
+    fn convert(
+        py: Python<'_>,
+        job: &ScriptJob,
+        script: kopf_core::script::Script,
+        resource: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let steps = steps_to_python(py, script.steps)?;
+        let arrived = (!script.then.is_empty()).then(now);
+        let then = steps_to_python(py, script.then)?;
+        let change = script.change.map(|change| Py::new(py, ChangeView::new(change))).transpose()?;
+        let preset = script.preset.map(|preset| value_to_python(py, &Value::Object(preset))).transpose()?;
         Ok(Self {
             cycle: job.cycle,
             uid: job.uid.to_string(),
@@ -143,14 +166,18 @@ impl Script {
             arrived,
             change,
             preset: preset.map(Bound::unbind),
-            last: job.script.last,
-            reply: Mutex::new(Exchange { reporter: Some(job.reply), reply: None }),
+            last: script.last,
+            reply: Mutex::default(),
         })
+    }
+
+    fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        self.reply.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the prepared reply and the way to send it.
     pub(crate) fn take(&self) -> Option<(Reporter<Option<Reply>>, Reply)> {
-        let mut exchange = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exchange = self.exchange();
         exchange.reporter.take().zip(exchange.reply.take())
     }
 }
@@ -179,7 +206,7 @@ impl Script {
         let steps = steps_from_python(steps)?;
         let then = then.map(steps_from_python).transpose()?;
         let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
-        let mut exchange = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exchange = self.exchange();
         if exchange.reporter.is_none() {
             return Err(misuse("The script is answered already."));
         }

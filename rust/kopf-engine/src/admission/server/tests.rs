@@ -224,3 +224,13 @@ fn names_of_headers_are_written_as_usual() {
     assert_eq!(capitalized("user-agent"), "User-Agent");
     assert_eq!(capitalized("x--y"), "X--Y");
 }
+
+#[tokio::test]
+async fn a_port_is_not_shared_with_another_server() {
+    let start = |port| {
+        let backend: Arc<dyn Backend> = Arc::new(Echo::default());
+        Server::start(&Handle::current(), backend, (Some("127.0.0.1"), port), "", None)
+    };
+    let first = start(0).unwrap();
+    assert_eq!(start(first.port()).err().unwrap().kind(), io::ErrorKind::AddrInUse);
+}

@@ -20,7 +20,7 @@ async fn streams_are_not_read_while_enough_waits_for_the_other_side() {
     let stage = Stage::new(&json!({}), |_| (200, None));
     let plan = stage.shared.rules.registry.plan(&resource("example.com", "things", true), &|_| true);
     let plan: Arc<Plan> = Arc::new(plan);
-    let dispatcher = Dispatcher::new(Arc::clone(&stage.shared), plan);
+    let dispatcher = Dispatcher::new(Arc::clone(&stage.shared), plan, None);
     let sink = DispatchSink { dispatcher, filling: None };
     let backlog = &stage.other_side.backlog;
 
@@ -42,7 +42,7 @@ async fn streams_are_not_read_while_enough_waits_for_the_other_side() {
 async fn streams_are_not_held_by_those_who_wait_for_the_time() {
     let stage = Stage::new(&json!({}), |_| (200, None));
     let plan = stage.shared.rules.registry.plan(&resource("example.com", "things", true), &|_| true);
-    let dispatcher = Dispatcher::new(Arc::clone(&stage.shared), Arc::new(plan));
+    let dispatcher = Dispatcher::new(Arc::clone(&stage.shared), Arc::new(plan), None);
     let sink = DispatchSink { dispatcher, filling: None };
     let shared = &stage.shared;
     for _ in 0..=ROOM {

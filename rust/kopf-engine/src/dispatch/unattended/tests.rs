@@ -30,7 +30,7 @@ impl Scene {
         let handler = json!({"id": "see", "kind": "watching", "selector": selector});
         let stage = Stage::with_handlers(vec![handler], settings, |_| (200, Some(json!({"metadata": {}}))));
         let plan = stage.shared.rules.registry.plan(&resource("example.com", "things", true), &|_| true);
-        let dispatcher = Dispatcher::new(Arc::clone(&stage.shared), Arc::new(plan));
+        let dispatcher = Dispatcher::new(Arc::clone(&stage.shared), Arc::new(plan), None);
         Self { stage, dispatcher }
     }
 
@@ -168,7 +168,7 @@ async fn dispatchers_that_are_gone_are_not_remembered() {
     let scene = Scene::new();
     let shared = &scene.stage.shared;
     for _ in 0..10 {
-        drop(Dispatcher::new(Arc::clone(shared), Arc::clone(&scene.dispatcher.plan)));
+        drop(Dispatcher::new(Arc::clone(shared), Arc::clone(&scene.dispatcher.plan), None));
     }
     assert!(shared.absentees.lock().len() <= 2);
 }
@@ -221,4 +221,59 @@ async fn a_reply_does_not_wait_for_the_engine() {
     turns().await;
     assert!(scene.is_at_rest());
     assert_eq!(scene.taken().1, ["close"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn skipped_events_are_reported_once_for_each_burst() {
+    let scene = Scene::with(&json!({"queueing": {"max_pending_events": 3}}));
+    for _ in 0..2 {
+        for _ in 0..10 {
+            scene.tell(EventType::Modified, "a");
+        }
+        let mut handled = 0;
+        loop {
+            let (scripts, _) = scene.taken();
+            if scripts.is_empty() {
+                break;
+            }
+            for script in scripts {
+                handled += 1;
+                answer(script, Reply::default());
+            }
+            turns().await;
+        }
+        assert_eq!(handled, 4);
+        assert!(scene.is_at_rest());
+    }
+    let told = scene.stage.lines("WARNING More than 3 events of this object wait for its handlers");
+    assert_eq!(told.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_object_is_handled_in_another_version_when_it_is_done_in_this_one() {
+    let scene = Scene::new();
+    let plan = || Arc::clone(&scene.dispatcher.plan);
+    let [second, third] = [(); 2].map(|()| Dispatcher::new(Arc::clone(&scene.stage.shared), plan(), None));
+    scene.tell(EventType::Added, "busy");
+    scene.tell(EventType::Added, "idle");
+    let (mut scripts, _) = scene.taken();
+    answer(scripts.pop().unwrap(), Reply::default());
+    turns().await;
+    drop(scene.taken());
+    scene.dispatcher.hand_over(&second);
+    let text = r#"{"metadata":{"name":"busy","namespace":"ns","uid":"busy"}}"#;
+    second.dispatch(EventType::Listed, Object::decode(text).unwrap());
+    turns().await;
+    assert!(scene.taken().0.is_empty(), "it is still handled in the other version");
+    // And once more, meanwhile.
+    second.hand_over(&third);
+    third.dispatch(EventType::Listed, Object::decode(text).unwrap());
+    turns().await;
+    assert!(scene.taken().0.is_empty());
+    answer(scripts.pop().unwrap(), Reply::default());
+    turns().await;
+    let (again, _) = scene.taken();
+    assert_eq!(again.iter().map(|script| script.object.name()).collect::<Vec<_>>(), [Some("busy")]);
+    assert!(scene.dispatcher.slots().is_empty() && second.slots().is_empty());
+    assert_eq!(third.slots().len(), 2);
 }

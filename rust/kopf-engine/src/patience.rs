@@ -10,7 +10,7 @@ use tokio::time::{Sleep, sleep};
 
 /// The time is counted from when the other side does not take it at once, until it has taken everything: so readers of
 /// single bytes have no more of it than others. Who takes all at once costs no timer.
-pub(super) struct Patience<S> {
+pub(crate) struct Patience<S> {
     stream: S,
     limit: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
@@ -18,7 +18,7 @@ pub(super) struct Patience<S> {
 
 impl<S> Patience<S> {
     /// So much of it.
-    pub(super) fn new(stream: S, limit: Duration) -> Self {
+    pub(crate) fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, waiting: None }
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// All connections of a server.
-pub(super) struct Guests {
+pub(crate) struct Guests {
     room: usize,
     present: Mutex<Present>,
     change: Notify,
@@ -26,7 +26,7 @@ struct Present {
 }
 
 /// One connection, until it is dropped.
-pub(super) struct Guest {
+pub(crate) struct Guest {
     guests: Arc<Guests>,
     leaving: CancellationToken,
     state: Mutex<State>,
@@ -39,16 +39,16 @@ enum State {
 }
 
 /// A connection that waits for an answer, until this is dropped.
-pub(super) struct Service<'a>(&'a Guest);
+pub(crate) struct Service<'a>(&'a Guest);
 
 impl Guests {
     /// So many at most.
-    pub(super) fn new(room: usize) -> Arc<Self> {
+    pub(crate) fn new(room: usize) -> Arc<Self> {
         Arc::new(Self { room, present: Mutex::default(), change: Notify::new() })
     }
 
     /// Waits until there is room.
-    pub(super) async fn enter(self: &Arc<Self>) -> Guest {
+    pub(crate) async fn enter(self: &Arc<Self>) -> Guest {
         loop {
             let change = self.change.notified();
             if let Some(guest) = self.try_enter() {
@@ -59,7 +59,7 @@ impl Guests {
     }
 
     /// Takes the place of another one, if there is no other room.
-    pub(super) fn try_enter(self: &Arc<Self>) -> Option<Guest> {
+    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Guest> {
         let mut present = self.lock();
         if present.count < self.room {
             present.count += 1;
@@ -87,12 +87,12 @@ impl Present {
 
 impl Guest {
     /// Until it is sent away.
-    pub(super) async fn sent_away(&self) {
+    pub(crate) async fn sent_away(&self) {
         self.leaving.cancelled().await;
     }
 
     /// It waits for an answer from now on.
-    pub(super) fn serve(&self) -> Service<'_> {
+    pub(crate) fn serve(&self) -> Service<'_> {
         let mut state = self.state();
         // Who has been sent away meanwhile, stays so.
         if let State::Idle(turn) = *state

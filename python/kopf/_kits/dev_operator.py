@@ -1,0 +1,30 @@
+"""The process of the operator of `kopf dev`: the command line, which connects only to the cluster that
+`KUBECONFIG` names.
+
+In a pod, there is also a service account of a real cluster, and login handlers can return anything.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kopf.__main__ import run_command
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.credentials import LoginError, OnlyCredentials
+from kopf._runtime.login import login_with_kubeconfig
+
+
+def main() -> int | None:
+    """Run the command of the arguments."""
+    return run_command(_credentials)
+
+
+def _credentials() -> OnlyCredentials:
+    connection = login_with_kubeconfig(settings=OperatorSettings())
+    if connection is None:
+        raise LoginError("The cluster of `kopf dev` is not known: KUBECONFIG is not set.")
+    return OnlyCredentials({"cluster": connection})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

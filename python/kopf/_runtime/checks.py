@@ -1,0 +1,91 @@
+"""Checks of the declared handlers when an operator starts.
+
+They find mistakes that show only when an object comes, or never. They are warnings and stop nothing: what
+seems to be a mistake can be intended.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+
+from kopf._intents.causes import ActivityCause, ChangingCause, ResourceCause, WatchingCause, WebhookCause
+from kopf._intents.handlers import (
+    ActivityHandler,
+    ChangingHandler,
+    Handler,
+    IndexingHandler,
+    ResourceHandler,
+    SpawningHandler,
+    WatchingHandler,
+    WebhookHandler,
+)
+from kopf._objects.suggestions import did_you_mean
+
+_OF_ATTEMPTS = frozenset({"param", "retry", "started", "runtime"})
+_PASSED: dict[type[Handler], frozenset[str]] = {
+    ActivityHandler: frozenset(ActivityCause._arguments) | _OF_ATTEMPTS,
+    IndexingHandler: frozenset(ResourceCause._arguments) | _OF_ATTEMPTS,
+    WatchingHandler: frozenset(WatchingCause._arguments) | _OF_ATTEMPTS,
+    SpawningHandler: frozenset(ResourceCause._arguments) | _OF_ATTEMPTS | {"stopped"},
+    ChangingHandler: frozenset(ChangingCause._arguments) | _OF_ATTEMPTS,
+    WebhookHandler: frozenset(WebhookCause._arguments) | _OF_ATTEMPTS,
+}
+
+
+def check(handlers: Iterable[Handler], indices: Collection[str] = ()) -> Iterator[str]:
+    """Find what is probably wrong with the handlers; each finding is a text for the log."""
+    checked: set[tuple[int, type[Handler]]] = set()
+    for handler in (found := list(handlers)):
+        if (id(handler.fn), type(handler)) not in checked:
+            checked.add((id(handler.fn), type(handler)))
+            yield from _check_arguments(handler, frozenset(indices))
+    yield from _check_ids(found)
+
+
+def _check_arguments(handler: Handler, indices: frozenset[str]) -> Iterator[str]:
+    passed = next((names for kind, names in _PASSED.items() if isinstance(handler, kind)), None)
+    try:
+        # The outermost function is what is called: it may add arguments for the wrapped one, or remove some.
+        parameters = inspect.signature(handler.fn, follow_wrapped=False).parameters.values()
+    except (TypeError, ValueError):
+        return
+    if passed is None:
+        return
+    named = {it.name for it in parameters if it.kind in (it.POSITIONAL_OR_KEYWORD, it.KEYWORD_ONLY)}
+    required = [it.name for it in parameters if it.name in named and it.default is it.empty]
+    for name in required:
+        if name not in passed and name not in indices:
+            hint = did_you_mean(name, passed | indices)
+            yield f"{_place(handler.fn)} needs the argument {name!r}, which Kopf does not pass to it{hint}"
+    if not any(it.kind is it.VAR_KEYWORD for it in parameters) and passed - named:
+        yield f"{_place(handler.fn)} must accept more arguments than it names: add **_ to them."
+
+
+def _check_ids(handlers: Iterable[Handler]) -> Iterator[str]:
+    known: dict[tuple[Any, ...], ResourceHandler] = {}
+    for handler in handlers:
+        if not isinstance(handler, (ChangingHandler, SpawningHandler)):
+            continue
+        reason = (handler.reason, handler.initial) if isinstance(handler, ChangingHandler) else ()
+        other = known.setdefault((handler.id, *reason, repr(handler.selector)), handler)
+        if other is not handler and other.fn is not handler.fn and _same_objects(handler, other):
+            yield (
+                f"{_place(other.fn)} and {_place(handler.fn)} have the same id {str(handler.id)!r} for the "
+                "same objects: only one of them is called. Rename one of the functions, or set id=... in its "
+                "decorator."
+            )
+
+
+def _same_objects(one: ResourceHandler, other: ResourceHandler) -> bool:
+    names = ("selector", "labels", "annotations", "when", "field", "value", "old", "new")
+    return all(getattr(one, name, None) == getattr(other, name, None) for name in names)
+
+
+def _place(fn: Callable[..., Any]) -> str:
+    name = (getattr(fn, "__qualname__", None) or repr(fn)).rpartition("<locals>.")[2]
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    where = f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code is not None else ""
+    return f"{name}(){where}"

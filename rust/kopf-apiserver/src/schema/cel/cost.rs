@@ -1,0 +1,289 @@
+//! What rules may cost, as the real server limits it: each evaluation, and all rules of one object.
+//!
+//! The library has no limits, so that a few nested macros or concatenations would take hours or all memory. Therefore, the
+//! expressions are rewritten: what is iterated over, and what functions and operators get, goes through a function that
+//! counts. A unit is about one step of the evaluation, or 16 bytes that are read or copied. The counts differ from those of the
+//! real server, whose limits they are compared with: usual rules are far below both.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, ListExpr, MapEntryExpr, MapExpr,
+    SelectExpr, operators,
+};
+use cel::common::types::{CelBytes, CelInt, CelList, CelMap, CelString};
+use cel::common::value::{CowVal, Val};
+use cel::{Context, ExecutionError, FunctionContext};
+use tokio::time::Instant;
+
+/// What rules may cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// One evaluation.
+    pub(crate) call: u64,
+    /// All rules of one object.
+    pub(crate) object: u64,
+    /// Some functions are slower than their arguments are long (regular expressions are compiled), so the time is limited too.
+    pub(crate) time: Duration,
+}
+
+/// The limits of the real server.
+pub(crate) const LIMITS: Limits =
+    Limits { call: 1_000_000, object: 10_000_000, time: Duration::from_secs(10) };
+
+/// The bytes that cost one unit, and what a number or an item counts as.
+const UNIT: u64 = 16;
+/// The functions that count and give their first argument back: no name in an expression can be like that. They count for what
+/// takes as long as its arguments are; as the product of its first two arguments; as the square of its argument; and as a
+/// number.
+const CHARGE: &str = "@charge";
+const CHARGE_PRODUCT: &str = "@charge_product";
+const CHARGE_SQUARE: &str = "@charge_square";
+const CHARGE_NUMBER: &str = "@charge_number";
+
+type Counting = Box<
+    dyn for<'c, 'v> Fn(&mut FunctionContext<'c, 'v>) -> Result<CowVal<'c, 'v>, ExecutionError> + Send + Sync,
+>;
+
+/// The costs of one object's rules.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    limits: Limits,
+    deadline: Instant,
+    /// What is left for all rules, and for the evaluation that goes on.
+    left: u64,
+    call: Arc<AtomicU64>,
+    call_limit: u64,
+}
+
+/// Which limit was exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exceeded {
+    Call,
+    Object,
+}
+
+impl Meter {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let call = Arc::new(AtomicU64::new(0));
+        Self { limits, deadline: Instant::now() + limits.time, left: limits.object, call, call_limit: 0 }
+    }
+
+    /// Begins an evaluation in this context.
+    pub(crate) fn begin(&mut self, context: &mut Context<'_, '_>) {
+        self.call_limit = self.limits.call.min(self.left);
+        // A new one, as nothing else has an old one any more.
+        self.call = Arc::new(AtomicU64::new(self.call_limit));
+        for (name, cost) in COSTS {
+            let (left, deadline) = (Arc::clone(&self.call), self.deadline);
+            let count: Counting = Box::new(move |call| {
+                let before = left.load(Ordering::Relaxed);
+                let values: Vec<&dyn Val> = call.args.iter().map(AsRef::as_ref).collect();
+                let after = before.checked_sub(cost(&values, before)).filter(|_| Instant::now() < deadline);
+                left.store(after.unwrap_or(0), Ordering::Relaxed);
+                after.filter(|left| *left > 0).ok_or_else(|| call.error("actual cost limit exceeded"))?;
+                let mut arguments = std::mem::take(&mut call.args);
+                arguments.truncate(1);
+                arguments.pop().ok_or_else(|| call.error("no value"))
+            });
+            // Its name is in no library.
+            let _ = context.add_function(name, count);
+        }
+    }
+
+    /// Ends the evaluation; returns the limit that it has exceeded.
+    pub(crate) fn end(&mut self) -> Option<Exceeded> {
+        let unused = self.call.load(Ordering::Relaxed);
+        self.left = self.left.saturating_sub(self.call_limit - unused);
+        if unused > 0 {
+            None
+        } else if self.call_limit < self.limits.call {
+            Some(Exceeded::Object)
+        } else {
+            Some(Exceeded::Call)
+        }
+    }
+}
+
+type Cost = fn(&[&dyn Val], u64) -> u64;
+
+const COSTS: [(&str, Cost); 4] = [
+    (CHARGE, |values, limit| values.first().map_or(1, |value| units(*value, limit))),
+    (CHARGE_PRODUCT, |values, limit| {
+        values.iter().map(|value| units(*value, limit).saturating_mul(UNIT)).fold(1, u64::saturating_mul)
+            / UNIT
+    }),
+    (CHARGE_SQUARE, |values, limit| {
+        let units = values.first().map_or(1, |value| units(*value, limit));
+        units.saturating_mul(units)
+    }),
+    (CHARGE_NUMBER, |values, _| {
+        let number =
+            values.first().and_then(|value| value.downcast_ref::<CelInt>().map(|number| *number.inner()));
+        number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0).saturating_add(1)
+    }),
+];
+
+/// What it costs to read or copy a value. What is far above the limit is not measured to its end.
+fn units(value: &dyn Val, limit: u64) -> u64 {
+    let mut bytes = UNIT;
+    measure(value, limit.saturating_mul(UNIT), &mut bytes);
+    bytes / UNIT
+}
+
+fn measure(value: &dyn Val, limit: u64, bytes: &mut u64) {
+    if *bytes > limit {
+        return;
+    }
+    let length = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
+    if let Some(text) = value.downcast_ref::<CelString<'_>>() {
+        *bytes = bytes.saturating_add(length(text.inner().len()));
+    } else if let Some(data) = value.downcast_ref::<CelBytes<'_>>() {
+        *bytes = bytes.saturating_add(length(data.inner().len()));
+    } else if let Some(list) = value.downcast_ref::<CelList<'_>>() {
+        for item in list.inner() {
+            *bytes += UNIT;
+            measure(item.as_ref(), limit, bytes);
+        }
+    } else if let Some(map) = value.downcast_ref::<CelMap<'_>>() {
+        for (key, item) in map.inner() {
+            *bytes += UNIT;
+            measure(key.inner(), limit, bytes);
+            measure(item.as_ref(), limit, bytes);
+        }
+    }
+}
+
+/// The same expression, counting. `variables` are the names that are values rather than the beginnings of functions' names.
+pub(crate) fn metered(expression: &IdedExpr, variables: &[&str]) -> IdedExpr {
+    let mut scope: Vec<String> = variables.iter().map(|&name| name.to_owned()).collect();
+    rewrite(expression, &mut scope)
+}
+
+fn rewrite(expression: &IdedExpr, scope: &mut Vec<String>) -> IdedExpr {
+    let expr = match &expression.expr {
+        Expr::Call(call) => Expr::Call(rewrite_call(call, scope)),
+        Expr::Comprehension(comprehension) => {
+            Expr::Comprehension(Box::new(rewrite_loop(comprehension, scope)))
+        }
+        Expr::List(list) => Expr::List(ListExpr {
+            elements: list.elements.iter().map(|element| charged(element, scope)).collect(),
+            optional_indices: list.optional_indices.clone(),
+        }),
+        Expr::Map(map) => Expr::Map(MapExpr {
+            entries: map.entries.iter().map(|entry| rewrite_entry(entry, scope)).collect(),
+        }),
+        // The name of a variable, or a part of what another expression gives.
+        Expr::Select(select) if root(&expression.expr).is_none() => Expr::Select(SelectExpr {
+            operand: Box::new(rewrite(&select.operand, scope)),
+            field: select.field.clone(),
+            test: select.test,
+        }),
+        // No types of structures are declared.
+        other @ (Expr::Select(_)
+        | Expr::Ident(_)
+        | Expr::Literal(_)
+        | Expr::Struct(_)
+        | Expr::Unspecified) => other.clone(),
+    };
+    IdedExpr { id: expression.id, expr }
+}
+
+fn rewrite_call(call: &CallExpr, scope: &mut Vec<String>) -> CallExpr {
+    // These read only a part of what they get.
+    let cheap = [
+        operators::CONDITIONAL,
+        operators::LOGICAL_AND,
+        operators::LOGICAL_OR,
+        operators::LOGICAL_NOT,
+        operators::NOT_STRICTLY_FALSE,
+        operators::INDEX,
+        operators::OPT_INDEX,
+        operators::OPT_SELECT,
+        "size",
+    ];
+    let name = call.func_name.as_str();
+    let (mut args, mut target): (Vec<IdedExpr>, Option<IdedExpr>) = if cheap.contains(&name) {
+        (
+            call.args.iter().map(|it| rewrite(it, scope)).collect(),
+            call.target.as_deref().map(|it| rewrite(it, scope)),
+        )
+    } else {
+        (
+            call.args.iter().map(|it| charged(it, scope)).collect(),
+            call.target.as_deref().map(|it| charged(it, scope)),
+        )
+    };
+    // Some results are larger, or take longer, than all arguments together.
+    match (name, &mut target, args.as_mut_slice()) {
+        ("join", Some(list), [separator]) => charge(list, CHARGE_PRODUCT, Some(separator)),
+        ("replace", Some(text), [_, new, ..]) => charge(text, CHARGE_PRODUCT, Some(new)),
+        ("distinct", Some(list), []) => charge(list, CHARGE_SQUARE, None),
+        ("range", Some(_), [count]) => charge(count, CHARGE_NUMBER, None),
+        _ => {}
+    }
+    CallExpr { func_name: call.func_name.clone(), args, target: target.map(Box::new) }
+}
+
+/// Has a function count the value of an expression, perhaps with that of another one.
+fn charge(expression: &mut IdedExpr, function: &str, other: Option<&IdedExpr>) {
+    let id = expression.id;
+    let args = [std::mem::take(expression)].into_iter().chain(other.cloned()).collect();
+    *expression =
+        IdedExpr { id, expr: Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args }) };
+}
+
+fn rewrite_loop(it: &ComprehensionExpr, scope: &mut Vec<String>) -> ComprehensionExpr {
+    let (iter_range, accu_init) = (charged(&it.iter_range, scope), rewrite(&it.accu_init, scope));
+    let outside = scope.len();
+    scope.extend([it.iter_var.clone()].into_iter().chain(it.iter_var2.clone()));
+    let inside = ComprehensionExpr {
+        iter_range,
+        accu_init,
+        iter_var: it.iter_var.clone(),
+        iter_var2: it.iter_var2.clone(),
+        accu_var: it.accu_var.clone(),
+        loop_cond: rewrite(&it.loop_cond, scope),
+        loop_step: rewrite(&it.loop_step, scope),
+        result: rewrite(&it.result, scope),
+    };
+    scope.truncate(outside);
+    inside
+}
+
+fn rewrite_entry(entry: &IdedEntryExpr, scope: &mut Vec<String>) -> IdedEntryExpr {
+    let expr = match &entry.expr {
+        EntryExpr::MapEntry(entry) => EntryExpr::MapEntry(MapEntryExpr {
+            key: charged(&entry.key, scope),
+            value: charged(&entry.value, scope),
+            optional: entry.optional,
+        }),
+        EntryExpr::StructField(field) => EntryExpr::StructField(field.clone()),
+    };
+    IdedEntryExpr { id: entry.id, expr }
+}
+
+/// The expression with its value counted; literals have no cost worth it. What a macro gathers is left as it is: the library
+/// appends to it in place if it sees the macro's pattern.
+fn charged(expression: &IdedExpr, scope: &mut Vec<String>) -> IdedExpr {
+    let mut inner = rewrite(expression, scope);
+    let counts = match &expression.expr {
+        Expr::Literal(_) | Expr::List(_) | Expr::Map(_) | Expr::Unspecified => false,
+        other => root(other).is_none_or(|name| scope.iter().any(|known| known == name)),
+    };
+    if counts {
+        charge(&mut inner, CHARGE, None);
+    }
+    inner
+}
+
+/// The first name of a chain of names. It is a variable, or the name of a function begins with it.
+fn root(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Ident(name) => Some(name),
+        Expr::Select(select) => root(&select.operand.expr),
+        _ => None,
+    }
+}

@@ -1,0 +1,78 @@
+//! What rules may cost.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+
+fn schema(rule: &str) -> Schema {
+    Schema::from_json(&json!({
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {"l": {"type": "array", "items": {"type": "integer"}}, "s": {"type": "string"}},
+        "x-kubernetes-validations": [{"rule": rule}],
+    }))
+}
+
+/// The test's own clock has no part in it.
+const FEW: Limits = Limits { call: 50_000, object: 150_000, time: Duration::from_hours(1) };
+
+fn complaints(rule: &str, value: &Value) -> Vec<String> {
+    check_within(FEW, value, None, &schema(rule)).into_iter().map(|cause| cause.message).collect()
+}
+
+#[test]
+fn usual_rules_cost_little() {
+    let value = json!({"l": (0..1000).collect::<Vec<_>>(), "s": "x".repeat(10_000)});
+    let rules = [
+        "self.l.all(x, x >= 0 && x < 1000) && self.s.startsWith('x')",
+        "self.l.map(x, x * 2).filter(x, x > 10).size() == 994",
+        "self.l.exists_one(x, x == 7) && self.l[7] == 7 && has(self.s) && !has(self.t)",
+        "self.s.size() == 10000 && math.greatest([1, 2]) == 2 && self.s.replace('x', 'y').contains('yy')",
+        "lists.range(10).distinct().join(',') == '0,1,2,3,4,5,6,7,8,9' || true",
+        "self.l == self.l && [1, 2].all(x, x in self.l) && {'a': self.s}.a == self.s",
+    ];
+    for rule in rules {
+        assert_eq!(complaints(rule, &value), Vec::<String>::new(), "{rule}");
+        assert_eq!(check_cheaply(&value, None, &schema(rule)), Some(vec![]), "{rule}");
+    }
+}
+
+#[test]
+fn expensive_rules_are_cancelled() {
+    let value = json!({"l": (0..300).collect::<Vec<_>>(), "s": "x".repeat(20_000)});
+    let doubling = (0..30).fold("self.s".to_owned(), |inner, _| format!("[{inner}].map(s, s + s)[0]"));
+    let rules = [
+        "self.l.all(a, self.l.all(b, self.l.all(c, a + b + c >= 0)))",
+        "self.l.all(a, self.l.all(b, self.l.all(c, self.l.all(d, a + b + c + d >= 0))))",
+        &format!("{doubling}.size() > 0"),
+        "self.s.replace('', self.s).size() > 0",
+        "self.s.split('').join(self.s).size() > 0",
+        "self.s.split('').distinct().size() > 0",
+        "lists.range(1000000).all(x, lists.range(1000000).size() > 0)",
+        "self.l.exists(a, self.l.exists(b, self.l.exists(c, a + b + c < 0))) || true",
+    ];
+    for rule in rules {
+        let expected = format!(
+            "Invalid value: \"object\": 'operation cancelled: actual cost limit exceeded': no further validation rules will be \
+             run due to call cost exceeds limit for rule: failed rule: {rule}"
+        );
+        assert_eq!(complaints(rule, &value), [expected], "{rule}");
+    }
+}
+
+#[test]
+fn all_rules_of_an_object_have_one_budget() {
+    let rule = json!([{"rule": "self.all(a, self.all(b, a + b >= 0))"}]);
+    let list = json!({"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": rule});
+    let schema = Schema::from_json(&json!({"type": "object", "additionalProperties": list}));
+    let value = |count: usize| {
+        (0..count).map(|i| (format!("l{i}"), Value::from(vec![1; 50]))).collect::<serde_json::Map<_, _>>()
+    };
+    assert_eq!(check_within(FEW, &value(5).into(), None, &schema), []);
+    let messages: Vec<_> =
+        check_within(FEW, &value(100).into(), None, &schema).into_iter().map(|cause| cause.message).collect();
+    let budget =
+        "validation failed due to running out of cost budget, no further validation rules will be run";
+    assert_eq!(messages, [format!("Invalid value: \"object\": {budget}")]);
+}

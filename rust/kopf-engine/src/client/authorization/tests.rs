@@ -1,0 +1,170 @@
+//! Tokens that are trimmed, checked, and read again.
+
+use std::time::Duration;
+
+use kube::config::ExecInteractiveMode;
+use tokio::time::sleep;
+
+use super::*;
+
+/// A file that is removed at the end.
+struct TestFile(PathBuf);
+
+impl TestFile {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("kopf-{name}-{}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn read(&self) -> String {
+        std::fs::read_to_string(&self.0).unwrap()
+    }
+}
+
+impl Drop for TestFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn token_file(path: &str) -> AuthInfo {
+    AuthInfo { token_file: Some(path.to_owned()), ..AuthInfo::default() }
+}
+
+async fn shown(authorization: &Authorization, clock: &Clock) -> String {
+    let value = authorization.header(clock).await.unwrap().unwrap();
+    assert!(value.is_sensitive());
+    value.to_str().unwrap().to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn token_files_are_trimmed_and_read_again() {
+    let file = TestFile::new("token", " first\n");
+    let clock = Clock::start();
+    let authorization = Authorization::of(&token_file(file.0.to_str().unwrap()), &clock).unwrap();
+    assert_eq!(shown(&authorization, &clock).await, "Bearer first");
+    std::fs::write(&file.0, "second\n").unwrap();
+    assert_eq!(shown(&authorization, &clock).await, "Bearer first");
+    sleep(Duration::from_secs(61)).await;
+    assert_eq!(shown(&authorization, &clock).await, "Bearer second");
+    std::fs::remove_file(&file.0).unwrap();
+    sleep(Duration::from_secs(61)).await;
+    assert_eq!(shown(&authorization, &clock).await, "Bearer second", "the last one counts");
+}
+
+#[test]
+fn token_files_that_cannot_be_read_or_are_empty_are_errors() {
+    let clock = Clock::start();
+    let missing = Authorization::of(&token_file("/nonexistent/token"), &clock).err().unwrap();
+    assert!(missing.0.contains("/nonexistent/token cannot be read"), "{missing}");
+    let file = TestFile::new("empty-token", " \n");
+    let empty = Authorization::of(&token_file(file.0.to_str().unwrap()), &clock).err().unwrap();
+    assert!(empty.0.contains("is empty"), "{empty}");
+}
+
+#[test]
+fn characters_that_headers_cannot_have_are_errors_without_the_secret() {
+    for error in [
+        bearer("plan\nted").err().unwrap(),
+        sensitive("Weird\r\nplanted", "The scheme").err().unwrap(),
+        basic("planted:user", &"p".to_owned().into()).err().unwrap(),
+        basic("planted\nuser", &"p".to_owned().into()).err().unwrap(),
+    ] {
+        assert!(!error.0.contains("planted") && !error.0.contains("plan\nted"), "{error}");
+    }
+    assert_eq!(bearer(" trimmed\n").unwrap(), "Bearer trimmed");
+    assert_eq!(basic("u", &"p\n".to_owned().into()).unwrap(), "Basic dTpwCg==");
+}
+
+/// A plugin that counts its runs, and gives tokens for so many seconds; and the file with the count.
+fn plugin(name: &str, seconds: i64, then: &str) -> (ExecConfig, TestFile) {
+    let runs = TestFile::new(name, "");
+    let script = format!(
+        "echo run >> {path}; {then}\n\
+         expires=$(date -u -d \"@$(($(date +%s) + {seconds}))\" +%Y-%m-%dT%H:%M:%SZ)\n\
+         echo '{{\"status\": {{\"token\": \"t'$(wc -l < {path})'\", \"expirationTimestamp\": \"'$expires'\"}}}}'",
+        path = runs.0.display()
+    );
+    let config = ExecConfig {
+        command: Some("sh".to_owned()),
+        args: Some(vec!["-c".to_owned(), script]),
+        interactive_mode: Some(ExecInteractiveMode::Never),
+        ..ExecConfig::default()
+    };
+    (config, runs)
+}
+
+async fn started(config: &ExecConfig, clock: &Clock) -> Authorization {
+    let status = exec::run(config).await.unwrap();
+    Authorization::of_plugin(config.clone(), &status, clock).unwrap()
+}
+
+#[tokio::test]
+async fn a_plugin_does_not_run_for_each_request_although_its_token_expires_soon() {
+    for seconds in [5, 0] {
+        let (config, runs) = plugin(&format!("soon-{seconds}"), seconds, "");
+        let clock = Clock::start();
+        let authorization = started(&config, &clock).await;
+        for _ in 0..20 {
+            authorization.header(&clock).await.unwrap();
+        }
+        assert!(runs.read().lines().count() <= 2, "{}", runs.read());
+    }
+}
+
+#[tokio::test]
+async fn an_expiring_token_is_renewed_once_for_all_requests() {
+    let (config, runs) = plugin("renewal", 1000, "sleep 0.2");
+    let clock = Clock::start();
+    let authorization = started(&config, &clock).await;
+    let Authorization::Plugin(plugin) = &authorization else { panic!() };
+    let due = || {
+        let mut current = lock(&plugin.current);
+        (current.renewal, current.expiration) = (clock.now().plus(-2.0), Some(clock.now().plus(-1.0)));
+    };
+    due();
+    let all = futures::future::join_all((0..10).map(|_| authorization.header(&clock))).await;
+    assert!(all.iter().all(|one| one.as_ref().unwrap().as_ref().unwrap() == "Bearer t2"));
+    assert_eq!(runs.read().lines().count(), 2);
+}
+
+#[tokio::test]
+async fn a_failing_plugin_is_no_harm_while_its_token_is_valid() {
+    let (config, runs) = plugin("failing", 1000, "[ $(wc -l < $0) -le 1 ] || exit 1");
+    let config = ExecConfig {
+        args: config.args.map(|mut args| {
+            args.push(runs.0.to_str().unwrap().to_owned());
+            args
+        }),
+        ..config
+    };
+    let clock = Clock::start();
+    let authorization = started(&config, &clock).await;
+    let Authorization::Plugin(plugin) = &authorization else { panic!() };
+    lock(&plugin.current).renewal = clock.now().plus(-1.0);
+    assert_eq!(authorization.header(&clock).await.unwrap().unwrap(), "Bearer t1");
+    assert_eq!(authorization.header(&clock).await.unwrap().unwrap(), "Bearer t1");
+    assert_eq!(runs.read().lines().count(), 2, "not at once again");
+    {
+        let mut current = lock(&plugin.current);
+        (current.renewal, current.expiration) = (clock.now().plus(-2.0), Some(clock.now().plus(-1.0)));
+    }
+    let error = authorization.header(&clock).await.err().unwrap();
+    assert!(error.0.contains("exit status: 1"), "{error}");
+}
+
+#[test]
+fn auth_providers_of_old_clients_are_used_as_far_as_their_tokens_go() {
+    let clock = Clock::start();
+    let provider = |json: &str| {
+        let auth: AuthInfo = serde_json::from_str(&format!("{{\"auth-provider\": {json}}}")).unwrap();
+        Authorization::of(&auth, &clock)
+    };
+    assert!(matches!(
+        provider(r#"{"name": "oidc", "config": {"id-token": "t"}}"#),
+        Ok(Authorization::Fixed(value)) if value == "Bearer t"
+    ));
+    let error = provider(r#"{"name": "gcp", "config": {"cmd-path": "planted"}}"#).err().unwrap();
+    assert!(error.0.contains("\"gcp\"") && !error.0.contains("planted"), "{error}");
+}

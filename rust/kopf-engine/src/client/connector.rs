@@ -1,0 +1,189 @@
+//! Connections to the API server: TCP, proxies, TLS.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use http::{HeaderValue, Uri};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::proxy::matcher::Matcher;
+use kube::Config;
+use kube::client::ConfigExt as _;
+use tower::{BoxError, ServiceExt as _};
+
+use super::causes::explained;
+use super::http1::{Connector, Transport};
+use crate::error::LoginError;
+
+/// When a connection without traffic is probed first, and how often then.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_RETRIES: u32 = 3;
+/// For how long sent bytes may stay without an acknowledgement: the connection is dead then.
+const USER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A proxy on the way to the API server.
+pub(super) struct Proxy {
+    kind: ProxyKind,
+    uri: Uri,
+}
+
+enum ProxyKind {
+    /// `CONNECT` over TCP or TLS.
+    Http { is_tls: bool, authorization: Option<HeaderValue> },
+    /// SOCKS 5; names are resolved by the proxy.
+    Socks { credentials: Option<(String, String)> },
+}
+
+impl Proxy {
+    /// Reads the address of a proxy, such as `http://user:password@host:3128`.
+    ///
+    /// # Errors
+    /// It is not an address, or the kind of proxy is not supported. The address is not quoted, as it may have a password.
+    pub(super) fn parse(address: &str, server: &Uri) -> Result<Self, LoginError> {
+        let scheme = address.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+        let scheme = scheme.ok_or_else(|| {
+            LoginError("The proxy's address has no scheme: write it like http://host:3128.".to_owned())
+        })?;
+        if !matches!(scheme.as_str(), "http" | "https" | "socks5" | "socks5h") {
+            return Err(LoginError(format!(
+                "Proxies of the kind {scheme:?} are not supported: use http, https, socks5, or socks5h."
+            )));
+        }
+        let matcher = Matcher::builder().all(address.to_owned()).build();
+        let found = matcher.intercept(server).ok_or_else(|| {
+            LoginError(
+                "The proxy's address is not a URL (it is not shown, as it may have a password).".to_owned(),
+            )
+        })?;
+        let kind = if scheme.starts_with("socks") {
+            let credentials = found.raw_auth().map(|(user, password)| (user.to_owned(), password.to_owned()));
+            ProxyKind::Socks { credentials }
+        } else {
+            ProxyKind::Http { is_tls: scheme == "https", authorization: found.basic_auth().cloned() }
+        };
+        Ok(Self { kind, uri: found.uri().clone() })
+    }
+
+    /// The proxy that the environment (`HTTPS_PROXY`, `NO_PROXY`, and so on) has for the server.
+    pub(super) fn of_environment(server: &Uri) -> Option<Self> {
+        let found = Matcher::from_env().intercept(server)?;
+        let is_tls = found.uri().scheme_str() == Some("https");
+        let kind = match found.uri().scheme_str()? {
+            "http" | "https" => ProxyKind::Http { is_tls, authorization: found.basic_auth().cloned() },
+            "socks5" | "socks5h" => ProxyKind::Socks {
+                credentials: found.raw_auth().map(|(user, password)| (user.to_owned(), password.to_owned())),
+            },
+            _ => return None,
+        };
+        Some(Self { kind, uri: found.uri().clone() })
+    }
+}
+
+/// How to connect to the server of the configuration. No connection is made yet.
+pub(super) fn connector(config: &Config, proxy: Option<Proxy>) -> Result<Connector, LoginError> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    // Nagle's algorithm costs 40 ms per write.
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
+    match proxy {
+        None => over(config, tcp),
+        Some(Proxy { kind: ProxyKind::Socks { credentials }, uri }) => {
+            let socks = SocksV5::new(uri, tcp);
+            over(
+                config,
+                match credentials {
+                    Some((user, password)) => socks.with_auth(user, password),
+                    None => socks,
+                },
+            )
+        }
+        Some(Proxy { kind: ProxyKind::Http { is_tls: false, authorization }, uri }) => {
+            over(config, authorized(Tunnel::new(uri, tcp), authorization))
+        }
+        Some(Proxy { kind: ProxyKind::Http { is_tls: true, authorization }, uri }) => {
+            // The proxy's certificate is checked against the system's authorities.
+            let tls = Config::new(uri.clone())
+                .rustls_https_connector_with_connector(tcp)
+                .map_err(|error| unusable(&error))?;
+            over(config, authorized(Tunnel::new(uri, tls), authorization))
+        }
+    }
+}
+
+fn authorized<C>(tunnel: Tunnel<C>, authorization: Option<HeaderValue>) -> Tunnel<C> {
+    match authorization {
+        Some(value) => tunnel.with_auth(value),
+        None => tunnel,
+    }
+}
+
+/// TLS over such connections, if the server's address has it.
+fn over<C>(config: &Config, connector: C) -> Result<Connector, LoginError>
+where
+    C: tower::Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: hyper_util::client::legacy::connect::Connection
+        + hyper::rt::Read
+        + hyper::rt::Write
+        + Send
+        + Unpin
+        + 'static,
+    C::Future: Send + 'static,
+    C::Error: Into<BoxError>,
+{
+    let uri = config.cluster_url.clone();
+    let tls =
+        Arc::new(config.rustls_https_connector_with_connector(connector).map_err(|error| unusable(&error))?);
+    Ok(Box::new(move || {
+        let connecting = (*tls).clone().oneshot(uri.clone());
+        connecting.map(|stream| Ok(Box::new(stream?) as Box<dyn Transport>)).boxed()
+    }))
+}
+
+fn unusable(error: &kube::Error) -> LoginError {
+    LoginError(format!("The credentials cannot be used: {}", explained(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(address: &str) -> Result<Proxy, String> {
+        Proxy::parse(address, &Uri::from_static("https://example.com:6443")).map_err(|error| error.0)
+    }
+
+    #[test]
+    fn credentials_of_proxies_are_taken_out_of_their_addresses() {
+        let proxy = parsed("http://user:p%40ss@proxy:3128").unwrap();
+        assert_eq!(proxy.uri, "http://proxy:3128/");
+        let ProxyKind::Http { is_tls: false, authorization: Some(value) } = proxy.kind else { panic!() };
+        assert_eq!(value, "Basic dXNlcjpwQHNz");
+        let ProxyKind::Socks { credentials } = parsed("socks5://user:pass@proxy:1080").unwrap().kind else {
+            panic!()
+        };
+        assert_eq!(credentials, Some(("user".to_owned(), "pass".to_owned())));
+        assert!(matches!(
+            parsed("https://proxy").unwrap().kind,
+            ProxyKind::Http { is_tls: true, authorization: None }
+        ));
+    }
+
+    #[test]
+    fn addresses_that_cannot_be_used_are_rejected_without_their_passwords() {
+        for address in [
+            "proxy:3128",
+            "ftp://user:planted@proxy",
+            "socks4://user:planted@proxy",
+            "http://user:planted@ proxy",
+        ] {
+            let text = parsed(address).err().unwrap();
+            assert!(!text.contains("planted"), "{text}");
+        }
+    }
+}

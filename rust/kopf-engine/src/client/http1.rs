@@ -1,0 +1,249 @@
+//! The HTTP/1.1 client: hyper's connections to one server, with a pool of idle ones.
+//!
+//! The task that sends a request also drives its connection: there is no task and no channel between threads per connection.
+//! A response gives its connection back to the pool when its body is read to the end; otherwise the connection is closed.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::client::conn::http1;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+use tower::BoxError;
+
+/// Idle connections are closed after this time; API servers close them somewhat later.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// For how long a reused connection may stay without an answer before a repeatable request goes over a new connection: it may
+/// have died silently, and the peer or a proxy in between may still acknowledge the bytes.
+const REUSED_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The longest head of a response, and the read buffer of a connection.
+const MAX_HEAD: usize = 256 * 1024;
+
+/// The bytes of a connection: TCP, TLS over it, or the memory of a test.
+pub(crate) trait Transport: hyper::rt::Read + hyper::rt::Write + Send + Unpin {}
+
+impl<T: hyper::rt::Read + hyper::rt::Write + Send + Unpin> Transport for T {}
+
+/// Opens a connection to the server.
+pub(crate) type Connector =
+    Box<dyn Fn() -> BoxFuture<'static, Result<Box<dyn Transport>, BoxError>> + Send + Sync>;
+
+/// The connections to one server, with one set of credentials.
+pub(crate) struct Http1Client {
+    connector: Connector,
+    pool: Arc<Pool>,
+}
+
+/// How a request is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendOptions {
+    /// Whether the request can be sent twice: then a reused connection that fails before the response costs nothing but time.
+    pub(crate) is_repeatable: bool,
+    /// For how long a connection may be opened.
+    pub(crate) connect_timeout: Duration,
+}
+
+impl Http1Client {
+    /// A client without connections.
+    pub(crate) fn new(connector: Connector) -> Self {
+        Self { connector, pool: Arc::default() }
+    }
+
+    /// Sends a request, maybe twice, and waits for the head of the response.
+    ///
+    /// Cancel safe: the connection of an abandoned request is closed.
+    ///
+    /// # Errors
+    /// Of the function that makes the request; or the server cannot be reached, or closes the connection.
+    pub(crate) async fn send<E: From<BoxError>>(
+        &self,
+        request: impl Fn() -> Result<Request<Full<Bytes>>, E>,
+        options: SendOptions,
+    ) -> Result<Response<ResponseBody>, E> {
+        while let Some(connection) = self.pool.take() {
+            let mut suspicion = Suspicion(Some(&self.pool));
+            let exchange = self.exchange(connection, request()?);
+            if !options.is_repeatable {
+                let response = exchange.await?;
+                suspicion.0 = None;
+                return Ok(response);
+            }
+            if let Ok(Ok(response)) = timeout(REUSED_TIMEOUT, exchange).await {
+                suspicion.0 = None;
+                return Ok(response);
+            }
+        }
+        let request = request()?;
+        let connection = self.connect(options.connect_timeout).await?;
+        Ok(self.exchange(connection, request).await?)
+    }
+
+    async fn connect(&self, limit: Duration) -> Result<Box<Connection>, BoxError> {
+        let transport = timeout(limit, (self.connector)()).await.map_err(|_| ConnectTimeout(limit))??;
+        let mut builder = http1::Builder::new();
+        let (sender, driver) = builder.max_buf_size(MAX_HEAD).handshake(transport).await?;
+        Ok(Box::new(Connection { sender, driver }))
+    }
+
+    async fn exchange(
+        &self,
+        mut connection: Box<Connection>,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<ResponseBody>, BoxError> {
+        let mut response = pin!(connection.sender.send_request(request));
+        let mut is_open = true;
+        let response = poll_fn(|context| {
+            if let Poll::Ready(response) = response.as_mut().poll(context) {
+                return Poll::Ready(response);
+            }
+            is_open = is_open && Pin::new(&mut connection.driver).poll(context).is_pending();
+            response.as_mut().poll(context)
+        })
+        .await?;
+        let connection = is_open.then_some(connection);
+        let pool = Arc::clone(&self.pool);
+        Ok(response.map(|incoming| ResponseBody { incoming, connection, pool }))
+    }
+}
+
+/// A reused connection that fails, or is abandoned without a response, closes the idle ones: they have been idle for longer.
+struct Suspicion<'p>(Option<&'p Pool>);
+
+impl Drop for Suspicion<'_> {
+    fn drop(&mut self) {
+        if let Some(pool) = self.0 {
+            pool.clear();
+        }
+    }
+}
+
+/// The connection was not established in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection was not established in {} seconds", .0.as_secs_f64())]
+struct ConnectTimeout(Duration);
+
+/// Boxed where it is kept: it would make the futures of all requests large.
+struct Connection {
+    sender: http1::SendRequest<Full<Bytes>>,
+    driver: http1::Connection<Box<dyn Transport>, Full<Bytes>>,
+}
+
+impl Connection {
+    /// Whether it is open, and nothing unexpected has come.
+    fn is_idle(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        Pin::new(&mut self.driver).poll(&mut context).is_pending() && self.sender.is_ready()
+    }
+}
+
+/// The body of a response, together with its connection.
+pub(crate) struct ResponseBody {
+    incoming: Incoming,
+    connection: Option<Box<Connection>>,
+    pool: Arc<Pool>,
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let mut polled = Pin::new(&mut this.incoming).poll_frame(context);
+        if polled.is_pending()
+            && let Some(connection) = &mut this.connection
+        {
+            if Pin::new(&mut connection.driver).poll(context).is_ready() {
+                this.connection = None;
+            }
+            polled = Pin::new(&mut this.incoming).poll_frame(context);
+        }
+        if let Poll::Ready(None) = polled
+            && let Some(mut connection) = this.connection.take()
+            && connection.is_idle()
+        {
+            this.pool.put(connection);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // The last poll gives the connection back.
+        false
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+/// The idle connections.
+#[derive(Default)]
+struct Pool(Mutex<PoolState>);
+
+#[derive(Default)]
+struct PoolState {
+    /// The most recently used one is the last one.
+    idle: Vec<(Box<Connection>, Instant)>,
+    /// The task that closes idle connections; there is at most one.
+    closing: Option<AbortOnDropHandle<()>>,
+}
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<Box<Connection>> {
+        loop {
+            let (mut connection, since) = self.lock().idle.pop()?;
+            if since.elapsed() < IDLE_TIMEOUT && connection.is_idle() {
+                return Some(connection);
+            }
+        }
+    }
+
+    fn put(self: &Arc<Self>, connection: Box<Connection>) {
+        let mut state = self.lock();
+        state.idle.push((connection, Instant::now()));
+        if state.closing.is_none() {
+            let closing = tokio::spawn(close_idle(Arc::downgrade(self)));
+            state.closing = Some(AbortOnDropHandle::new(closing));
+        }
+    }
+
+    fn clear(&self) {
+        let idle = std::mem::take(&mut self.lock().idle);
+        drop(idle);
+    }
+}
+
+/// Closes connections that were idle for too long; ends when there are none.
+async fn close_idle(pool: Weak<Pool>) {
+    loop {
+        sleep(IDLE_TIMEOUT).await;
+        let Some(pool) = pool.upgrade() else { return };
+        let mut state = pool.lock();
+        state.idle.retain(|(_, since)| since.elapsed() < IDLE_TIMEOUT);
+        if state.idle.is_empty() {
+            state.closing = None;
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

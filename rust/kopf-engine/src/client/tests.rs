@@ -1,0 +1,171 @@
+//! Credentials that are converted, and requests as they are sent.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+
+use super::*;
+use crate::testing::{connector, lock};
+
+fn options() -> ConnectionOptions {
+    ConnectionOptions { agent: "kopf".to_owned(), trust_env: false, compat: false, clock: Clock::start() }
+}
+
+fn credentials(fields: serde_json::Value) -> Credentials {
+    serde_json::from_value(fields).unwrap()
+}
+
+fn rejected(fields: serde_json::Value) -> String {
+    Connection::from_credentials("k", &credentials(fields), &options()).err().unwrap().0
+}
+
+#[test]
+fn what_http_cannot_send_is_rejected_with_a_reason_and_without_the_secret() {
+    let server = "https://host:6443";
+    let table = [
+        (json!({"server": server, "token": "plan\nted"}), "The token cannot be sent"),
+        (json!({"server": server, "scheme": "plan\nted"}), "The scheme cannot be sent"),
+        (
+            json!({"server": server, "scheme": "S", "token": "plan\nted"}),
+            "The token or its scheme cannot be sent",
+        ),
+        (json!({"server": server, "username": "plan:ted", "password": "p"}), "has a colon"),
+        (json!({"server": "host:6443"}), "no scheme"),
+        (json!({"server": "ftp://host"}), "no scheme, or another one"),
+        (json!({"server": ""}), "is not a URL"),
+        (json!({"server": "https://user:planted@ho st"}), "is not a URL"),
+        (json!({"server": server, "proxy_url": "proxy:3128"}), "no scheme"),
+    ];
+    for (fields, part) in table {
+        let text = rejected(fields);
+        assert!(text.contains(part) && !text.contains("ted"), "{text}");
+    }
+}
+
+#[test]
+fn an_authority_for_an_insecure_connection_is_a_contradiction() {
+    let pem = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
+    let given = credentials(json!({"server": "https://host", "insecure": true, "ca_data": pem}));
+    assert!(config_of(&given, false).err().unwrap().0.contains("insecure flag"));
+    assert!(config_of(&given, true).is_ok());
+}
+
+#[test]
+fn the_header_is_that_of_the_user_else_of_the_token() {
+    let table = [
+        (json!({"token": " t\n"}), Some("Bearer t")),
+        (json!({"token": "t", "scheme": "S"}), Some("S t")),
+        (json!({"scheme": "S"}), Some("S")),
+        (json!({"username": "u", "password": "p", "token": "t"}), Some("Basic dTpw")),
+        (json!({"username": "u", "token": "t"}), Some("Bearer t")),
+        (json!({}), None),
+    ];
+    for (fields, expected) in table {
+        let header = header_of(&credentials(fields)).unwrap();
+        assert_eq!(header.as_ref().map(|value| value.to_str().unwrap()), expected);
+    }
+}
+
+#[tokio::test]
+async fn requests_have_the_headers_and_the_base_path() {
+    let given = credentials(json!({"server": "http://example.com:8080/base/", "token": "t"}));
+    let connection = Connection::from_credentials("k", &given, &options()).unwrap();
+    let head = RequestHead {
+        method: &Method::PATCH,
+        url: "/apis/x?y=z",
+        accept: "application/json",
+        content_type: Some("application/merge-patch+json"),
+    };
+    let request = connection.request(head).unwrap();
+    assert_eq!(request.uri(), "/base/apis/x?y=z");
+    let header = |name: &str| request.headers()[name].to_str().unwrap().to_owned();
+    assert_eq!(
+        ["host", "user-agent", "accept", "content-type"].map(header),
+        ["example.com:8080", "kopf", "application/json", "application/merge-patch+json"]
+    );
+    assert_eq!(connection.authorization().await.unwrap().unwrap(), "Bearer t");
+}
+
+#[tokio::test]
+async fn paths_with_empty_or_relative_names_are_never_requested() {
+    let paths: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&paths);
+    let connection = Connection::fake(
+        "k",
+        connector(move |_, path, _| {
+            lock(&seen).push(path.to_owned());
+            (200, Some(vec![]))
+        }),
+    );
+    let send = |url: &'static str| {
+        let head = RequestHead { method: &Method::GET, url, accept: "a", content_type: None };
+        connection.send(head, b"", None, None)
+    };
+    for url in ["", "x", "/apis//x", "/apis/x/", "/apis/./x", "/apis/../x", "/apis/x/..", "/apis/x/..?a=b"] {
+        assert!(matches!(send(url).await, Err(RequestError::Malformed(_))), "{url:?}");
+    }
+    assert!(send("/apis/x/a..b?c=../d").await.is_ok());
+    assert_eq!(*lock(&paths), ["/apis/x/a..b?c=../d"]);
+}
+
+fn kubeconfig(cluster: &str, user: &str) -> Kubeconfig {
+    Kubeconfig::from_yaml(&format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {cluster}}}]\n\
+         users: [{{name: u, user: {user}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u, namespace: n}}}}]\n"
+    ))
+    .unwrap()
+}
+
+async fn connected(cluster: &str, user: &str) -> Result<Connection, String> {
+    Connection::of_kubeconfig(kubeconfig(cluster, user), &options()).await.map_err(|error| error.0)
+}
+
+#[tokio::test]
+async fn a_plugin_runs_once_per_connection_and_its_token_is_sent() {
+    let runs = std::env::temp_dir().join(format!("kopf-client-plugin-{}", std::process::id()));
+    let _ = std::fs::remove_file(&runs);
+    let script = format!("echo run >> {}; echo 'status: {{token: of-the-plugin}}'", runs.display());
+    let user = format!(
+        "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: [-c, {script:?}], interactiveMode: Never}}}}"
+    );
+    let connection = connected("{server: 'https://h:1'}", &user).await.unwrap();
+    for _ in 0..5 {
+        assert_eq!(connection.authorization().await.unwrap().unwrap(), "Bearer of-the-plugin");
+    }
+    let count = std::fs::read_to_string(&runs).unwrap().lines().count();
+    std::fs::remove_file(&runs).unwrap();
+    assert_eq!(count, 1);
+    assert_eq!(connection.default_namespace.as_deref(), Some("n"));
+}
+
+#[tokio::test]
+async fn contradictory_kubeconfigs_are_rejected() {
+    let pem = STANDARD.encode("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n");
+    let cluster = format!(
+        "{{server: 'https://h:1', insecure-skip-tls-verify: true, certificate-authority-data: {pem}}}"
+    );
+    assert!(connected(&cluster, "{token: t}").await.err().unwrap().contains("insecure flag"));
+    assert!(connected("{server: 'h:1'}", "{token: t}").await.err().unwrap().contains("no scheme"));
+    let text = connected("{server: 'https://h:1'}", "{token: \"plan\\nted\"}").await.err().unwrap();
+    assert!(text.contains("The token cannot be sent") && !text.contains("ted"), "{text}");
+}
+
+#[tokio::test]
+async fn impersonation_is_sent() {
+    let connection =
+        connected("{server: 'https://h:1'}", "{token: t, as: someone, as-groups: [a, b]}").await.unwrap();
+    assert_eq!(connection.headers["impersonate-user"], "someone");
+    assert_eq!(connection.headers.get_all("impersonate-group").iter().count(), 2);
+    assert!(connected("{server: 'https://h:1'}", "{as: \"a\\r\\nb\"}").await.is_err());
+}
+
+#[tokio::test]
+async fn bodies_are_bounded_and_put_together() {
+    let connection = Connection::fake("k", connector(|_, _, _| (200, Some(vec![b'x'; 1_000_000]))));
+    let head = RequestHead { method: &Method::GET, url: "/x", accept: "a", content_type: None };
+    let response = connection.send(head, b"", None, None).await.unwrap();
+    assert_eq!(read_body(response.into_body(), 2_000_000).await.unwrap().len(), 1_000_000);
+    let response = connection.send(head, b"", None, None).await.unwrap();
+    let error = read_body(response.into_body(), 999_999).await.err().unwrap();
+    assert!(error.to_string().contains("chunk_size"), "{error}");
+}

@@ -1,0 +1,120 @@
+//! The status subresource: written before the progress, but never in its way.
+//!
+//! Handlers count as finished when their progress is written: what they have put into the status goes first, so that it is not
+//! lost if the operator dies in between. The progress and the finalizers go next, also if the server rejects it. What was
+//! not written is a [`Rejection`], and is sent again later.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Method;
+use kopf_core::discretion::shown;
+use kopf_core::ledger::without;
+use kopf_core::object::Object;
+use kopf_core::value::{Map, Value, python_repr};
+use serde_json::json;
+
+use super::Patching;
+use super::documents::to_json;
+use super::rejections::{Rejection, named_fields};
+use crate::api::{Payload, seconds};
+use crate::error::RequestError;
+
+/// Seconds between attempts to write a status that may be accepted at once, before the progress is written without it.
+const PAUSES: [f64; 3] = [0.2, 0.8, 2.0];
+
+/// What came of writing a status.
+#[derive(Default)]
+pub(super) struct StatusWritten {
+    /// The last answer of the server.
+    pub(super) answer: Option<Bytes>,
+    /// The part that was not written, and why.
+    pub(super) rejection: Option<Rejection>,
+}
+
+impl Patching<'_> {
+    /// Writes the status; without the fields that the server names as invalid, if it does.
+    pub(super) async fn merge_status(
+        &self,
+        object: &Arc<Object>,
+        status: &Value,
+        is_patient: bool,
+    ) -> StatusWritten {
+        let error = match self.send_status(object, status, is_patient).await {
+            Ok(answer) => return StatusWritten { answer: Some(answer), rejection: None },
+            Err(error) => error,
+        };
+        let whole = as_patch(status);
+        let named = if error.status() == Some(422) { named_fields(&error, &whole) } else { Map::default() };
+        let unnamed = without(whole.clone(), &named);
+        if !named.is_empty()
+            && let Some(rest) = unnamed.get("status")
+            && let Ok(answer) = self.send_status(object, rest, false).await
+        {
+            let rejection = Rejection { patch: named, is_status: true, error };
+            return StatusWritten { answer: Some(answer), rejection: Some(rejection) };
+        }
+        let rejection = Rejection { patch: whole, is_status: true, error };
+        StatusWritten { answer: None, rejection: Some(rejection) }
+    }
+
+    pub(super) async fn send_status(
+        &self,
+        object: &Arc<Object>,
+        status: &Value,
+        is_patient: bool,
+    ) -> Result<Bytes, RequestError> {
+        self.debug(object, || {
+            let document = json!({ "status": status });
+            format!("Merge-patching the status with: {}", python_repr(&shown(object, &document)))
+        });
+        let document = [b"{\"status\":", &*to_json(status), b"}"].concat();
+        let payload = Payload::MergePatch(&document);
+        if self.compat {
+            return self.ask(object, Some("status"), payload).await;
+        }
+        self.ask_status(object, payload, is_patient).await
+    }
+
+    /// Sends a patch of the status. A failure that may pass is retried a few times if there is time for that.
+    pub(super) async fn ask_status(
+        &self,
+        object: &Object,
+        payload: Payload<'_>,
+        is_patient: bool,
+    ) -> Result<Bytes, RequestError> {
+        let url = self.resource.url(object.namespace(), object.name(), Some("status"));
+        let mut pauses = PAUSES.iter().filter(|_| is_patient);
+        loop {
+            let error = match self.api.request_once(&Method::PATCH, &url, payload).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let Some(pause) = pauses.next().filter(|_| may_pass(&error, payload)) else { return Err(error) };
+            self.api.clock().sleep(seconds(*pause)).await;
+        }
+    }
+}
+
+/// Whether the same request may be accepted a moment later. A server that asks for a long pause will not accept it.
+fn may_pass(error: &RequestError, payload: Payload<'_>) -> bool {
+    let longest = PAUSES.iter().sum();
+    match error {
+        RequestError::Api(refusal) => match refusal.status {
+            409 => matches!(payload, Payload::MergePatch(_)),
+            429 | 500.. => refusal.retry_after.is_none_or(|asked| asked <= longest),
+            _ => false,
+        },
+        RequestError::Transport(_) => true,
+        RequestError::Timeout | RequestError::Malformed(_) | RequestError::Login(_) => false,
+    }
+}
+
+/// Whether the server has decided against the request, and has not only failed to answer.
+pub(super) fn is_final(error: &RequestError) -> bool {
+    matches!(error.status(), Some(400..=428 | 430..=499))
+}
+
+pub(super) fn as_patch(status: &Value) -> Map<String, Value> {
+    std::iter::once(("status".to_owned(), status.clone())).collect()
+}

@@ -1,0 +1,345 @@
+//! What is sent, in which order, and what comes of refusals: against a server that is a function.
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::*;
+use crate::invoke::Job;
+use crate::testing::{Answer, Got, Stage, resource};
+
+/// The other side: transformation functions set `spec.x`, and log lines are collected.
+#[derive(Default)]
+struct Host(std::sync::Mutex<Vec<String>>);
+
+impl Invoker for Host {
+    fn submit(&self, job: Job) {
+        let Job::Transform(transform) = job else { panic!("only functions are called here") };
+        let mut value = transform.object.to_value();
+        value["spec"] = json!({"x": "made"});
+        let _ = transform.reply.send(Ok(value));
+    }
+
+    fn log(&self, entry: Entry) {
+        self.0.lock().unwrap().push(format!("{} {}", entry.level.as_str(), entry.text));
+    }
+
+    fn enabled(&self, _: Level) -> bool {
+        true
+    }
+}
+
+struct Outcome {
+    result: Result<Applied, PatchFailure>,
+    /// The method, the subresource or query, and the body of each request.
+    requests: Vec<(String, String, Value)>,
+    seconds: f64,
+    log: Vec<String>,
+}
+
+impl Outcome {
+    fn sent(&self) -> Vec<String> {
+        self.requests
+            .iter()
+            .map(|(method, path, _)| format!("{method} {path}").trim_end().to_owned())
+            .collect()
+    }
+}
+
+fn body(version: &str, more: Value) -> Value {
+    let mut body = json!({
+        "apiVersion": "example.com/v1", "kind": "Thing",
+        "metadata": {"name": "x", "namespace": "ns", "uid": "u", "resourceVersion": version},
+    });
+    kopf_core::jsonpatch::apply_merge(&mut body, &map(more));
+    body
+}
+
+fn map(value: Value) -> Map<String, Value> {
+    let Value::Object(map) = value else { panic!("{value}") };
+    map
+}
+
+fn deleting() -> Value {
+    json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]}})
+}
+
+fn change(patch: Value) -> Change {
+    Change { patch: Patch(map(patch)), ..Change::of(1) }
+}
+
+async fn apply(
+    object: Value,
+    change: Change,
+    answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static,
+) -> Outcome {
+    let stage = Stage::new(&json!({}), answer);
+    let mut things = (*resource("example.com", "things", true)).clone();
+    things.subresources.insert("status".to_owned());
+    let host = Arc::new(Host::default());
+    let invoker: Arc<dyn Invoker> = Arc::<Host>::clone(&host);
+    let patching = Patching {
+        api: &stage.shared.api,
+        invoker: &invoker,
+        resource: &things,
+        finalizer: "f",
+        compat: false,
+        parting: None,
+    };
+    let object = Arc::new(Object::decode(&object.to_string()).unwrap());
+    let start = Instant::now();
+    let result = patching.apply(&object, change).await;
+    let seconds = start.elapsed().as_secs_f64();
+    let place = "/apis/example.com/v1/namespaces/ns/things";
+    let short = |path: &str| path.trim_start_matches(place).trim_start_matches("/x").to_owned();
+    let requests = stage.requests().into_iter().map(|got| (got.method, short(&got.path), got.body)).collect();
+    let log = host.0.lock().unwrap().clone();
+    Outcome { result, requests, seconds, log }
+}
+
+fn refusal(code: u16, field: Option<&str>) -> Answer {
+    let causes: Vec<_> = field.iter().map(|field| json!({"field": field, "message": "wrong"})).collect();
+    (code, Some(json!({"kind": "Status", "message": "no", "code": code, "details": {"causes": causes}})))
+}
+
+const CODES: [u16; 10] = [403, 404, 405, 409, 413, 415, 422, 429, 500, 503];
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_status_holds_neither_the_progress_nor_the_finalizer_of_a_deletion() {
+    for code in CODES {
+        let patch = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
+        let change = Change { finalizer: Some(Edit::Allow), parted: true, ..change(patch) };
+        let outcome = apply(body("1", deleting()), change, move |got| {
+            if got.path.ends_with("/status") {
+                refusal(code, None)
+            } else {
+                (200, Some(body("2", deleting())))
+            }
+        })
+        .await;
+        let applied = outcome.result.as_ref().unwrap();
+        assert!(!applied.gone, "{code}");
+        assert_eq!(outcome.sent(), ["PATCH /status", "PATCH", "PATCH"], "{code}");
+        assert_eq!(outcome.requests[2].2[1]["op"], "remove", "{code}");
+        assert!(outcome.seconds < 0.01, "{code}: {}", outcome.seconds);
+        let [rejection] = &applied.rejections[..] else { panic!("{code}: {:?}", applied.rejections) };
+        assert_eq!(Value::Object(rejection.patch.clone()), json!({"status": {"a": 1}}), "{code}");
+        assert_eq!(rejection.error.status(), Some(code));
+        assert!(!applied.merged.contains_key("status"), "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_waits_for_a_status_for_a_few_seconds_at_most() {
+    for code in CODES {
+        let patch = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
+        let outcome = apply(body("1", json!({})), change(patch), move |got| {
+            if got.path.ends_with("/status") {
+                refusal(code, None)
+            } else {
+                (200, Some(body("2", json!({}))))
+            }
+        })
+        .await;
+        let applied = outcome.result.unwrap();
+        assert_eq!(applied.rejections.len(), 1, "{code}");
+        assert!(outcome.seconds < 3.5, "{code}: {}", outcome.seconds);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_was_rejected_before_is_not_waited_for() {
+    let pending = map(json!({"status": {"old": 1}}));
+    let change = Change { pending, ..change(json!({"status": {"a": 1}, "spec": {"b": 1}})) };
+    let outcome = apply(body("1", json!({})), change, |got| {
+        if got.path.ends_with("/status") { refusal(503, None) } else { (200, Some(body("2", json!({})))) }
+    })
+    .await;
+    assert_eq!(outcome.sent(), ["PATCH /status", "PATCH", "PATCH /status"]);
+    assert!(outcome.seconds < 0.01);
+    assert_eq!(outcome.result.unwrap().rejections.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_goes_first_if_the_server_fails_for_a_moment_and_last_if_for_longer() {
+    for (failures, expected) in [(2, "SSSB"), (4, "SSSSBS")] {
+        let left = Arc::new(std::sync::atomic::AtomicI32::new(failures));
+        let patch = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
+        let outcome = apply(body("1", json!({})), change(patch), move |got| {
+            let is_status = got.path.ends_with("/status");
+            if is_status && left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 0 {
+                return refusal(503, None);
+            }
+            let more = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
+            (200, Some(body("2", more)))
+        })
+        .await;
+        let order: String =
+            outcome.requests.iter().map(|(_, path, _)| if path == "/status" { 'S' } else { 'B' }).collect();
+        assert_eq!(order, expected);
+        let applied = outcome.result.unwrap();
+        assert!(applied.rejections.is_empty());
+        assert!(applied.merged.contains_key("status"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_subresource_the_status_is_a_field_of_the_body() {
+    let patch = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
+    let outcome = apply(body("1", json!({})), change(patch.clone()), move |got| {
+        if got.path.ends_with("/status") { refusal(404, None) } else { (200, Some(body("2", patch.clone()))) }
+    })
+    .await;
+    let applied = outcome.result.unwrap();
+    assert!(applied.rejections.is_empty() && !applied.gone);
+    assert_eq!(applied.merged["status"], json!({"a": 1}));
+    assert_eq!(outcome.requests[1].2["status"], json!({"a": 1}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_does_not_exist_is_gone_also_if_only_its_status_was_to_be_written() {
+    let outcome =
+        apply(body("1", json!({})), change(json!({"status": {"a": 1}})), |_| refusal(404, None)).await;
+    assert_eq!(outcome.sent(), ["PATCH /status", "PATCH"]);
+    assert!(outcome.result.unwrap().gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_fields_that_the_server_names_are_left_out_of_the_status() {
+    let patch = json!({"status": {"bad": 1, "good": 2}});
+    let outcome = apply(body("1", json!({})), change(patch), |got| match got.body["status"].get("bad") {
+        Some(_) => refusal(422, Some("status.bad")),
+        None => (200, Some(body("2", json!({"status": {"good": 2}})))),
+    })
+    .await;
+    let applied = outcome.result.unwrap();
+    assert_eq!(Value::Object(applied.merged), json!({"status": {"good": 2}}));
+    let [rejection] = &applied.rejections[..] else { panic!() };
+    assert_eq!(Value::Object(rejection.patch.clone()), json!({"status": {"bad": 1}}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_rejected_before_goes_in_requests_of_its_own() {
+    let pending = map(json!({"status": {"old": 1}, "spec": {"old": 1}}));
+    let change = Change { pending, ..change(json!({"spec": {"new": 1}})) };
+    let outcome = apply(body("1", json!({})), change, |got| match got.body["spec"].get("old") {
+        Some(_) => refusal(422, Some("spec.old")),
+        None => (200, Some(body("2", json!({"status": {"old": 1}, "spec": {"new": 1}})))),
+    })
+    .await;
+    assert_eq!(outcome.sent(), ["PATCH", "PATCH /status", "PATCH"]);
+    let applied = outcome.result.unwrap();
+    assert_eq!(Value::Object(applied.merged), json!({"spec": {"new": 1}, "status": {"old": 1}}));
+    assert_eq!(Value::Object(applied.rejections[0].patch.clone()), json!({"spec": {"old": 1}}));
+}
+
+fn listed(version: &str, more: Value) -> Answer {
+    let items = json!([body(version, more)]);
+    (200, Some(json!({"kind": "ThingList", "apiVersion": "example.com/v1", "metadata": {}, "items": items})))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_of_functions_that_is_rejected_is_no_conflict() {
+    let change = Change { functions: true, ..Change::of(1) };
+    let outcome = apply(body("1", json!({})), change, |got| match &*got.method {
+        "PATCH" => refusal(422, Some("spec.x")),
+        _ => listed("1", json!({})),
+    })
+    .await;
+    let PatchFailure { applied, error } = outcome.result.unwrap_err();
+    assert!(applied.functions_rejected && applied.carry);
+    assert!(matches!(error, PatchingError::Functions(_)));
+    assert!(error.to_string().contains("spec.x"), "{error}");
+    assert_eq!(outcome.requests.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_result_of_functions_does_not_hold_the_finalizer() {
+    let change = Change { functions: true, finalizer: Some(Edit::Allow), parted: true, ..Change::of(1) };
+    let outcome = apply(body("1", deleting()), change, |got| {
+        let is_about_spec = |one: &Value| one["path"].as_str().is_some_and(|path| path.starts_with("/spec"));
+        match &*got.method {
+            "PATCH" if got.body.as_array().unwrap().iter().any(is_about_spec) => refusal(422, Some("spec.x")),
+            "PATCH" => {
+                (200, Some(body("2", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))))
+            }
+            _ => listed("1", deleting()),
+        }
+    })
+    .await;
+    let PatchFailure { applied, error } = outcome.result.unwrap_err();
+    assert!(matches!(error, PatchingError::Functions(_)));
+    assert_eq!(applied.latest.unwrap().finalizers().count(), 0, "it is let go");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_conflict_the_object_is_listed_and_never_got() {
+    let change = Change { functions: true, ..Change::of(1) };
+    let outcome = apply(body("1", json!({})), change, |got| match &*got.method {
+        "PATCH" if got.body[0]["value"] == "1" => refusal(422, None),
+        "PATCH" => (200, Some(body("3", json!({"spec": {"x": "made"}})))),
+        _ => listed("2", json!({})),
+    })
+    .await;
+    assert!(outcome.result.is_ok());
+    assert_eq!(outcome.sent(), ["PATCH", "GET ?fieldSelector=metadata.name%3Dx", "PATCH"]);
+    assert!(outcome.seconds < 0.01);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_left_to_the_next_event_at_once_if_the_object_may_not_be_read() {
+    let change = Change { functions: true, ..Change::of(1) };
+    let outcome = apply(body("1", json!({})), change, |got| match &*got.method {
+        "PATCH" => refusal(422, None),
+        _ => refusal(403, None),
+    })
+    .await;
+    let applied = outcome.result.unwrap();
+    assert!(applied.carry && applied.refused);
+    assert_eq!(outcome.requests.len(), 2);
+    assert!(outcome.seconds < 0.01);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partial_patch_without_an_answer_keeps_both_errors() {
+    let object = Arc::new(Object::decode(&body("1", json!({})).to_string()).unwrap());
+    let stage = Stage::new(&json!({"networking": {"error_backoffs": []}}), |got| {
+        if got.body.get("spec").is_some() { refusal(422, Some("spec.bad")) } else { refusal(504, None) }
+    });
+    let (things, host) = (resource("example.com", "things", true), Arc::new(Host::default()));
+    let invoker: Arc<dyn Invoker> = host;
+    let patching = Patching {
+        api: &stage.shared.api,
+        invoker: &invoker,
+        resource: &things,
+        finalizer: "f",
+        compat: false,
+        parting: None,
+    };
+    let progress = json!({"kopf.zalando.org/make": "{}"});
+    let patch = json!({"spec": {"bad": 1}, "metadata": {"annotations": progress}});
+    let failure = patching.apply(&object, change(patch.clone())).await.unwrap_err();
+    assert!(failure.error.is_rejection() && !failure.error.is_of_unknown_fate());
+    let persistence = Persistence::default();
+    let PatchFailure { applied, error } =
+        patching.merge_part(&object, failure, &persistence).await.unwrap_err();
+    assert!(matches!(error, PatchingError::Partial { .. }));
+    assert!(error.is_of_unknown_fate() && !error.is_rejection());
+    assert!(error.to_string().contains("status=422") && error.to_string().contains("status=504"), "{error}");
+    assert_eq!(Value::Object(applied.unwritten), patch, "it is kept for the next patch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_field_that_the_schema_drops_is_named_with_an_advice() {
+    let outcome = apply(body("1", json!({})), change(json!({"status": {"greet": {"x": 1}}})), |_| {
+        (200, Some(body("2", json!({"status": {"other": 1}}))))
+    })
+    .await;
+    let is_it = |line: &String| {
+        line.starts_with(
+            "WARNING Merge-patching finished with inconsistencies: (('remove', ('status', 'greet'",
+        ) && line.ends_with(
+            "The CRD's schema drops status.greet: declare it or set x-kubernetes-preserve-unknown-fields.",
+        )
+    };
+    assert!(outcome.log.iter().any(is_it), "{:?}", outcome.log);
+}

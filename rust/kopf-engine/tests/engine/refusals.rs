@@ -1,0 +1,170 @@
+//! Parts of patches that the server rejects: they hold neither progress nor deletions, and are not lost.
+
+use kopf_apiserver::{Fault, Injection};
+use kopf_core::notes::Level;
+use serde_json::{Value, json};
+
+use crate::world::{World, handler};
+
+const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
+
+fn anything() -> Value {
+    json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+fn refuse(world: &World, code: u16) {
+    let injection = Injection::always(Fault::Code(code)).on_verb("patch").on_resource("widgets/status");
+    world.server.faults().inject(injection);
+}
+
+async fn until_handled(world: &World, name: &str, at_most: f64) {
+    let mut passed = 0.0;
+    while !world.is_handled(name).await {
+        assert!(passed < at_most, "{name} is not handled in {at_most} s: {:?}", world.find(name).await);
+        world.pass(0.2).await;
+        passed += 0.2;
+    }
+}
+
+async fn until_status(world: &World, name: &str, status: &Value, at_most: f64) {
+    let mut passed = 0.0;
+    while world.find(name).await.unwrap()["status"] != *status {
+        assert!(passed < at_most, "{name} has no such status: {:?}", world.find(name).await);
+        world.pass(0.5).await;
+        passed += 0.5;
+    }
+}
+
+/// Creation, update and deletion while the status is refused; and then it is not refused any more.
+async fn nothing_is_held_by_a_status_that_is_refused_with(code: u16) {
+    let mut world = World::with_status(anything()).await;
+    let handlers =
+        vec![handler("make", "create"), handler("change", "update"), handler("clean-up", "delete")];
+    world.serve(handlers, |_| {}).await;
+    for position in 0..3 {
+        world.stage.let_report(position, json!({ "by": position }));
+    }
+    refuse(&world, code);
+    world.create("going", json!({"x": 1})).await;
+    world.create("staying", json!({"x": 1})).await;
+    until_handled(&world, "going", 8.0).await;
+    until_handled(&world, "staying", 8.0).await;
+    world.patch("going", json!({"spec": {"x": 2}})).await;
+    until_handled(&world, "going", 8.0).await;
+    world.delete("going").await;
+    world.settle().await;
+    assert!(world.find("going").await.is_none(), "the deletion does not wait for anything");
+    world.server.faults().clear();
+    until_status(&world, "staying", &json!({"by": 0}), 60.0).await;
+    world.pass(30.0).await;
+    assert_eq!([0, 1, 2].map(|position| world.stage.called(position)), [2, 1, 1]);
+}
+
+macro_rules! codes {
+    ($($name:ident: $code:literal,)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            nothing_is_held_by_a_status_that_is_refused_with($code).await;
+        }
+    )*};
+}
+
+codes! {
+    a_status_that_is_forbidden_holds_nothing: 403,
+    a_status_that_is_not_found_holds_nothing: 404,
+    a_status_whose_patches_are_not_allowed_holds_nothing: 405,
+    a_status_with_conflicts_holds_nothing: 409,
+    a_status_that_is_too_large_holds_nothing: 413,
+    a_status_of_an_unsupported_media_type_holds_nothing: 415,
+    a_status_that_is_invalid_holds_nothing: 422,
+    a_status_that_is_limited_holds_nothing: 429,
+    a_status_that_fails_holds_nothing: 500,
+    a_status_that_is_unavailable_holds_nothing: 503,
+}
+
+#[tokio::test]
+async fn a_missing_permission_for_the_status_is_logged_once_for_all_objects() {
+    let mut world = World::with_status(anything()).await;
+    world.serve(vec![handler("make", "create")], |_| {}).await;
+    world.stage.let_report(0, json!({"by": 0}));
+    refuse(&world, 403);
+    for number in 0..5 {
+        world.create(&format!("one-{number}"), json!({})).await;
+    }
+    for _ in 0..20 {
+        world.pass(5.0).await;
+    }
+    assert_eq!(world.stage.called(0), 5);
+    assert_eq!(world.stage.count_logged("may not write the status of widgets"), 1);
+    assert_eq!(world.stage.count_logged("status 403"), 1);
+    assert!(world.stage.has_logged(Level::Warning, r#"resources: ["widgets/status"], verbs: ["patch"]"#));
+    let asked = world.asked("patch").into_iter().filter(|entry| entry.path.ends_with("/status")).count();
+    assert!(asked < 5 * 10, "the pauses grow: {asked}");
+}
+
+#[tokio::test]
+async fn a_field_that_the_schema_rejects_is_named_and_written_when_the_schema_accepts_it() {
+    let mut status = anything();
+    status["properties"] = json!({"greet": {"type": "integer"}});
+    let mut world = World::with_status(status).await;
+    world.serve(vec![handler("make", "create"), handler("change", "update")], |_| {}).await;
+    world.stage.let_report(0, json!({"greet": "hello", "fine": 1}));
+    world.create("one", json!({"x": 1})).await;
+    until_handled(&world, "one", 2.0).await;
+    assert_eq!(world.find("one").await.unwrap()["status"], json!({"fine": 1}));
+    assert!(world.stage.has_logged(Level::Warning, "The CRD's schema rejects status.greet: "));
+    for _ in 0..60 {
+        world.pass(1.0).await;
+    }
+    let lines = world.stage.count_logged("The CRD's schema rejects status.greet: ");
+    assert!((4..9).contains(&lines), "the pauses grow: {lines}");
+    // The next patch of the object brings it along.
+    let mut definition = world.server.get(DEFINITION).await.unwrap();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] = anything();
+    world.server.call("PUT", DEFINITION, Some(&definition)).await.unwrap();
+    world.settle().await;
+    world.patch("one", json!({"spec": {"x": 2}})).await;
+    until_status(&world, "one", &json!({"fine": 1, "greet": "hello"}), 3.0).await;
+    assert_eq!((world.stage.called(0), world.stage.called(1)), (1, 1));
+}
+
+#[tokio::test]
+async fn what_others_have_written_meanwhile_is_not_overwritten_later() {
+    let mut world = World::with_status(anything()).await;
+    world.serve(vec![handler("make", "create")], |_| {}).await;
+    world.stage.let_report(0, json!({"by": 0}));
+    refuse(&world, 422);
+    world.create("one", json!({"x": 1})).await;
+    until_handled(&world, "one", 8.0).await;
+    world.server.faults().clear();
+    let path = "/apis/example.com/v1/namespaces/default/widgets/one/status";
+    world.server.call("PATCH", path, Some(&json!({"status": {"by": 0}}))).await.unwrap();
+    world.settle().await;
+    world.server.call("PATCH", path, Some(&json!({"status": {"by": "others"}}))).await.unwrap();
+    for _ in 0..20 {
+        world.pass(1.0).await;
+    }
+    assert_eq!(world.find("one").await.unwrap()["status"], json!({"by": "others"}));
+}
+
+#[tokio::test]
+async fn functions_whose_result_is_rejected_slow_down_the_object_and_are_given_up() {
+    let mut spec = anything();
+    spec["properties"] = json!({"made": {"type": "integer"}});
+    let mut world = World::with_spec(spec).await;
+    world.serve(vec![handler("make", "create"), handler("change", "update")], |_| {}).await;
+    world.stage.let_transform(Some(json!("text")));
+    world.create("one", json!({"x": 1})).await;
+    for _ in 0..30 {
+        world.pass(1.0).await;
+    }
+    assert_eq!(world.stage.transformed(), 5);
+    assert_eq!(world.stage.count_logged("The server rejects the result of the transformation functions"), 5);
+    assert!(world.stage.has_logged(Level::Error, "Throttling for 3 seconds"), "the pauses grow");
+    assert!(world.stage.has_logged(Level::Error, "spec.made"), "the field is named");
+    assert!(world.stage.has_logged(Level::Error, "The functions are given up."));
+    world.stage.let_transform(None);
+    world.patch("one", json!({"spec": {"x": 2}})).await;
+    until_handled(&world, "one", 10.0).await;
+    assert_eq!((world.stage.called(0), world.stage.called(1)), (1, 1));
+}

@@ -1,0 +1,100 @@
+"""Commands of documents with the output that the documents show: reads them, and compares.
+
+A block of commands is fenced as `console`. Lines that begin with `$ ` are commands, a backslash at the end
+goes on in the next line. What follows is their output, where `...` stands for any text within a line, and a
+line of its own for any lines.
+
+Usage: python scripts/console.py README.md 'make demo'
+
+runs that command as the page has it, shows its output as it comes, and compares the end of it.
+"""
+
+import dataclasses
+import pathlib
+import re
+import subprocess
+import sys
+
+FENCE = re.compile(r"^```console\n(.*?)^```", re.M | re.S)
+FILE = re.compile(r"`([\w./-]+\.\w+)`[^\n`]*:\n\n```\w+\n(.*?)^```", re.M | re.S)
+
+
+@dataclasses.dataclass
+class Command:
+    """A command of a page with the lines that are shown after it."""
+
+    text: str
+    shown: list[str]
+
+
+@dataclasses.dataclass
+class File:
+    """A file of a page: the text in a fence after a line that ends with the name and a colon."""
+
+    name: str
+    text: str
+
+
+def steps_of(page: str) -> list[Command | File]:
+    """The commands and the files of a page, in their order."""
+    found: list[tuple[int, list[Command | File]]] = [
+        (match.start(), [File(match[1], match[2])]) for match in FILE.finditer(page)
+    ]
+    found += [(match.start(), list(_commands_of(match[1]))) for match in FENCE.finditer(page)]
+    return [step for _, steps in sorted(found, key=lambda it: it[0]) for step in steps]
+
+
+def _commands_of(block: str) -> list[Command]:
+    commands: list[Command] = []
+    continued = False
+    for line in block.splitlines():
+        if continued:
+            commands[-1].text += f"\n{line}"
+        elif line.startswith("$ "):
+            commands.append(Command(line.removeprefix("$ "), []))
+        elif commands:
+            commands[-1].shown.append(line)
+        continued = line.endswith("\\") and (continued or line.startswith("$ "))
+    return commands
+
+
+def is_shown(shown: str, line: str) -> bool:
+    """Whether the line of the output is the line that is shown, with `...` for any text."""
+    pattern = ".*".join(re.escape(part) for part in shown.strip().split("..."))
+    return re.fullmatch(pattern, line.strip()) is not None
+
+
+def difference(shown: list[str], lines: list[str]) -> str | None:
+    """What is wrong with the output; None if it is as it is shown."""
+    *_, end = (
+        "\n".join(shown).rpartition("\n...\n") if shown[0] != "..." else "\n".join(shown).rpartition("...\n")
+    )
+    expected = [line for line in end.splitlines() if line.strip()]
+    got = [line for line in lines if line.strip()][-len(expected) :]
+    if len(got) == len(expected) and all(map(is_shown, expected, got)):
+        return None
+    return "\n".join(["The page shows:", *expected, "The output ends with:", *got])
+
+
+def main(page: str, text: str) -> int:
+    steps = steps_of(pathlib.Path(page).read_text())
+    found = [step for step in steps if isinstance(step, Command) and step.text == text]
+    if len(found) != 1:
+        print(f"{page} has the command {text!r} {len(found)} times, not once.", file=sys.stderr)
+        return 2
+    lines: list[str] = []
+    with subprocess.Popen(
+        text, shell=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line.rstrip("\n"))
+    wrong = difference(found[0].shown, lines) if found[0].shown else None
+    if wrong is not None:
+        print(wrong, file=sys.stderr)
+    return process.returncode or (wrong is not None)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""One kind that is handled in two versions: each handler sees whole bodies of its own version."""
+
+import kopf
+import pytest
+from kopf.testing import Cluster, Operator
+
+pytestmark = pytest.mark.kopf_embedded_only
+
+SCHEMA = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+VERSIONS = [
+    {"name": name, "served": True, "storage": name == "v1", "schema": SCHEMA} for name in ("v1", "v1beta1")
+]
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "parts.example.org"},
+    "spec": {
+        "group": "example.org",
+        "scope": "Namespaced",
+        "names": {"plural": "parts", "kind": "Part"},
+        "versions": VERSIONS,
+    },
+}
+
+
+@pytest.mark.timeout(60)
+def test_each_version_has_its_own_bodies():
+    calls = []
+
+    def handlers():
+        @kopf.on.create("example.org", "v1", "parts")
+        @kopf.on.update("example.org", "v1", "parts")
+        def change(body, spec, new, **_):
+            calls.append((body["apiVersion"], dict(spec), new["spec"]))
+
+        @kopf.daemon("example.org", "v1beta1", "parts")
+        async def daemon(stopped, **_):
+            await stopped.wait()
+
+    with Cluster() as cluster:
+        cluster.apply(DEFINITION)
+        with Operator(cluster, handlers) as operator:
+            operator.wait_until_quiet()
+
+            def handled(name, size):
+                # Kopf adds the finalizer for one version and removes it for the other one: it is never quiet.
+                essence = f'{{"spec":{{"size":{size}}}}}\n'
+                annotations = {"kopf.zalando.org/last-handled-configuration": essence}
+                cluster.wait_for("parts", name, {"metadata": {"annotations": annotations}})
+
+            for name in ("one", "two"):
+                body = {"metadata": {"name": name}, "spec": {"size": 1}}
+                cluster.create({"apiVersion": "example.org/v1", "kind": "Part", **body})
+                handled(name, 1)
+                cluster.patch("parts", name, {"spec": {"size": 2}})
+                handled(name, 2)
+    expected = [("example.org/v1", {"size": size}, {"size": size}) for size in (1, 2, 1, 2)]
+    assert calls == expected

@@ -1,0 +1,221 @@
+"""Follows a page as a reader does: writes its files, runs its commands in order, and compares their output.
+
+Files are in fences after a line that names them (`Add to` appends). Commands are in `console` fences (see
+scripts/console.py), or in indented blocks that begin with the name of a program. `kopf run`, `kopf dev` and
+`kopf cluster` stay in the background; `text` fences after them are lines of their logs. An indented block
+after `kubectl get ... -o yaml` is a part of what is got.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+import venv
+from typing import Any
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import console  # noqa: E402
+
+PATIENCE = 40.0
+FENCE = re.compile(r"(?:^(?P<before>[^\n]+)\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.M | re.S)
+INDENTED = re.compile(r"(?:^    [^\n]*\n)+", re.M)
+NAMED = re.compile(r"`([\w./-]+\.(?:py|yaml))`:$")
+PROGRAM = re.compile(r"(?:\$ )?(?:kubectl|kopf|pytest|pip|export) ")
+STAYS = re.compile(r"kopf (?:run|dev|cluster)\b")
+READY = "Initial authentication has finished"
+
+
+class Background:
+    """A command that goes on, and the lines that it has written by now."""
+
+    def __init__(self, command: str, folder: pathlib.Path, env: dict[str, str]) -> None:
+        self.lines: list[str] = []
+        self.seen = 0
+        self._more = threading.Condition()
+        self.process = subprocess.Popen(
+            f"exec {command}",
+            shell=True,
+            cwd=folder,
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._more:
+                self.lines.append(line)
+                self._more.notify_all()
+
+    def expect(self, shown: str) -> None:
+        """Wait for the line, after those that were waited for before."""
+
+        def find() -> bool:
+            for number, line in enumerate(self.lines[self.seen :], self.seen + 1):
+                if shown.strip() in line or console.is_shown(shown, line):
+                    self.seen = number
+                    return True
+            return False
+
+        with self._more:
+            assert self._more.wait_for(find, PATIENCE), f"{shown!r} is not in:\n{''.join(self.lines)}"
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        try:
+            return self.process.wait(PATIENCE)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+            self._reader.join(PATIENCE)
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+
+
+class Reader:
+    """A reader with an empty folder, the package that is tested, and `kubectl` if there is one."""
+
+    def __init__(self, folder: pathlib.Path, kubectl: str | None, **environment: str) -> None:
+        self.folder = folder
+        self.background: list[Background] = []
+        environment_folder = folder / ".environment"
+        venv.create(environment_folder, with_pip=False)
+        programs = environment_folder / "bin"
+        # All that is installed where the tests run, and after it the client libraries.
+        sites = filter(None, [sysconfig.get_path("purelib"), os.environ.get("KOPF_OPERATORS_SITE")])
+        [packages] = environment_folder.glob("lib/python*/site-packages")
+        lines = [f"import site; site.addsitedir({site!r})\n" for site in sites]
+        (packages / "others.pth").write_text("".join(lines))
+        for name in ("kopf", "pytest"):
+            program = programs / name
+            program.write_text(f'#!/bin/sh\nexec {programs}/python -m {name} "$@"\n')
+            program.chmod(0o755)
+        if kubectl is not None:
+            (programs / "kubectl").symlink_to(kubectl)
+        usual = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "KOPF_COMPAT")}
+        path = os.pathsep.join([str(programs), usual["PATH"]])
+        # An empty home: there is no kubeconfig in it.
+        self.env = usual | {"PATH": path, "HOME": str(folder), "PYTHONUNBUFFERED": "1"} | environment
+
+    def close(self) -> None:
+        while self.background:
+            self.background.pop().stop()
+
+    def follow(self, page: str) -> int:
+        """Do all that the page shows; how many commands that were."""
+        done = 0
+        got: str | None = None
+        for kind, before, text in blocks_of(page):
+            named = NAMED.search(before)
+            if named and kind in ("python", "yaml"):
+                self.write(named[1], text, more=before.startswith("Add to") or " Add to " in before)
+            elif kind == "text" and self.background:
+                for line in text.splitlines():
+                    self.background[-1].expect(line)
+            elif kind == "console":
+                commands = [step for step in console.steps_of(f"```console\n{text}```\n")]
+                for command in commands:
+                    assert isinstance(command, console.Command)
+                    self.run(command.text, command.shown)
+                    done += 1
+            elif kind == "indented" and PROGRAM.match(text):
+                for line in text.splitlines():
+                    if PROGRAM.match(line):
+                        got = line.removeprefix("$ ")
+                        self.run(got, [])
+                        done += 1
+            elif kind == "indented" and got is not None and got.endswith("-o yaml"):
+                self.expect_part(got, yaml.safe_load(text))
+        return done
+
+    def write(self, name: str, text: str, *, more: bool) -> None:
+        path = self.folder / name
+        path.write_text((path.read_text() + "\n\n" if more else "") + text)
+
+    def run(self, command: str, shown: list[str]) -> None:
+        exported = re.fullmatch(r"export (\w+)=(\S+)", command)
+        if exported:
+            self.env[exported[1]] = exported[2]
+        elif STAYS.match(command):
+            self.background.append(Background(command, self.folder, self.env))
+            for line in [line for line in shown if line.strip() != "..."] or [READY]:
+                self.background[-1].expect(line)
+        elif not command.startswith("pip install "):  # the environment has it all
+            self._compare(command, shown)
+
+    def _compare(self, command: str, shown: list[str]) -> None:
+        until = time.monotonic() + PATIENCE
+        while True:
+            code, output = self.call(command)
+            wrong = console.difference(shown, output.splitlines()) if shown else None
+            if code == 0 and wrong is None:
+                return
+            # What is looked at may be there a moment later, what is changed is changed once. Each look is a
+            # process of some 100 ms: it is the pause.
+            if not command.startswith("kubectl get ") or time.monotonic() > until:
+                raise AssertionError(f"{command}: exit code {code}\n{wrong or output}\n{self.logs()}")
+
+    def expect_part(self, command: str, part: Any) -> None:
+        """Wait until what is got contains the part."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            code, output = self.call(command)
+            if code == 0 and contains(yaml.safe_load(output), part):
+                return
+            assert time.monotonic() < until, f"{part} is not in {output}\n{self.logs()}"
+
+    def call(self, command: str) -> tuple[int, str]:
+        done = subprocess.run(
+            command,
+            shell=True,
+            cwd=self.folder,
+            env=self.env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PATIENCE,
+        )
+        return done.returncode, done.stdout
+
+    def logs(self) -> str:
+        return "".join(line for one in self.background for line in one.lines)
+
+
+def blocks_of(page: str) -> list[tuple[str, str, str]]:
+    """The blocks of a page in their order: the kind, the line before, the text."""
+    found = [
+        (match.start(), match["kind"], match["before"] or "", match["text"]) for match in FENCE.finditer(page)
+    ]
+    rest = FENCE.sub(lambda match: "\n" * len(match[0]), page)  # the places stay
+    for match in INDENTED.finditer(rest):
+        text = "".join(line.removeprefix("    ") for line in match[0].splitlines(keepends=True))
+        found.append((match.start(), "indented", "", text))
+    return [(kind, before, text) for _, kind, before, text in sorted(found)]
+
+
+def contains(whole: Any, part: Any) -> bool:
+    """Whether everything of the part is in the whole."""
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(
+            key in whole and contains(whole[key], value) for key, value in part.items()
+        )
+    return bool(whole == part)
+
+
+def find_kubectl() -> str | None:
+    done = subprocess.run([ROOT / "scripts" / "kubectl.sh"], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else shutil.which("kubectl")

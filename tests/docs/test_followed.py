@@ -1,0 +1,99 @@
+"""Pages lead a reader who follows them by their text to what they promise."""
+
+import os
+import pathlib
+import re
+import sys
+
+import pytest
+from kopf.testing import Cluster
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+from following import ROOT, Reader, blocks_of, console, contains, find_kubectl
+
+pytestmark = pytest.mark.timeout(240)
+EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/README.md"))
+
+
+@pytest.fixture(scope="session")
+def kubectl():
+    found = find_kubectl()
+    if found is None:
+        pytest.skip("there is no kubectl")
+    return found
+
+
+@pytest.fixture
+def reader(tmp_path, kubectl):
+    reader = Reader(tmp_path, kubectl)
+    yield reader
+    reader.close()
+
+
+@pytest.fixture
+def reader_with_cluster(tmp_path, kubectl):
+    """With a cluster at hand, and with the examples of the checkout."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with Cluster(controllers=True) as cluster:
+        reader = Reader(tmp_path, kubectl, KUBECONFIG=str(cluster.kubeconfig))
+        yield reader
+        reader.close()
+
+
+def test_the_walkthrough(reader):
+    if not os.environ.get("KOPF_OPERATORS_SITE"):
+        pytest.skip(
+            "the official client library is needed: KOPF_OPERATORS_SITE is not set, run `make operators`"
+        )
+    assert reader.follow((ROOT / "docs/walkthrough.md").read_text()) >= 10
+
+
+def test_the_quickstart(reader):
+    assert reader.follow((ROOT / "docs/quickstart.md").read_text()) >= 3
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples(reader_with_cluster, name):
+    page = (ROOT / "examples" / name / "README.md").read_text()
+    if name == "30-deployment":  # images and pushing are for others
+        page = page.partition("Or without an image:")[2]
+    assert reader_with_cluster.follow(page.replace(" --kopf-cluster=assets", "")) >= 1
+
+
+def test_the_demo_of_the_readme(reader):
+    """CI runs `make demo` in whole; this is its second half, with what is installed."""
+    [command] = [
+        step
+        for step in console.steps_of((ROOT / "README.md").read_text())
+        if isinstance(step, console.Command) and step.text == "make demo"
+    ]
+    reader.env.pop("KUBEBUILDER_ASSETS", None)
+    code, output = reader.call(f"python {ROOT}/scripts/demo.py")
+    assert code == 0, output
+    assert console.difference(command.shown, output.splitlines()) is None
+
+
+def test_the_tests_of_the_example_run_in_a_checkout(reader):
+    page = (ROOT / "docs/testing.md").read_text()
+    [command] = re.findall(r"`(pytest examples/\S+)`", page)
+    reader.folder = ROOT
+    code, output = reader.call(command)
+    assert code == 0, output
+    assert " passed" in output
+
+
+def test_what_is_wrong_is_found(reader):
+    page = "Write `a.py`:\n\n```python\nprint(5)\n```\n\n```console\n$ pytest --version\npytest...\n```\n"
+    assert reader.follow(page) == 1
+    assert (reader.folder / "a.py").read_text() == "print(5)\n"
+    with pytest.raises(AssertionError, match="The page shows:"):
+        reader.follow(page.replace("\npytest...", "\nsomething else"))
+    with pytest.raises(AssertionError, match="exit code"):
+        reader.follow("    pytest --nonsense\n")
+    assert [kind for kind, *_ in blocks_of(page + "\n    kubectl get x\n")] == [
+        "python",
+        "console",
+        "indented",
+    ]
+    assert contains({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}) and not contains({"a": 1}, {"a": 2})
