@@ -1,7 +1,7 @@
 //! One way to the API server: its address, the credentials, and the connections to it.
 //!
 //! Made from the results of login handlers, or from a kubeconfig or a service account. kube reads kubeconfigs and prepares TLS;
-//! the requests go through hyper ([`http1`]). Retries are in `api.rs`, the choice between several credentials is in `vault.rs`.
+//! the requests go through hyper (`http1.rs`). Retries are in `api.rs`, the choice between several credentials is in `vault.rs`.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -127,7 +127,7 @@ impl Shared {
 ///
 /// The order of locks, where several are held at once: the slots of a predecessor; the slots of its successor; the state of an
 /// object's daemons; the registry of all daemons, or the queue of their scheduler; the queue of the border. Handlers are
-/// called, workers are spawned, and lines are logged when the slots are not locked any more (see [`Effects`]).
+/// called, workers are spawned, and lines are logged when the slots are not locked any more (see `Effects`).
 pub struct Dispatcher {
     /// What all streams share.
     pub shared: Arc<Shared>,
