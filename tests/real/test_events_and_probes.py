@@ -188,10 +188,9 @@ def create(**_):
 """
 
 
-def login(operator, code):
-    return operator(
-        f"KUBECONFIG = {str(operator.kubeconfig)!r}\n" + LOGIN + textwrap.dedent(code), kubeconfig=None
-    )
+def login(operator, code, **options):
+    source = f"KUBECONFIG = {str(operator.kubeconfig)!r}\n" + LOGIN + textwrap.dedent(code)
+    return operator(source, kubeconfig=None, **options)
 
 
 def test_bad_credentials_are_replaced_by_good_ones(operator, shelf):
@@ -226,6 +225,24 @@ def test_no_credentials_and_failed_logins_end_the_operator(operator):
     assert run.wait_for_exit() == 1
     run.wait_for_log("Credentials retriever has failed: One or more handlers failed.")
     run.wait_for_log("PermanentError: boo")
+
+
+def test_cleanup_handlers_are_called_after_a_failed_login_but_not_in_kopf_1_45(operator):
+    code = """
+    @kopf.on.cleanup()
+    def clean(**_): print('CLEANED', flush=True)
+
+    @kopf.on.login()
+    def fail(**_): raise kopf.PermanentError('boo')
+    """
+    run = login(operator, code)
+    assert run.wait_for_exit() == 1
+    run.wait_for_log("CLEANED")
+    run = login(operator, code, environment={"KOPF_COMPAT": "1.45"})
+    run.wait_for_log("Credentials retriever has failed")
+    run.process.terminate()
+    assert run.wait_for_exit() == 1
+    assert "CLEANED" not in run.log
 
 
 def test_embedded_operators_can_be_given_their_credentials(operator, shelf):

@@ -101,6 +101,7 @@ class Life:
         self._threads = Threads(self._loop)
         self._invoker = Invoker(settings, self._threads)
         self._exit = Exit(self._loop, self._invoker, settings)
+        self._login_error: Exception | None = None
         self._activities = Activities(
             registry=registry,
             settings=settings,
@@ -228,6 +229,9 @@ class Life:
             logger.warning("Cleanup activity is not executed at all due to cancellation.")
             raise
         try:
+            # Kopf 1.45 does not call the cleanup handlers of an operator that never got credentials.
+            if self._login_error is not None and self._settings.process.compat == ORIGINAL:
+                raise self._login_error
             await self._activities.run(Activity.CLEANUP)
         except asyncio.CancelledError:
             logger.warning("Cleanup activity is only partially executed due to cancellation.")
@@ -302,6 +306,7 @@ class Life:
             await admission.cancel()
             bridge.close()
             watch.close()
+            self._login_error = server.login_error
         if failure is not None and failure[0] == "login" and server.login_error is not None:
             raise server.login_error
         if failure is not None:
