@@ -8,6 +8,8 @@ import os.path
 import sys
 from collections.abc import Iterable
 
+from kopf._intents.settings import IS_COMPATIBLE
+
 _PREFIX = "__kopf_script_"
 
 
@@ -28,13 +30,13 @@ def preload(paths: Iterable[str], modules: Iterable[str]) -> None:
         try:
             _load(f"{_PREFIX}{idx}__{path}", path)
         except Exception as error:
-            error.add_note(_note_on_file(path, error))
+            _add_note(error, _note_on_file(path, error))
             raise
     for name in modules:
         try:
             importlib.import_module(name)
         except Exception as error:
-            error.add_note(_note_on_module(name, error))
+            _add_note(error, _note_on_module(name, error))
             raise
 
 
@@ -46,6 +48,12 @@ def _load(name: str, path: str) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
+
+
+def _add_note(error: Exception, note: LoadingNote) -> None:
+    # Kopf 1.45 ends with the traceback of the error alone.
+    if not IS_COMPATIBLE:
+        error.add_note(note)
 
 
 def _note_on_file(path: str, error: Exception) -> LoadingNote:

@@ -214,6 +214,15 @@ def test_the_whole_traceback_comes_with_debug(folder):
     assert run.returncode == 1
 
 
+def test_errors_of_loading_end_with_the_exception_in_kopf_1_45(folder):
+    (folder / "handlers.py").write_text("import nope")
+    args = [sys.executable, "-m", "kopf", "run", "-A", "handlers.py"]
+    env = environment(folder, KOPF_COMPAT="1.45")
+    run = subprocess.run(args, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    assert run.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'nope'"
+    assert run.returncode == 1
+
+
 @pytest.mark.parametrize("source, is_traced", [(ALONE[-3].source, False), ("import nope", True)])
 def test_crashes_are_lines_of_json_too(folder, source, is_traced):
     (folder / "handlers.py").write_text(source)
