@@ -139,9 +139,7 @@ def described(calls: Calls) -> str:
     texts = []
     for handler, object_logger, began in sorted(calls, key=lambda call: call[2])[:SHOWN]:
         # The logger of an object knows which one it is.
-        where = (
-            f" of {object_logger._prefix().strip('[]')}" if isinstance(object_logger, ObjectLogger) else ""
-        )
+        where = f" of {object_logger.prefix().strip('[]')}" if isinstance(object_logger, ObjectLogger) else ""
         texts.append(f"{handler.id}{where} ({now - began:.0f} s)")
     if len(calls) > SHOWN:
         texts.append(f"{len(calls) - SHOWN} more")
