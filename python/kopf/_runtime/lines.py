@@ -20,6 +20,7 @@ from kopf._runtime.logs import (
     ObjectTextFormatter,
     OwnLine,
     TerseObjectLogger,
+    line_prefix,
     logger,
 )
 from kopf._runtime.posting import K8sPoster
@@ -74,7 +75,7 @@ def _write(handler: KopfStreamHandler, adapter: ObjectLogger, level: int, text: 
         return False
     if level < handler.level:
         return True
-    line = formatter.format_line(level, adapter.prefix(), text)
+    line = formatter.format_line(level, line_prefix(adapter), text)
     if line is None:
         return False
     handler.acquire()

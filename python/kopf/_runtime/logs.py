@@ -198,14 +198,6 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         self.settings = settings
         self._extra: dict[str, Any] | None = None
 
-    def prefix(self) -> str:
-        """The namespace and name of the object, as lines begin with it if prefixes are enabled."""
-        source = self._body._src
-        if self._extra is None and isinstance(source, Object):
-            return one_line(f"[{full_name(source.namespace, source.name)}]")
-        ref = self.extra["k8s_ref"]
-        return one_line(f"[{full_name(ref.get('namespace'), ref.get('name', ''))}]")
-
     # Most loggers never say anything: the reference is made when it is needed.
     @property
     def extra(self) -> dict[str, Any]:  # type: ignore[override]
@@ -218,6 +210,15 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         """Add the reference to the object to what was given with the call."""
         kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
         return msg, kwargs
+
+
+def line_prefix(adapter: ObjectLogger) -> str:
+    """The namespace and name of the object, as lines begin with them if prefixes are enabled."""
+    source = adapter._body._src
+    if adapter._extra is None and isinstance(source, Object):
+        return one_line(f"[{full_name(source.namespace, source.name)}]")
+    ref = adapter.extra["k8s_ref"]
+    return one_line(f"[{full_name(ref.get('namespace'), ref.get('name', ''))}]")
 
 
 class LocalObjectLogger(ObjectLogger):
