@@ -20,10 +20,10 @@ import kopf.testing
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "real"))
+sys.path.insert(0, str(ROOT))
 
-import cluster as kube  # noqa: E402
-import controlplane  # noqa: E402
+from tests.support import cluster as kube  # noqa: E402
+from tests.support import controlplane  # noqa: E402
 
 EXAMPLE = ROOT / "examples" / "01-minimal"
 HANDLED = kube.PREFIX + "last-handled-configuration"

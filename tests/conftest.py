@@ -6,12 +6,8 @@ import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-REAL = ROOT / "tests" / "real"
-sys.path.insert(0, str(REAL))
-
-import differences  # noqa: E402
-from fixtures import (  # noqa: E402, F401
+from tests.support.differences import IN_REFERENCE
+from tests.support.fixtures import (  # noqa: F401
     cluster,
     control_plane,
     crates,
@@ -25,6 +21,9 @@ from fixtures import (  # noqa: E402, F401
     reference_python,
     shelf,
 )
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+REAL = ROOT / "tests" / "real"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,10 +55,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in ours:
         item.add_marker(pytest.mark.timeout(180))
         name = item.originalname if isinstance(item, pytest.Function) else item.name
-        if reference and name in differences.IN_REFERENCE:
-            item.add_marker(pytest.mark.xfail(reason=differences.IN_REFERENCE[name], strict=False))
+        if reference and name in IN_REFERENCE:
+            item.add_marker(pytest.mark.xfail(reason=IN_REFERENCE[name], strict=False))
     if len(ours) == len(items) and any(REAL in item.path.parents for item in items):
-        unknown = set(differences.IN_REFERENCE) - known
+        unknown = set(IN_REFERENCE) - known
         narrowed = config.getoption("-k") or any("::" in arg or ".py" in arg for arg in config.args)
         if unknown and not narrowed:
             raise pytest.UsageError(f"differences.py names tests that do not exist: {sorted(unknown)}")

@@ -88,12 +88,9 @@ def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        from kopf._kits import deferring
-
         controls = click.get_current_context().ensure_object(CLIControls)
         controls.debug = debug
         controls.json_logs = log_format is LogFormat.JSON
-        deferring.defer()
         from kopf._runtime import logs
 
         logs.configure(

@@ -1,29 +1,17 @@
-"""The table of compatibility: each section of the contract has a row, and each named test exists.
-
-Owns the agreement of docs/compatibility.md with tests/contract/sections.txt and with the tests. Must not know
-what the sections say: they are written down elsewhere.
-"""
+"""The list of coverage: each section of the contract names tests, and each named test exists."""
 
 import pathlib
 import re
+import tomllib
+from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[2]
-TABLE = ROOT / "docs" / "compatibility.md"
-SECTIONS = ROOT / "tests" / "contract" / "sections.txt"
-
-ROW = re.compile(r"^\| ((?:engine|api|observed) \S+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
-
-
-def rows() -> dict[str, list[str]]:
-    """The tests of each section."""
-    found = ROW.findall(TABLE.read_text())
-    table = {section: re.findall(r"`([^`]+)`", tests) for section, _, tests in found}
-    assert len(table) == len(found), "a section has two rows"
-    return table
+COVERAGE = tomllib.loads((ROOT / "tests" / "contract" / "coverage.toml").read_text())
+CLAIMS = ROOT / "tests" / "contract" / "twins"
 
 
 def problem(test: str) -> str | None:
-    """What is wrong with the name of a test, as `path` or `path::name`."""
+    """What is wrong with the name of a test, as `path::name`."""
     path, _, name = test.partition("::")
     if not (ROOT / path).is_file():
         return f"{path} does not exist"
@@ -34,21 +22,33 @@ def problem(test: str) -> str | None:
     return None
 
 
-def test_each_section_has_a_row_and_no_other_has() -> None:
-    lines = SECTIONS.read_text().splitlines()
-    sections = [line.split(":")[0] for line in lines if line and not line.startswith("#")]
-    assert len(sections) > 150, "sections are lost"
-    assert list(rows()) == sections
+def unknown_claims() -> Iterator[str]:
+    for entry in COVERAGE["surface"]:
+        for file, names in entry.get("claims", {}).items():
+            text = (CLAIMS / f"{file}.py").read_text()
+            yield from (f"{file}: {name}" for name in names if f"def claim_{name}(" not in text)
 
 
-def test_each_named_test_exists() -> None:
-    tests = [test for named in rows().values() for test in named]
-    assert len(tests) > 250, "tests are lost"
-    assert [found for test in tests if (found := problem(test))] == []
+def test_sections_are_listed_once() -> None:
+    for kind in ("section", "surface"):
+        ids = [entry["id"] for entry in COVERAGE[kind]]
+        assert len(ids) == len(set(ids))
 
 
 def test_each_section_has_a_test() -> None:
-    assert [section for section, tests in rows().items() if not tests] == []
+    assert [entry["id"] for entry in COVERAGE["section"] if not entry["tests"]] == []
+    assert [it["id"] for it in COVERAGE["surface"] if not it.get("tests") and not it.get("claims")] == []
+
+
+def test_each_named_test_exists() -> None:
+    tests = [test for entry in COVERAGE["section"] for test in entry["tests"]]
+    assert [found for test in tests if (found := problem(test))] == []
+    files = [test for entry in COVERAGE["surface"] for test in entry.get("tests", [])]
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+
+
+def test_each_named_claim_exists() -> None:
+    assert list(unknown_claims()) == []
 
 
 def test_planted_names_are_found() -> None:

@@ -50,33 +50,6 @@ def test_long_files_are_listed():
     assert long == set(LONG)
 
 
-FAULTS = (
-    "interposer",
-    "parcels",
-    "rows",
-    "rows_containment",
-    "rows_network",
-    "rows_refusals",
-    "rows_ways",
-    "theatre",
-)
-
-
-def test_no_test_sleeps_for_a_guessed_time():
-    """Sleeping is for handlers under test, and for the two places where there is nothing to wait on."""
-    faults = {f"tests/faults/{name}.py" for name in FAULTS}  # they last for a time
-    polls = {"tests/behaviours/ownchanges/test_own_changes.py"}  # they look again until it is so
-    allowed = {"tests/real/cluster.py", "tests/real/controlplane.py"} | faults | polls
-    files = sorted((ROOT / "tests").rglob("*.py"))
-    assert len(files) > 10
-    sleepers = {
-        path.relative_to(ROOT).as_posix()
-        for path in files
-        if re.search(r"^\s*time\.sleep\(", path.read_text(), re.M)
-    }
-    assert sleepers <= allowed
-
-
 def test_links_between_the_documents_lead_somewhere():
     documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
     assert len(documents) > 8

@@ -6,7 +6,6 @@ what is deliberately different is listed here with its reason, and only that.
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,23 +53,3 @@ def test_claims_are_the_same(name):
     allowed = {claim for file, claim in ALLOWED if file == name}
     assert {claim: (theirs[claim], ours[claim]) for claim in different - allowed} == {}
     assert different >= allowed, "These are not different anymore."
-
-
-def test_claims_in_the_documents_exist():
-    page = (Path(__file__).parents[2] / "docs/compatibility.md").read_text()
-    section = page.split("## The public surface beside the original")[1].split("## ")[0]
-    named = {
-        (file, claim.strip().replace(" ", "_"))
-        for file, claims in re.findall(r"\b(\w+): ([^;|]+)", section)
-        if file in FILES
-        for claim in claims.split(",")
-    }
-    existing = {
-        (file, claim)
-        for file in FILES
-        for claim in re.findall(r"^def claim_(\w+)", (FOLDER / f"{file}.py").read_text(), re.M)
-    }
-    assert len(named) > 80
-    assert named <= existing
-    assert len(existing) > 110
-    assert {int(number) for number in re.findall(r"^\| (\d+)", section, re.M)} == set(range(1, 15))

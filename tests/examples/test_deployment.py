@@ -3,10 +3,11 @@
 import pathlib
 import re
 
-import cluster as kube
 import pytest
 import yaml
-from fixtures import Shelf
+
+from tests.support import cluster as kube
+from tests.support.fixtures import Shelf
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "30-deployment"

@@ -5,10 +5,11 @@ import pathlib
 import socket
 import urllib.request
 
-import cluster as kube
 import pytest
 import yaml
-from fixtures import Shelf
+
+from tests.support import cluster as kube
+from tests.support.fixtures import Shelf
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 FOLDERS = sorted(path.parent.name for path in EXAMPLES.glob("*/example.py"))

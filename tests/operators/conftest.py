@@ -4,12 +4,13 @@ import os
 import pathlib
 from collections.abc import Callable, Iterator
 
-import cluster as kube
-import controlplane
 import pytest
 import yaml
-from fixtures import flavour
-from operators import Operator
+
+from tests.support import cluster as kube
+from tests.support import controlplane
+from tests.support.fixtures import flavour
+from tests.support.operators import Operator
 
 HERE = pathlib.Path(__file__).parent
 GROUP = "operators.testing.kopf.dev"

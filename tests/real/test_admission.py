@@ -3,9 +3,10 @@
 import base64
 import json
 
-import cluster as kube
 import pytest
-from fixtures import GROUP, Shelf, crd
+
+from tests.support import cluster as kube
+from tests.support.fixtures import GROUP, Shelf, crd
 
 VALIDATING = kube.Resource(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False

@@ -3,9 +3,10 @@
 import json
 import secrets
 
-import cluster as kube
 import pytest
-from fixtures import GROUP, Shelf, crd
+
+from tests.support import cluster as kube
+from tests.support.fixtures import GROUP, Shelf, crd
 
 PREAMBLE = """
 from calls import called

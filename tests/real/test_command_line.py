@@ -5,7 +5,8 @@ import re
 import signal
 
 import pytest
-from fixtures import Shelf
+
+from tests.support.fixtures import Shelf
 
 PREAMBLE = """
 from calls import called

@@ -6,8 +6,8 @@ import textwrap
 import urllib.error
 import urllib.request
 
-import cluster as kube
-from operators import Operator
+from tests.support import cluster as kube
+from tests.support.operators import Operator
 
 EVENTS = kube.Resource("", "v1", "events")
 

@@ -1,6 +1,6 @@
 """Handlers of changes do their work on a real cluster, and leave on the object what the contract says."""
 
-import cluster as kube
+from tests.support import cluster as kube
 
 PREAMBLE = """
 from calls import called

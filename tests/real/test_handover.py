@@ -5,8 +5,9 @@ finished is not run again by the other; a series of retries goes on where it was
 handled again.
 """
 
-import cluster as kube
 import pytest
+
+from tests.support import cluster as kube
 
 CODE = """
 from calls import called

@@ -3,7 +3,7 @@
 import contextlib
 import time
 
-import proxy as proxies
+from tests.support import proxy as proxies
 
 PREAMBLE = """
 from calls import called

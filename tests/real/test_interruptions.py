@@ -3,7 +3,7 @@
 Nothing is lost, and nothing is done twice.
 """
 
-import cluster as kube
+from tests.support import cluster as kube
 
 PREAMBLE = """
 from calls import called

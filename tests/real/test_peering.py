@@ -4,9 +4,10 @@ import datetime
 import os
 import subprocess
 
-import cluster as kube
 import pytest
-from fixtures import crd
+
+from tests.support import cluster as kube
+from tests.support.fixtures import crd
 
 HANDLERS = """
 from calls import called

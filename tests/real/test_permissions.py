@@ -3,8 +3,8 @@
 import threading
 import time
 
-import cluster as kube
-from fixtures import GROUP, Shelf
+from tests.support import cluster as kube
+from tests.support.fixtures import GROUP, Shelf
 
 # The usual pauses between repeated requests: what is forbidden must not wait for them.
 HANDLERS = """

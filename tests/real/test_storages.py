@@ -2,7 +2,7 @@
 
 import json
 
-import cluster as kube
+from tests.support import cluster as kube
 
 PREAMBLE = """
 import json

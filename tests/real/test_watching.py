@@ -2,8 +2,9 @@
 
 import contextlib
 
-import proxy as proxies
 import pytest
+
+from tests.support import proxy as proxies
 
 PREAMBLE = """
 from calls import called

@@ -20,7 +20,7 @@ from kopf._objects.bodies import Body
 from kopf._objects.logformats import LogFormat
 from kopf._runtime import logs
 from kopf._runtime.bridge import Object
-from kopf._runtime.lines import say
+from kopf._runtime.lines import log_framework_line
 from kopf._runtime.logs import (
     KopfStreamHandler,
     LocalObjectLogger,
@@ -56,7 +56,7 @@ def test_records_are_the_same_on_the_short_way(cls: Any, caplog: pytest.LogCaptu
     adapter = cls(body=BODY, settings=OperatorSettings())
     with caplog.at_level(logging.DEBUG, logger="kopf.objects"):
         adapter.log(logging.WARNING, "a %s line")
-        say(adapter, logging.WARNING, "a %s line")
+        log_framework_line(adapter, logging.WARNING, "a %s line")
     usual, short = (vars(record) for record in caplog.records)
     assert usual.keys() == short.keys()
     assert {key: usual[key] for key in usual.keys() - OWN} == {key: short[key] for key in short.keys() - OWN}
@@ -67,9 +67,9 @@ def test_records_are_the_same_on_the_short_way(cls: Any, caplog: pytest.LogCaptu
 
 def test_lines_below_the_level_are_not_made(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="kopf.objects"):
-        say(ObjectLogger(body=BODY, settings=OperatorSettings()), logging.DEBUG, "debug")
-        say(TerseObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "terse")
-        say(ObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
+        log_framework_line(ObjectLogger(body=BODY, settings=OperatorSettings()), logging.DEBUG, "debug")
+        log_framework_line(TerseObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "terse")
+        log_framework_line(ObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
     assert [record.getMessage() for record in caplog.records] == ["info"]
 
 
@@ -84,7 +84,7 @@ def test_factories_of_records_are_asked(caplog: pytest.LogCaptureFixture) -> Non
     logging.setLogRecordFactory(make)
     try:
         with caplog.at_level(logging.INFO, logger="kopf.objects"):
-            say(ObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
+            log_framework_line(ObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
     finally:
         logging.setLogRecordFactory(usual)
     assert len(made) == len(caplog.records) == 1
@@ -93,7 +93,7 @@ def test_factories_of_records_are_asked(caplog: pytest.LogCaptureFixture) -> Non
 def test_strange_loggers_are_used_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
     adapter = logging.LoggerAdapter(logging.getLogger("elsewhere"), {"extra": 1})
     with caplog.at_level(logging.INFO):
-        say(adapter, logging.INFO, "info")
+        log_framework_line(adapter, logging.INFO, "info")
     assert [record.name for record in caplog.records] == ["elsewhere"]
 
 
@@ -128,9 +128,9 @@ def test_texts_are_the_same_on_all_ways(
 ) -> None:
     stream = written(log_format=log_format, log_prefix=log_prefix)
     adapter = LocalObjectLogger(body=body, settings=OperatorSettings())
-    say(adapter, level, "a %s line")  # before anything else has made the reference
+    log_framework_line(adapter, level, "a %s line")  # before anything else has made the reference
     adapter.log(level, "a %s line")
-    say(adapter, level, "a %s line")
+    log_framework_line(adapter, level, "a %s line")
     moment = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.]\d+"
     texts = [re.sub(moment, "MOMENT", text) for text in stream.getvalue().splitlines()]
     assert len(texts) == (0 if level < logging.INFO else 3)
@@ -144,9 +144,9 @@ def test_lines_that_only_our_handler_sees_need_no_records(
     emit = KopfStreamHandler.emit
     monkeypatch.setattr(KopfStreamHandler, "handle", lambda _, record: made.append(record))
     settings = OperatorSettings()
-    say(LocalObjectLogger(body=BODY, settings=settings), logging.INFO, "local")
+    log_framework_line(LocalObjectLogger(body=BODY, settings=settings), logging.INFO, "local")
     settings.posting.loggers = False
-    say(ObjectLogger(body=BODY, settings=settings), logging.INFO, "posted elsewhere")
+    log_framework_line(ObjectLogger(body=BODY, settings=settings), logging.INFO, "posted elsewhere")
     assert stream.getvalue().count("\n") == 2 and not made and KopfStreamHandler.emit is emit
 
 
@@ -166,7 +166,7 @@ def test_other_listeners_get_records(written: Callable[..., io.StringIO], place:
     stream, listener = written(), Listener()
     logging.getLogger(place).addHandler(listener)
     try:
-        say(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
+        log_framework_line(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
     finally:
         logging.getLogger(place).removeHandler(listener)
     assert [record.getMessage() for record in listener.heard] == ["info"]
@@ -183,7 +183,7 @@ def test_filters_see_records(written: Callable[..., io.StringIO], where: str) ->
 
     filterer.addFilter(only_others)
     try:
-        say(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
+        log_framework_line(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
     finally:
         filterer.removeFilter(only_others)
     assert stream.getvalue() == ""
@@ -198,7 +198,7 @@ PATCHED = [
     (logging.Handler, "handle"),
     (logging.Handler, "format"),
     (logging.Formatter, "format"),
-    (KopfStreamHandler, "emit"),
+    (logging.StreamHandler, "emit"),
     (logging.getLogger("kopf.objects"), "handle"),
     (logging.getLogger("kopf.objects"), "callHandlers"),
 ]
@@ -216,7 +216,7 @@ def test_functions_put_in_place_of_those_of_logging_are_called(
         return usual(*args, **kwargs)
 
     monkeypatch.setattr(owner, name, observed)
-    say(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
+    log_framework_line(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
     assert seen and stream.getvalue().count("\n") == 1
 
 
@@ -249,13 +249,13 @@ import functools, io, logging
 seen = []
 {textwrap.dedent(AGENTS[hook])}
 import kopf
-from kopf._runtime.lines import say
+from kopf._runtime.lines import log_framework_line
 from kopf._runtime.logs import LocalObjectLogger, configure
 configure()
 logging.getLogger().handlers[0].setStream(io.StringIO())
 body = kopf.Body({{"metadata": {{"name": "n"}}}})
 for text in ("first", "second", "third"):
-    say(LocalObjectLogger(body=body, settings=kopf.OperatorSettings()), logging.INFO, text)
+    log_framework_line(LocalObjectLogger(body=body, settings=kopf.OperatorSettings()), logging.INFO, text)
 assert [text for text, _ in seen] == ["first", "second", "third"], seen
 assert len(set(seen)) == 3
 """
@@ -266,7 +266,7 @@ def test_what_does_not_propagate_is_not_written(written: Callable[..., io.String
     stream, logger = written(), logging.getLogger("kopf.objects")
     logger.propagate = False
     try:
-        say(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
+        log_framework_line(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
     finally:
         logger.propagate = True
     assert stream.getvalue() == ""
@@ -276,7 +276,7 @@ def test_broken_streams_are_told_of_as_usually(
     written: Callable[..., io.StringIO], capsys: pytest.CaptureFixture[str]
 ) -> None:
     written().close()
-    say(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
+    log_framework_line(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
     told = capsys.readouterr().err
     assert "--- Logging error ---" in told and "Message: 'info'" in told
 
@@ -295,7 +295,9 @@ def test_lines_of_the_framework_cannot_be_forged_by_what_they_quote(
     if not short:
         logging.getLogger().addHandler(listener)
     body = Body({"metadata": {"name": FORGED, "namespace": "ns"}})
-    say(LocalObjectLogger(body=body, settings=OperatorSettings()), logging.INFO, f"Failed: {FORGED}")
+    log_framework_line(
+        LocalObjectLogger(body=body, settings=OperatorSettings()), logging.INFO, f"Failed: {FORGED}"
+    )
     [line] = stream.getvalue().splitlines()
     assert line.endswith(f"[ns/{ESCAPED}] Failed: {ESCAPED}" if log_prefix else f"Failed: {ESCAPED}")
     # Other handlers have formats of their own.
@@ -326,7 +328,7 @@ def test_json_lines_have_the_fields_of_mappings_and_moments_as_iso(
     adapter = ObjectLogger(body=BODY, settings=OperatorSettings())
     moment = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     adapter.info({"event": "started", "at": moment}, extra={"day": moment.date(), "time": moment.time()})
-    say(adapter, logging.INFO, FORGED)
+    log_framework_line(adapter, logging.INFO, FORGED)
     first, second = (json.loads(line) for line in stream.getvalue().splitlines())
     assert first["message"] == "" and first["event"] == "started"
     assert first["at"] == "2020-01-01T00:00:00+00:00"

@@ -7,6 +7,7 @@ These classes are also what tests construct to simulate a handler's context.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -17,7 +18,6 @@ from kopf._objects.memos import AnyMemo
 from kopf._objects.patches import Patch
 from kopf._objects.raw import BodyEssence, HandlerId, RawEvent, RawEventType
 from kopf._objects.reasons import Activity, Reason, WebhookType
-from kopf._objects.records import Record, record
 from kopf._objects.resources import Resource
 from kopf._objects.reviews import Headers, Operation, SSLPeer, UserInfo
 from kopf._objects.stoppers import DaemonStopper
@@ -30,8 +30,8 @@ def _named(*names: str) -> Arguments:
     return {name: attrgetter(name) for name in names}
 
 
-@record
-class Cause(Record):
+@dataclass
+class Cause:
     """What is common for all causes. The indices are arguments too, and they win over all other arguments."""
 
     logger: Any
@@ -60,7 +60,7 @@ class Cause(Record):
         return self.kwargs
 
 
-@record
+@dataclass
 class ActivityCause(Cause):
     """Something that concerns the operator as a whole."""
 
@@ -70,7 +70,7 @@ class ActivityCause(Cause):
     _arguments: ClassVar[Arguments] = {**Cause._arguments, **_named("activity", "settings")}
 
 
-@record
+@dataclass
 class ResourceCause(Cause):
     """Something that concerns one object."""
 
@@ -92,7 +92,7 @@ class ResourceCause(Cause):
     }
 
 
-@record
+@dataclass
 class WatchingCause(ResourceCause):
     """A raw watch event."""
 
@@ -102,19 +102,19 @@ class WatchingCause(ResourceCause):
     _arguments: ClassVar[Arguments] = {**ResourceCause._arguments, **_named("type", "event")}
 
 
-@record
+@dataclass
 class IndexingCause(ResourceCause):
     """An object is to be indexed; its patch goes nowhere."""
 
 
-@record
+@dataclass
 class SpawningCause(ResourceCause):
     """Daemons and timers of an object are to be spawned or stopped."""
 
     reset: bool
 
 
-@record
+@dataclass
 class DaemonCause(ResourceCause):
     """A daemon or a timer is running."""
 
@@ -131,7 +131,7 @@ class DaemonCause(ResourceCause):
         return {**self._kwargs, "stopped": self.stopper.async_waiter, **self.indices}
 
 
-@record
+@dataclass
 class ChangingCause(ResourceCause):
     """An object has changed in its essence, or was found at the start of the operator."""
 
@@ -152,7 +152,7 @@ class ChangingCause(ResourceCause):
         return self.body.metadata.deletion_timestamp is not None
 
 
-@record
+@dataclass
 class WebhookCause(ResourceCause):
     """An admission request about an object."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 from kopf._intents.errors import ErrorsMode
@@ -14,11 +15,10 @@ from kopf._intents.selectors import Selector
 from kopf._objects.dicts import FieldPath
 from kopf._objects.raw import HandlerId
 from kopf._objects.reasons import Activity, Reason, WebhookType
-from kopf._objects.records import FrozenRecord, record
 
 
-@record(frozen=True)
-class Handler(FrozenRecord):
+@dataclass(frozen=True)
+class Handler:
     """A function with its id and its limits: a timeout since the first attempt (seconds), a number of
     attempts,
     a pause between them (seconds), a treatment of arbitrary errors. None is for defaults."""
@@ -36,7 +36,7 @@ class Handler(FrozenRecord):
         return f"Handler {self.id!r}"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ActivityHandler(Handler):
     """A handler of something that concerns the operator as a whole."""
 
@@ -47,7 +47,7 @@ class ActivityHandler(Handler):
         return f"Activity {self.id!r}"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ResourceHandler(Handler):
     """A handler of objects: of which resources, with which labels, annotations, fields; None is for no
     filter.
@@ -61,7 +61,7 @@ class ResourceHandler(Handler):
     value: Any | None
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class WebhookHandler(ResourceHandler):
     """A handler of admission requests; its id is a part of the URL."""
 
@@ -90,7 +90,7 @@ class WebhookHandler(ResourceHandler):
         return next(iter(self.operations))
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class IndexingHandler(ResourceHandler):
     """A handler that fills an index; its id is the name of the index."""
 
@@ -100,14 +100,14 @@ class IndexingHandler(ResourceHandler):
         return f"Indexer {self.id!r}"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class WatchingHandler(ResourceHandler):
     """A handler of raw watch events: no progress, no retries."""
 
     metadata_only: bool = False
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class ChangingHandler(ResourceHandler):
     """A handler of changes: for one reason, or (None) for any."""
 
@@ -120,7 +120,7 @@ class ChangingHandler(ResourceHandler):
     new: Any | None
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class SpawningHandler(ResourceHandler):
     """A handler that works in background for as long as the object exists and matches."""
 
@@ -128,7 +128,7 @@ class SpawningHandler(ResourceHandler):
     initial_delay: float | Callable[..., float] | None
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class DaemonHandler(SpawningHandler):
     """A background handler that runs on its own until it is asked to stop; times are in seconds."""
 
@@ -141,7 +141,7 @@ class DaemonHandler(SpawningHandler):
         return f"Daemon {self.id!r}"
 
 
-@record(frozen=True)
+@dataclass(frozen=True)
 class TimerHandler(SpawningHandler):
     """A background handler that is called again and again; times are in seconds."""
 

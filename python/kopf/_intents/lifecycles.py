@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kopf._intents.handlers import Handler
-from kopf._objects import records
 
 logger = logging.getLogger("kopf._core.actions.lifecycles")
 
 Handlers = Sequence[Handler]
 
 
-@records.record(frozen=True)
-class Progress(records.FrozenRecord):
+@dataclass(frozen=True)
+class Progress:
     """What a lifecycle sees of the state of a handler."""
 
     retries: int

@@ -8,10 +8,9 @@ import enum
 import fnmatch
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import InitVar, fields
+from dataclasses import InitVar, dataclass, fields
 from typing import Any, Final, TypeVar
 
-from kopf._objects.records import FrozenRecord, record
 from kopf._objects.resources import Resource
 
 V = TypeVar("V")
@@ -34,8 +33,8 @@ EVERYTHING: Final = Marker.EVERYTHING
 SelectorFn = Callable[[Resource], bool]
 
 
-@record(frozen=True)
-class Selector(FrozenRecord):
+@dataclass(frozen=True)
+class Selector:
     """A specification of resources: by names, by a category, by a function, or all of them, in a group and a
     version.
 

@@ -12,13 +12,12 @@ import os
 import reprlib
 import warnings
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kopf._intents.selectors import SelectorMapping
 from kopf._intents.storages.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage
 from kopf._intents.storages.progress import ProgressStorage, SmartProgressStorage
-from kopf._objects.records import Record, record
 from kopf._objects.reviews import WebhookServerProtocol
 from kopf._objects.suggestions import did_you_mean
 
@@ -39,7 +38,7 @@ class HandlerPool(concurrent.futures.ThreadPoolExecutor):
         super().__init__(max_workers=self.size)
 
 
-class Watched(Record):
+class Watched:
     """Counts the assignments to the attributes of all settings, so that it is cheap to know that nothing has
     changed. What is changed inside of a value, such as in a list, is not noticed.
     """
@@ -87,18 +86,18 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
     return type(value) is type(made) and (value == made or repr(value) == repr(made))
 
 
-@record
+@dataclass(repr=False)
 class ProcessSettings(Watched):
     """The process as a whole."""
 
     ultimate_exiting_timeout: float | None = 600
     """How long the operator can be exiting before it is killed; None: forever."""
 
-    compat: str | None = field(default=os.environ.get("KOPF_COMPAT") or None, repr=False)
+    compat: str | None = field(default=os.environ.get("KOPF_COMPAT") or None, repr=False, compare=False)
     """The version of Kopf to behave as even where ours is better: `1.45`; None: none. Read at the start."""
 
 
-@record
+@dataclass(repr=False)
 class PostingSettings(Watched):
     """Posting of Kubernetes events about objects."""
 
@@ -133,7 +132,7 @@ class PostingSettings(Watched):
     """The beginning of the generated names of events."""
 
 
-@record
+@dataclass(repr=False)
 class PeeringSettings(Watched):
     """Agreements between operators on who is paused."""
 
@@ -168,7 +167,7 @@ class PeeringSettings(Watched):
         self.clusterwide = not value
 
 
-@record
+@dataclass(repr=False)
 class WatchingSettings(Watched):
     """Listing and watching of resources."""
 
@@ -209,7 +208,7 @@ class WatchingSettings(Watched):
 _BATCH_WINDOW = "Time-based event batching was removed. Please stop configuring it."
 
 
-@record
+@dataclass(repr=False)
 class QueueingSettings(Watched):
     """Queues of events, one per object."""
 
@@ -242,7 +241,7 @@ class QueueingSettings(Watched):
         self._batch_window = value
 
 
-@record
+@dataclass(repr=False)
 class ScanningSettings(Watched):
     """Discovery of resources and namespaces."""
 
@@ -250,7 +249,7 @@ class ScanningSettings(Watched):
     """Whether not to watch for changes in namespaces and custom resource definitions."""
 
 
-@record
+@dataclass(repr=False)
 class AdmissionSettings(Watched):
     """Validation and mutation of objects on their way to the cluster. Read once, after startup handlers."""
 
@@ -261,7 +260,7 @@ class AdmissionSettings(Watched):
     """The name of the webhook configurations to be kept up to date; None: they are managed by others."""
 
 
-@record
+@dataclass(repr=False)
 class ExecutionSettings(Watched):
     """Calls of handlers."""
 
@@ -273,7 +272,7 @@ class ExecutionSettings(Watched):
 
     _max_workers: int | None = None
     # The executor that the limit is for.
-    _limited: concurrent.futures.Executor | None = field(default=None, repr=False)
+    _limited: concurrent.futures.Executor | None = field(default=None, repr=False, compare=False)
 
     @property
     def max_workers(self) -> int | None:
@@ -305,7 +304,7 @@ class ExecutionSettings(Watched):
         return self._max_workers if self._limited is self.executor else None
 
 
-@record
+@dataclass(repr=False)
 class BackgroundSettings(Watched):
     """Daemons and timers."""
 
@@ -320,7 +319,7 @@ class BackgroundSettings(Watched):
     """
 
 
-@record
+@dataclass(repr=False)
 class NetworkingSettings(Watched):
     """Requests to the Kubernetes API."""
 
@@ -347,7 +346,7 @@ class NetworkingSettings(Watched):
     """How many requests are under way at the same time, apart from watches; `None`: any number."""
 
 
-@record
+@dataclass(repr=False)
 class PersistenceSettings(Watched):
     """What is kept with objects."""
 
@@ -364,7 +363,7 @@ class PersistenceSettings(Watched):
     """For how long the echo of an own change is waited for; 0: not at all."""
 
 
-@record
+@dataclass(repr=False)
 class OperatorSettings(Watched):
     """All settings of an operator, in groups."""
 

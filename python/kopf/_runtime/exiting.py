@@ -17,7 +17,7 @@ from kopf._intents.handlers import Handler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.logs import Logger
 from kopf._runtime.invocation import Invoker
-from kopf._runtime.logs import ObjectLogger
+from kopf._runtime.logs import ObjectLogger, line_prefix
 
 REPORT_AFTER = 3.0
 REPORT_EVERY = 10.0
@@ -140,7 +140,7 @@ def described(calls: Calls) -> str:
     for handler, object_logger, began in sorted(calls, key=lambda call: call[2])[:SHOWN]:
         # The logger of an object knows which one it is.
         where = (
-            f" of {object_logger._prefix().strip('[]')}" if isinstance(object_logger, ObjectLogger) else ""
+            f" of {line_prefix(object_logger).strip('[]')}" if isinstance(object_logger, ObjectLogger) else ""
         )
         texts.append(f"{handler.id}{where} ({now - began:.0f} s)")
     if len(calls) > SHOWN:

@@ -36,20 +36,13 @@ def _user() -> str:
 
 
 def _host() -> str:
-    short = socket.gethostname()
-    for name in (*_full_names(short), short):
-        if "." in name and not name.endswith(".arpa") and not _is_address(name):
-            return name.removesuffix(".localdomain").removesuffix(".local")
-    return short
-
-
-# The same as socket.getfqdn(), but without the codec for names in all scripts, and its tables.
-def _full_names(short: str) -> list[str]:
     try:
-        host, aliases, _ = socket.gethostbyaddr(short.encode("ascii"))  # type: ignore[arg-type]
-    except (OSError, UnicodeError):
-        return []
-    return [name for name in (host, *aliases) if "." in name][:1]
+        name = socket.getfqdn()
+    except UnicodeError:  # the system's name is no valid name in DNS
+        name = ""
+    if "." not in name or name.endswith(".arpa") or _is_address(name):
+        name = socket.gethostname()
+    return name.removesuffix(".localdomain").removesuffix(".local")
 
 
 def _is_address(name: str) -> bool:

@@ -30,7 +30,7 @@ from kopf._objects.logs import Logger
 from kopf._runtime.bridge import Attempt, Raised, Settled, plain
 from kopf._runtime.context import handler_var
 from kopf._runtime.failures import add_hint, author_traceback, failure_observer_var
-from kopf._runtime.lines import say
+from kopf._runtime.lines import log_framework_line
 from kopf._runtime.logs import OwnLine
 from kopf._runtime.threads import Threads
 
@@ -95,7 +95,7 @@ class Invoker:
             logger.debug(f"{attempt.label} is invoked.")
         settled = attempt.precheck()
         if settled is not None:
-            say(logger, settled.level, settled.text)
+            log_framework_line(logger, settled.level, settled.text)
             return Attempted(settled, error=_limit_error(settled) if keep_error else None)
         error: BaseException | None = None
         result = None
@@ -132,7 +132,7 @@ class Invoker:
             self.running.pop(attempt, None)
         level = settled.level
         if level and error is None:
-            say(logger, level, settled.text)
+            log_framework_line(logger, level, settled.text)
         elif level:
             logger.log(level, OwnLine(settled.text), exc_info=error if settled.traceback else None)
         if error is None:

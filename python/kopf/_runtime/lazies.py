@@ -1,4 +1,4 @@
-"""Causes whose attributes are made at the first access: views, loggers, patches, differences."""
+"""Causes of cycles and daemons: their attributes are made at the first access."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kopf._intents.causes import (
 from kopf._objects.diffs import Diff, DiffItem, DiffOperation
 from kopf._objects.patches import Patch
 from kopf._objects.reasons import Reason
+from kopf._runtime.bridge import Object
 from kopf._runtime.logs import TerseObjectLogger
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 OPERATIONS = {operation.value: operation for operation in DiffOperation}
 
 
-class _Later:
-    """An attribute of a cause that is made when somebody looks at it."""
+class _LazyAttribute:
+    """An attribute of a cause that is made of its source at the first access; it can be assigned, too."""
 
     def __init__(self, make: Callable[[Any, Any], Any]) -> None:
         self._make = make
@@ -34,30 +35,33 @@ class _Later:
         self._name = name
 
     def __get__(self, cause: Any, _: type) -> Any:
-        value = cause.__dict__[self._name] = self._make(cause._cycle, cause._change)
+        value = cause.__dict__[self._name] = self._make(cause._source, cause._change)
         return value
 
 
-class _OfCycle:
-    """What the causes of one cycle share."""
+class _LazyCause:
+    """The attributes that all causes have. Copies by `dataclasses.replace` have values of their own."""
 
-    logger: Any = _Later(lambda cycle, _: cycle.logger)
-    indices: Any = _Later(lambda cycle, _: cycle.indices)
-    memo: Any = _Later(lambda cycle, _: cycle.memo)
-    resource: Any = _Later(lambda cycle, _: cycle.resource)
-    patch: Any = _Later(lambda cycle, _: cycle.patch)
-    body: Any = _Later(lambda cycle, _: cycle.body)
+    _source: Cycle | Run
+    _change: Any
+
+    logger: Any = _LazyAttribute(lambda source, _: source.logger)
+    indices: Any = _LazyAttribute(lambda source, _: source.indices)
+    memo: Any = _LazyAttribute(lambda source, _: source.memo)
+    resource: Any = _LazyAttribute(lambda source, _: source.resource)
+    patch: Any = _LazyAttribute(lambda source, _: source.patch)
+    body: Any = _LazyAttribute(lambda source, _: source.body)
 
     @property
     def _kwargs(self) -> dict[str, Any]:
-        # The same as the parents make, but at once: it is done for each call of each handler.
-        source = self._cycle  # type: ignore[attr-defined]
-        object, body = source.object, source.body
+        # The same as in the parents, with each view made once: it is done for each call of each handler.
+        body = self.body
         meta = body.metadata
+        object = body._src if isinstance(body._src, Object) else meta  # both have the names
         return {
             "logger": self.logger,
-            "memo": source.memo,
-            "resource": source.resource,
+            "memo": self.memo,
+            "resource": self.resource,
             "patch": self.patch,
             "body": body,
             "spec": body.spec,
@@ -70,62 +74,53 @@ class _OfCycle:
             "annotations": meta.annotations,
         }
 
-    def __init_subclass__(cls) -> None:
-        # Nobody is to see from outside when things are made.
-        cls.__name__ = cls.__qualname__ = cls.__bases__[-1].__name__
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        """The parent: copies with some attributes replaced are of no cycle."""
-        return type(self).__bases__[-1]
+class LazyWatchingCause(_LazyCause, WatchingCause):
+    """A raw watch event of a cycle."""
 
-
-class LazyWatchingCause(_OfCycle, WatchingCause):
-    """The same as its parent, of a cycle."""
-
-    logger = _Later(lambda cycle, _: cycle.local_logger)
-    type: Any = _Later(lambda cycle, _: cycle.type)
+    logger = _LazyAttribute(lambda cycle, _: cycle.local_logger)
+    type: Any = _LazyAttribute(lambda cycle, _: cycle.type)
     # The values are those of the body, as if the body were made of the event.
-    event: Any = _Later(lambda cycle, _: {"type": cycle.type, "object": cycle.object.to_dict()})
+    event: Any = _LazyAttribute(lambda cycle, _: {"type": cycle.type, "object": cycle.object.to_dict()})
 
     @property
     def _kwargs(self) -> dict[str, Any]:
         return {**super()._kwargs, "type": self.type, "event": self.event}
 
 
-class LazyIndexingCause(_OfCycle, IndexingCause):
-    """The same as its parent, of a cycle."""
+class LazyIndexingCause(_LazyCause, IndexingCause):
+    """Indexing of a cycle's object."""
 
-    logger = _Later(lambda cycle, _: TerseObjectLogger(body=cycle.body, settings=cycle.settings))
-    patch = _Later(lambda cycle, _: Patch(None, body=cycle.body))
+    logger = _LazyAttribute(lambda cycle, _: TerseObjectLogger(body=cycle.body, settings=cycle.settings))
+    patch = _LazyAttribute(lambda cycle, _: Patch(None, body=cycle.body))
 
 
-class LazySpawningCause(_OfCycle, SpawningCause):
-    """The same as its parent, of a cycle."""
+class LazySpawningCause(_LazyCause, SpawningCause):
+    """Spawning of daemons and timers of a cycle's object."""
 
     reset = False
 
 
-class LazyDaemonCause(_OfCycle, DaemonCause):
-    """The same as its parent, of a daemon or a timer, for all of its calls."""
+class LazyDaemonCause(_LazyCause, DaemonCause):
+    """A daemon or a timer, for all of its calls."""
 
-    stopper: Any = _Later(lambda run, _: run.stopper)
+    stopper: Any = _LazyAttribute(lambda run, _: run.stopper)
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of the function, with the flag for its kind: synchronous or asynchronous."""
-        run: Run = self._cycle  # type: ignore[attr-defined]
+        run: Any = self._source
         return {**self._kwargs, "stopped": run.stopped, **self.indices}
 
 
-class LazyChangingCause(_OfCycle, ChangingCause):
-    """The same as its parent, of a cycle and a change."""
+class LazyChangingCause(_LazyCause, ChangingCause):
+    """A change in a cycle."""
 
-    initial: Any = _Later(lambda _, change: change.initial)
-    reason: Any = _Later(lambda _, change: Reason(change.reason))
-    diff: Any = _Later(lambda _, change: diff_of(change.diff))
-    old: Any = _Later(lambda _, change: change.old)
-    new: Any = _Later(lambda _, change: change.new)
+    initial: Any = _LazyAttribute(lambda _, change: change.initial)
+    reason: Any = _LazyAttribute(lambda _, change: Reason(change.reason))
+    diff: Any = _LazyAttribute(lambda _, change: diff_of(change.diff))
+    old: Any = _LazyAttribute(lambda _, change: change.old)
+    new: Any = _LazyAttribute(lambda _, change: change.new)
 
     @property
     def _kwargs(self) -> dict[str, Any]:
@@ -133,10 +128,10 @@ class LazyChangingCause(_OfCycle, ChangingCause):
         return {**super()._kwargs, **of_change}
 
 
-def lazily(cls: Any, cycle: Cycle | Run, change: Any = None) -> Any:
-    """A cause of this class, of a cycle and a change in it, or of a daemon."""
+def lazily(cls: Any, source: Cycle | Run, change: Any = None) -> Any:
+    """A cause of this class, of a cycle and a change in it, or of a daemon; nothing is made yet."""
     cause = object.__new__(cls)
-    cause._cycle, cause._change = cycle, change
+    cause._source, cause._change = source, change
     return cause
 
 

@@ -59,9 +59,9 @@ class ObjectFormatter(logging.Formatter):
         """The same as usually, but a second is made into text only once: most of the lines come in bursts."""
         if datefmt is not None:
             return super().formatTime(record, datefmt)
-        return self._moment(record.created, record.msecs)
+        return self._format_time(record.created, record.msecs)
 
-    def _moment(self, created: float, msecs: float) -> str:
+    def _format_time(self, created: float, msecs: float) -> str:
         second = int(created)
         known, text = self._second
         if known != second:
@@ -72,6 +72,26 @@ class ObjectFormatter(logging.Formatter):
 
 class ObjectTextFormatter(ObjectFormatter):
     """Formats records as text lines."""
+
+    def __init__(self, fmt: str | None = None, *args: Any, **kwargs: Any) -> None:
+        super().__init__(fmt, *args, **kwargs)
+        self._template = fmt if not args and not kwargs else None
+
+    def format_line(self, level: int, prefix: str, text: str) -> str | None:
+        """Format a framework line without a record; None if the format has more fields than are known."""
+        if self._template is None:
+            return None
+        created = time.time()
+        fields = {
+            "asctime": self._format_time(created, created % 1 * 1000),
+            "name": logger.name,
+            "levelname": logging.getLevelName(level),
+            "message": one_line(text),
+        }
+        try:
+            return self._template % fields
+        except KeyError:
+            return None
 
     def format(self, record: logging.LogRecord) -> str:
         """Format the record. Lines of the framework cannot be continued or forged by what they quote."""
@@ -160,6 +180,10 @@ class ObjectPrefixingMixin(ObjectFormatter):
 class ObjectPrefixingTextFormatter(ObjectPrefixingMixin, ObjectTextFormatter):
     """Formats records as text lines with prefixes."""
 
+    def format_line(self, level: int, prefix: str, text: str) -> str | None:
+        """Format a framework line with the prefix."""
+        return super().format_line(level, prefix, f"{prefix} {text}")
+
 
 class ObjectPrefixingJsonFormatter(ObjectPrefixingMixin, ObjectJsonFormatter):
     """Formats records as JSON with prefixes in messages."""
@@ -171,29 +195,30 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
     def __init__(self, *, body: Body, settings: OperatorSettings) -> None:
         self.logger = logger
         self._body = body
-        self._settings = settings
+        self.settings = settings
         self._extra: dict[str, Any] | None = None
-
-    def _prefix(self) -> str:
-        """What the lines begin with, if it is wished for."""
-        source = self._body._src
-        if self._extra is None and isinstance(source, Object):
-            return one_line(f"[{full_name(source.namespace, source.name)}]")
-        ref = self.extra["k8s_ref"]
-        return one_line(f"[{full_name(ref.get('namespace'), ref.get('name', ''))}]")
 
     # Most loggers never say anything: the reference is made when it is needed.
     @property
     def extra(self) -> dict[str, Any]:  # type: ignore[override]
         """What goes along with each message: the reference to the object, the settings."""
         if self._extra is None:
-            self._extra = _extra(self._body, self._settings)
+            self._extra = _extra(self._body, self.settings)
         return self._extra
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Add the reference to the object to what was given with the call."""
         kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
         return msg, kwargs
+
+
+def line_prefix(adapter: ObjectLogger) -> str:
+    """The namespace and name of the object, as lines begin with them if prefixes are enabled."""
+    source = adapter._body._src
+    if adapter._extra is None and isinstance(source, Object):
+        return one_line(f"[{full_name(source.namespace, source.name)}]")
+    ref = adapter.extra["k8s_ref"]
+    return one_line(f"[{full_name(ref.get('namespace'), ref.get('name', ''))}]")
 
 
 class LocalObjectLogger(ObjectLogger):
@@ -241,18 +266,6 @@ def _extra(body: Body, settings: OperatorSettings) -> dict[str, Any]:
 
 class KopfStreamHandler(logging.StreamHandler[TextIO]):
     """The handler that we install, and that we replace when configured anew."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """The same as usually, but the lock is not taken again for flushing: whoever is here has it."""
-        try:
-            line = self.format(record) + self.terminator
-            stream = self.stream
-            stream.write(line)
-            stream.flush()
-        except RecursionError:
-            raise
-        except Exception:
-            self.handleError(record)
 
 
 def configure(

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from kopf._objects.references import ObjectReference
 from kopf._runtime.context import event_queue_loop_var, event_queue_var
-from kopf._runtime.lines import Choosy
 from kopf._runtime.logs import logger as objects_logger
 
 Backoffs = float | Iterable[float]
@@ -101,25 +100,24 @@ def _text(value: Any) -> str:
     return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
-class K8sPoster(Choosy):
+class K8sPoster(logging.Handler):
     """Posts what is logged about objects, if the settings in the records say so.
 
     It does nothing where no object is being handled: there is nobody to post.
     """
 
-    def ignores(self, level: int, settings: Any, *, local: bool) -> bool:
-        """The same as the filter, of a line without a record."""
+    @staticmethod
+    def accepts(level: int, settings: Any) -> bool:
+        """Whether lines of this level are posted with these settings."""
         posting = settings.posting
-        return local or not (posting.enabled and posting.loggers and level >= posting.level)
+        return bool(posting.enabled and posting.loggers and level >= posting.level)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let only those records in that are to be posted."""
         settings = getattr(record, "settings", None)
         posted = (
             settings is not None
-            and settings.posting.enabled
-            and settings.posting.loggers
-            and record.levelno >= settings.posting.level
+            and self.accepts(record.levelno, settings)
             and bool(getattr(record, "k8s_ref", None))
             and not getattr(record, "k8s_skip", False)
             and event_queue_var.get(None) is not None

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from kopf._intents.causes import IndexingCause
 from kopf._intents.handlers import IndexingHandler
 from kopf._runtime.context import cause_var
 
@@ -47,7 +48,7 @@ def test_functions_get_what_handlers_get_and_their_patch_goes_nowhere(rig, is_as
     assert repr(indexers["i"]) == "{'obj1': ['value']}"
     assert seen["i"] is indexers["i"] and "type" not in seen and "reason" not in seen
     assert type(seen["logger"]).__name__ == "TerseObjectLogger"
-    assert type(seen["cause"]).__name__ == "IndexingCause"
+    assert isinstance(seen["cause"], IndexingCause)
 
 
 def test_objects_leave_the_indices_of_those_who_are_not_called_or_fail(rig):

@@ -14,8 +14,9 @@ import threading
 import urllib.parse
 from collections.abc import Callable
 
-import cluster as kube
 import yaml
+
+from tests.support import cluster as kube
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,12 +10,12 @@ import secrets
 import subprocess
 from collections.abc import Callable, Iterator
 
-import cluster as kube
-import controlplane
-import embedded
 import pytest
-from embedded import EmbeddedPlane
-from operators import Launcher
+
+from tests.support import cluster as kube
+from tests.support import controlplane, embedded
+from tests.support.embedded import EmbeddedPlane
+from tests.support.operators import Launcher
 
 GROUP = "testing.kopf.dev"
 
