@@ -19,7 +19,7 @@ def turn_off(spec, patch, logger, **_):
         patch.spec["target"] = 0
 
 
-# With a change handler, Kopf stores the last handled state, so only changes of the spec restart the idle time.
+# With a change handler, Kopf stores the last handled state: only changes of the spec restart the idle time.
 @kopf.on.update("ovens", field="spec.target")
 def log_target(old, new, logger, **_):
     logger.info(f"The target is {new} degrees now, not {old}.")
