@@ -17,7 +17,9 @@ def is_put_off(name):
 
 def told(code: str) -> list[str]:
     """What the code prints after the deferring."""
-    run = subprocess.run([sys.executable, "-c", BEGINNING + code], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", BEGINNING + code], capture_output=True, text=True, check=True, timeout=60
+    )
     return run.stdout.split()
 
 
@@ -64,7 +66,9 @@ import importlib, json
 names = ["asyncio.sslproto", "kopf._objects.credentials", "ssl"]
 print(json.dumps({name: sorted(vars(importlib.import_module(name))) for name in names}).replace(" ", ""))
 """
-    plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    plain = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert told(code) == plain.stdout.split()
 
 
@@ -114,6 +118,7 @@ print(type(sys.modules["ssl"]) is Module)
         capture_output=True,
         text=True,
         check=True,
+        timeout=60,
     )
     assert run.stdout.split() == ["True"]
 

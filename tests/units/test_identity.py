@@ -86,4 +86,4 @@ def test_an_identity_needs_no_tables_of_names():
         "import sys; from kopf._runtime.identity import detect_own_id; detect_own_id(manual=False);"
         "print({'encodings.idna', 'ipaddress', 'unicodedata'} & set(sys.modules))"
     )
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60) == "set()\n"
