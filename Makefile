@@ -48,6 +48,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYO3_BUILD_EXTENSION_MODULE := 1
 unexport VIRTUAL_ENV CONDA_PREFIX
 
+# What cargo tests: always with the same features, so that nothing is compiled twice.
+CARGO_TESTS := --workspace --features kopf-py/testing
+
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name 'Cargo.toml')
 PACKAGE := $(shell find python/kopf -name '*.py' -o -name '*.pyi' -o -name 'py.typed')
 
@@ -102,7 +105,7 @@ $(VENV)/.installed: dist/.built
 $(TESTING)/.installed: pyproject.toml requirements-dev.txt scripts/testing_extension.py $(RUST) $(PACKAGE) | $(VENV)/.tools
 	test -x $(TESTING)/bin/python || $(PYTHON) -m venv $(TESTING)
 	$(TESTING)/bin/python -m pip install --quiet -r requirements-dev.txt
-	cargo build --workspace --lib --tests --features kopf-py/testing --quiet
+	cargo build $(CARGO_TESTS) --lib --tests --quiet
 	$(TESTING)/bin/python scripts/testing_extension.py $${CARGO_TARGET_DIR:-target}/debug
 	@touch $@
 
@@ -128,8 +131,8 @@ demo: $(VENV)/.installed
 test: test-rust test-border test-python test-embedded
 
 test-rust: | $(BIN)/python
-	cargo test --workspace --quiet --no-run
-	$(LIMITED) cargo test --workspace --quiet
+	cargo test $(CARGO_TESTS) --quiet --no-run
+	$(LIMITED) cargo test $(CARGO_TESTS) --quiet
 
 test-border: $(TESTING)/.installed
 	$(TESTING)/bin/python -m pytest -ra tests/units/border $(PYTEST_ARGS)
@@ -137,7 +140,7 @@ test-border: $(TESTING)/.installed
 # While working: what needs neither a cluster nor an optimised build. The first build takes some minutes.
 .PHONY: test-fast
 test-fast: $(TESTING)/.installed
-	$(LIMITED) cargo test --workspace --quiet --lib
+	$(LIMITED) cargo test $(CARGO_TESTS) --quiet --lib
 	$(TESTING)/bin/python -m pytest -n $(or $(FAST_JOBS),auto) -q tests/units tests/contract \
 	    --deselect tests/contract/test_typing.py $(PYTEST_ARGS)
 
@@ -321,7 +324,7 @@ differential-part: $(VENV)/.installed $(REFERENCE)/.installed
 environments: $(REFERENCE)/.installed $(OPERATORS)/.installed $(TYPING)/.installed $(DOCS)/.installed newest-environment
 
 build-tests: $(TESTING)/.installed
-	cargo test --workspace --quiet --no-run
+	cargo test $(CARGO_TESTS) --quiet --no-run
 
 .PHONY: clean
 clean:
