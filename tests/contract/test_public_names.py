@@ -39,7 +39,7 @@ ADDED_TO_TESTING = {"Cluster", "NotHad", "Operator", "Refused", "Request", "Unav
 
 
 def dumped(python, **env):
-    output = subprocess.check_output([python, str(SCRIPT)], env={**os.environ, **env})
+    output = subprocess.check_output([python, str(SCRIPT)], env={**os.environ, **env}, timeout=60)
     return json.loads(output)
 
 

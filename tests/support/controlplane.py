@@ -48,7 +48,7 @@ def find_assets() -> pathlib.Path:
             raise Unavailable(f"KUBEBUILDER_ASSETS={given} has no {' and no '.join(missing)}: {HINT}")
         return folder
     if os.access(BESIDE, os.X_OK):
-        done = subprocess.run([BESIDE], capture_output=True, text=True)
+        done = subprocess.run([BESIDE], capture_output=True, text=True, timeout=60)
         if done.returncode == 0:
             return pathlib.Path(done.stdout.strip())
         raise Unavailable(f"{BESIDE} failed: {done.stderr.strip()}")
