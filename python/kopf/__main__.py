@@ -29,9 +29,9 @@ def run_command(credentials: Callable[[], Any] = lambda: None) -> int | None:
 
     The credentials are the only ones that operators use; without them, they are what login handlers return.
     """
-    from kopf._kits import sweeping
+    from kopf._cli import gc_tuning
 
-    sweeping.pause()
+    gc_tuning.pause()
     from kopf import cli
 
     controls = cli.CLIControls(is_process=True)
@@ -42,9 +42,9 @@ def run_command(credentials: Callable[[], Any] = lambda: None) -> int | None:
         if os.environ.get("KOPF_COMPAT") == "1.45":
             raise
         # It is one of the command, not of its options: those are reported already.
-        from kopf._kits import reporting
+        from kopf._cli import error_report
 
-        return reporting.report(error, debug=controls.debug, json=controls.json_logs)
+        return error_report.report(error, debug=controls.debug, json=controls.json_logs)
     return code
 
 

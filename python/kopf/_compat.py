@@ -91,7 +91,7 @@ _LOGINS = (
 TABLE: dict[str, dict[str, str]] = {
     "kopf._cogs.structs.bodies": {
         "kopf._objects.bodies": "Body Meta Spec Status",
-        "kopf._objects.raw": (
+        "kopf._objects.typedefs": (
             "Annotations BodyEssence Labels MetaEssence RawBody RawEvent RawEventType RawMeta"
         ),
         "kopf._objects.references": (
@@ -122,7 +122,7 @@ TABLE: dict[str, dict[str, str]] = {
     "kopf._cogs.structs.credentials": {
         "kopf._objects.credentials": "AiohttpSession ConnectionInfo KubeContext LoginError Vault VaultKey"
     },
-    "kopf._cogs.structs.ids": {"kopf._objects.raw": "HandlerId"},
+    "kopf._cogs.structs.ids": {"kopf._objects.typedefs": "HandlerId"},
     "kopf._cogs.structs.reviews": {
         "kopf._objects.reviews": (
             "Headers Operation Request RequestKind RequestPayload RequestResource Response ResponsePayload "
@@ -133,7 +133,7 @@ TABLE: dict[str, dict[str, str]] = {
     "kopf._cogs.configs.configuration": {"kopf._intents.settings": _SETTINGS},
     "kopf._cogs.configs.arrays": {"kopf._intents.selectors": "SelectorMapping"},
     "kopf._cogs.configs.progress": {
-        "kopf._objects.raw": "ProgressRecord",
+        "kopf._objects.typedefs": "ProgressRecord",
         "kopf._intents.storages.progress": (
             "AnnotationsProgressStorage MultiProgressStorage ProgressStorage SmartProgressStorage "
             "StatusProgressStorage"
@@ -145,12 +145,12 @@ TABLE: dict[str, dict[str, str]] = {
         )
     },
     "kopf._cogs.configs.conventions": {"kopf._intents.storages.conventions": _CONVENTIONS},
-    "kopf._cogs.helpers.typedefs": {"kopf._objects.logs": "Logger"},
+    "kopf._cogs.helpers.typedefs": {"kopf._objects.logging_types": "Logger"},
     "kopf._cogs.helpers.versions": {
         "kopf": "__version__=version __version_tuple__=version_tuple __commit_id__=commit_id"
     },
-    "kopf._cogs.helpers.loaders": {"kopf._runtime.loading": "preload"},
-    "kopf._cogs.aiokits.aioadapters": {"kopf._runtime.flags": "Flag raise_flag wait_flag"},
+    "kopf._cogs.helpers.loaders": {"kopf._runtime.loaders": "preload"},
+    "kopf._cogs.aiokits.aioadapters": {"kopf._runtime.stop_flags": "Flag raise_flag wait_flag"},
     "kopf._cogs.aiokits.aioenums": {
         "kopf._objects.stoppers": "AsyncFlagWaiter FlagSetter FlagWaiter SyncFlagWaiter"
     },
@@ -168,7 +168,10 @@ TABLE: dict[str, dict[str, str]] = {
         "kopf._runtime.context": "context",
         "kopf._runtime.invocation": "invoke is_async_fn",
     },
-    "kopf._core.actions.loggers": {"kopf._runtime.logs": _LOGS, "kopf._objects.logformats": "LogFormat"},
+    "kopf._core.actions.loggers": {
+        "kopf._runtime.loggers": _LOGS,
+        "kopf._objects.logging_types": "LogFormat",
+    },
     "kopf._core.actions.lifecycles": {
         "kopf._intents.lifecycles": (
             "all_at_once asap get_default_lifecycle one_by_one randomized set_default_lifecycle shuffled"
@@ -192,7 +195,7 @@ TABLE: dict[str, dict[str, str]] = {
     "kopf._core.engines.peering": {"kopf._runtime.identity": "Identity detect_own_id"},
     "kopf._core.intents.registries": {
         "kopf._intents.registries": _REGISTRIES,
-        "kopf._runtime.defaults": "SmartOperatorRegistry get_default_registry set_default_registry",
+        "kopf._runtime.default_registry": "SmartOperatorRegistry get_default_registry set_default_registry",
     },
     "kopf._core.intents.handlers": {"kopf._intents.handlers": _HANDLERS},
     "kopf._core.intents.causes": {
@@ -214,10 +217,10 @@ TABLE: dict[str, dict[str, str]] = {
     "kopf._core.reactor.inventory": {"kopf._runtime.placeholders": "ResourceMemories"},
     "kopf._core.reactor.running": {
         "kopf._runtime.operator": "operator run spawn_tasks",
-        "kopf._runtime.tasks": "run_tasks",
+        "kopf._runtime.supervision": "run_tasks",
     },
     "kopf._core.reactor.subhandling": {
-        "kopf._runtime.subhandling": "execute",
+        "kopf._runtime.subhandlers": "execute",
         "kopf._runtime.context": "subregistry_var subexecuted_var",
     },
 }

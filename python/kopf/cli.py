@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 import kopf
-from kopf._kits import sweeping
-from kopf._objects.logformats import LogFormat
+from kopf._cli import gc_tuning
+from kopf._objects.logging_types import LogFormat
 
 if TYPE_CHECKING:
     import asyncio
@@ -91,9 +91,9 @@ def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
         controls = click.get_current_context().ensure_object(CLIControls)
         controls.debug = debug
         controls.json_logs = log_format is LogFormat.JSON
-        from kopf._runtime import logs
+        from kopf._runtime import loggers
 
-        logs.configure(
+        loggers.configure(
             debug=debug,
             verbose=verbose,
             quiet=quiet,
@@ -179,7 +179,7 @@ def main(context: click.Context) -> None:
     """Kubernetes operators in Python."""
     # An operator has more to load.
     if context.invoked_subcommand != "run":
-        sweeping.settle()
+        gc_tuning.settle()
 
 
 def _check_scope(namespaces: Collection[str], clusterwide: bool) -> None:
@@ -233,20 +233,20 @@ def run(
     namespaces = (*namespaces, legacy) if legacy else tuple(namespaces)
     _check_scope(namespaces, clusterwide)
 
-    from kopf._kits.loops import proper_loop
-    from kopf._runtime import exiting, loading, operator
-    from kopf._runtime.defaults import get_default_registry, set_default_registry
+    from kopf._cli.event_loop import proper_loop
+    from kopf._runtime import loaders, operator, shutdown
+    from kopf._runtime.default_registry import get_default_registry, set_default_registry
 
     # In other processes, such as tests, the handlers may be declared already.
     if controls.is_process and not paths and not modules and not _is_compatible():
         raise click.UsageError("Name the files with the handlers, or their modules (-m).")
     if controls.registry is not None:
         set_default_registry(controls.registry)
-    sweeping.settle()
+    gc_tuning.settle()
     try:
-        loading.preload(paths=paths, modules=modules)
+        loaders.preload(paths=paths, modules=modules)
     except KeyboardInterrupt:
-        raise SystemExit(exiting.FORCED_EXIT_CODE) from None
+        raise SystemExit(shutdown.FORCED_EXIT_CODE) from None
     if not get_default_registry().has_handlers and not _is_compatible():
         names = ", ".join([*paths, *modules]) or "the registry"
         import logging
@@ -255,10 +255,10 @@ def run(
             f"No handlers are declared in {names}: the operator has nothing to do. Handlers are declared by "
             "decorators with arguments, such as @kopf.on.create('guests')."
         )
-    sweeping.settle()
-    exit = exiting.ProcessExit()
+    gc_tuning.settle()
+    exit = shutdown.ProcessExit()
     if controls.is_process:
-        exiting.process_exit_var.set(exit)
+        shutdown.process_exit_var.set(exit)
     with contextlib.ExitStack() as stack:
         stack.callback(exit.wait)
         loop = stack.enter_context(proper_loop(controls.loop))
@@ -367,7 +367,7 @@ def _run_errand(
     import asyncio
     import contextlib
 
-    from kopf._kits.loops import proper_loop
+    from kopf._cli.event_loop import proper_loop
     from kopf._runtime import operator
     from kopf._runtime.identity import detect_own_id
 
@@ -414,7 +414,7 @@ def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> No
 
     It is for development and has no nodes.
     """
-    from kopf._kits import dev
+    from kopf._cli import dev
 
     dev.serve(kubeconfig, port, controllers=controllers)
 
@@ -459,7 +459,7 @@ def develop(
 
     No cluster is needed. The operator is another process, with the same options as of `kopf run`.
     """
-    from kopf._kits import dev
+    from kopf._cli import dev
 
     if not paths and not modules:
         raise click.UsageError("Name the files with the handlers, or their modules (-m).")

@@ -68,7 +68,7 @@ def _explained(fn: F) -> F:
             # Only those of the call itself, and not from within the function.
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
-            from kopf._intents.declarations import explain_call
+            from kopf._intents.decorators import explain_call
 
             raise explain_call(fn, args, kwargs, error) from None
 
@@ -80,13 +80,13 @@ def _explained(fn: F) -> F:
 
 def _declaring(decorator_name: str, options: dict[str, Any]) -> Callable[[Any], Any]:
     if callable(options.get("arg1")):
-        from kopf._intents.declarations import reject_bare_decorator
+        from kopf._intents.decorators import reject_bare_decorator
 
         reject_bare_decorator(decorator_name, options)
 
     def decorator(fn: Callable[..., Any]) -> Callable[..., Any]:
-        from kopf._intents.declarations import declare
-        from kopf._runtime.defaults import get_default_registry
+        from kopf._intents.decorators import declare
+        from kopf._runtime.default_registry import get_default_registry
 
         registry = options["registry"] if options["registry"] is not None else get_default_registry()
         declare(decorator_name, fn, options, registry)
@@ -538,7 +538,7 @@ def subhandler(
     options = locals()
 
     def decorator(fn: ChangingFn) -> ChangingFn:
-        from kopf._runtime.subhandling import declare
+        from kopf._runtime.subhandlers import declare
 
         declare(fn, options)
         return fn

@@ -3,12 +3,12 @@
 The fixtures `kopf_cluster` and `kopf_operator` come with the pytest plugin, which is there by itself.
 """
 
-from kopf._kits.clusters.client import Refused
-from kopf._kits.clusters.cluster import Cluster
-from kopf._kits.clusters.controlplane import Unavailable
-from kopf._kits.clusters.laboratory import NotHad, Request
-from kopf._kits.operators import Operator, UnexpectedError
-from kopf._kits.runner import KopfRunner
+from kopf._cli.runner import KopfRunner
+from kopf._testing.client import Refused
+from kopf._testing.cluster import Cluster
+from kopf._testing.control_plane import Unavailable
+from kopf._testing.embedded import NotHad, Request
+from kopf._testing.operator import Operator, UnexpectedError
 
 __all__ = [
     "Cluster",

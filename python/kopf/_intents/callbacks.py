@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body, Meta, Spec, Status
 from kopf._objects.diffs import Diff
-from kopf._objects.logs import Logger
+from kopf._objects.logging_types import Logger
 from kopf._objects.patches import Patch
-from kopf._objects.raw import Annotations, BodyEssence, Labels, RawEvent
 from kopf._objects.resources import Resource
 from kopf._objects.reviews import Headers, SSLPeer, UserInfo
 from kopf._objects.stoppers import DaemonStopped
+from kopf._objects.typedefs import Annotations, BodyEssence, Labels, RawEvent
 
 T = TypeVar("T")
 SyncOrAsync: TypeAlias = T | Coroutine[None, None, T]

@@ -16,11 +16,11 @@ from kopf._objects.diffs import EMPTY, Diff
 from kopf._objects.indices import Index
 from kopf._objects.memos import AnyMemo
 from kopf._objects.patches import Patch
-from kopf._objects.raw import BodyEssence, HandlerId, RawEvent, RawEventType
 from kopf._objects.reasons import Activity, Reason, WebhookType
 from kopf._objects.resources import Resource
 from kopf._objects.reviews import Headers, Operation, SSLPeer, UserInfo
 from kopf._objects.stoppers import DaemonStopper
+from kopf._objects.typedefs import BodyEssence, HandlerId, RawEvent, RawEventType
 
 Arguments = dict[str, Callable[[Any], Any]]
 """How arguments are made of a cause, by their names."""

@@ -13,8 +13,8 @@ from kopf._intents.errors import ErrorsMode
 from kopf._intents.filters import MetaFilters
 from kopf._intents.selectors import Selector
 from kopf._objects.dicts import FieldPath
-from kopf._objects.raw import HandlerId
 from kopf._objects.reasons import Activity, Reason, WebhookType
+from kopf._objects.typedefs import HandlerId
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from kopf._intents.handlers import (
     WebhookHandler,
 )
 from kopf._objects.dicts import FieldPath
-from kopf._objects.raw import HandlerId
 from kopf._objects.reasons import Activity, Reason
 from kopf._objects.resources import Resource
+from kopf._objects.typedefs import HandlerId
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 ResourceHandlerT = TypeVar("ResourceHandlerT", bound=ResourceHandler)

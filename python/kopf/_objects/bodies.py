@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kopf._objects.raw import Annotations, Labels
+from kopf._objects.typedefs import Annotations, Labels
 from kopf._objects.views import MappingView, ReplaceableMappingView
 
 

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
-from kopf._objects import thirdparty
+from kopf._objects import client_models
 
 FieldPath = tuple[str, ...]
 FieldSpec = str | FieldPath | list[str] | None
@@ -83,7 +83,7 @@ def resolve_obj(obj: Any, field: FieldSpec, default: Any = UNSET) -> Any:
         try:
             if isinstance(result, Mapping):
                 result = result[key]
-            elif thirdparty.is_model(result):
+            elif client_models.is_model(result):
                 attrs = {json_name: attr for attr, json_name in result.attribute_map.items()}
                 result = getattr(result, attrs.get(key, key), None)
                 if result is None:
@@ -166,9 +166,9 @@ def walk(objs: Any, *, nested: Collection[FieldSpec] | None = None) -> Iterator[
     """
     if objs is None:
         return
-    if thirdparty.is_pykube_object(objs):
+    if client_models.is_pykube_object(objs):
         yield from walk(objs.obj, nested=nested)
-    elif isinstance(objs, Mapping) or thirdparty.is_model(objs):
+    elif isinstance(objs, Mapping) or client_models.is_model(objs):
         yield objs
         for field in nested if nested is not None else ():
             try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kopf._objects import dicts, jsonpatch
 from kopf._objects.bodies import Body
-from kopf._objects.raw import RawBody
+from kopf._objects.typedefs import RawBody
 from kopf._objects.views import MutableMappingView
 
 PatchFn = Callable[[RawBody], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Literal, Protocol, TypedDict
 
-from kopf._objects.raw import RawBody
+from kopf._objects.typedefs import RawBody
 
 Headers = dict[str, str]
 SSLPeer = dict[str, Any]

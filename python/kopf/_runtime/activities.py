@@ -18,14 +18,14 @@ from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.memos import AnyMemo
-from kopf._objects.raw import HandlerId
 from kopf._objects.reasons import Activity
+from kopf._objects.typedefs import HandlerId
 from kopf._runtime.bridge import Attempt
 from kopf._runtime.context import cause_var
-from kopf._runtime.failures import OperationalError
+from kopf._runtime.errors import OperationalError
 from kopf._runtime.invocation import Attempted, Callee, Invoker
 from kopf._runtime.login import login_with_kubeconfig, login_with_service_account
-from kopf._runtime.pulse import pulse_var
+from kopf._testing.idle_tracker import pulse_var
 
 
 class ActivityError(OperationalError):

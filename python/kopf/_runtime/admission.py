@@ -22,11 +22,11 @@ from kopf._objects.patches import Patch
 from kopf._objects.reviews import Request, Response, WebhookServerProtocol
 from kopf._runtime.bridge import Attempt, Engine, Object, Review
 from kopf._runtime.context import cause_var
-from kopf._runtime.cycles import Memories
-from kopf._runtime.driving import start_task
-from kopf._runtime.failures import OperationalError
+from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.errors import OperationalError
 from kopf._runtime.invocation import Callee, Invoker
-from kopf._runtime.logs import LocalObjectLogger, full_name
+from kopf._runtime.loggers import LocalObjectLogger, full_name
+from kopf._runtime.memos import Memories
 
 logger = logging.getLogger("kopf._core.engines.admission")
 

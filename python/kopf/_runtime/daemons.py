@@ -16,14 +16,15 @@ from kopf._objects.patches import Patch
 from kopf._objects.resources import Resource
 from kopf._objects.stoppers import DaemonStopper, DaemonStoppingReason
 from kopf._runtime import bridge
+from kopf._runtime.causes import LazyDaemonCause, lazily
 from kopf._runtime.context import cause_var
-from kopf._runtime.cycles import Memories, deliver
-from kopf._runtime.driving import start_task
+from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.handling import deliver
 from kopf._runtime.invocation import Attempted, Callee, Invoker
-from kopf._runtime.lazies import LazyDaemonCause, lazily
-from kopf._runtime.logs import ObjectLogger, full_name
-from kopf._runtime.pulse import Pulse, pulse_var
-from kopf._runtime.virtual_time import VirtualTime
+from kopf._runtime.loggers import ObjectLogger, full_name
+from kopf._runtime.memos import Memories
+from kopf._testing.idle_tracker import Pulse, pulse_var
+from kopf._testing.virtual_clock import VirtualTime
 
 ABANDONED = DaemonStoppingReason.DAEMON_ABANDONED.value
 

@@ -26,13 +26,13 @@ from kopf._intents.errors import (
 from kopf._intents.handlers import Handler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.settings import ORIGINAL, OperatorSettings
-from kopf._objects.logs import Logger
+from kopf._objects.logging_types import Logger
 from kopf._runtime.bridge import Attempt, Raised, Settled, plain
 from kopf._runtime.context import handler_var
-from kopf._runtime.failures import add_hint, author_traceback, failure_observer_var
-from kopf._runtime.lines import log_framework_line
-from kopf._runtime.logs import OwnLine
-from kopf._runtime.threads import Threads
+from kopf._runtime.errors import add_hint, author_traceback, failure_observer_var
+from kopf._runtime.executor import Threads
+from kopf._runtime.framework_lines import log_framework_line
+from kopf._runtime.loggers import OwnLine
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import credentials
-from kopf._objects.logs import Logger
+from kopf._objects.logging_types import Logger
 
 PRIORITY_OF_CLIENT = 10
 PRIORITY_OF_ASYNC_CLIENT = 15

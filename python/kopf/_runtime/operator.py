@@ -20,12 +20,12 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo, Memo
 from kopf._runtime.bridge import __version__
-from kopf._runtime.defaults import get_default_registry
-from kopf._runtime.flags import Flag
+from kopf._runtime.default_registry import get_default_registry
 from kopf._runtime.identity import detect_own_id
-from kopf._runtime.life import Errand, Life
-from kopf._runtime.tasks import Task
-from kopf._runtime.tasks import run_tasks as run_tasks
+from kopf._runtime.running import Errand, Life
+from kopf._runtime.stop_flags import Flag
+from kopf._runtime.supervision import Task
+from kopf._runtime.supervision import run_tasks as run_tasks
 
 logger = logging.getLogger("kopf._core.reactor.running")
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kopf._objects.references import ObjectReference
 from kopf._runtime.context import event_queue_loop_var, event_queue_var
-from kopf._runtime.logs import logger as objects_logger
+from kopf._runtime.loggers import logger as objects_logger
 
 Backoffs = float | Iterable[float]
 

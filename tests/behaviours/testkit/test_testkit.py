@@ -86,17 +86,17 @@ def test_clusters_are_apart():
 
 
 def test_the_objects_survive_in_a_file(tmp_path):
-    from kopf._kits.clusters import state
+    from kopf._testing import snapshot
 
     with Cluster() as first:
         first.apply(POD)
         owner = first.get("cm", "one")["metadata"]["uid"]
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "one", "uid": owner}
         first.patch("cm", "two", {"metadata": {"ownerReferences": [reference]}})
-        kept = state.save(first, tmp_path / "state.json")
+        kept = snapshot.save(first, tmp_path / "state.json")
         names = {it["metadata"]["name"] for it in first.list("cm")}
     with Cluster() as second:
-        assert state.load(second, tmp_path / "state.json") == kept
+        assert snapshot.load(second, tmp_path / "state.json") == kept
         assert {it["metadata"]["name"] for it in second.list("cm")} == names
         [back] = second.get("cm", "two")["metadata"]["ownerReferences"]
         assert back["uid"] == second.get("cm", "one")["metadata"]["uid"] != owner

@@ -15,18 +15,18 @@ if not hasattr(native, "admit"):
     pytest.skip("the native module is built without the feature `testing`", allow_module_level=True)
 
 import kopf
-from kopf._intents import wire
+from kopf._intents import serialization
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime import admission as reviews
 from kopf._runtime.bridge import Bridge, Engine
-from kopf._runtime.cycles import Memories
+from kopf._runtime.dispatcher import Server
+from kopf._runtime.executor import Threads
 from kopf._runtime.invocation import Invoker
-from kopf._runtime.life import make_resource, resource_handlers
-from kopf._runtime.serving import Server
-from kopf._runtime.threads import Threads
+from kopf._runtime.memos import Memories
+from kopf._runtime.running import make_resource, resource_handlers
 
 RESOURCE: dict[str, Any] = {
     "group": "kopf.dev",
@@ -55,7 +55,7 @@ class Rig:
         loop = asyncio.get_running_loop()
         handlers = resource_handlers(self.registry)
         self.engine = Engine(
-            handlers=[wire.handler_to_wire(handler) for handler in handlers],
+            handlers=[serialization.handler_to_wire(handler) for handler in handlers],
             settings={},
             lifecycle="asap",
             namespaces=[],
@@ -289,7 +289,7 @@ def test_memos_are_kept_but_those_of_creations(rig):
 
 
 def test_objects_that_were_only_reviewed_are_forgotten_when_there_are_many(rig, monkeypatch):
-    monkeypatch.setattr("kopf._runtime.cycles.MAX_REVIEWED", 2)
+    monkeypatch.setattr("kopf._runtime.handling.MAX_REVIEWED", 2)
     for uid in ("a", "b", "c"):
         rig.memos.review(uid, ephemeral=False)["mark"] = uid
     assert "mark" not in rig.memos.review("a", ephemeral=True)

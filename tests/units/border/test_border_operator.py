@@ -12,11 +12,11 @@ import kopf
 import pytest
 from kopf._intents.registries import OperatorRegistry
 from kopf._objects.reasons import Activity
-from kopf._runtime import flags, operator
+from kopf._runtime import operator, stop_flags
 from kopf._runtime.activities import Activities, ActivityError, credentials_to_wire
+from kopf._runtime.executor import Threads
 from kopf._runtime.invocation import Invoker, is_async_fn
-from kopf._runtime.life import make_resource
-from kopf._runtime.threads import Threads
+from kopf._runtime.running import make_resource
 
 
 def run_activity(registry, activity=Activity.STARTUP, settings=None):
@@ -162,7 +162,7 @@ def test_flags_start_and_stop_the_operator(make, caplog):
 
     def stopper():
         ready.wait(5) if isinstance(ready, threading.Event) else ready.result(5)
-        flags.raise_flag(stop)
+        stop_flags.raise_flag(stop)
 
     thread = threading.Thread(target=stopper)
     thread.start()

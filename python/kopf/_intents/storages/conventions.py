@@ -10,7 +10,7 @@ from typing import Any
 
 from kopf._objects.bodies import Body
 from kopf._objects.patches import Patch
-from kopf._objects.raw import BodyEssence
+from kopf._objects.typedefs import BodyEssence
 
 MAX_NAME_LENGTH = 63
 MAX_PREFIX_LENGTH = 189  # of 253, with the slash and the longest name

@@ -21,7 +21,7 @@ from kopf._intents.storages.conventions import (
 from kopf._objects import dicts
 from kopf._objects.bodies import Body
 from kopf._objects.patches import Patch
-from kopf._objects.raw import BodyEssence
+from kopf._objects.typedefs import BodyEssence
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 

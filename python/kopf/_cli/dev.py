@@ -1,0 +1,355 @@
+"""`kopf dev` and `kopf cluster`: a cluster in memory for a person at a terminal. It owns what is shown, and
+when the operator is started again; the operator itself is another process, so that its code is always loaded
+afresh.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Collection, Iterator, Mapping
+from typing import IO, Any
+
+import click
+import yaml
+
+from kopf._cli import autoreload
+from kopf._cli.activity_log import Line, Teller
+from kopf._testing import snapshot
+from kopf._testing.client import Refused
+from kopf._testing.cluster import Cluster, environment_of
+from kopf._testing.discovery import Unknown
+from kopf._testing.manifests import rank, read
+from kopf._testing.private_files import write_private
+
+OPERATOR = "kopf._cli.dev_operator"
+
+LOOK_EVERY = 0.3  # seconds between looks at the operator
+STOP_WITHIN = 15.0
+STOP_POLL = 0.1
+
+_COLOURS = {"DEBUG": "bright_black", "INFO": "green", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
+_LEVEL = re.compile(r"\[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*\]")
+
+
+def serve(kubeconfig: pathlib.Path | None, port: int, *, controllers: bool) -> None:
+    """Run the server until Ctrl+C or SIGTERM."""
+    with _stopper() as stop, _started(Cluster(port=port, controllers=controllers)) as cluster:
+        path = _publish(cluster, kubeconfig)
+        click.echo(f"The cluster is at {cluster.url}; stop it with Ctrl+C. Try:")
+        click.echo(f"  kubectl --kubeconfig {shlex.quote(str(path))} get namespaces")
+        try:
+            stop.wait()
+        finally:
+            _withdraw(path, kubeconfig)
+
+
+def develop(
+    paths: Collection[str],
+    *,
+    modules: Collection[str] = (),
+    manifests: Collection[pathlib.Path],
+    reload: bool,
+    state_file: pathlib.Path | None,
+    kubeconfig: pathlib.Path | None,
+    port: int,
+    options: Collection[str],
+) -> int:
+    """Run the server and the operator until Ctrl+C or SIGTERM; the exit code of the operator, if it ends
+    itself.
+    """
+    with _stopper() as stop, _started(Cluster(port=port, controllers=True)) as cluster:
+        path = _publish(cluster, kubeconfig)
+        if state_file is not None and state_file.exists():
+            _say(f"{snapshot.load(cluster, state_file)} objects are back from {state_file}.")
+        objects = _Manifests(cluster)
+        for manifest in manifests:
+            objects.apply(manifest)
+        _say(f"The cluster is at {cluster.url}; stop everything with Ctrl+C. Try:")
+        _say(f"  kubectl --kubeconfig {shlex.quote(str(path))} get {_sample(manifests)}")
+        try:
+            with contextlib.nullcontext() if "--quiet" in options else Teller(cluster, _say_line):
+                arguments = [*options, *(f"--module={name}" for name in modules), *paths]
+                operator = _Supervisor(arguments, cluster)
+                return operator.run(stop, objects, _watch(paths, manifests) if reload else None)
+        finally:
+            _withdraw(path, kubeconfig)
+            if state_file is not None:
+                _save(cluster, state_file)
+
+
+@contextlib.contextmanager
+def _started(cluster: Cluster) -> Iterator[Cluster]:
+    try:
+        cluster.start()
+    except OSError as error:
+        raise click.ClickException(
+            f"{error}. Choose another --port, or leave it out for a free one."
+        ) from error
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _watch(paths: Collection[str], manifests: Collection[pathlib.Path]) -> autoreload.Watch:
+    """What the operator is loaded from: its files with their neighbours, which can be imported."""
+    folders = {pathlib.Path(path).resolve().parent for path in paths} or {pathlib.Path.cwd()}
+    return autoreload.watch(folders, lambda: [it for manifest in manifests for it in _texts_of(manifest)])
+
+
+class _Stop:
+    """Signals to stop: the first one stops gracefully, a second Ctrl+C at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event = threading.Event()
+        self.signals: list[int] = []
+
+    def receive(self, signum: int, frame: types.FrameType | None) -> None:
+        self.signals.append(signum)
+        self.event.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.event.wait(timeout)
+
+
+class _Manifests:
+    """The objects of the manifests: those whose kind is not served yet are applied when its CRD comes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._waiting: list[tuple[pathlib.Path, Mapping[str, Any]]] = []
+        self._version = 0
+        self._known: list[pathlib.Path] = []
+
+    def apply(self, manifest: pathlib.Path) -> None:
+        """Apply all objects of the file or folder that can be applied."""
+        if manifest not in self._known:
+            self._known.append(manifest)
+        self._waiting = [it for it in self._waiting if it[0] != manifest]
+        try:
+            bodies = sorted(read(manifest), key=rank)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError) as error:
+            _say(f"{manifest} cannot be read: {error}")
+            return
+        for body in bodies:
+            try:
+                self._apply(body)
+            except Unknown as error:
+                _say(f"{manifest}: {error} {_named(body)} is applied when the CRD comes.")
+                self._waiting.append((manifest, body))
+            except (Refused, LookupError, TypeError) as error:
+                _say(f"{manifest}: {_named(body)} cannot be applied: {error}")
+
+    def reapply(self, changed: Collection[pathlib.Path]) -> None:
+        """Apply those manifests again that have changed."""
+        for manifest in self._known:
+            if {manifest.resolve(), *(it.resolve() for it in _texts_of(manifest))}.intersection(
+                it.resolve() for it in changed
+            ):
+                self.apply(manifest)
+
+    def retry(self) -> None:
+        """Apply the objects that wait for their CRDs, if anything has changed in the cluster."""
+        if not self._waiting or self._cluster.version == self._version:
+            return
+        self._version = self._cluster.version
+        waiting, self._waiting = self._waiting, []
+        for manifest, body in waiting:
+            try:
+                self._apply(body)
+            except Unknown:
+                self._waiting.append((manifest, body))
+            except (Refused, LookupError, TypeError) as error:
+                _say(f"{manifest}: {_named(body)} cannot be applied: {error}")
+
+    def _apply(self, body: Mapping[str, Any]) -> None:
+        for applied in self._cluster.apply(body):
+            _say(f"Applied: {_named(applied)}.")
+
+
+def _named(body: Mapping[str, Any]) -> str:
+    meta = body.get("metadata") or {}
+    return f"{body.get('kind')} {meta.get('name')}"
+
+
+class _Supervisor:
+    """Keeps one operator running: the one of the newest files."""
+
+    def __init__(self, arguments: Collection[str], cluster: Cluster) -> None:
+        super().__init__()
+        self._arguments = arguments
+        self._cluster = cluster
+
+    def run(self, stop: _Stop, objects: _Manifests, watch: autoreload.Watch | None) -> int:
+        """Run until it is stopped; the exit code. Without a watch, also until the operator ends itself."""
+        operator = self._start()
+        reported = False
+        try:
+            while not stop.wait(LOOK_EVERY):
+                objects.retry()
+                code = operator.poll()
+                if code is not None and watch is None:
+                    return _exit_code(code)
+                if code is not None and not reported:
+                    _say(f"The operator has ended (exit code {_exit_code(code)}). Waiting for changed files.")
+                    reported = True
+                if watch is not None and (changed := watch.changed()):
+                    _say(
+                        f"{', '.join(sorted(map(_shown, changed)))}: changed. The operator is started again."
+                    )
+                    _end(operator, stop)
+                    if stop.event.is_set():
+                        break
+                    objects.reapply(changed)
+                    operator = self._start()
+                    reported = False
+        finally:
+            code = _end(operator, stop)
+            if watch is not None:
+                watch.close()
+        # It was stopped before it could listen to signals.
+        early = len(stop.signals) == 1 and code in (-signal.SIGTERM, -signal.SIGINT, 130)
+        return 0 if early else _exit_code(code)
+
+    def _start(self) -> subprocess.Popen[str]:
+        coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        operator = subprocess.Popen(
+            [sys.executable, "-m", OPERATOR, "run", *self._arguments],
+            env=_environment(self._cluster),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if coloured else None,
+            text=True,
+            errors="replace",
+            # Ctrl+C is for us: we stop the operator, and in the right order.
+            start_new_session=True,
+        )
+        if operator.stderr is not None:
+            threading.Thread(target=_relay, args=(operator.stderr,), daemon=True).start()
+        return operator
+
+
+def _end(operator: subprocess.Popen[str], stop: _Stop) -> int:
+    """Stop the operator as we were stopped ourselves; the exit code as `subprocess` has it.
+
+    After Ctrl+C, there is a person who can press it again; otherwise, the operator is killed after a while.
+    """
+    passed = min(len(stop.signals), 1)
+    first = stop.signals[0] if stop.signals else signal.SIGTERM
+    if operator.poll() is None:
+        operator.send_signal(signal.SIGINT if first == signal.SIGINT else signal.SIGTERM)
+    until = time.monotonic() + STOP_WITHIN
+    while True:
+        try:
+            return operator.wait(STOP_POLL)
+        except subprocess.TimeoutExpired:
+            pass
+        received = list(stop.signals)
+        if signal.SIGINT in received[passed:]:
+            operator.send_signal(signal.SIGINT)
+        passed = len(received)
+        if signal.SIGINT not in received and time.monotonic() > until:
+            _say(f"The operator has not stopped in {STOP_WITHIN:.0f} seconds: it is killed.")
+            operator.kill()
+            operator.wait()
+            return 1
+
+
+def _exit_code(code: int) -> int:
+    """The code as shells have it: more than 128 if the process was ended by a signal."""
+    return code if code >= 0 else 128 - code
+
+
+def _shown(path: pathlib.Path) -> str:
+    return os.path.relpath(path) if path.is_relative_to(pathlib.Path.cwd()) else str(path)
+
+
+def _relay(lines: IO[str]) -> None:
+    for line in lines:
+        level = _LEVEL.search(line)
+        colour = _COLOURS[level.group(1)] if level else None
+        click.echo(click.style(line, fg=colour, reset=True) if colour else line, nl=False, err=True)
+
+
+def _environment(cluster: Cluster) -> dict[str, str]:
+    variables = {**os.environ, "PYTHONUNBUFFERED": "1", **environment_of(cluster)}
+    return {name: value for name, value in variables.items() if value is not None}
+
+
+def _save(cluster: Cluster, path: pathlib.Path) -> None:
+    try:
+        count = snapshot.save(cluster, path)
+    except OSError as error:
+        raise click.ClickException(
+            f"The objects cannot be kept in {path}: {error.strerror or error}. The file is as it was before."
+        ) from error
+    _say(f"{count} objects are kept in {path}.")
+
+
+def _sample(manifests: Collection[pathlib.Path]) -> str:
+    """Something of the user's own to look at."""
+    for manifest in manifests:
+        for file in _texts_of(manifest):
+            found = re.search(r"\bplural:\s*([\w.-]+)", _text_of(file))
+            if found:
+                return found.group(1)
+    return "namespaces"
+
+
+def _texts_of(manifest: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(manifest.iterdir()) if manifest.is_dir() else [manifest]
+
+
+def _text_of(file: pathlib.Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _publish(cluster: Cluster, kubeconfig: pathlib.Path | None) -> pathlib.Path:
+    """Write the kubeconfig where it is wanted, in whole or not at all: others may wait for it."""
+    if kubeconfig is None:
+        return cluster.kubeconfig
+    write_private(kubeconfig, cluster.kubeconfig.read_text(encoding="utf-8"))
+    return kubeconfig
+
+
+def _withdraw(path: pathlib.Path, kubeconfig: pathlib.Path | None) -> None:
+    if path == kubeconfig:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _stopper() -> Iterator[_Stop]:
+    """Collects Ctrl+C, SIGTERM, and the end of the terminal, for as long as the block lasts."""
+    stop = _Stop()
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    previous = {signum: signal.signal(signum, stop.receive) for signum in signals}
+    try:
+        yield stop
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+
+
+def _say_line(line: Line) -> None:
+    # Beside the log, so that the order of both is kept where they go to the same place.
+    coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    click.echo(click.style(line.text, fg=line.colour) if coloured else line.text, err=True)
+
+
+def _say(text: str) -> None:
+    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    click.echo(click.style(text, fg="cyan") if coloured else text)

@@ -1,0 +1,169 @@
+"""Operators in tests: a whole operator in a thread, as if it were run by the command line. It owns that
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+from types import TracebackType
+from typing import Any, Literal
+
+import click.testing
+
+from kopf._intents.registries import OperatorRegistry
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.credentials import OnlyCredentials
+from kopf._testing.cluster import Cluster, environment_of
+from kopf._testing.idle_tracker import Pulse, pulse_var
+
+# In frozen time; otherwise, it is waited for without end, unless told otherwise.
+STOPPING_TIMEOUT = 30.0
+
+
+class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
+    """Runs a command in the background for the duration of the `with` block, and then stops it.
+
+    The arguments are those of `click.testing.CliRunner.invoke()`, the first one is a list of arguments of
+    the command. `reraise` is whether errors of the command are raised on exit from the block. `timeout` is
+    how long the command can be stopping (seconds); if it takes longer, it is an error. With a `cluster`, the
+    command connects only to that one: the results of login handlers are not used. The properties wait until
+    the command has finished: use them only after the block.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        reraise: bool = True,
+        timeout: float | None = None,
+        registry: OperatorRegistry | None = None,
+        settings: OperatorSettings | None = None,
+        cluster: Cluster | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        self.args = args
+        self.kwargs = kwargs
+        self.cluster = cluster
+        self.reraise = reraise
+        self.timeout = timeout
+        self.registry = registry
+        self.settings = settings
+        self._stop = threading.Event()
+        self._ready = threading.Event()  # of the thread, not of the operator
+        self._thread = threading.Thread(target=self._target)
+        self._passage = cluster.passage if cluster is not None and cluster.kind == "embedded" else None
+        self._pulse = Pulse(self._passage.time if self._passage is not None else None)
+        self._attendance = contextlib.ExitStack()
+        self._future: concurrent.futures.Future[click.testing.Result] = concurrent.futures.Future()
+
+    def __repr__(self) -> str:
+        state = "finished" if self._future.done() else "running" if self._thread.is_alive() else "not started"
+        return f"<{type(self).__name__}: {state}, {self.args!r}>"
+
+    def __enter__(self) -> KopfRunner:
+        if self._passage is not None:
+            self._attendance.enter_context(self._passage.attended_by(self._pulse))
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> Literal[False]:
+        self._stop.set()
+        if self._passage is not None:
+            patience = self.timeout if self.timeout is not None else STOPPING_TIMEOUT
+            self._passage.pass_until(lambda: not self._thread.is_alive(), patience)
+        self._thread.join(timeout=self.timeout)
+        self._attendance.close()
+        if self._thread.is_alive():
+            raise Exception("The operator didn't stop, still running.")
+
+        result = self._future.result()  # raises what went wrong with the command's environment, if anything
+        if self.reraise and result.exception is not None:
+            if exc_val is not None:
+                raise result.exception from exc_val
+            raise result.exception
+        return False
+
+    def _target(self) -> None:
+        from kopf import cli
+
+        if self._passage is not None:
+            pulse_var.set(self._pulse)
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        self._ready.set()
+        try:
+            controls = cli.CLIControls(
+                registry=self.registry,
+                settings=self.settings,
+                stop_flag=self._stop,
+                loop=loop,
+            )
+            if self.cluster is not None:
+                controls.vault = OnlyCredentials({"cluster": self.cluster.connection})
+            runner = click.testing.CliRunner()
+            kwargs = self.kwargs
+            if self.cluster is not None:
+                env = {**(kwargs.get("env") or {}), **environment_of(self.cluster)}
+                kwargs = {**kwargs, "env": env}
+            result = runner.invoke(cli.main, *self.args, **kwargs, obj=controls)
+        except BaseException as e:
+            self._future.set_exception(e)
+        else:
+            self._future.set_result(result)
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    @property
+    def future(self) -> concurrent.futures.Future[click.testing.Result]:
+        """The future result of the command."""
+        return self._future
+
+    @property
+    def output(self) -> str:
+        """All the output, as it was seen in a terminal."""
+        return self._future.result().output
+
+    @property
+    def stdout(self) -> str:
+        """What was printed."""
+        return self._future.result().stdout
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        """What was printed, not decoded."""
+        return self._future.result().stdout_bytes
+
+    @property
+    def stderr(self) -> str:
+        """What was logged."""
+        return self._future.result().stderr
+
+    @property
+    def stderr_bytes(self) -> bytes:
+        """What was logged, not decoded."""
+        return self._future.result().stderr_bytes or b""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        return self._future.result().exit_code
+
+    @property
+    def exception(self) -> BaseException | None:
+        """The error of the command, if any."""
+        return self._future.result().exception
+
+    @property
+    def exc_info(self) -> Any:
+        """The error of the command with its type and traceback, or what else has ended it."""
+        return self._future.result().exc_info

@@ -1,0 +1,140 @@
+"""Causes of cycles and daemons: their attributes are made at the first access."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from kopf._intents.causes import (
+    ChangingCause,
+    DaemonCause,
+    IndexingCause,
+    SpawningCause,
+    WatchingCause,
+)
+from kopf._objects.diffs import Diff, DiffItem, DiffOperation
+from kopf._objects.patches import Patch
+from kopf._objects.reasons import Reason
+from kopf._runtime.bridge import Object
+from kopf._runtime.loggers import TerseObjectLogger
+
+if TYPE_CHECKING:
+    from kopf._runtime.daemons import Run
+    from kopf._runtime.handling import Cycle
+
+OPERATIONS = {operation.value: operation for operation in DiffOperation}
+
+
+class _LazyAttribute:
+    """An attribute of a cause that is made of its source at the first access; it can be assigned, too."""
+
+    def __init__(self, make: Callable[[Any, Any], Any]) -> None:
+        self._make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, cause: Any, _: type) -> Any:
+        value = cause.__dict__[self._name] = self._make(cause._source, cause._change)
+        return value
+
+
+class _LazyCause:
+    """The attributes that all causes have. Copies by `dataclasses.replace` have values of their own."""
+
+    _source: Cycle | Run
+    _change: Any
+
+    logger: Any = _LazyAttribute(lambda source, _: source.logger)
+    indices: Any = _LazyAttribute(lambda source, _: source.indices)
+    memo: Any = _LazyAttribute(lambda source, _: source.memo)
+    resource: Any = _LazyAttribute(lambda source, _: source.resource)
+    patch: Any = _LazyAttribute(lambda source, _: source.patch)
+    body: Any = _LazyAttribute(lambda source, _: source.body)
+
+    @property
+    def _kwargs(self) -> dict[str, Any]:
+        # The same as in the parents, with each view made once: it is done for each call of each handler.
+        body = self.body
+        meta = body.metadata
+        object = body._src if isinstance(body._src, Object) else meta  # both have the names
+        return {
+            "logger": self.logger,
+            "memo": self.memo,
+            "resource": self.resource,
+            "patch": self.patch,
+            "body": body,
+            "spec": body.spec,
+            "meta": meta,
+            "status": body.status,
+            "uid": object.uid,
+            "name": object.name,
+            "namespace": object.namespace,
+            "labels": meta.labels,
+            "annotations": meta.annotations,
+        }
+
+
+class LazyWatchingCause(_LazyCause, WatchingCause):
+    """A raw watch event of a cycle."""
+
+    logger = _LazyAttribute(lambda cycle, _: cycle.local_logger)
+    type: Any = _LazyAttribute(lambda cycle, _: cycle.type)
+    # The values are those of the body, as if the body were made of the event.
+    event: Any = _LazyAttribute(lambda cycle, _: {"type": cycle.type, "object": cycle.object.to_dict()})
+
+    @property
+    def _kwargs(self) -> dict[str, Any]:
+        return {**super()._kwargs, "type": self.type, "event": self.event}
+
+
+class LazyIndexingCause(_LazyCause, IndexingCause):
+    """Indexing of a cycle's object."""
+
+    logger = _LazyAttribute(lambda cycle, _: TerseObjectLogger(body=cycle.body, settings=cycle.settings))
+    patch = _LazyAttribute(lambda cycle, _: Patch(None, body=cycle.body))
+
+
+class LazySpawningCause(_LazyCause, SpawningCause):
+    """Spawning of daemons and timers of a cycle's object."""
+
+    reset = False
+
+
+class LazyDaemonCause(_LazyCause, DaemonCause):
+    """A daemon or a timer, for all of its calls."""
+
+    stopper: Any = _LazyAttribute(lambda run, _: run.stopper)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the function, with the flag for its kind: synchronous or asynchronous."""
+        run: Any = self._source
+        return {**self._kwargs, "stopped": run.stopped, **self.indices}
+
+
+class LazyChangingCause(_LazyCause, ChangingCause):
+    """A change in a cycle."""
+
+    initial: Any = _LazyAttribute(lambda _, change: change.initial)
+    reason: Any = _LazyAttribute(lambda _, change: Reason(change.reason))
+    diff: Any = _LazyAttribute(lambda _, change: diff_of(change.diff))
+    old: Any = _LazyAttribute(lambda _, change: change.old)
+    new: Any = _LazyAttribute(lambda _, change: change.new)
+
+    @property
+    def _kwargs(self) -> dict[str, Any]:
+        of_change = {"reason": self.reason, "diff": self.diff, "old": self.old, "new": self.new}
+        return {**super()._kwargs, **of_change}
+
+
+def lazily(cls: Any, source: Cycle | Run, change: Any = None) -> Any:
+    """A cause of this class, of a cycle and a change in it, or of a daemon; nothing is made yet."""
+    cause = object.__new__(cls)
+    cause._source, cause._change = source, change
+    return cause
+
+
+def diff_of(items: Iterable[tuple[str, tuple[str, ...], Any, Any]]) -> Diff:
+    """The differences as handlers see them."""
+    return Diff(DiffItem(OPERATIONS[op], field, old, new) for op, field, old, new in items)

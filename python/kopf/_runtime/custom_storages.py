@@ -1,0 +1,54 @@
+"""What is kept of an object in the user's storages. It owns the order of their calls; when there is something
+to be kept, the engine says. The storages that the engine knows are never asked here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kopf._intents.settings import OperatorSettings
+from kopf._runtime.bridge import Keep, Recall
+from kopf._runtime.handling import Cycle
+
+Recalled = tuple[Any, Any, dict[str, Any]]
+
+
+def recall(step: Recall, cycle: Cycle, settings: OperatorSettings) -> Recalled:
+    """Get the last handled essence, the essence of now, and the progress of the handlers."""
+    diffbase, progress = settings.persistence.diffbase_storage, settings.persistence.progress_storage
+    body = cycle.body
+    old: Any = diffbase.fetch(body=body)
+    if old is not None:
+        old = progress.clear(essence=old)
+    new: Any = diffbase.build(body=body, extra_fields=step.extra_fields)
+    cycle.essence = new = progress.clear(essence=new)
+    records: dict[str, Any] = {}
+    for id in step.ids:
+        try:
+            record = progress.fetch(key=id, body=body)
+        except json.JSONDecodeError as e:
+            cycle.logger.warning(
+                f"Ignoring the state kept on the object, as it cannot be read: the record of {id}: {e}"
+            )
+            continue
+        if record is not None:
+            records[id] = record
+    return old, new, records
+
+
+def keep(step: Keep, cycle: Cycle, settings: OperatorSettings) -> None:
+    """Put what is to be kept to the patch, or wherever the storages keep it."""
+    diffbase, progress = settings.persistence.diffbase_storage, settings.persistence.progress_storage
+    body, patch = cycle.body, cycle.patch
+    for id, record in step.records:
+        if record is None:
+            progress.purge(key=id, body=body, patch=patch)
+        else:
+            progress.store(key=id, record=record, body=body, patch=patch)
+    if step.records:
+        progress.flush()
+    if step.essence:
+        diffbase.store(body=body, patch=patch, essence=cycle.essence)
+    # Earlier operators woke themselves up with a dummy; it goes with the next write.
+    if patch or step.written:
+        progress.touch(body=body, patch=patch, value=None)

@@ -1,0 +1,97 @@
+"""Functions that block the event loop: all other handlers stand still meanwhile.
+
+The loop cannot report this itself. A thread asks it to answer every now and then, but only if asynchronous
+handlers are running, and looks where the loop is if there is no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from types import FrameType
+
+from kopf._runtime.errors import is_of_author
+from kopf._runtime.invocation import Invoker
+
+ASK_EVERY = 1.0
+BLOCKED_AFTER = 5.0
+
+logger = logging.getLogger("kopf._core.reactor.running")
+
+
+class BlockingWatch:
+    """Warns of blocked loops, for the duration of the `with` block; once for each place in the code."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        invoker: Invoker,
+        *,
+        period: float = ASK_EVERY,
+        limit: float = BLOCKED_AFTER,
+    ) -> None:
+        super().__init__()
+        self._loop = loop
+        self._invoker = invoker
+        self._period = period
+        self._limit = limit
+        self._loop_thread = threading.get_ident()
+        self._changed = threading.Condition()
+        self._answered = True
+        self._stopping = False
+        self._reported: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="kopf-blocking", daemon=True)
+
+    def __enter__(self) -> BlockingWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with self._changed:
+            while not self._changed.wait_for(lambda: self._stopping, self._period):
+                if not self._invoker.running:
+                    continue
+                self._answered = False
+                try:
+                    self._loop.call_soon_threadsafe(self._answer)
+                except RuntimeError:  # the loop is closed
+                    return
+                if not self._changed.wait_for(lambda: self._answered or self._stopping, self._limit):
+                    self._report(sys._current_frames().get(self._loop_thread))
+                    self._changed.wait_for(lambda: self._answered or self._stopping)
+
+    def _answer(self) -> None:
+        with self._changed:
+            self._answered = True
+            self._changed.notify_all()
+
+    # Without the author's code in it, it was the whole process that stood still, e.g. with its machine.
+    def _report(self, frame: FrameType | None) -> None:
+        ids = {
+            handler.fn.__code__: str(handler.id)
+            for handler, _, _ in list(self._invoker.running.values())
+            if hasattr(handler.fn, "__code__")
+        }
+        place = handler_id = None
+        while frame is not None:
+            if place is None and is_of_author(frame.f_code.co_filename):
+                place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+            handler_id = ids.get(frame.f_code, handler_id)
+            frame = frame.f_back
+        if place is None or place in self._reported:
+            return
+        self._reported.add(place)
+        who = handler_id or "a function"
+        logger.warning(
+            f"The event loop is blocked for {self._limit:g} seconds by {who} ({place}): all other handlers "
+            "wait. Use `def` instead of `async def` for the handler, or `asyncio.to_thread()`."
+        )

@@ -1,0 +1,407 @@
+"""One operator from its start to its end. It owns its tasks, and the order in which they begin and end; it
+must not know how it is called. What it does in between is up to the engine and to `serving`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import signal
+import threading
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any, Literal
+
+from kopf._intents import lifecycles, serialization
+from kopf._intents.handlers import Handler, ResourceHandler
+from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.registries import OperatorRegistry
+from kopf._intents.selectors import NamespacePattern
+from kopf._intents.settings import ORIGINAL, OperatorSettings
+from kopf._objects import credentials
+from kopf._objects.indices import Indexers
+from kopf._objects.memos import AnyMemo
+from kopf._objects.reasons import Activity
+from kopf._objects.resources import Resource
+from kopf._runtime import handler_checks, posting
+from kopf._runtime.activities import Activities, credentials_to_wire
+from kopf._runtime.admission import Admission
+from kopf._runtime.bridge import Bridge, Engine, __version__
+from kopf._runtime.context import settings_var
+from kopf._runtime.dispatcher import Server
+from kopf._runtime.errors import EngineError, OperationalError
+from kopf._runtime.executor import Threads
+from kopf._runtime.invocation import Invoker, is_async_fn
+from kopf._runtime.loop_monitor import BlockingWatch
+from kopf._runtime.memos import Memories
+from kopf._runtime.settings_sync import Refresher
+from kopf._runtime.shutdown import Exit
+from kopf._runtime.stop_flags import Flag, raise_flag, wait_flag
+from kopf._runtime.supervision import Task, guard
+from kopf._testing.idle_tracker import pulse_var
+
+logger = logging.getLogger("kopf._core.reactor.running")
+
+Errand = Literal["freeze", "resume"]
+
+NATIVE_LIFECYCLES = {
+    lifecycles.all_at_once: "all_at_once",
+    lifecycles.one_by_one: "one_by_one",
+    lifecycles.randomized: "randomized",
+    lifecycles.shuffled: "shuffled",
+    lifecycles.asap: "asap",
+}
+
+
+class APIError(OperationalError):
+    """The cluster has rejected a request that the operator cannot work without."""
+
+
+class Life:
+    """One operator from its start to its end."""
+
+    def __init__(
+        self,
+        *,
+        registry: OperatorRegistry,
+        settings: OperatorSettings,
+        lifecycle: LifeCycleFn,
+        identity: str,
+        namespaces: list[NamespacePattern],
+        memo: AnyMemo,
+        indexers: Indexers,
+        stop_flag: Flag | None,
+        ready_flag: Flag | None,
+        command: Coroutine[None, None, None] | None,
+        liveness_endpoint: str | None,
+        vault: Any,
+        errand: Errand | None,
+    ) -> None:
+        super().__init__()
+        self._registry = registry
+        self._settings = settings
+        self._lifecycle = lifecycle
+        self._identity = identity
+        self._namespaces = namespaces
+        self._memo = memo
+        self._indexers = indexers
+        self._ensure_indices()
+        self._stop_flag = stop_flag
+        self._ready_flag = ready_flag
+        self._command = command
+        self._liveness_endpoint = liveness_endpoint
+        given = dict(vault.items()) if vault is not None else {}
+        only = vault is not None and isinstance(vault, credentials.OnlyCredentials)
+        self._credentials = {} if only else given
+        self._errand: Errand | None = errand
+        self._loop = asyncio.get_running_loop()
+        self._signalled: asyncio.Future[Any] = self._loop.create_future()
+        self._started = asyncio.Event()
+        self._threads = Threads(self._loop)
+        self._invoker = Invoker(settings, self._threads)
+        self._exit = Exit(self._loop, self._invoker, settings)
+        self._login_error: Exception | None = None
+        self._activities = Activities(
+            registry=registry,
+            settings=settings,
+            memo=memo,
+            indices=indexers.indices,
+            invoker=self._invoker,
+            only=given if only else None,
+        )
+        self._tasks: list[Task] = []
+
+    # They are empty before the first object, but they are there.
+    def _ensure_indices(self) -> None:
+        self._indexers.ensure([handler.id for handler in self._registry._indexing.get_all_handlers()])
+
+    def spawn(self) -> list[Task]:
+        """Begin; when any of the tasks ends, all are to be ended."""
+        self._listen_to_signals()
+        self._spawn("stop-flag checker", self._check_stop_flags(), finishable=True)
+        self._spawn("ultimate termination", self._terminate_ultimately(), finishable=True)
+        # The handlers have logged their errors already.
+        self._spawn("startup/cleanup activities", self._start_and_clean_up(), logged=False)
+        if self._command is not None:
+            self._spawn("the command", self._command, when_started=True, finishable=True)
+        elif self._errand is not None:
+            self._spawn("the command", self._drive_engine(), when_started=True, finishable=True)
+        else:
+            self._spawn("multidimensional multitasker", self._drive_engine(), when_started=True)
+        return self._tasks
+
+    def _spawn(
+        self,
+        name: str,
+        coroutine: Coroutine[Any, Any, None],
+        *,
+        when_started: bool = False,
+        finishable: bool = False,
+        logged: bool = True,
+    ) -> None:
+        outer = self._when_started(coroutine) if when_started else coroutine
+        guarded = guard(name, outer, finishable=finishable) if logged else outer
+        task = self._loop.create_task(guarded, name=name)
+        # A task that is cancelled before its first step awaits nothing; Python would warn of all of these.
+        task.add_done_callback(lambda _: (outer.close(), coroutine.close()))
+        self._tasks.append(task)
+
+    def _listen_to_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            # In tests, operators always run in threads.
+            level = logging.WARNING if pulse_var.get() is None else logging.DEBUG
+            logger.log(level, "OS signals are ignored: running not in the main thread.")
+            return
+        try:
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                self._loop.add_signal_handler(signum, self._receive_signal, signum)
+        except NotImplementedError:
+            logger.warning("OS signals are ignored: can't add signal handler in Windows.")
+
+    def _receive_signal(self, signum: signal.Signals) -> None:
+        if not self._signalled.done():
+            self._signalled.set_result(signum)
+        elif self._settings.process.compat != ORIGINAL:
+            self._exit.interrupt(signum)
+
+    async def _check_stop_flags(self) -> None:
+        waiters: list[asyncio.Future[Any]] = [self._signalled]
+        flag_waiter: Task | None = None
+        if self._stop_flag is not None:
+            flag_waiter = self._loop.create_task(wait_flag(self._stop_flag), name="stop-flag waiter")
+            waiters.append(flag_waiter)
+        try:
+            done, _ = await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if flag_waiter is not None:
+                flag_waiter.cancel()
+        result = done.pop().result()
+        if isinstance(result, signal.Signals):
+            logger.info(f"Signal {result.name!s} is received. Operator is stopping.")
+        elif result is None:
+            logger.info("Stop-flag is raised. Operator is stopping.")
+        else:
+            logger.info(f"Stop-flag is set to {result!r}. Operator is stopping.")
+        if self._settings.process.compat != ORIGINAL:
+            self._exit.begin()
+
+    # It sleeps until the end of the operator begins, and then sets a time bomb.
+    async def _terminate_ultimately(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            timeout = self._settings.process.ultimate_exiting_timeout
+            by_flag = self._stop_flag is not None
+            if timeout is not None and not by_flag:
+                thread = threading.get_ident()
+                self._loop.call_later(timeout, functools.partial(signal.pthread_kill, thread, signal.SIGKILL))
+
+    async def _when_started(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        await self._started.wait()
+        await coroutine
+
+    def _warn_of_mistakes(self, handlers: Collection[Handler]) -> None:
+        if self._settings.process.compat == ORIGINAL:
+            return
+        indices = [handler.id for handler in self._registry._indexing.get_all_handlers()]
+        for text in handler_checks.check(handlers, indices):
+            logger.warning(text)
+
+    async def _start_and_clean_up(self) -> None:
+        settings_var.set(self._settings)
+        self._warn_of_mistakes(self._registry._activities.get_all_handlers())
+        try:
+            await self._activities.run(Activity.STARTUP)
+        except asyncio.CancelledError:
+            logger.warning("Startup activity is only partially executed due to cancellation.")
+            raise
+        raise_flag(self._ready_flag)
+        self._started.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        current = asyncio.current_task()
+        others = {task for task in self._tasks if task is not current and not task.done()}
+        try:
+            if others:
+                await asyncio.wait(others)
+        except asyncio.CancelledError:
+            logger.warning("Cleanup activity is not executed at all due to cancellation.")
+            raise
+        try:
+            # Kopf 1.45 does not call the cleanup handlers of an operator that never got credentials.
+            if self._login_error is not None and self._settings.process.compat == ORIGINAL:
+                raise self._login_error
+            await self._activities.run(Activity.CLEANUP)
+        except asyncio.CancelledError:
+            logger.warning("Cleanup activity is only partially executed due to cancellation.")
+            raise
+        finally:
+            self._exit.end()
+
+    async def _drive_engine(self) -> None:
+        # Not earlier: the handlers of startup may change the settings and even declare handlers.
+        handlers = resource_handlers(self._registry)
+        self._ensure_indices()
+        self._warn_of_mistakes(handlers)
+        lifecycle = NATIVE_LIFECYCLES.get(self._lifecycle, "custom")
+        globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
+        iterated: serialization.Iterated = {}
+        engine = Engine(
+            handlers=[serialization.handler_to_wire(handler) for handler in handlers],
+            settings=serialization.settings_to_wire(self._settings, iterated),
+            lifecycle=lifecycle,
+            namespaces=globs,
+            foreign=len(globs) < len(self._namespaces),
+            agent=f"kopf/{__version__}",
+            make_resource=make_resource,
+            identity=self._identity,
+            liveness=_parse_endpoint(self._liveness_endpoint) if self._liveness_endpoint else None,
+            credentials=[(str(key), credentials_to_wire(info)) for key, info in self._credentials.items()],
+            errand=self._errand,
+        )
+        pulse = pulse_var.get()
+        if pulse is not None:
+            pulse.attach(self._loop)
+            engine.be_prompt()
+            pulse.engaged(engine.pending)
+        memories = Memories(self._memo)
+        server = Server(
+            handlers=handlers,
+            settings=self._settings,
+            lifecycle=self._lifecycle,
+            memories=memories,
+            indices=self._indexers,
+            invoker=self._invoker,
+            login=self._activities.authenticate,
+            probe=functools.partial(self._activities.run, Activity.PROBE),
+            namespaces=self._namespaces,
+        )
+        bridge = Bridge(engine, server.receivers, self._loop)
+        bridge.refresh = Refresher(engine, self._settings, iterated).refresh
+        server.answered = bridge.answered
+        admission = Admission(
+            engine,
+            handlers=handlers,
+            settings=self._settings,
+            memories=memories,
+            indices=self._indexers.indices,
+            invoker=self._invoker,
+        )
+        server.review = admission.receive
+        events = posting.EventQueue(engine.post)
+        server.set_context(events)
+        bridge.open()
+        watch = contextlib.ExitStack()
+        if self._settings.process.compat != ORIGINAL and any(is_async_fn(handler.fn) for handler in handlers):
+            watch.enter_context(BlockingWatch(self._loop, self._invoker))
+        try:
+            engine.start()
+            webhooks = _Webhooks(admission if self._errand is None else None, on_end=engine.stop)
+            async with webhooks:
+                failure = await self._until_finished(engine, server.finished, webhooks)
+                bridge.drain()
+        finally:
+            await server.cancel()
+            await admission.cancel()
+            bridge.close()
+            watch.close()
+            self._login_error = server.login_error
+        if failure is not None and failure[0] == "login" and server.login_error is not None:
+            raise server.login_error
+        if failure is not None:
+            raise _failure_to_error(*failure)
+
+    async def _until_finished(
+        self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None], webhooks: _Webhooks
+    ) -> tuple[str, str] | None:
+        cancelled = False
+        while not finished.done():
+            try:
+                await asyncio.wait([finished])
+            except asyncio.CancelledError:
+                # The engine finishes what it does, and tells when it is done.
+                cancelled = True
+                engine.stop()
+        failure = finished.result()
+        if cancelled and failure is None:
+            return None
+        if failure is None and self._errand is None and not webhooks.ended:
+            logger.warning("The engine has finished unexpectedly.")
+        return failure
+
+
+class _Webhooks:
+    """The server of webhooks beside the engine: it outlives the engine, so that the cluster is told first.
+
+    If it ends by itself, so does the engine. Its failure is the operator's failure.
+    """
+
+    def __init__(self, admission: Admission | None, *, on_end: Callable[[], None]) -> None:
+        super().__init__()
+        self._admission = admission
+        self._on_end = on_end
+        self._task: Task | None = None
+
+    async def __aenter__(self) -> None:
+        if self._admission is not None and self._admission.needed:
+            name = "admission webhook server"
+            coroutine = guard(name, self._admission.serve(), finishable=False)
+            self._task = asyncio.get_running_loop().create_task(coroutine, name=name)
+            self._task.add_done_callback(lambda _: self._on_end())
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server has ended by itself: then the engine is stopped, too."""
+        return self._task is not None and self._task.done()
+
+    async def __aexit__(self, *_: object) -> None:
+        task = self._task
+        if task is None:
+            return
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                raise error
+
+
+def _failure_to_error(kind: str, message: str) -> Exception:
+    match kind:
+        case "login" | "activity":
+            return credentials.LoginError(message)
+        case "api":
+            return APIError(message)
+        case _:
+            return EngineError(message)
+
+
+def resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
+    """All that the engine is to know of; their order gives them their numbers."""
+    groups: list[Collection[ResourceHandler]] = [
+        registry._indexing.get_all_handlers(),
+        registry._watching.get_all_handlers(),
+        registry._spawning.get_all_handlers(),
+        registry._changing.get_all_handlers(),
+        registry._webhooks.get_all_handlers(),
+    ]
+    return [handler for group in groups for handler in group]
+
+
+def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
+    """The host, the port and the path where the health is to be served."""
+    import urllib.parse
+
+    parts = urllib.parse.urlsplit(endpoint)
+    if parts.scheme != "http":
+        raise OperationalError(f"Unsupported scheme: {endpoint}")
+    return parts.hostname or "localhost", parts.port or 80, parts.path or "/"
+
+
+def make_resource(fields: dict[str, Any]) -> Resource:
+    """A resource as the engine describes it."""
+    sets = ("shortcuts", "categories", "subresources", "verbs")
+    values: dict[str, Any] = {k: frozenset(v) if k in sets else v for k, v in fields.items()}
+    return Resource(**values)

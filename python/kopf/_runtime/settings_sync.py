@@ -1,0 +1,34 @@
+"""Settings that are changed while the operator runs. It owns the knowledge of which ones the engine has."""
+
+from __future__ import annotations
+
+import logging
+
+from kopf._intents import serialization
+from kopf._intents.settings import OperatorSettings, Watched
+from kopf._runtime.bridge import Engine
+
+logger = logging.getLogger("kopf._core.reactor.running")
+
+
+class Refresher:
+    """Tells the engine about changed settings. It is asked often, and it is cheap if nothing has changed."""
+
+    def __init__(
+        self, engine: Engine, settings: OperatorSettings, iterated: serialization.Iterated | None = None
+    ) -> None:
+        super().__init__()
+        self._engine = engine
+        self._settings = settings
+        self._iterated: serialization.Iterated = iterated if iterated is not None else {}
+        self._assignments = Watched._assignments
+
+    def refresh(self) -> None:
+        """Tell the engine the settings if anything was assigned since the last time."""
+        if self._assignments == Watched._assignments:
+            return
+        self._assignments = Watched._assignments
+        try:
+            self._engine.configure(serialization.settings_to_wire(self._settings, self._iterated))
+        except Exception as e:
+            logger.error(f"The changed settings are ignored, as they make no sense: {e}")

@@ -1,0 +1,218 @@
+"""What only the embedded server can do for tests: to move time, to misbehave, and to tell what it was asked.
+It owns these; how the server is reached, and what is in it, is the cluster's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kopf._runtime.bridge import ApiServer
+from kopf._testing.client import AGENT
+from kopf._testing.clock import Passage
+
+Kind = Literal["embedded", "assets", "kubeconfig"]
+Fault = Literal[
+    "latency",
+    "too-many-requests",
+    "code",
+    "reset",
+    "conflict",
+    "gone",
+    "silence",
+    "stale",
+    "lost",
+    "cut-off",
+]
+
+
+class NotHad(Exception):
+    """This kind of cluster cannot do that."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request that the operator (or anybody else) has made to the embedded server."""
+
+    at: float
+    """Seconds since the server's start."""
+    method: str
+    path: str
+    query: str
+    content_type: str
+    agent: str
+    body: bytes
+    code: int
+    """0 if the connection was reset on request."""
+    user: str
+    accept: str
+    """What answers are wanted, by the request's header."""
+
+    @property
+    def json(self) -> Any:
+        """The decoded body; None if there is none."""
+        return json.loads(self.body) if self.body else None
+
+
+Requests = list[Request]
+
+
+class Laboratory:
+    """The part of clusters that is for the embedded server only."""
+
+    kind: Kind
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._server: ApiServer | None = None
+        self._passage = Passage(lambda: self.trace)
+        self._checks: list[Callable[[], None]] = []
+
+    def add_check(self, check: Callable[[], None]) -> None:
+        """Call the function while something is awaited in the cluster: it can end the wait by an error."""
+        self._checks.append(check)
+
+    def remove_check(self, check: Callable[[], None]) -> None:
+        """Do not call the function any more."""
+        if check in self._checks:
+            self._checks.remove(check)
+
+    def _check(self) -> None:
+        __tracebackhide__ = True
+        for check in list(self._checks):
+            check()
+
+    @property
+    def _embedded(self) -> ApiServer:
+        if self.kind != "embedded":
+            raise NotHad(f"Only the embedded server can do that, and this cluster is of kind {self.kind!r}.")
+        if self._server is None:
+            raise RuntimeError("The cluster is not running.")
+        return self._server
+
+    @property
+    def passage(self) -> Passage:
+        """How time passes here."""
+        if self.kind != "embedded":
+            raise NotHad(f"Only with the embedded server can time be moved; this cluster is {self.kind!r}.")
+        return self._passage
+
+    @property
+    def now(self) -> datetime.datetime:
+        """The present moment, as the operators and the server see it."""
+        return self.passage.now
+
+    def freeze(self) -> None:
+        """Stop time, until `thaw()`: delays, intervals, and back-offs end only when time is advanced."""
+        self.passage.freeze()
+
+    def thaw(self) -> None:
+        """Let time go on from where it is."""
+        self.passage.thaw()
+
+    def advance(self, time: float | datetime.timedelta, *, timeout: float = 30) -> None:
+        """Let so many seconds pass at once, with all that happens in them, in order; return when it is quiet.
+
+        Every moment for which the operators wait is lived through. Functions of handlers take the time they
+        take in reality, and so do requests; `timeout` (seconds) is for them. If time was not frozen, it goes
+        on afterwards, but ahead of the real one.
+        """
+        __tracebackhide__ = True
+        seconds = time.total_seconds() if isinstance(time, datetime.timedelta) else time
+        if not isinstance(seconds, (int, float)):
+            raise TypeError(
+                f"The time is seconds or a datetime.timedelta, not {type(time).__name__} {time!r}."
+            )
+        if seconds < 0:
+            raise ValueError("Time does not go back.")
+        self.passage.advance(seconds, timeout)
+        self._check()
+
+    def wait_until_quiet(self, *, timeout: float = 10) -> None:
+        """Wait until nothing happens, neither in the server nor in any of the operators of this process."""
+        __tracebackhide__ = True
+        self.passage.settle(timeout)
+        self._check()
+
+    @property
+    def requests(self) -> Requests:
+        """What others have asked of the embedded server, the oldest first; watches and lists, too."""
+        return self.requests_since(0)[1]
+
+    def requests_since(self, count: int) -> tuple[int, Requests]:
+        """How many requests there have been, and those after the first so many."""
+        total, entries = self._embedded.journal(count)
+        return total, [it for it in (Request(*entry) for entry in entries) if it.agent != AGENT]
+
+    async def until(self, holds: Callable[[], Any], *, timeout: float | None = 10) -> Any:
+        """Wait in asynchronous code until it holds, and return what has come of that.
+
+        The function is called now, and whenever the embedded server has served a request: of the operator,
+        for example. Nothing is polled in between, and no thread waits.
+        """
+        async with asyncio.timeout(timeout):
+            while True:
+                count = self._embedded.journal_count()
+                if found := holds():
+                    return found
+                await self._embedded.asked(count)
+
+    def forget_requests(self) -> None:
+        """Begin the journal anew."""
+        self._embedded.clear_journal()
+
+    def inject(
+        self,
+        fault: Fault,
+        number: float = 0,
+        *,
+        verb: str = "",
+        resource: str = "",
+        times: int | None = None,
+        after: int = 0,
+    ) -> None:
+        """Make the embedded server misbehave, until it has happened so many times, or is withdrawn.
+
+        The number is seconds for `latency` and `too-many-requests`, the code for `code`, the version for
+        `stale`; of `cut-off`, whether (1) or not (0) the request is done. The resource is a plural name; with
+        a subresource, `widgets/status`, only that is concerned. The first requests that fit are spared, if
+        `after` says how many.
+        """
+        self._embedded.inject(fault, number, verb=verb, plural=resource, times=times, after=after)
+
+    def cut_off(self) -> None:
+        """Let nobody reach the embedded server until the faults are withdrawn: for it, all operators have
+        died in this moment.
+        """
+        self._embedded.cut_off()
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether nobody reaches the embedded server, by `cut_off()` or by that fault."""
+        return self._embedded.is_cut_off
+
+    def withdraw_faults(self) -> None:
+        """Let the embedded server behave again."""
+        self._embedded.clear_faults()
+
+    def cut_watches(self, resource: str = "") -> None:
+        """Close the open watches of a resource, or all."""
+        self._embedded.cut_watches(resource)
+
+    def forget_history(self) -> None:
+        """Make all earlier versions too old (410) for watches of the embedded server."""
+        self._embedded.compact()
+
+    @property
+    def version(self) -> int:
+        """The newest resource version of the embedded server: it grows with every write."""
+        return self._embedded.resource_version
+
+    @property
+    def trace(self) -> tuple[int, int]:
+        """What changes with every write and every request to the embedded server."""
+        return self._embedded.resource_version, self._embedded.journal_count()
