@@ -287,7 +287,7 @@ __all__ = [
 ]
 
 
-if _install_check.is_original_here(__path__):
+if _install_check.is_original_installed(__path__):
     _install_check.warn(__path__[0])
 _compat.install()
 

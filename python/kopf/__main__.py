@@ -31,7 +31,7 @@ def run_command(credentials: Callable[[], Any] = lambda: None) -> int | None:
     """
     from kopf._cli import gc_tuning
 
-    gc_tuning.pause()
+    gc_tuning.disable_gc()
     from kopf import cli
 
     controls = cli.CLIControls(is_process=True)

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-ROOTS = ("kopf._cogs", "kopf._core")
-ADVICE = "Private modules of the original framework are not here; for the public names, see `kopf.__all__`."
+ORIGINAL_PACKAGES = ("kopf._cogs", "kopf._core")
+DEFAULT_HINT = (
+    "Private modules of the original framework are not here; for the public names, see `kopf.__all__`."
+)
 
 _CLIENTS = "For requests of your own, use a client library: `kubernetes`, `kr8s`, `pykube-ng`."
 _NATIVE = (
@@ -27,7 +29,7 @@ _TASKS = "Such helpers of asyncio are not here: asyncio itself has `TaskGroup`, 
 _OLD = "The original framework moved it under `kopf` itself in its version 1.30; see `kopf.__all__`."
 
 # What is not here, and where to look instead: by the longest beginning of the path.
-GONE: dict[str, str] = {
+REMOVED: dict[str, str] = {
     "kopf._cogs.clients": _CLIENTS,
     "kopf._cogs.aiokits": _TASKS,
     "kopf._cogs.structs.finalizers": "Finalizers are at `meta.get('finalizers')` of a body.",
@@ -88,7 +90,7 @@ _LOGINS = (
 )
 
 # Where their names are here: their module -> our module -> names; "ours=theirs" where the names differ.
-TABLE: dict[str, dict[str, str]] = {
+ALIASES: dict[str, dict[str, str]] = {
     "kopf._cogs.structs.bodies": {
         "kopf._objects.bodies": "Body Meta Spec Status",
         "kopf._objects.typedefs": (
@@ -237,11 +239,11 @@ class _Finder:
     ) -> ModuleSpec | None:
         if not fullname.startswith("kopf."):
             return None
-        is_theirs = fullname.startswith(ROOTS)
-        is_package = is_theirs and any(name.startswith(f"{fullname}.") for name in TABLE)
-        if not is_package and fullname not in TABLE:
-            if is_theirs or _advice(fullname) is not ADVICE:
-                text = f"No module named {fullname!r}. {_advice(fullname)}"
+        is_original = fullname.startswith(ORIGINAL_PACKAGES)
+        is_package = is_original and any(name.startswith(f"{fullname}.") for name in ALIASES)
+        if not is_package and fullname not in ALIASES:
+            if is_original or _hint(fullname) is not DEFAULT_HINT:
+                text = f"No module named {fullname!r}. {_hint(fullname)}"
                 raise ModuleNotFoundError(text, name=fullname)
             return None
         from importlib.machinery import ModuleSpec
@@ -273,7 +275,7 @@ def _get(module_name: str, name: str) -> object:
     if name.startswith("__") and name.endswith("__"):
         raise AttributeError(f"module {module_name!r} has no attribute {name!r}")
 
-    for our_module, names in TABLE.get(module_name, {}).items():
+    for our_module, names in ALIASES.get(module_name, {}).items():
         for entry in names.split():
             ours, _, theirs = entry.partition("=")
             if name == (theirs or ours):
@@ -284,16 +286,16 @@ def _get(module_name: str, name: str) -> object:
                 # 1: here, 2: the module's getter, 3: the user (or the import system, which is not counted).
                 warnings.warn(f"{module_name}.{name} is private; {hint}.", DeprecationWarning, stacklevel=3)
                 return value
-    advice = _advice(f"{module_name}.{name}")
-    raise AttributeError(f"module {module_name!r} has no attribute {name!r}. {advice}")
+    hint_text = _hint(f"{module_name}.{name}")
+    raise AttributeError(f"module {module_name!r} has no attribute {name!r}. {hint_text}")
 
 
-def _advice(path: str) -> str:
+def _hint(path: str) -> str:
     while path:
-        if path in GONE:
-            return GONE[path]
+        if path in REMOVED:
+            return REMOVED[path]
         path = path.rpartition(".")[0]
-    return ADVICE
+    return DEFAULT_HINT
 
 
 def install() -> None:

@@ -24,7 +24,7 @@ def warn(folder: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def is_original_here(path: Sequence[str]) -> bool:
+def is_original_installed(path: Sequence[str]) -> bool:
     """Whether the private packages of the original are in the same folder."""
     from os.path import isdir, join
 

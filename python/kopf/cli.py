@@ -107,9 +107,9 @@ def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_compatible() -> bool:
-    from kopf._intents.settings import IS_COMPATIBLE
+    from kopf._intents.settings import COMPAT_1_45
 
-    return IS_COMPATIBLE
+    return COMPAT_1_45
 
 
 class LivenessParamType(click.ParamType[str]):
@@ -179,7 +179,7 @@ def main(context: click.Context) -> None:
     """Kubernetes operators in Python."""
     # An operator has more to load.
     if context.invoked_subcommand != "run":
-        gc_tuning.settle()
+        gc_tuning.freeze_and_enable_gc()
 
 
 def _check_scope(namespaces: Collection[str], clusterwide: bool) -> None:
@@ -233,7 +233,7 @@ def run(
     namespaces = (*namespaces, legacy) if legacy else tuple(namespaces)
     _check_scope(namespaces, clusterwide)
 
-    from kopf._cli.event_loop import proper_loop
+    from kopf._cli.event_loop import event_loop
     from kopf._runtime import loaders, operator, shutdown
     from kopf._runtime.default_registry import get_default_registry, set_default_registry
 
@@ -242,7 +242,7 @@ def run(
         raise click.UsageError("Name the files with the handlers, or their modules (-m).")
     if controls.registry is not None:
         set_default_registry(controls.registry)
-    gc_tuning.settle()
+    gc_tuning.freeze_and_enable_gc()
     try:
         loaders.preload(paths=paths, modules=modules)
     except KeyboardInterrupt:
@@ -255,13 +255,13 @@ def run(
             f"No handlers are declared in {names}: the operator has nothing to do. Handlers are declared by "
             "decorators with arguments, such as @kopf.on.create('guests')."
         )
-    gc_tuning.settle()
-    exit = shutdown.ProcessExit()
+    gc_tuning.freeze_and_enable_gc()
+    exit = shutdown.ProcessShutdown()
     if controls.is_process:
-        shutdown.process_exit_var.set(exit)
+        shutdown.process_shutdown_var.set(exit)
     with contextlib.ExitStack() as stack:
         stack.callback(exit.wait)
-        loop = stack.enter_context(proper_loop(controls.loop))
+        loop = stack.enter_context(event_loop(controls.loop))
         operator.run(
             standalone=standalone,
             namespaces=namespaces,
@@ -314,7 +314,7 @@ def freeze(
 
     settings = controls.settings if controls.settings is not None else OperatorSettings()
     settings.peering.lifetime = lifetime
-    _run_errand(
+    _run_peering_command(
         controls,
         "freeze",
         id,
@@ -350,7 +350,7 @@ def resume(
 ) -> None:
     """Resume the operators of a peering."""
     _check_scope(namespaces, clusterwide)
-    _run_errand(
+    _run_peering_command(
         controls,
         "resume",
         id,
@@ -361,19 +361,19 @@ def resume(
     )
 
 
-def _run_errand(
-    controls: CLIControls, errand: Literal["freeze", "resume"], identity: str | None, **kwargs: Any
+def _run_peering_command(
+    controls: CLIControls, command: Literal["freeze", "resume"], identity: str | None, **kwargs: Any
 ) -> None:
     import asyncio
     import contextlib
 
-    from kopf._cli.event_loop import proper_loop
+    from kopf._cli.event_loop import event_loop
     from kopf._runtime import operator
     from kopf._runtime.identity import detect_own_id
 
-    with proper_loop(controls.loop) as loop:
-        coroutine = operator.run_errand(
-            errand,
+    with event_loop(controls.loop) as loop:
+        coroutine = operator.run_peering_command(
+            command,
             identity=identity if identity is not None else detect_own_id(manual=True),
             registry=controls.registry,
             stop_flag=controls.stop_flag,

@@ -4,19 +4,19 @@ The fixtures `kopf_cluster` and `kopf_operator` come with the pytest plugin, whi
 """
 
 from kopf._cli.runner import KopfRunner
-from kopf._testing.client import Refused
+from kopf._testing.client import ApiError
 from kopf._testing.cluster import Cluster
-from kopf._testing.control_plane import Unavailable
-from kopf._testing.embedded import NotHad, Request
+from kopf._testing.control_plane import ClusterUnavailableError
+from kopf._testing.embedded import NotSupportedError, Request
 from kopf._testing.operator import Operator, UnexpectedError
 
 __all__ = [
+    "ApiError",
     "Cluster",
+    "ClusterUnavailableError",
     "KopfRunner",
-    "NotHad",
+    "NotSupportedError",
     "Operator",
-    "Refused",
     "Request",
-    "Unavailable",
     "UnexpectedError",
 ]

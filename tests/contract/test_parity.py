@@ -1,6 +1,6 @@
 """Small claims about the public names, made under the original framework and ours: they must agree.
 
-Give the interpreter of the original in KOPF_REFERENCE_PYTHON. The claims are in `twins`, one file per area;
+Give the interpreter of the original in KOPF_REFERENCE_PYTHON. The claims are in `parity`, one file per area;
 what is deliberately different is listed here with its reason, and only that.
 """
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).with_name("twins")
-FILES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "saying")
+FOLDER = Path(__file__).with_name("parity")
+FILES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "parity_runner")
 
 # (the file, the claim) -> why the answers differ.
 ALLOWED = {
@@ -30,7 +30,7 @@ def said(python: str, name: str, **env: str) -> dict:
     env = {key: value for key, value in os.environ.items() if not key.startswith("KOPF_")} | env
     env |= {"KUBECONFIG": "", "HOME": "/nope"}
     done = subprocess.run(
-        [python, str(FOLDER / "saying.py"), name], env=env, capture_output=True, text=True, timeout=120
+        [python, str(FOLDER / "parity_runner.py"), name], env=env, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

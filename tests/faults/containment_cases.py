@@ -3,9 +3,9 @@
 import json
 import time
 
-from interposer import Asked, Doing
-from rows import changes, faulty, meanwhile, on, row
-from theatre import GROUP, Theatre
+from cases import case, changes, faulty, meanwhile, on
+from fault_proxy import Asked, Doing
+from harness import GROUP, Harness
 
 DEFINITIONS = "customresourcedefinitions"
 
@@ -32,38 +32,38 @@ def definition(levels: int) -> str:
     return f'{{{head},"spec":{{{names},"versions":[{version}]}}}}'
 
 
-@row("watches that are closed at once, for 5 s")
-def very_short(theatre: Theatre) -> None:
-    before = len(theatre.proxy.asked)
-    meanwhile(theatre, on("watch", doing=Doing(answer=(200, "", {}))), 5, cut=True)
-    watches = [asked for _, asked, _ in theatre.proxy.asked[before:] if asked.watch]
+@case("watches that are closed at once, for 5 s")
+def very_short(harness: Harness) -> None:
+    before = len(harness.proxy.asked)
+    meanwhile(harness, on("watch", doing=Doing(answer=(200, "", {}))), 5, cut=True)
+    watches = [asked for _, asked, _ in harness.proxy.asked[before:] if asked.watch]
     assert len(watches) < 100, f"a tight loop: {len(watches)} watches in 5 s"
 
 
-@row("an object nested 10,000 levels is listed and watched")
-def deep_object(theatre: Theatre) -> None:
+@case("an object nested 10,000 levels is listed and watched")
+def deep_object(harness: Harness) -> None:
     def listed(asked: Asked) -> Doing | None:
         if asked.verb != "list" or not asked.path.endswith("/parcels"):
             return None
-        items = [*theatre.cluster.list("parcels"), "POISON"]
+        items = [*harness.cluster.list("parcels"), "POISON"]
         page = {"apiVersion": f"{GROUP}/v1", "kind": "ParcelList", "metadata": {"resourceVersion": "0"}}
         text = json.dumps({**page, "items": items}).replace('"POISON"', poison(10_000))
         return Doing(answer=(200, text, {"Content-Type": "application/json"}))
 
-    with faulty(theatre, listed):
-        theatre.proxy.cut()
+    with faulty(harness, listed):
+        harness.proxy.cut()
         # The last one comes first; what is expired is listed again.
         expired = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "no"}
         lines = [json.dumps({"type": "ERROR", "object": expired})]
         kinds = ("DELETED", "MODIFIED", "ADDED")
         lines += [f'{{"type":"{kind}","object":{poison(10_000)}}}' for kind in kinds]
-        theatre.proxy.injected.extend(line.encode() + b"\n" for line in lines)
-        changes(theatre)
+        harness.proxy.injected.extend(line.encode() + b"\n" for line in lines)
+        changes(harness)
         time.sleep(2)
 
 
-@row("a CRD with 200 nested properties is watched")
-def deep_definition(theatre: Theatre) -> None:
+@case("a CRD with 200 nested properties is watched")
+def deep_definition(harness: Harness) -> None:
     line = f'{{"type":"ADDED","object":{definition(200)}}}\n'
 
     def watched(asked: Asked) -> Doing | None:
@@ -71,7 +71,7 @@ def deep_definition(theatre: Theatre) -> None:
             return None
         return Doing(answer=(200, line, {"Content-Type": "application/json"}))
 
-    with faulty(theatre, watched):
-        theatre.proxy.cut()
-        changes(theatre)
+    with faulty(harness, watched):
+        harness.proxy.cut()
+        changes(harness)
         time.sleep(2)

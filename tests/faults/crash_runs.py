@@ -198,7 +198,7 @@ class Lives:
             if not self._calm(until):
                 self._stop()
                 self.deaths += 1
-                self.cluster.withdraw_faults()
+                self.cluster.clear_faults()
                 if self.absent and pending:
                     pending.pop(0)(self.cluster)
                 self._start()
@@ -213,7 +213,7 @@ class Lives:
         while not self.cluster.is_cut_off:
             assert time.monotonic() < until, "it does not become quiet"
             with contextlib.suppress(TimeoutError):
-                self._operator.wait_until_quiet(timeout=BLINK)
+                self._operator.wait_until_idle(timeout=BLINK)
                 return not self.cluster.is_cut_off
         return False
 

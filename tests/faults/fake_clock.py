@@ -11,17 +11,17 @@ import subprocess
 
 import pytest
 
-SOURCE = pathlib.Path(__file__).with_name("illusion.c")
+SOURCE = pathlib.Path(__file__).with_name("fake_clock.c")
 
 
-class Illusion:
+class FakeClock:
     """A clock that jumps, and names that do not resolve."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         compiler = shutil.which(os.environ.get("CC", "cc"))
         if compiler is None:
             pytest.skip("there is no C compiler")
-        self._state, library = folder / "illusion.state", folder / "illusion.so"
+        self._state, library = folder / "fake_clock.state", folder / "fake_clock.so"
         self.set()
         subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
         self.environment = {"LD_PRELOAD": str(library), "ILLUSION_STATE": str(self._state)}

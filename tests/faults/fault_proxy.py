@@ -82,7 +82,7 @@ class Quiet(http.server.ThreadingHTTPServer):
         pass
 
 
-class Interposer:
+class FaultProxy:
     """One proxy; each request goes through the faults, and the first that does something to it counts."""
 
     def __init__(self, url: str, headers: dict[str, str], context: ssl.SSLContext | None) -> None:

@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import interposer
+import certificates
+import fault_proxy
 import plugin
-import trust
 from definitions import ANYTHING, LAST, PREFIX, definition
-from illusion import Illusion
+from fake_clock import FakeClock
 from kopf.testing import Cluster
-from troupe import Troupe
+from operator_process import OperatorProcess
 
 GROUP = "faults.example.com"
 KIND = "parcels"
@@ -64,7 +64,7 @@ class Scenery:
     """The operator connects by a kubeconfig, and verifies the server's certificate."""
     plugin: bool = False
     """The operator connects by a kubeconfig with an exec plugin."""
-    illusion: bool = False
+    fake_clock: bool = False
     """The operator's clock and names are ours."""
     admission: bool = False
     crowd: int = 0
@@ -74,7 +74,7 @@ class Scenery:
     """How many calls may be repeated, as the process dies between a call and the write of its outcome."""
 
 
-class Theatre:
+class Harness:
     """One operator, one proxy, and a few objects."""
 
     def __init__(self, cluster: Cluster, name: str, scenery: Scenery, python: str = sys.executable) -> None:
@@ -85,10 +85,10 @@ class Theatre:
             context.load_cert_chain(info.certificate_path, info.private_key_path)
         self._stack = contextlib.ExitStack()
         self.folder = pathlib.Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
-        self.proxy = interposer.Interposer(info.server, info.as_http_headers(), context)
+        self.proxy = fault_proxy.FaultProxy(info.server, info.as_http_headers(), context)
         self.trust = trust.Trust(self.folder) if scenery.tls or scenery.admission else None
         self.plugin = plugin.Plugin(self.folder) if scenery.plugin else None
-        self.illusion = Illusion(self.folder) if scenery.illusion else None
+        self.fake_clock = FakeClock(self.folder) if scenery.fake_clock else None
         self.calls: list[tuple[str, str, Any, Any]] = []
         self.wanted: dict[str, int] = {}
         self.deleted: set[str] = set()
@@ -96,7 +96,7 @@ class Theatre:
         """What else must hold at the end."""
         self._lock = threading.Lock()
         own = cluster.kind == "embedded"
-        self.troupe = Troupe(
+        self.operator_process = OperatorProcess(
             python,
             ["--all-namespaces"] if own else ["--namespace", cluster.namespace],
             self._options(),
@@ -109,17 +109,17 @@ class Theatre:
         options: dict[str, Any] = {}
         if not (self.scenery.tls or self.scenery.plugin):
             url = self.proxy.url
-            options["server"] = url.replace("127.0.0.1", NAME) if self.scenery.illusion else url
+            options["server"] = url.replace("127.0.0.1", NAME) if self.scenery.fake_clock else url
         if self.scenery.admission and self.trust is not None:
-            self.port = interposer.free_port()
+            self.port = fault_proxy.free_port()
             options["managed"] = GROUP
             options["webhooks"] = {"port": self.port, **self.trust.files()}
         return options
 
     def _environment(self) -> dict[str, str]:
         environment: dict[str, str] = {"HOME": str(self.folder)}
-        if self.illusion is not None:
-            environment |= self.illusion.environment
+        if self.fake_clock is not None:
+            environment |= self.fake_clock.environment
         if self.plugin is not None:
             environment["KUBECONFIG"] = str(self.plugin.kubeconfig(self.proxy.url))
         if self.scenery.tls and self.trust is not None:
@@ -135,12 +135,12 @@ class Theatre:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         with self._stack:
-            self.troupe.start()
+            self.operator_process.start()
             try:
                 yield
             finally:
                 try:
-                    self.troupe.stop()
+                    self.operator_process.stop()
                 finally:
                     self.proxy.stop()
 
@@ -203,7 +203,7 @@ class Theatre:
             self.wait(holds)
         names = set(self.wanted)
         self.wait(lambda: self.leaks(names) == [], 10)
-        result.exits = int(not self.troupe.running)
+        result.exits = int(not self.operator_process.running)
         leaks = self.leaks(names)
         result.leaked = len(leaks)
         result.why += leaks
@@ -222,7 +222,7 @@ class Theatre:
         is_fine = not (unhandled or unmet)
         result.survived = is_fine and not (result.lost or result.exits or result.stuck or result.leaked)
         if not result.survived:
-            result.why.append(self.troupe.log)
+            result.why.append(self.operator_process.log)
         return result
 
     def _judge_calls(self, result: Result) -> None:
@@ -244,7 +244,7 @@ class Theatre:
         result.why += [f"{count} times: {key}" for key, count in repeated.items()][:20]
 
     def leaks(self, names: set[str]) -> list[str]:
-        seen = self.troupe.look()
+        seen = self.operator_process.look()
         leaks = [f"daemon of {name}" for name in set(seen["daemons"]) - names]
         leaks += [f"two daemons of {name}" for name, count in seen["daemons"].items() if count > 1]
         leaks += [f"index entry of {name}" for name in set(seen["index"]) - names]

@@ -14,12 +14,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-SCRIPT = pathlib.Path(__file__).with_name("parcels.py")
+SCRIPT = pathlib.Path(__file__).with_name("operator_under_test.py")
 PATIENCE = 40.0
 VERBOSE = ["--verbose"] if os.environ.get("KOPF_FAULTS_VERBOSE") else []
 
 
-class Troupe:
+class OperatorProcess:
     """One process after another, each with the same handlers."""
 
     def __init__(

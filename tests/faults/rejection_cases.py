@@ -4,9 +4,9 @@ import itertools
 import threading
 import time
 
-from interposer import Asked, Doing, Fault, refusal
-from rows import changes, faulty, row
-from theatre import KIND, Theatre
+from cases import case, changes, faulty
+from fault_proxy import Asked, Doing, Fault, refusal
+from harness import KIND, Harness
 
 REASONS = {
     403: "Forbidden",
@@ -33,21 +33,21 @@ def refused_status(code: int) -> Fault:
 
 
 def status_row(code: int) -> None:
-    def refused(theatre: Theatre) -> None:
-        with faulty(theatre, refused_status(code)):
+    def refused(harness: Harness) -> None:
+        with faulty(harness, refused_status(code)):
             start = time.monotonic()
-            changes(theatre)
-            theatre.wait(lambda: not exists(theatre, "b"), 10)
+            changes(harness)
+            harness.wait(lambda: not exists(harness, "b"), 10)
             gone = time.monotonic() - start
-            theatre.wait(lambda: theatre.has_called("second", "d"), 10)
+            harness.wait(lambda: harness.has_called("second", "d"), 10)
             time.sleep(1)
-        theatre.demands.append(("the deletion does not wait for the status", lambda: gone < 3))
+        harness.demands.append(("the deletion does not wait for the status", lambda: gone < 3))
 
-    row(f"{code} to patches of the status")(refused)
+    case(f"{code} to patches of the status")(refused)
 
 
-def exists(theatre: Theatre, name: str) -> bool:
-    return any(body["metadata"]["name"] == name for body in theatre.cluster.list(KIND))
+def exists(harness: Harness, name: str) -> bool:
+    return any(body["metadata"]["name"] == name for body in harness.cluster.list(KIND))
 
 
 for code in REASONS:
@@ -66,17 +66,17 @@ def every_third(doing: Doing) -> Fault:
     return fault
 
 
-@row("422 to every third patch for 10 s, with 40 objects", converge=40)
-def every_third_patch(theatre: Theatre) -> None:
-    with faulty(theatre, every_third(refusal(422, "Invalid"))):
+@case("422 to every third patch for 10 s, with 40 objects", converge=40)
+def every_third_patch(harness: Harness) -> None:
+    with faulty(harness, every_third(refusal(422, "Invalid"))):
         for number in range(40):
-            theatre.create(f"third-{number}")
-        changes(theatre)
+            harness.create(f"third-{number}")
+        changes(harness)
         time.sleep(10)
 
 
-@row("another writer all the time, and no permission to get", converge=30)
-def busy_writer(theatre: Theatre) -> None:
+@case("another writer all the time, and no permission to get", converge=30)
+def busy_writer(harness: Harness) -> None:
     def fault(asked: Asked) -> Doing | None:
         # Of single objects: what is listed has no name in its path.
         is_get = asked.method == "GET" and not asked.watch and "/parcels/" in asked.path
@@ -89,22 +89,22 @@ def busy_writer(theatre: Theatre) -> None:
             if stopping.wait(0.01):
                 return
             for name in ("a", "c"):
-                theatre.cluster.patch(KIND, name, {"status": {"writer": number}}, subresource="status")
+                harness.cluster.patch(KIND, name, {"status": {"writer": number}}, subresource="status")
 
-    with faulty(theatre, fault):
+    with faulty(harness, fault):
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            changes(theatre)
+            changes(harness)
             for value in (3, 4):
-                theatre.change("a", value)
+                harness.change("a", value)
                 time.sleep(1)
             start = time.monotonic()
-            theatre.create("e")
-            theatre.delete("e")
-            theatre.wait(lambda: not exists(theatre, "e"), 10)
+            harness.create("e")
+            harness.delete("e")
+            harness.wait(lambda: not exists(harness, "e"), 10)
             taken = time.monotonic() - start
         finally:
             stopping.set()
             writer.join(10)
-    theatre.demands.append(("a deletion takes its usual time", lambda: taken < 5))
+    harness.demands.append(("a deletion takes its usual time", lambda: taken < 5))

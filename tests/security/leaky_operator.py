@@ -4,7 +4,7 @@ import json
 import os
 
 import kopf
-from plants import LATER, PASSWORD, PATCHED, PROXY, STALE, TOKEN
+from planted_secrets import LATER, PASSWORD, PATCHED, PROXY, STALE, TOKEN
 
 OPTIONS = json.loads(os.environ["CARELESS_OPTIONS"])
 state = {"logins": 0}

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from kopf._cli.activity_log import tell
+from kopf._cli.activity_log import describe
 from kopf.testing import Request
 
 MERGE = "application/merge-patch+json"
@@ -77,7 +77,7 @@ def request(method, path, body=None, code=200, content=MERGE, agent="kubectl/v1.
     ],
 )
 def test_changes_are_told(asked, told):
-    line = tell(asked)
+    line = describe(asked)
     assert line is not None
     assert line.text == told.rstrip()
 
@@ -90,21 +90,23 @@ def test_fields_that_the_schema_drops_are_not_reported_as_changed():
         asked.append(path)
         return {"spec": {"x": 1}}
 
-    assert tell(patch, find).text == (
+    assert describe(patch, find).text == (
         "kubectl changed widgets/one/status in ns: status.b, spec.x"
         " (not stored, as the schema has no such fields: status.a)"
     )
     assert asked == [WIDGETS + "/one"]
-    assert tell(patch, lambda _: None).text.endswith(": status.a, status.b, spec.x"), "it is gone meanwhile"
+    assert describe(patch, lambda _: None).text.endswith(": status.a, status.b, spec.x"), (
+        "it is gone meanwhile"
+    )
 
 
 def test_what_is_wrong_is_red():
-    assert tell(request("DELETE", WIDGETS + "/one", code=409)).colour == "red"
-    assert tell(request("DELETE", WIDGETS + "/one", code=0)).colour == "red"
-    assert tell(request("DELETE", WIDGETS + "/one")).colour != "red"
+    assert describe(request("DELETE", WIDGETS + "/one", code=409)).colour == "red"
+    assert describe(request("DELETE", WIDGETS + "/one", code=0)).colour == "red"
+    assert describe(request("DELETE", WIDGETS + "/one")).colour != "red"
 
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/ns/events", "/version", "/apis"])
 def test_the_rest_is_not_worth_it(path):
-    assert tell(request("POST", path, {"metadata": {"name": "one"}})) is None
-    assert tell(request("GET", WIDGETS)) is None
+    assert describe(request("POST", path, {"metadata": {"name": "one"}})) is None
+    assert describe(request("GET", WIDGETS)) is None

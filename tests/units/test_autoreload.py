@@ -4,7 +4,7 @@ import os
 
 import pytest
 from kopf._cli import autoreload
-from kopf._cli.autoreload import NativeWatch, PollingWatch, modules_below
+from kopf._cli.autoreload import NativeWatcher, PollingWatcher, python_files
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ class Clock:
 
 
 def test_only_the_files_of_the_author_are_watched(project):
-    assert {str(path.relative_to(project)) for path in modules_below(project)} == {
+    assert {str(path.relative_to(project)) for path in python_files(project)} == {
         "op.py",
         "package/inner.py",
     }
@@ -40,23 +40,23 @@ def test_only_the_files_of_the_author_are_watched(project):
 def test_changes_are_found_when_it_is_time_to_look(project):
     clock = Clock()
     manifest = project / "crd.yaml"
-    watch = PollingWatch([project], lambda: [manifest], clock)
+    watch = PollingWatcher([project], lambda: [manifest], clock)
     os.utime(project / "op.py", ns=(1, 1))
     assert watch.changed() == set(), "it is too early"
-    clock.now += autoreload.LOOK_EVERY
+    clock.now += autoreload.SCAN_INTERVAL
     assert watch.changed() == {project / "op.py"}
     manifest.touch()
     (project / "package" / "inner.py").unlink()
     (project / "new.py").touch()
     os.utime(project / ".venv" / "lib" / "a.py", ns=(1, 1))
-    clock.now += autoreload.LOOK_EVERY
+    clock.now += autoreload.SCAN_INTERVAL
     assert watch.changed() == {manifest, project / "package" / "inner.py", project / "new.py"}
     watch.close()
 
 
 def test_looking_takes_a_twentieth_of_the_time_at_most(project):
     clock = Clock(step=1.0)  # a look takes one second
-    watch = PollingWatch([project], list, clock)
+    watch = PollingWatcher([project], list, clock)
     clock.step = 0.0
     os.utime(project / "op.py", ns=(1, 1))
     clock.now += 19.0
@@ -76,7 +76,7 @@ def test_the_operating_system_reports_changes_of_the_same_files(project):
     manifest = project / "crd.yaml"
     manifest.touch()
     library = Watchfiles()
-    watch = NativeWatch([project], lambda: [manifest], library)
+    watch = NativeWatcher([project], lambda: [manifest], library)
     watch.close()
     assert watch.changed() == {project / "op.py", project / "package" / "inner.py", manifest}
     assert library.folders == (project,)
@@ -88,7 +88,7 @@ def test_the_real_library_reports_changes(project):
     import time
 
     watch = autoreload.watch([project], list)
-    assert isinstance(watch, NativeWatch)
+    assert isinstance(watch, NativeWatcher)
     until = time.monotonic() + 30
     found = set()
     while not found and time.monotonic() < until:

@@ -80,7 +80,7 @@ def cycle():
 
 def test_recalling(storages, settings, cycle):
     step = SimpleNamespace(ids=["known", "unknown"], extra_fields=[("status", "y")])
-    old, new, records = custom_storages.recall(step, cycle, settings)
+    old, new, records = custom_storages.fetch_state(step, cycle, settings)
     assert old == {"spec": {"x": 0}}
     assert new == {"spec": {"x": 1}, "metadata": {"labels": {"a": "b"}}, "status": {"y": 2}}
     assert records == {"known": {"retries": 1}}
@@ -90,7 +90,9 @@ def test_recalling(storages, settings, cycle):
 def test_keeping(storages, settings, cycle):
     cycle.essence = {"spec": {"x": 1}}
     records = [("a", {"retries": 1}), ("b", None)]
-    custom_storages.keep(SimpleNamespace(records=records, essence=True, written=False), cycle, settings)
+    custom_storages.store_state(
+        SimpleNamespace(records=records, essence=True, written=False), cycle, settings
+    )
     assert storages.calls == [
         ("store", "a", {"retries": 1}),
         ("purge", "b"),
@@ -102,9 +104,9 @@ def test_keeping(storages, settings, cycle):
 
 
 def test_nothing_is_touched_if_nothing_is_written(storages, settings, cycle):
-    custom_storages.keep(
+    custom_storages.store_state(
         SimpleNamespace(records=[("b", None)], essence=False, written=False), cycle, settings
     )
     assert storages.calls == [("purge", "b"), "flush"]
-    custom_storages.keep(SimpleNamespace(records=[], essence=False, written=True), cycle, settings)
+    custom_storages.store_state(SimpleNamespace(records=[], essence=False, written=True), cycle, settings)
     assert storages.calls[2:] == [("touch", None)]

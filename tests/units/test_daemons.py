@@ -12,9 +12,9 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.memos import Memo
 from kopf._runtime.bridge import Object
 from kopf._runtime.context import cause_var
-from kopf._runtime.daemons import Run, Subject
-from kopf._runtime.invocation import Callee
-from kopf._runtime.memos import Memories
+from kopf._runtime.daemons import DaemonInstance, DaemonObject
+from kopf._runtime.invocation import PreparedHandler
+from kopf._runtime.memos import MemoRegistry
 
 TEXT = '{"kind":"K","metadata":{"name":"%s","namespace":"ns","uid":"u","labels":{"a":"b"}},"spec":{"x":1}}'
 
@@ -24,9 +24,11 @@ def handler(fn: Any) -> DaemonHandler:
     return DaemonHandler(**{**given, "fn": fn, "id": "fn"})
 
 
-def run_of(fn: Any, indices: dict[str, Any] | None = None) -> Run:
-    subject = Subject("u", Object.decode(TEXT % "n"), None, Memories(Memo()), OperatorSettings())  # type: ignore[arg-type]
-    return Run(subject, Callee(handler(fn)), indices or {})
+def run_of(fn: Any, indices: dict[str, Any] | None = None) -> DaemonInstance:
+    daemon_object = DaemonObject(
+        "u", Object.decode(TEXT % "n"), None, MemoRegistry(Memo()), OperatorSettings()
+    )  # type: ignore[arg-type]
+    return DaemonInstance(daemon_object, PreparedHandler(handler(fn)), indices or {})
 
 
 def test_nothing_is_made_before_the_first_call() -> None:
@@ -34,9 +36,9 @@ def test_nothing_is_made_before_the_first_call() -> None:
         pass
 
     run = run_of(fn)
-    assert run._patch is run._stopper is run.subject._logger is None
-    assert run.subject._memories._memos == {}
-    assert run.subject.body._meta is run.subject.body._spec is None
+    assert run._patch is run._stopper is run.daemon_object._logger is None
+    assert run.daemon_object._memos._memos == {}
+    assert run.daemon_object.body._meta is run.daemon_object.body._spec is None
 
 
 def test_functions_get_all_arguments() -> None:
@@ -70,13 +72,13 @@ def test_the_next_call_gets_an_empty_patch(carry: bool) -> None:
         pass
 
     run = run_of(fn)
-    run.renew_patch(carry)
+    run.reset_patch(carry)
     patch = run.cause.arguments["patch"]
-    run.renew_patch(carry)
+    run.reset_patch(carry)
     assert run.cause.arguments["patch"] is patch  # nothing was done with it
     patch.status["x"] = 1
     patch.fns.append(print)
-    run.renew_patch(carry)
+    run.reset_patch(carry)
     assert run.cause.arguments["patch"] is run.patch is run.cause.patch is not patch
     assert run.patch == {}
     assert run.patch.fns == ([print] if carry else [])
@@ -88,7 +90,7 @@ def test_the_views_follow_the_object() -> None:
 
     run = run_of(fn)
     body = run.cause.arguments["body"]
-    run.subject.replace(Object.decode(TEXT % "other"))
+    run.daemon_object.update(Object.decode(TEXT % "other"))
     assert body.metadata.name == "other"
     assert run.cause.arguments["name"] == "other"
 

@@ -193,10 +193,10 @@ def test_subhandlers_with_changes_of_values_need_an_updating_parent(registry):
 )
 def test_metadata_is_enough_for_those_that_say_it(registry, decorator, options):
     decorator("x", registry=registry, **options)(fn)
-    assert serialization.handler_to_wire(only_handler(registry))["metadata_only"] is False
+    assert serialization.serialize_handler(only_handler(registry))["metadata_only"] is False
     registry = kopf.OperatorRegistry()
     decorator("x", registry=registry, metadata_only=True, **options)(fn)
-    assert serialization.handler_to_wire(only_handler(registry))["metadata_only"] is True
+    assert serialization.serialize_handler(only_handler(registry))["metadata_only"] is True
 
 
 @pytest.mark.parametrize(

@@ -58,18 +58,18 @@ def test_libraries_below_the_author_are_shown():
     ],
 )
 def test_files_belong_to_the_author_or_not(filename, is_author):
-    assert errors.is_of_author(filename) == is_author
+    assert errors.is_author_file(filename) == is_author
 
 
 def test_errors_explain_themselves_unless_they_come_from_the_author():
-    assert errors.is_explained(errors.EngineError("no such port"))
-    assert errors.is_explained(LoginError("no credentials"))
-    assert not errors.is_explained(ValueError("a defect"))
+    assert errors.is_self_explanatory(errors.EngineError("no such port"))
+    assert errors.is_self_explanatory(LoginError("no credentials"))
+    assert not errors.is_self_explanatory(ValueError("a defect"))
 
     def login():
         raise LoginError("mine")
 
-    assert not errors.is_explained(raised(login))
+    assert not errors.is_self_explanatory(raised(login))
     assert issubclass(errors.EngineError, RuntimeError), "as it was before it had a class of its own"
 
 

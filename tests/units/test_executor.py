@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from kopf._intents.settings import ExecutionSettings, HandlerPool
-from kopf._runtime import executor
-from kopf._runtime.executor import ThreadCall, Threads
+from kopf._runtime import executor as executor_module
+from kopf._runtime.executor import ExecutorPool, ThreadJob
 
 LONG = 60.0
 
@@ -39,7 +39,7 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def test_many_calls_take_turns_of_few_submissions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "TURN", LONG)
+    monkeypatch.setattr(executor_module, "TIME_SLICE", LONG)
     gate = threading.Event()
 
     def call(number: int) -> int:
@@ -47,7 +47,7 @@ def test_many_calls_take_turns_of_few_submissions(monkeypatch: pytest.MonkeyPatc
         return number
 
     async def main(executor: HandlerPool) -> None:
-        calls = Threads()
+        calls = ExecutorPool()
         tasks = [asyncio.create_task(calls.call(executor, call, {"number": i})) for i in range(100)]
         await asyncio.sleep(0)  # all of them have begun
         gate.set()
@@ -63,7 +63,7 @@ def test_as_many_run_at_the_same_time_as_there_can_be_threads() -> None:
     barrier = threading.Barrier(4)
 
     async def main(executor: HandlerPool) -> None:
-        calls = Threads()
+        calls = ExecutorPool()
         await asyncio.gather(*(calls.call(executor, barrier.wait, {"timeout": LONG}) for _ in range(8)))
 
     with HandlerPool(4) as executor:
@@ -71,7 +71,7 @@ def test_as_many_run_at_the_same_time_as_there_can_be_threads() -> None:
 
 
 def test_one_thread_calls_in_order_and_lets_others_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "TURN", -1.0)
+    monkeypatch.setattr(executor_module, "TIME_SLICE", -1.0)
     gate, order = threading.Event(), list[Any]()
 
     def call(number: int) -> None:
@@ -79,7 +79,7 @@ def test_one_thread_calls_in_order_and_lets_others_in(monkeypatch: pytest.Monkey
         order.append(number)
 
     async def main(executor: HandlerPool) -> None:
-        calls = Threads()
+        calls = ExecutorPool()
         tasks = [asyncio.create_task(calls.call(executor, call, {"number": i})) for i in range(5)]
         await asyncio.sleep(0)
         executor.submit(order.append, "other")
@@ -93,7 +93,7 @@ def test_one_thread_calls_in_order_and_lets_others_in(monkeypatch: pytest.Monkey
 
 def test_an_executor_that_is_shut_down_refuses_and_another_one_takes_over() -> None:
     async def main() -> None:
-        calls = Threads()
+        calls = ExecutorPool()
         with HandlerPool(1) as executor:
             assert await calls.call(executor, int, {}) == 0
         with pytest.raises(RuntimeError, match="shutdown"):
@@ -105,11 +105,11 @@ def test_an_executor_that_is_shut_down_refuses_and_another_one_takes_over() -> N
 
 
 def test_what_was_put_before_the_shutdown_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "TURN", -1.0)
+    monkeypatch.setattr(executor_module, "TIME_SLICE", -1.0)
     gate = threading.Event()
 
     async def main() -> None:
-        calls, executor = Threads(), HandlerPool(1)
+        calls, executor = ExecutorPool(), HandlerPool(1)
         tasks = [asyncio.create_task(calls.call(executor, gate.wait, {"timeout": LONG})) for _ in range(5)]
         await asyncio.sleep(0)
         executor.shutdown(wait=False)
@@ -128,7 +128,7 @@ def test_executors_of_others_get_every_call() -> None:
             return super().submit(fn, *args, **kwargs)
 
     async def main(executor: Counting) -> None:
-        calls = Threads()
+        calls = ExecutorPool()
         await asyncio.gather(*(calls.call(executor, int, {}) for _ in range(10)))
 
     with Counting(1) as executor:
@@ -138,8 +138,8 @@ def test_executors_of_others_get_every_call() -> None:
 
 def test_a_call_that_returns_while_another_one_is_returning_is_collected() -> None:
     async def main() -> None:
-        calls = Threads()
-        first, second = (ThreadCall(calls, int, {}, calls._loop.create_future()) for _ in range(2))
+        calls = ExecutorPool()
+        first, second = (ThreadJob(calls, int, {}, calls._loop.create_future()) for _ in range(2))
 
         class Preempted(collections.deque[Any]):
             """The thread is preempted right after its call is in the queue, and another thread returns."""
@@ -147,10 +147,10 @@ def test_a_call_that_returns_while_another_one_is_returning_is_collected() -> No
             def append(self, call: Any) -> None:
                 super().append(call)
                 if call is first:
-                    calls.returned(second)
+                    calls.on_done(second)
 
-        calls._returned = Preempted()
-        calls.returned(first)
+        calls._done = Preempted()
+        calls.on_done(first)
         await asyncio.gather(first.future, second.future)
 
     run(main())
@@ -159,7 +159,7 @@ def test_a_call_that_returns_while_another_one_is_returning_is_collected() -> No
 @pytest.mark.timeout(120)
 def test_no_call_is_lost_when_threads_are_preempted_at_any_point() -> None:
     async def main(executor: HandlerPool) -> None:
-        calls = Threads()
+        calls = ExecutorPool()
         for _ in range(1000):
             await asyncio.gather(*(calls.call(executor, int, {}) for _ in range(8)))
 
@@ -185,7 +185,7 @@ def test_errors_of_functions_leave_nothing_to_the_garbage_collector() -> None:
 
     async def main(executor: HandlerPool) -> None:
         with contextlib.suppress(ValueError):
-            await Threads().call(executor, fail, {})
+            await ExecutorPool().call(executor, fail, {})
         # The thread lets go its frames a moment after it has woken the loop.
         executor.shutdown()
         assert left[0]() is None
@@ -213,7 +213,7 @@ def test_the_executors_of_users_run_as_many_calls_as_they_are_limited_to() -> No
             running -= 1
 
     async def main() -> None:
-        calls = Threads()
+        calls = ExecutorPool()
         limit = settings._limit
         await asyncio.gather(*(calls.call(settings.executor, call, {}, limit) for _ in range(8)))
 
@@ -239,7 +239,7 @@ def test_calls_in_abandoned_tasks_do_not_wait_for_their_threads() -> None:
         assert release.wait(LONG)
 
     async def main(executor: HandlerPool) -> None:
-        calls = Threads()
+        calls = ExecutorPool()
         task = asyncio.create_task(calls.call(executor, call, {}))
         await asyncio.to_thread(started.wait, LONG)
         task.cancel()

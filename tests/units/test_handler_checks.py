@@ -56,7 +56,7 @@ def test_misspelled_arguments_are_found(registry, decorator):
         pass
 
     [text] = found(registry)
-    assert "fn() (test_checks.py:" in text
+    assert "fn() (test_handler_checks.py:" in text
     assert "needs the argument 'loger', which Kopf does not pass to it; did you mean 'logger'?" in text
 
 

@@ -162,13 +162,13 @@ class Listener(logging.Handler):
 
 
 @pytest.mark.parametrize("place", ["", "kopf", "kopf.objects"])
-def test_other_listeners_get_records(written: Callable[..., io.StringIO], place: str) -> None:
+def test_other_listeners_get_records(written: Callable[..., io.StringIO], node: str) -> None:
     stream, listener = written(), Listener()
-    logging.getLogger(place).addHandler(listener)
+    logging.getLogger(node).addHandler(listener)
     try:
         log_framework_line(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
     finally:
-        logging.getLogger(place).removeHandler(listener)
+        logging.getLogger(node).removeHandler(listener)
     assert [record.getMessage() for record in listener.heard] == ["info"]
     assert stream.getvalue().count("\n") == 1
 
@@ -317,7 +317,7 @@ def test_lines_of_handlers_stay_as_they_are(written: Callable[..., io.StringIO])
 
 def test_compatible_lines_are_not_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one_line(FORGED) == ESCAPED and one_line("tab\tünïcode \U0001f600") == "tab\tünïcode \U0001f600"
-    monkeypatch.setattr(loggers, "IS_COMPATIBLE", True)
+    monkeypatch.setattr(loggers, "COMPAT_1_45", True)
     assert one_line(FORGED) == FORGED
 
 

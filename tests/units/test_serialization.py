@@ -17,7 +17,7 @@ def wired(declare):
     declare(registry)
     names = ["_activities", "_indexing", "_watching", "_spawning", "_changing", "_webhooks"]
     (handler,) = [h for name in names for h in getattr(registry, name).get_all_handlers()]
-    return serialization.handler_to_wire(handler)
+    return serialization.serialize_handler(handler)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_filters_of_all_forms():
 
 
 def test_default_storages_are_known_to_the_engine():
-    persistence = serialization.settings_to_wire(kopf.OperatorSettings())["persistence"]
+    persistence = serialization.serialize_settings(kopf.OperatorSettings())["persistence"]
     assert [s["type"] for s in persistence["progress_storage"]["storages"]] == ["Annotations", "Status"]
     assert persistence["progress_storage"]["storages"][1]["read_only"] is True
     assert persistence["diffbase_storage"]["type"] == "Annotations"
@@ -75,30 +75,30 @@ def test_storages_of_users_are_foreign_even_inside_of_ours():
     class MyBase(kopf.StatusDiffBaseStorage): ...
 
     foreign = {"type": "Foreign"}
-    assert serialization.progress_storage_to_wire(Mine()) == foreign
-    assert serialization.progress_storage_to_wire(kopf.MultiProgressStorage([Mine()])) == foreign
-    assert serialization.diffbase_storage_to_wire(kopf.MultiDiffBaseStorage([MyBase()])) == foreign
+    assert serialization.serialize_progress_storage(Mine()) == foreign
+    assert serialization.serialize_progress_storage(kopf.MultiProgressStorage([Mine()])) == foreign
+    assert serialization.serialize_diffbase_storage(kopf.MultiDiffBaseStorage([MyBase()])) == foreign
 
 
 @pytest.mark.parametrize(("version", "is_compatible"), [(None, False), ("1.45", True)])
 def test_the_compatibility_is_told(version, is_compatible):
     settings = kopf.OperatorSettings()
     settings.process.compat = version
-    assert serialization.settings_to_wire(settings)["compat"] is is_compatible
+    assert serialization.serialize_settings(settings)["compat"] is is_compatible
 
 
 def test_unknown_compatibility_is_refused():
     settings = kopf.OperatorSettings()
     settings.process.compat = "1.44"
     with pytest.raises(ValueError, match=r"'1\.44'.* KOPF_COMPAT.*'1\.45'"):
-        serialization.settings_to_wire(settings)
+        serialization.serialize_settings(settings)
 
 
 def test_scalars_and_selectors_of_settings_are_expanded():
     settings = kopf.OperatorSettings()
     settings.networking.error_backoffs = 5
     settings.watching.label_selectors["v1", "pods"] = "a=b"
-    data = serialization.settings_to_wire(settings)
+    data = serialization.serialize_settings(settings)
     assert data["networking"]["error_backoffs"] == [5.0]
     ((selector, value),) = data["watching"]["label_selectors"]
     assert (selector["any_name"], selector["version"], value) == ("pods", "v1", "a=b")
@@ -126,7 +126,7 @@ class Finite:
 def backoffs(value):
     settings = kopf.OperatorSettings()
     settings.networking.error_backoffs = value
-    return serialization.settings_to_wire(settings)["networking"]["error_backoffs"]
+    return serialization.serialize_settings(settings)["networking"]["error_backoffs"]
 
 
 def test_endless_backoffs_are_taken_lazily_and_differ_between_requests():
@@ -153,7 +153,7 @@ def test_iterators_of_one_use_keep_their_values(iterator, endless):
     settings.networking.error_backoffs = iterator
     settings.queueing.error_delays = iterator
     iterated = {}
-    first, second = (serialization.settings_to_wire(settings, iterated) for _ in range(2))
+    first, second = (serialization.serialize_settings(settings, iterated) for _ in range(2))
     assert first == second
     [series] = first["networking"]["error_backoffs"]["series"]
     assert series[:3] == [1.0, 2.0, 3.0]
@@ -165,12 +165,13 @@ def test_endless_delays_of_errors_are_limited():
     settings = kopf.OperatorSettings()
     settings.queueing.error_delays = Endless()
     assert (
-        len(serialization.settings_to_wire(settings)["queueing"]["error_delays"]) == serialization.MAX_DELAYS
+        len(serialization.serialize_settings(settings)["queueing"]["error_delays"])
+        == serialization.MAX_DELAYS
     )
 
 
 def test_delays_of_posting_are_left_to_those_who_post():
     settings = kopf.OperatorSettings()
     settings.posting.default_backoffs = settings.posting.logging_backoffs = iter([1, 2])
-    serialization.settings_to_wire(settings)
+    serialization.serialize_settings(settings)
     assert list(settings.posting.default_backoffs) == [1, 2]

@@ -2,7 +2,7 @@
 
 import kopf
 from kopf._intents import serialization
-from kopf._runtime.settings_sync import Refresher
+from kopf._runtime.settings_sync import SettingsSync
 
 
 class Engine:
@@ -17,21 +17,21 @@ class Engine:
 
 def test_the_engine_is_told_of_changes_only(caplog):
     settings, engine = kopf.OperatorSettings(), Engine()
-    refresher = Refresher(engine, settings)
-    refresher.refresh()
+    refresher = SettingsSync(engine, settings)
+    refresher.push_if_changed()
     assert engine.seen == []
     settings.execution.default_backoff = 5
     settings.posting.enabled = False
-    refresher.refresh()
-    refresher.refresh()
+    refresher.push_if_changed()
+    refresher.push_if_changed()
     assert engine.seen == [5]
     settings.execution.default_backoff = None
-    refresher.refresh()
+    refresher.push_if_changed()
     assert engine.seen == [5] and "The changed settings are ignored" in caplog.text
 
 
 def test_the_limit_of_threads_is_among_the_settings():
     settings = kopf.OperatorSettings()
-    assert serialization.settings_to_wire(settings)["execution"]["max_workers"] is None
+    assert serialization.serialize_settings(settings)["execution"]["max_workers"] is None
     settings.execution.max_workers = 3
-    assert serialization.settings_to_wire(settings)["execution"]["max_workers"] == 3
+    assert serialization.serialize_settings(settings)["execution"]["max_workers"] == 3

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import kopf
 import pytest
 from kopf._runtime import shutdown
-from kopf._runtime.loop_monitor import BlockingWatch
-from kopf._runtime.shutdown import Exit, ProcessExit, process_exit_var
+from kopf._runtime.loop_monitor import EventLoopMonitor
+from kopf._runtime.shutdown import ProcessShutdown, Shutdown, process_shutdown_var
 
 
 class Clock:
@@ -51,7 +51,7 @@ def invoker(*calls):
 def test_the_log_shows_what_the_exit_waits_for(clock, caplog):
     caplog.set_level(logging.INFO)
     loop, running = Loop(), invoker(call("two", 98), call("one", 90))
-    Exit(loop, running, kopf.OperatorSettings()).begin()
+    Shutdown(loop, running, kopf.OperatorSettings()).begin()
     [(delay, report)] = loop.later
     clock.now += delay
     report()
@@ -64,7 +64,7 @@ def test_the_log_shows_what_the_exit_waits_for(clock, caplog):
 
 def test_many_handlers_are_counted(clock):
     calls = [call(f"h{n}", 90) for n in range(7)]
-    assert shutdown.described(calls) == (
+    assert shutdown.describe_calls(calls) == (
         "7 handlers: h0 (10 s), h1 (10 s), h2 (10 s), h3 (10 s), h4 (10 s), 2 more"
     )
 
@@ -79,11 +79,11 @@ def test_many_handlers_are_counted(clock):
 )
 def test_a_second_interrupt_ends_the_process(clock, caplog, signum, after, is_forced):
     ended = []
-    token = process_exit_var.set(ProcessExit(lambda: ended.append(True)))
+    token = process_shutdown_var.set(ProcessShutdown(lambda: ended.append(True)))
     try:
-        leaving = Exit(Loop(), invoker(call("one", 99)), kopf.OperatorSettings())
+        leaving = Shutdown(Loop(), invoker(call("one", 99)), kopf.OperatorSettings())
     finally:
-        process_exit_var.reset(token)
+        process_shutdown_var.reset(token)
     leaving.interrupt(signal.SIGINT)
     assert not ended, "it is not even stopping"
     leaving.begin()
@@ -94,7 +94,7 @@ def test_a_second_interrupt_ends_the_process(clock, caplog, signum, after, is_fo
 
 
 def test_applications_that_embed_an_operator_are_not_ended(clock):
-    leaving = Exit(Loop(), invoker(), kopf.OperatorSettings())
+    leaving = Shutdown(Loop(), invoker(), kopf.OperatorSettings())
     leaving.begin()
     clock.now += 10
     leaving.interrupt(signal.SIGINT)
@@ -113,7 +113,7 @@ def test_the_process_waits_for_threads_and_can_be_interrupted(caplog, monkeypatc
         ended.append(True)
         release.set()
 
-    waiting = ProcessExit(end)
+    waiting = ProcessShutdown(end)
     waiting.leave([call("one", 0.0)], time.monotonic(), settings)
 
     class Interrupting(logging.Handler):
@@ -134,7 +134,7 @@ def test_the_process_waits_for_threads_and_can_be_interrupted(caplog, monkeypatc
 
 
 def test_the_process_does_not_wait_if_nothing_is_left():
-    waiting = ProcessExit()
+    waiting = ProcessShutdown()
     waiting.wait()
     waiting.leave([], 0.0, kopf.OperatorSettings())
     waiting.wait()
@@ -169,12 +169,12 @@ def test_a_blocked_loop_is_reported_with_the_handler_and_the_line(reports):
 
     async def main():
         running = invoker((SimpleNamespace(id="greet", fn=fn), None, 0.0))
-        with BlockingWatch(asyncio.get_running_loop(), running, period=0.01, limit=0.05):
+        with EventLoopMonitor(asyncio.get_running_loop(), running, interval=0.01, threshold=0.05):
             await fn()
 
     asyncio.run(main())
     [text] = reports.texts
-    assert text.startswith("The event loop is blocked for 0.05 seconds by greet (test_exits.py:")
+    assert text.startswith("The event loop is blocked for 0.05 seconds by greet (test_shutdown.py:")
     assert "all other handlers wait" in text
 
 
@@ -183,9 +183,9 @@ def test_loops_that_answer_are_not_reported(reports):
         running = invoker((SimpleNamespace(id="greet", fn=None), None, 0.0))
         loop = asyncio.get_running_loop()
         asked = asyncio.Event()
-        watch = BlockingWatch(loop, running, period=0.001, limit=10)
-        answer = watch._answer
-        watch._answer = lambda: (answer(), asked.set())
+        watch = EventLoopMonitor(loop, running, interval=0.001, threshold=10)
+        answer = watch._on_response
+        watch._on_response = lambda: (answer(), asked.set())
         with watch:
             await asked.wait()
 
@@ -205,5 +205,5 @@ def test_nothing_is_asked_while_no_handlers_run():
             looked.set()
             return False
 
-    with BlockingWatch(Silent(), SimpleNamespace(running=Running()), period=0.001, limit=0.001):
+    with EventLoopMonitor(Silent(), SimpleNamespace(running=Running()), interval=0.001, threshold=0.001):
         assert looked.wait(30)

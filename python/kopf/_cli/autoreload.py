@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Protocol
 
-LOOK_EVERY = 0.5
-SHARE = 0.05  # of the time that looking may take
+SCAN_INTERVAL = 0.5
+MAX_SCAN_SHARE = 0.05  # of the time that looking may take
 # Installed packages, and what is made from files: the author does not edit these.
-SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", "dist-packages"})
+IGNORED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages", "dist-packages"})
 
 Sources = Callable[[], Collection[pathlib.Path]]
 """The files besides Python modules, such as manifests: they can come and go."""
 
 
-class Watch(Protocol):
+class FileWatcher(Protocol):
     """Reports changed files."""
 
     def changed(self) -> set[pathlib.Path]:
@@ -33,32 +33,32 @@ class Watch(Protocol):
         """Stop watching."""
 
 
-def watch(folders: Collection[pathlib.Path], sources: Sources) -> Watch:
+def watch_files(folders: Collection[pathlib.Path], sources: Sources) -> FileWatcher:
     """Watch the Python files below the folders, and the other files."""
     try:
         import watchfiles
     except ImportError:
-        return PollingWatch(folders, sources)
-    return NativeWatch(folders, sources, watchfiles)
+        return PollingWatcher(folders, sources)
+    return NativeWatcher(folders, sources, watchfiles)
 
 
-def modules_below(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+def python_files(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     """The Python files of the folder and of those in it, except for virtual environments and the like."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".py"):
                 yield pathlib.Path(entry.path)
-            elif entry.is_dir(follow_symlinks=False) and not is_skipped(pathlib.Path(entry.path)):
-                yield from modules_below(pathlib.Path(entry.path))
+            elif entry.is_dir(follow_symlinks=False) and not is_ignored(pathlib.Path(entry.path)):
+                yield from python_files(pathlib.Path(entry.path))
 
 
-def is_skipped(folder: pathlib.Path) -> bool:
+def is_ignored(folder: pathlib.Path) -> bool:
     """Whether nothing in the folder belongs to the operator."""
     name = folder.name
-    return name.startswith(".") or name in SKIPPED or (folder / "pyvenv.cfg").exists()
+    return name.startswith(".") or name in IGNORED_FOLDERS or (folder / "pyvenv.cfg").exists()
 
 
-class PollingWatch:
+class PollingWatcher:
     """Looks at the times of the files, and not too often."""
 
     def __init__(
@@ -72,13 +72,13 @@ class PollingWatch:
         self._sources = sources
         self._clock = clock
         self._next = 0.0
-        self._known = self._look()
+        self._known = self._scan()
 
     def changed(self) -> set[pathlib.Path]:
         """The files that have come, gone, or changed; nothing before it is time to look again."""
         if self._clock() < self._next:
             return set()
-        found = self._look()
+        found = self._scan()
         differences = found.items() ^ self._known.items()
         self._known = found
         return {path for path, _ in differences}
@@ -86,19 +86,19 @@ class PollingWatch:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _look(self) -> dict[pathlib.Path, int]:
+    def _scan(self) -> dict[pathlib.Path, int]:
         began = self._clock()
         found = {}
-        paths = {path for folder in self._folders for path in modules_below(folder)}
+        paths = {path for folder in self._folders for path in python_files(folder)}
         for path in paths.union(self._sources()):
             with contextlib.suppress(OSError):  # it has gone meanwhile
                 found[path] = path.stat().st_mtime_ns
         ended = self._clock()
-        self._next = ended + max(LOOK_EVERY, (ended - began) / SHARE)
+        self._next = ended + max(SCAN_INTERVAL, (ended - began) / MAX_SCAN_SHARE)
         return found
 
 
-class NativeWatch:
+class NativeWatcher:
     """Gets the changes from the operating system."""
 
     def __init__(self, folders: Collection[pathlib.Path], sources: Sources, watchfiles: Any) -> None:
@@ -144,4 +144,4 @@ class NativeWatch:
         if root is None or file.suffix != ".py":
             return False
         inner = [folder for folder in file.parents if root in folder.parents]
-        return not any(is_skipped(folder) for folder in inner)
+        return not any(is_ignored(folder) for folder in inner)

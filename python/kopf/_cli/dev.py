@@ -23,19 +23,19 @@ import click
 import yaml
 
 from kopf._cli import autoreload
-from kopf._cli.activity_log import Line, Teller
+from kopf._cli.activity_log import ActivityEntry, ActivityLog
 from kopf._testing import snapshot
-from kopf._testing.client import Refused
-from kopf._testing.cluster import Cluster, environment_of
-from kopf._testing.discovery import Unknown
-from kopf._testing.manifests import rank, read
+from kopf._testing.client import ApiError
+from kopf._testing.cluster import Cluster, kubeconfig_environment
+from kopf._testing.discovery import UnknownKindError
+from kopf._testing.manifests import apply_order, read
 from kopf._testing.private_files import write_private
 
 OPERATOR = "kopf._cli.dev_operator"
 
-LOOK_EVERY = 0.3  # seconds between looks at the operator
-STOP_WITHIN = 15.0
-STOP_POLL = 0.1
+POLL_INTERVAL = 0.3  # seconds between looks at the operator
+STOP_TIMEOUT = 15.0
+STOP_POLL_INTERVAL = 0.1
 
 _COLOURS = {"DEBUG": "bright_black", "INFO": "green", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 _LEVEL = re.compile(r"\[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*\]")
@@ -43,14 +43,14 @@ _LEVEL = re.compile(r"\[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*\]")
 
 def serve(kubeconfig: pathlib.Path | None, port: int, *, controllers: bool) -> None:
     """Run the server until Ctrl+C or SIGTERM."""
-    with _stopper() as stop, _started(Cluster(port=port, controllers=controllers)) as cluster:
-        path = _publish(cluster, kubeconfig)
+    with _stop_signals() as stop, _running_cluster(Cluster(port=port, controllers=controllers)) as cluster:
+        path = _write_kubeconfig(cluster, kubeconfig)
         click.echo(f"The cluster is at {cluster.url}; stop it with Ctrl+C. Try:")
         click.echo(f"  kubectl --kubeconfig {shlex.quote(str(path))} get namespaces")
         try:
             stop.wait()
         finally:
-            _withdraw(path, kubeconfig)
+            _remove_kubeconfig(path, kubeconfig)
 
 
 def develop(
@@ -67,28 +67,28 @@ def develop(
     """Run the server and the operator until Ctrl+C or SIGTERM; the exit code of the operator, if it ends
     itself.
     """
-    with _stopper() as stop, _started(Cluster(port=port, controllers=True)) as cluster:
-        path = _publish(cluster, kubeconfig)
+    with _stop_signals() as stop, _running_cluster(Cluster(port=port, controllers=True)) as cluster:
+        path = _write_kubeconfig(cluster, kubeconfig)
         if state_file is not None and state_file.exists():
-            _say(f"{snapshot.load(cluster, state_file)} objects are back from {state_file}.")
+            _echo(f"{snapshot.load(cluster, state_file)} objects are back from {state_file}.")
         objects = _Manifests(cluster)
         for manifest in manifests:
             objects.apply(manifest)
-        _say(f"The cluster is at {cluster.url}; stop everything with Ctrl+C. Try:")
-        _say(f"  kubectl --kubeconfig {shlex.quote(str(path))} get {_sample(manifests)}")
+        _echo(f"The cluster is at {cluster.url}; stop everything with Ctrl+C. Try:")
+        _echo(f"  kubectl --kubeconfig {shlex.quote(str(path))} get {_example_resource(manifests)}")
         try:
-            with contextlib.nullcontext() if "--quiet" in options else Teller(cluster, _say_line):
+            with contextlib.nullcontext() if "--quiet" in options else ActivityLog(cluster, _echo_entry):
                 arguments = [*options, *(f"--module={name}" for name in modules), *paths]
                 operator = _Supervisor(arguments, cluster)
-                return operator.run(stop, objects, _watch(paths, manifests) if reload else None)
+                return operator.run(stop, objects, _create_watcher(paths, manifests) if reload else None)
         finally:
-            _withdraw(path, kubeconfig)
+            _remove_kubeconfig(path, kubeconfig)
             if state_file is not None:
                 _save(cluster, state_file)
 
 
 @contextlib.contextmanager
-def _started(cluster: Cluster) -> Iterator[Cluster]:
+def _running_cluster(cluster: Cluster) -> Iterator[Cluster]:
     try:
         cluster.start()
     except OSError as error:
@@ -101,13 +101,15 @@ def _started(cluster: Cluster) -> Iterator[Cluster]:
         cluster.stop()
 
 
-def _watch(paths: Collection[str], manifests: Collection[pathlib.Path]) -> autoreload.Watch:
+def _create_watcher(paths: Collection[str], manifests: Collection[pathlib.Path]) -> autoreload.FileWatcher:
     """What the operator is loaded from: its files with their neighbours, which can be imported."""
     folders = {pathlib.Path(path).resolve().parent for path in paths} or {pathlib.Path.cwd()}
-    return autoreload.watch(folders, lambda: [it for manifest in manifests for it in _texts_of(manifest)])
+    return autoreload.watch_files(
+        folders, lambda: [it for manifest in manifests for it in _manifest_files(manifest)]
+    )
 
 
-class _Stop:
+class _StopSignals:
     """Signals to stop: the first one stops gracefully, a second Ctrl+C at once."""
 
     def __init__(self) -> None:
@@ -139,23 +141,23 @@ class _Manifests:
             self._known.append(manifest)
         self._waiting = [it for it in self._waiting if it[0] != manifest]
         try:
-            bodies = sorted(read(manifest), key=rank)
+            bodies = sorted(read(manifest), key=apply_order)
         except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError) as error:
-            _say(f"{manifest} cannot be read: {error}")
+            _echo(f"{manifest} cannot be read: {error}")
             return
         for body in bodies:
             try:
                 self._apply(body)
-            except Unknown as error:
-                _say(f"{manifest}: {error} {_named(body)} is applied when the CRD comes.")
+            except UnknownKindError as error:
+                _echo(f"{manifest}: {error} {_describe(body)} is applied when the CRD comes.")
                 self._waiting.append((manifest, body))
-            except (Refused, LookupError, TypeError) as error:
-                _say(f"{manifest}: {_named(body)} cannot be applied: {error}")
+            except (ApiError, LookupError, TypeError) as error:
+                _echo(f"{manifest}: {_describe(body)} cannot be applied: {error}")
 
     def reapply(self, changed: Collection[pathlib.Path]) -> None:
         """Apply those manifests again that have changed."""
         for manifest in self._known:
-            if {manifest.resolve(), *(it.resolve() for it in _texts_of(manifest))}.intersection(
+            if {manifest.resolve(), *(it.resolve() for it in _manifest_files(manifest))}.intersection(
                 it.resolve() for it in changed
             ):
                 self.apply(manifest)
@@ -169,17 +171,17 @@ class _Manifests:
         for manifest, body in waiting:
             try:
                 self._apply(body)
-            except Unknown:
+            except UnknownKindError:
                 self._waiting.append((manifest, body))
-            except (Refused, LookupError, TypeError) as error:
-                _say(f"{manifest}: {_named(body)} cannot be applied: {error}")
+            except (ApiError, LookupError, TypeError) as error:
+                _echo(f"{manifest}: {_describe(body)} cannot be applied: {error}")
 
     def _apply(self, body: Mapping[str, Any]) -> None:
         for applied in self._cluster.apply(body):
-            _say(f"Applied: {_named(applied)}.")
+            _echo(f"Applied: {_describe(applied)}.")
 
 
-def _named(body: Mapping[str, Any]) -> str:
+def _describe(body: Mapping[str, Any]) -> str:
     meta = body.get("metadata") or {}
     return f"{body.get('kind')} {meta.get('name')}"
 
@@ -192,33 +194,35 @@ class _Supervisor:
         self._arguments = arguments
         self._cluster = cluster
 
-    def run(self, stop: _Stop, objects: _Manifests, watch: autoreload.Watch | None) -> int:
+    def run(self, stop: _StopSignals, objects: _Manifests, watcher: autoreload.FileWatcher | None) -> int:
         """Run until it is stopped; the exit code. Without a watch, also until the operator ends itself."""
         operator = self._start()
         reported = False
         try:
-            while not stop.wait(LOOK_EVERY):
+            while not stop.wait(POLL_INTERVAL):
                 objects.retry()
                 code = operator.poll()
-                if code is not None and watch is None:
+                if code is not None and watcher is None:
                     return _exit_code(code)
                 if code is not None and not reported:
-                    _say(f"The operator has ended (exit code {_exit_code(code)}). Waiting for changed files.")
-                    reported = True
-                if watch is not None and (changed := watch.changed()):
-                    _say(
-                        f"{', '.join(sorted(map(_shown, changed)))}: changed. The operator is started again."
+                    _echo(
+                        f"The operator has ended (exit code {_exit_code(code)}). Waiting for changed files."
                     )
-                    _end(operator, stop)
+                    reported = True
+                if watcher is not None and (changed := watcher.changed()):
+                    _echo(
+                        f"{', '.join(sorted(map(_display_path, changed)))}: changed. The operator is started again."
+                    )
+                    _stop_operator(operator, stop)
                     if stop.event.is_set():
                         break
                     objects.reapply(changed)
                     operator = self._start()
                     reported = False
         finally:
-            code = _end(operator, stop)
-            if watch is not None:
-                watch.close()
+            code = _stop_operator(operator, stop)
+            if watcher is not None:
+                watcher.close()
         # It was stopped before it could listen to signals.
         early = len(stop.signals) == 1 and code in (-signal.SIGTERM, -signal.SIGINT, 130)
         return 0 if early else _exit_code(code)
@@ -236,11 +240,11 @@ class _Supervisor:
             start_new_session=True,
         )
         if operator.stderr is not None:
-            threading.Thread(target=_relay, args=(operator.stderr,), daemon=True).start()
+            threading.Thread(target=_forward_log, args=(operator.stderr,), daemon=True).start()
         return operator
 
 
-def _end(operator: subprocess.Popen[str], stop: _Stop) -> int:
+def _stop_operator(operator: subprocess.Popen[str], stop: _StopSignals) -> int:
     """Stop the operator as we were stopped ourselves; the exit code as `subprocess` has it.
 
     After Ctrl+C, there is a person who can press it again; otherwise, the operator is killed after a while.
@@ -249,18 +253,18 @@ def _end(operator: subprocess.Popen[str], stop: _Stop) -> int:
     first = stop.signals[0] if stop.signals else signal.SIGTERM
     if operator.poll() is None:
         operator.send_signal(signal.SIGINT if first == signal.SIGINT else signal.SIGTERM)
-    until = time.monotonic() + STOP_WITHIN
+    deadline = time.monotonic() + STOP_TIMEOUT
     while True:
         try:
-            return operator.wait(STOP_POLL)
+            return operator.wait(STOP_POLL_INTERVAL)
         except subprocess.TimeoutExpired:
             pass
         received = list(stop.signals)
         if signal.SIGINT in received[passed:]:
             operator.send_signal(signal.SIGINT)
         passed = len(received)
-        if signal.SIGINT not in received and time.monotonic() > until:
-            _say(f"The operator has not stopped in {STOP_WITHIN:.0f} seconds: it is killed.")
+        if signal.SIGINT not in received and time.monotonic() > deadline:
+            _echo(f"The operator has not stopped in {STOP_TIMEOUT:.0f} seconds: it is killed.")
             operator.kill()
             operator.wait()
             return 1
@@ -271,11 +275,11 @@ def _exit_code(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _shown(path: pathlib.Path) -> str:
+def _display_path(path: pathlib.Path) -> str:
     return os.path.relpath(path) if path.is_relative_to(pathlib.Path.cwd()) else str(path)
 
 
-def _relay(lines: IO[str]) -> None:
+def _forward_log(lines: IO[str]) -> None:
     for line in lines:
         level = _LEVEL.search(line)
         colour = _COLOURS[level.group(1)] if level else None
@@ -283,7 +287,7 @@ def _relay(lines: IO[str]) -> None:
 
 
 def _environment(cluster: Cluster) -> dict[str, str]:
-    variables = {**os.environ, "PYTHONUNBUFFERED": "1", **environment_of(cluster)}
+    variables = {**os.environ, "PYTHONUNBUFFERED": "1", **kubeconfig_environment(cluster)}
     return {name: value for name, value in variables.items() if value is not None}
 
 
@@ -294,31 +298,31 @@ def _save(cluster: Cluster, path: pathlib.Path) -> None:
         raise click.ClickException(
             f"The objects cannot be kept in {path}: {error.strerror or error}. The file is as it was before."
         ) from error
-    _say(f"{count} objects are kept in {path}.")
+    _echo(f"{count} objects are kept in {path}.")
 
 
-def _sample(manifests: Collection[pathlib.Path]) -> str:
+def _example_resource(manifests: Collection[pathlib.Path]) -> str:
     """Something of the user's own to look at."""
     for manifest in manifests:
-        for file in _texts_of(manifest):
-            found = re.search(r"\bplural:\s*([\w.-]+)", _text_of(file))
+        for file in _manifest_files(manifest):
+            found = re.search(r"\bplural:\s*([\w.-]+)", _read_text(file))
             if found:
                 return found.group(1)
     return "namespaces"
 
 
-def _texts_of(manifest: pathlib.Path) -> list[pathlib.Path]:
+def _manifest_files(manifest: pathlib.Path) -> list[pathlib.Path]:
     return sorted(manifest.iterdir()) if manifest.is_dir() else [manifest]
 
 
-def _text_of(file: pathlib.Path) -> str:
+def _read_text(file: pathlib.Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
 
 
-def _publish(cluster: Cluster, kubeconfig: pathlib.Path | None) -> pathlib.Path:
+def _write_kubeconfig(cluster: Cluster, kubeconfig: pathlib.Path | None) -> pathlib.Path:
     """Write the kubeconfig where it is wanted, in whole or not at all: others may wait for it."""
     if kubeconfig is None:
         return cluster.kubeconfig
@@ -326,15 +330,15 @@ def _publish(cluster: Cluster, kubeconfig: pathlib.Path | None) -> pathlib.Path:
     return kubeconfig
 
 
-def _withdraw(path: pathlib.Path, kubeconfig: pathlib.Path | None) -> None:
+def _remove_kubeconfig(path: pathlib.Path, kubeconfig: pathlib.Path | None) -> None:
     if path == kubeconfig:
         path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _stopper() -> Iterator[_Stop]:
+def _stop_signals() -> Iterator[_StopSignals]:
     """Collects Ctrl+C, SIGTERM, and the end of the terminal, for as long as the block lasts."""
-    stop = _Stop()
+    stop = _StopSignals()
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     previous = {signum: signal.signal(signum, stop.receive) for signum in signals}
     try:
@@ -344,12 +348,12 @@ def _stopper() -> Iterator[_Stop]:
             signal.signal(signum, handler)
 
 
-def _say_line(line: Line) -> None:
+def _echo_entry(line: ActivityEntry) -> None:
     # Beside the log, so that the order of both is kept where they go to the same place.
     coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     click.echo(click.style(line.text, fg=line.colour) if coloured else line.text, err=True)
 
 
-def _say(text: str) -> None:
+def _echo(text: str) -> None:
     coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     click.echo(click.style(text, fg="cyan") if coloured else text)

@@ -24,14 +24,14 @@ logger = logging.getLogger("kopf._core.reactor.running")
 def report(error: Exception, *, debug: bool = False, json: bool = False) -> int:
     """Show the error; return the exit code of the command."""
     paragraph = explain(error)
-    traced = debug or not errors.is_explained(error)
+    traced = debug or not errors.is_self_explanatory(error)
     if json:
         # One line, with the traceback in a field of it, as other errors are logged.
         tb = error.__traceback__ if debug else errors.author_traceback(error.__traceback__)
         logger.critical(paragraph, exc_info=(type(error), error, tb) if traced else None)
         return 1
     if traced:
-        click.echo(whole_trace(error) if debug else author_trace(error), err=True)
+        click.echo(format_traceback(error) if debug else format_author_traceback(error), err=True)
     click.echo(f"Error: {paragraph}", err=True)
     return 1
 
@@ -51,7 +51,7 @@ def explain(error: BaseException) -> str:
 
 
 def _explain_activity(error: ActivityError) -> str:
-    failed = [(id, outcome) for id, outcome in error.outcomes.items() if outcome.settled.failed]
+    failed = [(id, call_result) for id, call_result in error.outcomes.items() if call_result.outcome.failed]
     names = ", ".join(f"{id!r}" for id, _ in failed)
     activity = error.activity.value if error.activity is not None else "activity"
     what = f"The {activity} handler{'s' if len(failed) > 1 else ''} {names} failed for good"
@@ -87,16 +87,16 @@ def _explain_login(text: str) -> str:
     return text
 
 
-def whole_trace(error: BaseException) -> str:
+def format_traceback(error: BaseException) -> str:
     """The traceback as Python shows it."""
     return "".join(traceback.format_exception(error))
 
 
-def author_trace(error: BaseException) -> str:
+def format_author_traceback(error: BaseException) -> str:
     """The traceback without the frames of Kopf; the whole one if it is not about the author's code."""
     is_loading = isinstance(error, (ImportError, SyntaxError))
     if not is_loading and not errors.has_author_frames(error):
-        return whole_trace(error)
+        return format_traceback(error)
     found = traceback.TracebackException.from_exception(error)
     _prune(found, set())
     return "".join(found.format() if found.stack else found.format_exception_only())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def proper_loop(
+def event_loop(
     suggested: asyncio.AbstractEventLoop | None = None,
 ) -> Iterator[asyncio.AbstractEventLoop | None]:
     """Give the suggested loop, or a loop of uvloop if it is installed, or None for the default of asyncio."""

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import gc
 
-_ours = False
-_paused = False
+_is_own_process = False
+_is_disabled = False
 
 
-def pause() -> None:
+def disable_gc() -> None:
     """Do not collect until things are settled: this process is ours."""
-    global _ours, _paused
-    _ours, _paused = True, gc.isenabled()
+    global _is_own_process, _is_disabled
+    _is_own_process, _is_disabled = True, gc.isenabled()
     gc.disable()
 
 
-def settle() -> None:
+def freeze_and_enable_gc() -> None:
     """What is loaded by now lives as long as the process, if that is ours: it is not looked at any more."""
-    global _paused
-    if _ours:
+    global _is_disabled
+    if _is_own_process:
         gc.freeze()
     # Only once: the author's code may have switched it off since then.
-    if _paused:
-        _paused = False
+    if _is_disabled:
+        _is_disabled = False
         gc.enable()

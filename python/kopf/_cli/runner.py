@@ -16,11 +16,11 @@ import click.testing
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.credentials import OnlyCredentials
-from kopf._testing.cluster import Cluster, environment_of
-from kopf._testing.idle_tracker import Pulse, pulse_var
+from kopf._testing.cluster import Cluster, kubeconfig_environment
+from kopf._testing.idle_tracker import IdleTracker, work_tracker_var
 
 # In frozen time; otherwise, it is waited for without end, unless told otherwise.
-STOPPING_TIMEOUT = 30.0
+STOP_TIMEOUT = 30.0
 
 
 class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
@@ -54,9 +54,9 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         self._stop = threading.Event()
         self._ready = threading.Event()  # of the thread, not of the operator
         self._thread = threading.Thread(target=self._target)
-        self._passage = cluster.passage if cluster is not None and cluster.kind == "embedded" else None
-        self._pulse = Pulse(self._passage.time if self._passage is not None else None)
-        self._attendance = contextlib.ExitStack()
+        self._clock_control = cluster.clock if cluster is not None and cluster.kind == "embedded" else None
+        self._tracker = IdleTracker(self._clock_control.time if self._clock_control is not None else None)
+        self._clock_registration = contextlib.ExitStack()
         self._future: concurrent.futures.Future[click.testing.Result] = concurrent.futures.Future()
 
     def __repr__(self) -> str:
@@ -64,8 +64,8 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         return f"<{type(self).__name__}: {state}, {self.args!r}>"
 
     def __enter__(self) -> KopfRunner:
-        if self._passage is not None:
-            self._attendance.enter_context(self._passage.attended_by(self._pulse))
+        if self._clock_control is not None:
+            self._clock_registration.enter_context(self._clock_control.track(self._tracker))
         self._thread.start()
         self._ready.wait()
         return self
@@ -77,11 +77,11 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         exc_tb: TracebackType | None,
     ) -> Literal[False]:
         self._stop.set()
-        if self._passage is not None:
-            patience = self.timeout if self.timeout is not None else STOPPING_TIMEOUT
-            self._passage.pass_until(lambda: not self._thread.is_alive(), patience)
+        if self._clock_control is not None:
+            stop_timeout = self.timeout if self.timeout is not None else STOP_TIMEOUT
+            self._clock_control.advance_until(lambda: not self._thread.is_alive(), stop_timeout)
         self._thread.join(timeout=self.timeout)
-        self._attendance.close()
+        self._clock_registration.close()
         if self._thread.is_alive():
             raise Exception("The operator didn't stop, still running.")
 
@@ -95,8 +95,8 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
     def _target(self) -> None:
         from kopf import cli
 
-        if self._passage is not None:
-            pulse_var.set(self._pulse)
+        if self._clock_control is not None:
+            work_tracker_var.set(self._tracker)
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         self._ready.set()
@@ -112,7 +112,7 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
             runner = click.testing.CliRunner()
             kwargs = self.kwargs
             if self.cluster is not None:
-                env = {**(kwargs.get("env") or {}), **environment_of(self.cluster)}
+                env = {**(kwargs.get("env") or {}), **kubeconfig_environment(self.cluster)}
                 kwargs = {**kwargs, "env": env}
             result = runner.invoke(cli.main, *self.args, **kwargs, obj=controls)
         except BaseException as e:

@@ -23,7 +23,7 @@ from kopf._intents.handlers import (
 )
 from kopf._intents.registries import OperatorRegistry, generate_id
 from kopf._intents.selectors import Selector
-from kopf._intents.settings import IS_COMPATIBLE
+from kopf._intents.settings import COMPAT_1_45
 from kopf._objects.dicts import parse_field
 from kopf._objects.reasons import Activity, Reason, WebhookType
 from kopf._objects.suggestions import did_you_mean
@@ -38,9 +38,9 @@ _ACTIVITIES = {
     "probe": Activity.PROBE,
 }
 _REASONS = {"create": Reason.CREATE, "update": Reason.UPDATE, "delete": Reason.DELETE}
-_BEHAVIOUR = ("param", "errors", "timeout", "retries", "backoff")
-_SELECTION = ("group", "version", "kind", "plural", "singular", "shortcut", "category")
-_OBJECT = ("labels", "annotations", "when", "value")
+_RETRY_OPTIONS = ("param", "errors", "timeout", "retries", "backoff")
+_SELECTOR_OPTIONS = ("group", "version", "kind", "plural", "singular", "shortcut", "category")
+_FILTER_OPTIONS = ("labels", "annotations", "when", "value")
 
 
 def reject_bare_decorator(decorator: str, options: Options) -> None:
@@ -52,7 +52,7 @@ def reject_bare_decorator(decorator: str, options: Options) -> None:
     fn = options["arg1"]
     others = [value for name, value in options.items() if name != "arg1"]
     is_alone = all(value is None or value is False for value in others)
-    if IS_COMPATIBLE or not is_alone or not _looks_like_handler(fn):
+    if COMPAT_1_45 or not is_alone or not _looks_like_handler(fn):
         return
     name = getattr(fn, "__name__", repr(fn))
     raise TypeError(
@@ -102,43 +102,43 @@ def declare(decorator: str, fn: Fn, options: Options, registry: OperatorRegistry
     try:
         _declare(decorator, fn, options, registry)
     except (TypeError, ValueError) as e:
-        if not IS_COMPATIBLE:  # the original says nothing of it
+        if not COMPAT_1_45:  # the original says nothing of it
             e.add_note(f"In the declaration of @kopf.on.{decorator}(...) for {fn!r}.")
         raise
 
 
 def _declare(decorator: str, fn: Fn, options: Options, registry: OperatorRegistry) -> None:
     if decorator in _ACTIVITIES:
-        registry._activities.append(_activity(_ACTIVITIES[decorator], fn, options))
+        registry._activities.append(_make_activity_handler(_ACTIVITIES[decorator], fn, options))
     elif decorator in ("validate", "mutate"):
-        registry._webhooks.append(_webhook(decorator, fn, options))
+        registry._webhooks.append(_make_webhook_handler(decorator, fn, options))
     elif decorator == "index":
-        common = _resource(fn, options, suffixed=False)
+        common = _resource_kwargs(fn, options, field_in_id=False)
         registry._indexing.append(IndexingHandler(**common, metadata_only=_metadata_only(options)))
     elif decorator == "event":
-        event = WatchingHandler(**_resource(fn, options), metadata_only=_metadata_only(options))
+        event = WatchingHandler(**_resource_kwargs(fn, options), metadata_only=_metadata_only(options))
         registry._watching.append(event)
     elif decorator == "daemon":
         names = ["initial_delay", "cancellation_backoff", "cancellation_timeout", "cancellation_polling"]
         specific = {name: options[name] for name in names}
         specific["metadata_only"] = _metadata_only(options)
-        daemon = DaemonHandler(**_resource(fn, options), requires_finalizer=True, **specific)
+        daemon = DaemonHandler(**_resource_kwargs(fn, options), requires_finalizer=True, **specific)
         registry._spawning.append(daemon)
     elif decorator == "timer":
         specific = {name: options[name] for name in ["initial_delay", "sharp", "idle", "interval"]}
         specific["metadata_only"] = _metadata_only(options)
-        timer = TimerHandler(**_resource(fn, options), requires_finalizer=True, **specific)
+        timer = TimerHandler(**_resource_kwargs(fn, options), requires_finalizer=True, **specific)
         registry._spawning.append(timer)
     else:
-        registry._changing.append(_changing(decorator, fn, options))
+        registry._changing.append(_make_changing_handler(decorator, fn, options))
 
 
-def _activity(activity: Activity, fn: Fn, options: Options) -> ActivityHandler:
-    behaviour = {name: options[name] for name in _BEHAVIOUR}
-    return ActivityHandler(id=generate_id(fn, options["id"]), fn=fn, activity=activity, **behaviour)
+def _make_activity_handler(activity: Activity, fn: Fn, options: Options) -> ActivityHandler:
+    retry_options = {name: options[name] for name in _RETRY_OPTIONS}
+    return ActivityHandler(id=generate_id(fn, options["id"]), fn=fn, activity=activity, **retry_options)
 
 
-def _webhook(decorator: str, fn: Fn, options: Options) -> WebhookHandler:
+def _make_webhook_handler(decorator: str, fn: Fn, options: Options) -> WebhookHandler:
     operations = options["operations"]
     if options["operation"] is not None:
         warnings.warn(
@@ -148,7 +148,7 @@ def _webhook(decorator: str, fn: Fn, options: Options) -> WebhookHandler:
     if operations is not None and not operations:
         raise ValueError(f"Operations should be either None or non-empty. Got empty {operations}.")
     return WebhookHandler(
-        **_resource(fn, options),
+        **_resource_kwargs(fn, options),
         reason=WebhookType.VALIDATING if decorator == "validate" else WebhookType.MUTATING,
         operations=operations,
         subresource=options["subresource"],
@@ -158,9 +158,9 @@ def _webhook(decorator: str, fn: Fn, options: Options) -> WebhookHandler:
     )
 
 
-def _changing(decorator: str, fn: Fn, options: Options) -> ChangingHandler:
+def _make_changing_handler(decorator: str, fn: Fn, options: Options) -> ChangingHandler:
     return ChangingHandler(
-        **_resource(fn, options),
+        **_resource_kwargs(fn, options),
         reason=_REASONS.get(decorator),
         initial=True if decorator == "resume" else None,
         deleted=options.get("deleted"),
@@ -171,9 +171,9 @@ def _changing(decorator: str, fn: Fn, options: Options) -> ChangingHandler:
     )
 
 
-def _resource(fn: Fn, options: Options, *, suffixed: bool = True) -> dict[str, Any]:
-    common = _filtered(fn, options)
-    suffix = ".".join(common["field"] or ()) if suffixed else None
+def _resource_kwargs(fn: Fn, options: Options, *, field_in_id: bool = True) -> dict[str, Any]:
+    common = _common_kwargs(fn, options)
+    suffix = ".".join(common["field"] or ()) if field_in_id else None
     return {
         "id": generate_id(fn, options["id"], suffix=suffix),
         **common,
@@ -181,7 +181,7 @@ def _resource(fn: Fn, options: Options, *, suffixed: bool = True) -> dict[str, A
             options["arg1"],
             options["arg2"],
             options["arg3"],
-            **{name: options[name] for name in _SELECTION},
+            **{name: options[name] for name in _SELECTOR_OPTIONS},
         ),
     }
 
@@ -204,7 +204,7 @@ def _metadata_only(options: Options) -> bool:
 
 
 # What resource handlers and sub-handlers have in common. The order of checks is the order of arguments here.
-def _filtered(fn: Fn, options: Options) -> dict[str, Any]:
+def _common_kwargs(fn: Fn, options: Options) -> dict[str, Any]:
     verify_filters(
         labels=options["labels"],
         annotations=options["annotations"],
@@ -215,8 +215,8 @@ def _filtered(fn: Fn, options: Options) -> dict[str, Any]:
     )
     return {
         "fn": fn,
-        **{name: options.get(name) for name in _BEHAVIOUR},
-        **{name: options.get(name) for name in _OBJECT},
+        **{name: options.get(name) for name in _RETRY_OPTIONS},
+        **{name: options.get(name) for name in _FILTER_OPTIONS},
         "field": parse_field(options.get("field")) or None,
     }
 
@@ -230,7 +230,7 @@ def make_subhandler(fn: Fn, options: Options, parent: Handler) -> ChangingHandle
     updating = parent.reason == Reason.UPDATE or parent.field_needs_change
     if not updating and (options.get("old") is not None or options.get("new") is not None):
         raise TypeError("Filters old=/new= can only be used in update handlers.")
-    common = _filtered(fn, options)
+    common = _common_kwargs(fn, options)
     return ChangingHandler(
         id=generate_id(fn, options["id"], prefix=parent.id),
         **common,

@@ -27,7 +27,7 @@ from kopf._intents.selectors import EVERYTHING, Selector, SelectorMapping
 from kopf._intents.storages import diffbase, progress
 from kopf._objects.dicts import parse_field
 
-Wire = dict[str, Any]
+Json = dict[str, Any]
 
 MAX_DELAYS = 1000
 """How many values are taken of an iterable without a length; with more of them, it counts as endless."""
@@ -42,9 +42,9 @@ Iterated = dict[int, tuple[Iterator[float], list[float]]]
 """The values of the iterators that can be used only once, by the ids of these iterators."""
 
 
-def handler_to_wire(handler: Handler) -> Wire:
+def serialize_handler(handler: Handler) -> Json:
     """Describe a handler: what is common, and what belongs to its kind (see the key `kind`)."""
-    wire: Wire = {
+    fields: Json = {
         "id": str(handler.id),
         "key": id(handler.fn),
         "errors": handler.errors.name.lower() if handler.errors is not None else None,
@@ -59,21 +59,21 @@ def handler_to_wire(handler: Handler) -> Wire:
         "value": None,
     }
     if isinstance(handler, ResourceHandler):
-        wire |= {
-            "selector": selector_to_wire(handler.selector) if handler.selector is not None else None,
-            "labels": [[key, filter_to_wire(value)] for key, value in (handler.labels or {}).items()],
+        fields |= {
+            "selector": serialize_selector(handler.selector) if handler.selector is not None else None,
+            "labels": [[key, serialize_filter(value)] for key, value in (handler.labels or {}).items()],
             "annotations": [
-                [key, filter_to_wire(value)] for key, value in (handler.annotations or {}).items()
+                [key, serialize_filter(value)] for key, value in (handler.annotations or {}).items()
             ],
             "when": handler.when is not None,
             "field": list(handler.field) if handler.field else None,
-            "value": filter_to_wire(handler.value),
+            "value": serialize_filter(handler.value),
             "metadata_only": getattr(handler, "metadata_only", False),
         }
-    return wire | _kind_to_wire(handler)
+    return fields | _serialize_kind(handler)
 
 
-def _kind_to_wire(handler: Handler) -> Wire:
+def _serialize_kind(handler: Handler) -> Json:
     if isinstance(handler, WatchingHandler):
         return {"kind": "watching"}
     if isinstance(handler, IndexingHandler):
@@ -92,14 +92,14 @@ def _kind_to_wire(handler: Handler) -> Wire:
             "deleted": bool(handler.deleted),
             "requires_finalizer": bool(handler.requires_finalizer),
             "field_needs_change": handler.field_needs_change,
-            "old": filter_to_wire(handler.old),
-            "new": filter_to_wire(handler.new),
+            "old": serialize_filter(handler.old),
+            "new": serialize_filter(handler.new),
         }
     if isinstance(handler, DaemonHandler):
         return {
             "kind": "daemon",
             "requires_finalizer": bool(handler.requires_finalizer),
-            **_delay_to_wire(handler.initial_delay),
+            **_serialize_initial_delay(handler.initial_delay),
             "cancellation_backoff": handler.cancellation_backoff,
             "cancellation_timeout": handler.cancellation_timeout,
             "cancellation_polling": handler.cancellation_polling,
@@ -108,7 +108,7 @@ def _kind_to_wire(handler: Handler) -> Wire:
         return {
             "kind": "timer",
             "requires_finalizer": bool(handler.requires_finalizer),
-            **_delay_to_wire(handler.initial_delay),
+            **_serialize_initial_delay(handler.initial_delay),
             "sharp": bool(handler.sharp),
             "idle": handler.idle,
             "interval": handler.interval,
@@ -127,12 +127,12 @@ def _kind_to_wire(handler: Handler) -> Wire:
 
 
 # A delay that is a function is asked for when it is needed.
-def _delay_to_wire(delay: Any) -> Wire:
-    asks = callable(delay)
-    return {"initial_delay": None if asks else delay, "initial_delay_callable": asks}
+def _serialize_initial_delay(delay: Any) -> Json:
+    is_callable = callable(delay)
+    return {"initial_delay": None if is_callable else delay, "initial_delay_callable": is_callable}
 
 
-def filter_to_wire(value: Any) -> Wire | None:
+def serialize_filter(value: Any) -> Json | None:
     """Describe a filter by a label, an annotation, or a field value; None is for no filter."""
     if value is None:
         return None
@@ -145,7 +145,7 @@ def filter_to_wire(value: Any) -> Wire | None:
     return {"equal": value}
 
 
-def selector_to_wire(selector: Selector) -> Wire:
+def serialize_selector(selector: Selector) -> Json:
     """Describe a selector of resources."""
     names = ("group", "version", "kind", "plural", "singular", "shortcut", "category")
     return {name: getattr(selector, name) for name in names} | {
@@ -154,7 +154,7 @@ def selector_to_wire(selector: Selector) -> Wire:
     }
 
 
-def settings_to_wire(settings: settings_.OperatorSettings, iterated: Iterated | None = None) -> Wire:
+def serialize_settings(settings: settings_.OperatorSettings, iterated: Iterated | None = None) -> Json:
     """Describe the settings, as they are at the moment.
 
     Pass the same `iterated` every time: iterators that can be used only once are kept there with their
@@ -174,35 +174,39 @@ def settings_to_wire(settings: settings_.OperatorSettings, iterated: Iterated | 
             "reporting_instance": posting.reporting_instance,
             "event_name_prefix": posting.event_name_prefix,
         },
-        "peering": _pick(settings.peering, "name stealth priority lifetime mandatory standalone clusterwide"),
+        "peering": _select_attrs(
+            settings.peering, "name stealth priority lifetime mandatory standalone clusterwide"
+        ),
         "watching": {
-            **_pick(watching, "server_timeout client_timeout connect_timeout reconnect_backoff"),
-            **_pick(watching, "inactivity_timeout chunk_size initial_streaming"),
-            **_pick(watching, "derived_selectors"),
-            "label_selectors": _selectors_to_wire(watching.label_selectors),
-            "field_selectors": _selectors_to_wire(watching.field_selectors),
-            "shard_selectors": _selectors_to_wire(watching.shard_selectors),
+            **_select_attrs(watching, "server_timeout client_timeout connect_timeout reconnect_backoff"),
+            **_select_attrs(watching, "inactivity_timeout chunk_size initial_streaming"),
+            **_select_attrs(watching, "derived_selectors"),
+            "label_selectors": _serialize_selectors(watching.label_selectors),
+            "field_selectors": _serialize_selectors(watching.field_selectors),
+            "shard_selectors": _serialize_selectors(watching.shard_selectors),
         },
         "queueing": {
-            **_pick(settings.queueing, "worker_limit idle_timeout exit_timeout max_pending_events"),
-            "error_delays": delays_to_wire(settings.queueing.error_delays, iterated),
+            **_select_attrs(settings.queueing, "worker_limit idle_timeout exit_timeout max_pending_events"),
+            "error_delays": serialize_delays(settings.queueing.error_delays, iterated),
         },
         "scanning": {"disabled": settings.scanning.disabled},
         "admission": {"managed": settings.admission.managed},
-        "execution": _pick(settings.execution, "default_backoff max_workers"),
-        "background": _pick(
+        "execution": _select_attrs(settings.execution, "default_backoff max_workers"),
+        "background": _select_attrs(
             settings.background,
             "cancellation_polling instant_exit_timeout instant_exit_zero_time_cycles",
         ),
         "networking": {
-            **_pick(settings.networking, "request_timeout connect_timeout request_limit login_timeout"),
-            **_pick(settings.networking, "enforce_retry_after trust_env"),
-            "error_backoffs": backoffs_to_wire(settings.networking.error_backoffs, iterated),
+            **_select_attrs(
+                settings.networking, "request_timeout connect_timeout request_limit login_timeout"
+            ),
+            **_select_attrs(settings.networking, "enforce_retry_after trust_env"),
+            "error_backoffs": serialize_backoffs(settings.networking.error_backoffs, iterated),
         },
         "persistence": {
             "finalizer": settings.persistence.finalizer,
-            "progress_storage": progress_storage_to_wire(settings.persistence.progress_storage),
-            "diffbase_storage": diffbase_storage_to_wire(settings.persistence.diffbase_storage),
+            "progress_storage": serialize_progress_storage(settings.persistence.progress_storage),
+            "diffbase_storage": serialize_diffbase_storage(settings.persistence.diffbase_storage),
             "consistency_timeout": settings.persistence.consistency_timeout,
         },
         "compat": _is_compatible(settings.process.compat),
@@ -210,24 +214,24 @@ def settings_to_wire(settings: settings_.OperatorSettings, iterated: Iterated | 
 
 
 def _is_compatible(version: str | None) -> bool:
-    if version not in (None, settings_.ORIGINAL):
+    if version not in (None, settings_.COMPAT_VERSION):
         raise ValueError(
             f"There is no compatibility with {version!r}: settings.process.compat, or KOPF_COMPAT,"
-            f" can only be {settings_.ORIGINAL!r} or nothing."
+            f" can only be {settings_.COMPAT_VERSION!r} or nothing."
         )
     return version is not None
 
 
-def _pick(group: Any, names: str) -> Wire:
+def _select_attrs(group: Any, names: str) -> Json:
     return {name: getattr(group, name) for name in names.split()}
 
 
-def _selectors_to_wire(mapping: Mapping[Any, str]) -> list[list[Any]]:
+def _serialize_selectors(mapping: Mapping[Any, str]) -> list[list[Any]]:
     selectors = mapping if isinstance(mapping, SelectorMapping) else SelectorMapping(mapping)
-    return [[selector_to_wire(selector), value] for selector, value in selectors.items()]
+    return [[serialize_selector(selector), value] for selector, value in selectors.items()]
 
 
-def delays_to_wire(delays: settings_.Backoffs, iterated: Iterated) -> list[float]:
+def serialize_delays(delays: settings_.Backoffs, iterated: Iterated) -> list[float]:
     """List the delays; a single number is one delay.
 
     The engine repeats the last one, so that the first ones of many are enough.
@@ -239,7 +243,7 @@ def delays_to_wire(delays: settings_.Backoffs, iterated: Iterated) -> list[float
     return [float(delay) for delay in itertools.islice(delays, MAX_DELAYS)]
 
 
-def backoffs_to_wire(backoffs: settings_.Backoffs, iterated: Iterated) -> list[float] | Wire:
+def serialize_backoffs(backoffs: settings_.Backoffs, iterated: Iterated) -> list[float] | Json:
     """List the delays between the attempts of a request; a single number is one delay.
 
     Iterables without a length can be endless, and can give other values each time, such as random ones.
@@ -269,7 +273,7 @@ def _values_of(iterator: Iterator[float], iterated: Iterated) -> list[float]:
 
 # Only the exact classes are known to the engine: anything inherited can behave differently, and is asked in
 # Python.
-def progress_storage_to_wire(storage: progress.ProgressStorage) -> Wire:
+def serialize_progress_storage(storage: progress.ProgressStorage) -> Json:
     """Describe a storage of progress; those of users, and combinations with them, are foreign to
     the engine.
     """
@@ -278,7 +282,7 @@ def progress_storage_to_wire(storage: progress.ProgressStorage) -> Wire:
         isinstance(storage, progress.AnnotationsProgressStorage)
         and cls is progress.AnnotationsProgressStorage
     ):
-        return {"type": "Annotations", **_pick(storage, "prefix verbose touch_key v1")}
+        return {"type": "Annotations", **_select_attrs(storage, "prefix verbose touch_key v1")}
     if isinstance(storage, progress.StatusProgressStorage) and cls in (
         progress.StatusProgressStorage,
         progress.ReadOnlyStatusProgressStorage,
@@ -293,11 +297,11 @@ def progress_storage_to_wire(storage: progress.ProgressStorage) -> Wire:
         progress.MultiProgressStorage,
         progress.SmartProgressStorage,
     ):
-        return _multi_to_wire([progress_storage_to_wire(nested) for nested in storage.storages])
+        return _serialize_multi([serialize_progress_storage(nested) for nested in storage.storages])
     return {"type": "Foreign"}
 
 
-def diffbase_storage_to_wire(storage: diffbase.DiffBaseStorage) -> Wire:
+def serialize_diffbase_storage(storage: diffbase.DiffBaseStorage) -> Json:
     """Describe a storage of essences; those of users, and combinations with them, are foreign to
     the engine.
     """
@@ -307,11 +311,15 @@ def diffbase_storage_to_wire(storage: diffbase.DiffBaseStorage) -> Wire:
         isinstance(storage, diffbase.AnnotationsDiffBaseStorage)
         and cls is diffbase.AnnotationsDiffBaseStorage
     ):
-        return {"type": "Annotations", **_pick(storage, "prefix key v1"), "ignored_fields": ignored_fields}
+        return {
+            "type": "Annotations",
+            **_select_attrs(storage, "prefix key v1"),
+            "ignored_fields": ignored_fields,
+        }
     if isinstance(storage, diffbase.StatusDiffBaseStorage) and cls is diffbase.StatusDiffBaseStorage:
         return {"type": "Status", "field": list(parse_field(storage.field)), "ignored_fields": ignored_fields}
     if isinstance(storage, diffbase.MultiDiffBaseStorage) and cls is diffbase.MultiDiffBaseStorage:
-        return _multi_to_wire([diffbase_storage_to_wire(nested) for nested in storage.storages])
+        return _serialize_multi([serialize_diffbase_storage(nested) for nested in storage.storages])
     return {"type": "Foreign"}
 
 
@@ -319,6 +327,6 @@ def _has_ignored(storage: diffbase.DiffBaseStorage) -> bool:
     return hasattr(storage, "ignored_fields")  # a user's class might not call the constructor of ours
 
 
-def _multi_to_wire(storages: list[Wire]) -> Wire:
+def _serialize_multi(storages: list[Json]) -> Json:
     foreign = any(storage["type"] == "Foreign" for storage in storages)
     return {"type": "Foreign"} if foreign else {"type": "Multi", "storages": storages}

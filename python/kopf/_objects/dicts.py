@@ -23,13 +23,13 @@ class Unset(enum.Enum):
 UNSET: Final = Unset.token
 
 
-class Absence(enum.Enum):
+class Missing(enum.Enum):
     """What filters get for a field that is not there; unlike None, it is never a value of a field."""
 
     token = enum.auto()
 
 
-ABSENCE: Final = Absence.token
+MISSING: Final = Missing.token
 
 
 def parse_field(field: FieldSpec) -> FieldPath:

@@ -52,7 +52,6 @@ from kopf._kopf import (
 )
 
 __all__ = [
-    "Answered",
     "ApiServer",
     "Attempt",
     "Batch",
@@ -61,9 +60,11 @@ __all__ = [
     "Cancel",
     "Change",
     "Close",
+    "Completion",
     "Delay",
     "Dismiss",
     "Engine",
+    "ErrorKind",
     "Finished",
     "Forget",
     "Handle",
@@ -77,7 +78,6 @@ __all__ = [
     "Object",
     "Pick",
     "Probe",
-    "Raised",
     "Recall",
     "Refresh",
     "Review",
@@ -97,26 +97,26 @@ __all__ = [
     "plain",
 ]
 
-Answered = Script | Run | Signal
+Completion = Script | Run | Signal
 """What is answered in batches."""
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
 # The loggers that the engine writes to, or their common parents: the most verbose of them sets the threshold.
-LOGGERS = [
+ENGINE_LOGGERS = [
     logging.getLogger(name)
     for name in ("kopf.objects", "kopf._core.reactor", "kopf._core.engines", "kopf._cogs.clients")
 ]
 
 
-class Raised:
+class ErrorKind:
     """What a handler raised, as the engine's rules name it."""
 
-    NOTHING = 0
+    NONE = 0
     TEMPORARY = 1
     PERMANENT = 2
-    CHILDREN = 3
-    ARBITRARY = 4
+    SUBHANDLERS = 3
+    UNEXPECTED = 4
 
 
 class Bridge:
@@ -125,70 +125,70 @@ class Bridge:
     def __init__(
         self,
         engine: Engine,
-        receivers: Mapping[type[Any], Callable[[Any], None]],
+        request_handlers: Mapping[type[Any], Callable[[Any], None]],
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__()
         self._engine = engine
-        self._receivers = receivers
+        self._request_handlers = request_handlers
         self._loop = loop if loop is not None else asyncio.get_running_loop()
-        self._answered: list[Answered] = []
-        self.refresh: Callable[[], None] = lambda: None
+        self._completions: list[Completion] = []
+        self.before_completion: Callable[[], None] = lambda: None
         """What is to be told to the engine before it goes on with the replies."""
-        self._receiving = False
+        self._polling = False
         self._fileno: int | None = None
         self._level: int | None = None
 
     def open(self) -> None:
         """Begin to receive."""
         self._fileno = self._engine.fileno()
-        self._loop.add_reader(self._fileno, self.receive)
+        self._loop.add_reader(self._fileno, self.poll)
 
     def close(self) -> None:
         """Stop receiving; the replies that are ready are sent."""
         if self._fileno is not None:
             self._loop.remove_reader(self._fileno)
             self._fileno = None
-        self._send()
+        self._flush()
 
-    def drain(self) -> None:
+    def poll_all(self) -> None:
         """Receive all that is there now, in as many batches as it takes."""
-        while self.receive():
+        while self.poll():
             pass
 
-    def receive(self) -> bool:
+    def poll(self) -> bool:
         """Receive one batch of what is there now; whether there was anything."""
-        self._pass_level()
-        self._receiving = True
-        items, receivers = self._engine.poll(), self._receivers
+        self._push_log_level()
+        self._polling = True
+        items, request_handlers = self._engine.poll(), self._request_handlers
         try:
             for item in items:
                 try:
-                    receivers[type(item)](item)
+                    request_handlers[type(item)](item)
                 except Exception as e:
                     logger.exception(f"The engine's request cannot be served: {e}")
         finally:
-            self._receiving = False
-            self._send()
+            self._polling = False
+            self._flush()
         return bool(items)
 
-    def answered(self, item: Answered) -> None:
+    def complete(self, item: Completion) -> None:
         """Send the prepared reply, together with the others of this turn of the loop."""
-        if not self._answered and not self._receiving:
-            self._loop.call_soon(self._send)
-        self._answered.append(item)
+        if not self._completions and not self._polling:
+            self._loop.call_soon(self._flush)
+        self._completions.append(item)
 
-    def _pass_level(self) -> None:
+    def _push_log_level(self) -> None:
         """Let the engine know which lines are not even to be formatted."""
-        level = min(255, *(logger.getEffectiveLevel() for logger in LOGGERS))
+        level = min(255, *(logger.getEffectiveLevel() for logger in ENGINE_LOGGERS))
         if level != self._level:
             self._level = level
             self._engine.set_log_level(level)
 
-    def _send(self) -> None:
-        if self._answered:
-            answered, self._answered = self._answered, []
+    def _flush(self) -> None:
+        if self._completions:
+            completions, self._completions = self._completions, []
             # A handler may have changed it, and the engine logs what follows from its outcome.
-            self._pass_level()
-            self.refresh()
-            self._engine.complete(answered)
+            self._push_log_level()
+            self.before_completion()
+            self._engine.complete(completions)

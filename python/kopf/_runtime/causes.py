@@ -19,10 +19,10 @@ from kopf._runtime.bridge import Object
 from kopf._runtime.loggers import TerseObjectLogger
 
 if TYPE_CHECKING:
-    from kopf._runtime.daemons import Run
-    from kopf._runtime.handling import Cycle
+    from kopf._runtime.daemons import DaemonInstance
+    from kopf._runtime.handling import Handling
 
-OPERATIONS = {operation.value: operation for operation in DiffOperation}
+DIFF_OPERATIONS = {operation.value: operation for operation in DiffOperation}
 
 
 class _LazyAttribute:
@@ -42,7 +42,7 @@ class _LazyAttribute:
 class _LazyCause:
     """The attributes that all causes have. Copies by `dataclasses.replace` have values of their own."""
 
-    _source: Cycle | Run
+    _source: Handling | DaemonInstance
     _change: Any
 
     logger: Any = _LazyAttribute(lambda source, _: source.logger)
@@ -78,10 +78,10 @@ class _LazyCause:
 class LazyWatchingCause(_LazyCause, WatchingCause):
     """A raw watch event of a cycle."""
 
-    logger = _LazyAttribute(lambda cycle, _: cycle.local_logger)
-    type: Any = _LazyAttribute(lambda cycle, _: cycle.type)
+    logger = _LazyAttribute(lambda source, _: source.local_logger)
+    type: Any = _LazyAttribute(lambda source, _: source.type)
     # The values are those of the body, as if the body were made of the event.
-    event: Any = _LazyAttribute(lambda cycle, _: {"type": cycle.type, "object": cycle.object.to_dict()})
+    event: Any = _LazyAttribute(lambda source, _: {"type": source.type, "object": source.object.to_dict()})
 
     @property
     def _kwargs(self) -> dict[str, Any]:
@@ -91,8 +91,8 @@ class LazyWatchingCause(_LazyCause, WatchingCause):
 class LazyIndexingCause(_LazyCause, IndexingCause):
     """Indexing of a cycle's object."""
 
-    logger = _LazyAttribute(lambda cycle, _: TerseObjectLogger(body=cycle.body, settings=cycle.settings))
-    patch = _LazyAttribute(lambda cycle, _: Patch(None, body=cycle.body))
+    logger = _LazyAttribute(lambda source, _: TerseObjectLogger(body=source.body, settings=source.settings))
+    patch = _LazyAttribute(lambda source, _: Patch(None, body=source.body))
 
 
 class LazySpawningCause(_LazyCause, SpawningCause):
@@ -104,13 +104,13 @@ class LazySpawningCause(_LazyCause, SpawningCause):
 class LazyDaemonCause(_LazyCause, DaemonCause):
     """A daemon or a timer, for all of its calls."""
 
-    stopper: Any = _LazyAttribute(lambda run, _: run.stopper)
+    stopper: Any = _LazyAttribute(lambda instance, _: instance.stopper)
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of the function, with the flag for its kind: synchronous or asynchronous."""
-        run: Any = self._source
-        return {**self._kwargs, "stopped": run.stopped, **self.indices}
+        instance: Any = self._source
+        return {**self._kwargs, "stopped": instance.stopped, **self.indices}
 
 
 class LazyChangingCause(_LazyCause, ChangingCause):
@@ -118,23 +118,23 @@ class LazyChangingCause(_LazyCause, ChangingCause):
 
     initial: Any = _LazyAttribute(lambda _, change: change.initial)
     reason: Any = _LazyAttribute(lambda _, change: Reason(change.reason))
-    diff: Any = _LazyAttribute(lambda _, change: diff_of(change.diff))
+    diff: Any = _LazyAttribute(lambda _, change: build_diff(change.diff))
     old: Any = _LazyAttribute(lambda _, change: change.old)
     new: Any = _LazyAttribute(lambda _, change: change.new)
 
     @property
     def _kwargs(self) -> dict[str, Any]:
-        of_change = {"reason": self.reason, "diff": self.diff, "old": self.old, "new": self.new}
-        return {**super()._kwargs, **of_change}
+        change_kwargs = {"reason": self.reason, "diff": self.diff, "old": self.old, "new": self.new}
+        return {**super()._kwargs, **change_kwargs}
 
 
-def lazily(cls: Any, source: Cycle | Run, change: Any = None) -> Any:
+def make_cause(cls: Any, source: Handling | DaemonInstance, change: Any = None) -> Any:
     """A cause of this class, of a cycle and a change in it, or of a daemon; nothing is made yet."""
     cause = object.__new__(cls)
     cause._source, cause._change = source, change
     return cause
 
 
-def diff_of(items: Iterable[tuple[str, tuple[str, ...], Any, Any]]) -> Diff:
+def build_diff(items: Iterable[tuple[str, tuple[str, ...], Any, Any]]) -> Diff:
     """The differences as handlers see them."""
-    return Diff(DiffItem(OPERATIONS[op], field, old, new) for op, field, old, new in items)
+    return Diff(DiffItem(DIFF_OPERATIONS[op], field, old, new) for op, field, old, new in items)

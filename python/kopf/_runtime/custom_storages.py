@@ -8,26 +8,26 @@ from typing import Any
 
 from kopf._intents.settings import OperatorSettings
 from kopf._runtime.bridge import Keep, Recall
-from kopf._runtime.handling import Cycle
+from kopf._runtime.handling import Handling
 
-Recalled = tuple[Any, Any, dict[str, Any]]
+FetchedState = tuple[Any, Any, dict[str, Any]]
 
 
-def recall(step: Recall, cycle: Cycle, settings: OperatorSettings) -> Recalled:
+def fetch_state(step: Recall, handling: Handling, settings: OperatorSettings) -> FetchedState:
     """Get the last handled essence, the essence of now, and the progress of the handlers."""
     diffbase, progress = settings.persistence.diffbase_storage, settings.persistence.progress_storage
-    body = cycle.body
+    body = handling.body
     old: Any = diffbase.fetch(body=body)
     if old is not None:
         old = progress.clear(essence=old)
     new: Any = diffbase.build(body=body, extra_fields=step.extra_fields)
-    cycle.essence = new = progress.clear(essence=new)
+    handling.essence = new = progress.clear(essence=new)
     records: dict[str, Any] = {}
     for id in step.ids:
         try:
             record = progress.fetch(key=id, body=body)
         except json.JSONDecodeError as e:
-            cycle.logger.warning(
+            handling.logger.warning(
                 f"Ignoring the state kept on the object, as it cannot be read: the record of {id}: {e}"
             )
             continue
@@ -36,10 +36,10 @@ def recall(step: Recall, cycle: Cycle, settings: OperatorSettings) -> Recalled:
     return old, new, records
 
 
-def keep(step: Keep, cycle: Cycle, settings: OperatorSettings) -> None:
+def store_state(step: Keep, handling: Handling, settings: OperatorSettings) -> None:
     """Put what is to be kept to the patch, or wherever the storages keep it."""
     diffbase, progress = settings.persistence.diffbase_storage, settings.persistence.progress_storage
-    body, patch = cycle.body, cycle.patch
+    body, patch = handling.body, handling.patch
     for id, record in step.records:
         if record is None:
             progress.purge(key=id, body=body, patch=patch)
@@ -48,7 +48,7 @@ def keep(step: Keep, cycle: Cycle, settings: OperatorSettings) -> None:
     if step.records:
         progress.flush()
     if step.essence:
-        diffbase.store(body=body, patch=patch, essence=cycle.essence)
+        diffbase.store(body=body, patch=patch, essence=handling.essence)
     # Earlier operators woke themselves up with a dummy; it goes with the next write.
     if patch or step.written:
         progress.touch(body=body, patch=patch, value=None)

@@ -31,20 +31,20 @@ from kopf._runtime.context import (
     subregistry_var,
     subsettings_var,
 )
-from kopf._runtime.daemons import Daemons, Run
+from kopf._runtime.daemons import DaemonInstance, Daemons
 from kopf._runtime.eager_tasks import start_task
-from kopf._runtime.handling import Cycle
-from kopf._runtime.invocation import Callee, Invoker, attempt_of, choose
-from kopf._runtime.loggers import LocalObjectLogger, ObjectLogger, OwnLine, full_name
-from kopf._runtime.memos import Memories
-from kopf._testing.idle_tracker import pulse_var
+from kopf._runtime.handling import Handling
+from kopf._runtime.invocation import Invoker, PreparedHandler, attempt_for, select_handlers
+from kopf._runtime.loggers import FrameworkMessage, LocalObjectLogger, ObjectLogger, full_name
+from kopf._runtime.memos import MemoRegistry
+from kopf._testing.idle_tracker import work_tracker_var
 
 LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
 ProbeFn = Callable[[], Awaitable[Mapping[Any, Any]]]
 Change = bridge.Change | None
 
 
-class Server:
+class Dispatcher:
     """Serves the requests of one engine, in one event loop."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Server:
         handlers: Sequence[ResourceHandler],
         settings: OperatorSettings,
         lifecycle: LifeCycleFn,
-        memories: Memories,
+        memos: MemoRegistry,
         indices: Indexers,
         invoker: Invoker,
         login: LoginFn,
@@ -62,35 +62,35 @@ class Server:
     ) -> None:
         super().__init__()
         self._handlers = handlers
-        self._callees = [Callee(handler) for handler in handlers]
+        self._prepared_handlers = [PreparedHandler(handler) for handler in handlers]
         self._settings = settings
         self._lifecycle = lifecycle
-        self._memories = memories
+        self._memos = memos
         self._indexers = indices
         self._indices = indices.indices
         self._invoker = invoker
         self._login = login
         self._probe = probe
-        self._outer: contextvars.Context | None = None
+        self._base_context: contextvars.Context | None = None
         self.login_error: Exception | None = None
         self.finished: asyncio.Future[tuple[str, str] | None] = asyncio.get_running_loop().create_future()
         self._namespaces = namespaces
-        self._cycles: dict[int, Cycle] = {}
+        self._handlings: dict[int, Handling] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pulse = pulse_var.get()
+        self._tracker = work_tracker_var.get()
         self._loop = asyncio.get_running_loop()
         self._daemons = Daemons(
             handlers=handlers,
-            callees=self._callees,
+            prepared_handlers=self._prepared_handlers,
             settings=settings,
-            memories=memories,
+            memos=memos,
             indices=indices,
             invoker=invoker,
-            answered=lambda item: self.answered(item),
+            complete=lambda item: self.complete(item),
         )
-        self.receivers: dict[type[Any], Callable[[Any], None]] = {
-            **self._daemons.receivers(),
-            bridge.Script: self._receive_script,
+        self.request_handlers: dict[type[Any], Callable[[Any], None]] = {
+            **self._daemons.request_handlers(),
+            bridge.Script: self._receive_work_item,
             bridge.Log: self._receive_log,
             bridge.Close: self._receive_close,
             bridge.Cancel: self._receive_cancel,
@@ -104,7 +104,7 @@ class Server:
             bridge.Locate: self._receive_locate,
         }
         """Who takes which requests; they are answered now or later."""
-        self.answered: Callable[[bridge.Answered], None] = lambda _: None
+        self.complete: Callable[[bridge.Completion], None] = lambda _: None
         """Where the prepared replies go."""
         self.review: Callable[[bridge.Review], None] = lambda _: None
         """Who serves the admission reviews."""
@@ -119,16 +119,16 @@ class Server:
         subregistry_var.set(ChangingRegistry())
         subexecuted_var.set(False)
         subinvoker_var.set(self._invoker)
-        self._outer = contextvars.copy_context()
+        self._base_context = contextvars.copy_context()
         if events is not None:
             event_queue_var.set(events)
             event_queue_loop_var.set(self._loop)
 
     async def cancel(self) -> None:
         """Cancel what is still running, and wait for it."""
-        for cycle in self._cycles.values():
-            cycle.cancel()
-        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None}
+        for handling in self._handlings.values():
+            handling.cancel()
+        tasks = {handling.task for handling in self._handlings.values() if handling.task is not None}
         for task in self._tasks:
             task.cancel()
         self._daemons.abandon()
@@ -136,179 +136,193 @@ class Server:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _receive_script(self, script: bridge.Script) -> None:
-        if self._pulse is not None:
-            self._pulse.began(script.cycle)
-        number = script.cycle
-        cycle = self._cycles.get(number)
-        if cycle is None:
-            uid = script.uid
-            cycle = self._cycles[number] = Cycle(
-                script.object,
+    def _receive_work_item(self, item: bridge.Script) -> None:
+        if self._tracker is not None:
+            self._tracker.work_started(item.cycle)
+        number = item.cycle
+        handling = self._handlings.get(number)
+        if handling is None:
+            uid = item.uid
+            handling = self._handlings[number] = Handling(
+                item.object,
                 uid=uid,
-                resource=script.resource,
-                type=script.event,
-                memories=self._memories,
+                resource=item.resource,
+                type=item.event,
+                memos=self._memos,
                 settings=self._settings,
                 indices=self._indices,
-                fns=self._memories.take_carried(uid),
-                body=self._daemons.body(uid, script.resource),
+                deferred_fns=self._memos.pop_deferred_fns(uid),
+                body=self._daemons.body(uid, item.resource),
             )
-        if script.preset is not None:
-            cycle.preset(script.preset)
-        if cycle.cancelled:
+        if item.preset is not None:
+            handling.prefill_patch(item.preset)
+        if handling.cancelled:
             return  # the engine does not wait for it any longer
-        name = self._title(script)
-        task = start_task(self._loop, self._run(script, cycle), name=name, context=contextvars.copy_context())
+        name = self._task_name(item)
+        task = start_task(
+            self._loop, self._run_steps(item, handling), name=name, context=contextvars.copy_context()
+        )
         if not task.done():
-            cycle.task = task
-            if cycle.cancelled:
+            handling.task = task
+            if handling.cancelled:
                 task.cancel()
 
-    def _title(self, script: bridge.Script) -> str:
+    def _task_name(self, item: bridge.Script) -> str:
         """What the script does, for the name of its task."""
-        object = script.object
+        object = item.object
         name = full_name(object.namespace, object.name)
-        for step in script.steps:
+        for step in item.steps:
             if type(step) is bridge.Watch or type(step) is bridge.Handle:
-                return f"{self._callees[step.handler].label} of {name}"
+                return f"{self._prepared_handlers[step.handler].label} of {name}"
             if type(step) is bridge.Index and step.calls:
-                return f"{self._callees[step.calls[0].handler].label} of {name}"
+                return f"{self._prepared_handlers[step.calls[0].handler].label} of {name}"
         return f"Handling of {name}"
 
-    async def _run(self, script: bridge.Script, cycle: Cycle) -> None:
+    async def _run_steps(self, item: bridge.Script, handling: Handling) -> None:
         replies: list[Any] = []
-        then: list[Any] | None = None
+        follow_up: list[Any] | None = None
         try:
-            watched: list[tuple[str, Any]] = []
-            handled: list[tuple[str, Any]] = []
-            for step in script.steps:
+            event_results: list[tuple[str, Any]] = []
+            change_results: list[tuple[str, Any]] = []
+            for step in item.steps:
                 if type(step) is bridge.Index:
-                    replies.append(await self._index(step, cycle))
+                    replies.append(await self._call_indexers(step, handling))
                     continue
                 if type(step) is bridge.Watch:
-                    replies.append(await self._watch(step, cycle, watched))
+                    replies.append(await self._call_event_handler(step, handling, event_results))
                     continue
-                if watched:
-                    cycle.deliver(watched)
-                    watched = []
+                if event_results:
+                    handling.store_results(event_results)
+                    event_results = []
                 if type(step) is bridge.Handle:
-                    replies.append(await self._handle(step, cycle, script.change, handled))
+                    replies.append(
+                        await self._call_change_handler(step, handling, item.change, change_results)
+                    )
                 elif type(step) is bridge.Spawn:
-                    replies.append(self._spawn(step, cycle))
+                    replies.append(self._filter_daemons(step, handling))
                 elif type(step) is bridge.Match:
-                    replies.append(self._match(step, cycle, script.change))
+                    replies.append(self._filter_handlers(step, handling, item.change))
                 elif type(step) is bridge.Pick:
-                    replies.append(self._pick(step, cycle, script.change))
+                    replies.append(self._select_handlers(step, handling, item.change))
                 elif type(step) is bridge.Recall:
-                    replies.append(custom_storages.recall(step, cycle, self._settings))
+                    replies.append(custom_storages.fetch_state(step, handling, self._settings))
                 elif type(step) is bridge.Keep:
-                    custom_storages.keep(step, cycle, self._settings)
+                    custom_storages.store_state(step, handling, self._settings)
                     replies.append(None)
-            cycle.deliver(watched)
-            if script.then and cycle.is_clean() and script.goes_on(replies):
-                then = []
-                for step in script.then:
-                    then.append(await self._handle(step, cycle, script.change, handled))
-            cycle.deliver(handled)
-            self._answer(script, cycle, replies, None, then)
+            handling.store_results(event_results)
+            if item.then and handling.is_patch_empty() and item.goes_on(replies):
+                follow_up = []
+                for step in item.then:
+                    follow_up.append(
+                        await self._call_change_handler(step, handling, item.change, change_results)
+                    )
+            handling.store_results(change_results)
+            self._complete(item, handling, replies, None, follow_up)
         except asyncio.CancelledError as e:
             # Unless it was us, the function has awaited something that is cancelled: the cycle goes on.
-            if cycle.cancelled:
+            if handling.cancelled:
                 raise
-            self._answer_error(script, cycle, replies, e)
+            self._complete_with_error(item, handling, replies, e)
         except Exception as e:
-            self._answer_error(script, cycle, replies, e)
+            self._complete_with_error(item, handling, replies, e)
 
-    def _answer_error(
-        self, script: bridge.Script, cycle: Cycle, replies: list[Any], error: BaseException
+    def _complete_with_error(
+        self, item: bridge.Script, handling: Handling, replies: list[Any], error: BaseException
     ) -> None:
-        cycle.error = error
+        handling.error = error
         try:
-            self._answer(script, cycle, replies, repr(error))
+            self._complete(item, handling, replies, repr(error))
         except Exception:
             # It is one of the replies that cannot be sent; but the engine is to hear of the end.
-            self._answer(script, cycle, [], repr(error))
+            self._complete(item, handling, [], repr(error))
 
-    def _answer(
+    def _complete(
         self,
-        script: bridge.Script,
-        cycle: Cycle,
+        item: bridge.Script,
+        handling: Handling,
         replies: list[Any],
         error: str | None,
-        then: list[Any] | None = None,
+        follow_up: list[Any] | None = None,
     ) -> None:
-        patch = cycle.patched
-        sendable = error is None and (cycle.sent or (patch is not None and len(patch) > 0))
+        patch = handling.patch_or_none
+        sendable = error is None and (handling.patch_sent or (patch is not None and len(patch) > 0))
         fns = patch is not None and bool(patch.fns)
         # Those who wait for stillness are told of the real end.
-        closed = script.last and error is None and not sendable and not fns and self._pulse is None
-        script.answer(replies, patch if sendable else None, fns, error, closed, then)
-        cycle.sent = cycle.sent or sendable
-        self.answered(script)
+        closed = item.last and error is None and not sendable and not fns and self._tracker is None
+        item.answer(replies, patch if sendable else None, fns, error, closed, follow_up)
+        handling.patch_sent = handling.patch_sent or sendable
+        self.complete(item)
         if closed:
-            self._cycles.pop(script.cycle).release()
-        if self._pulse is not None:
-            self._pulse.replied(script.cycle)
+            self._handlings.pop(item.cycle).close()
+        if self._tracker is not None:
+            self._tracker.reply_sent(item.cycle)
 
     # Nothing is put to the indices before all the functions are called: if a filter fails, they stay as is.
-    async def _index(self, step: bridge.Index, cycle: Cycle) -> dict[int, Any]:
-        cause = cycle.indexing()
+    async def _call_indexers(self, step: bridge.Index, handling: Handling) -> dict[int, Any]:
+        cause = handling.indexing_cause()
         replies: dict[int, Any] = {}
         stale = {self._handlers[index].id for index in step.excluded}
         results: dict[str, Any] = {}
         for number, call in enumerate(step.calls):
-            callee = self._callees[call.handler]
-            id = callee.handler.id
+            prepared = self._prepared_handlers[call.handler]
+            id = prepared.handler.id
             stale.add(id)
             if call.guarded and not matching.match(self._handlers[call.handler], cause):
                 replies[number] = None
                 continue
             cause_var.set(cause)
-            attempted = await self._invoker.attempt(
-                callee, call.attempt, cause.kwargs, cause.logger, stored=False
+            call_result = await self._invoker.invoke(
+                prepared, call.attempt, cause.kwargs, cause.logger, store_result=False
             )
-            replies[number] = attempted.settled
-            results[id] = attempted
+            replies[number] = call_result.outcome
+            results[id] = call_result
         for id in stale:
-            if id not in results or results[id].settled.failed:
-                self._indexers.discard_in(id, cycle.uid)
+            if id not in results or results[id].outcome.failed:
+                self._indexers.discard_in(id, handling.uid)
             else:
-                self._indexers.replace_in(id, cycle.uid, results[id].result)
+                self._indexers.replace_in(id, handling.uid, results[id].result)
         return replies
 
-    async def _watch(self, step: bridge.Watch, cycle: Cycle, results: list[tuple[str, Any]]) -> Any:
-        callee = self._callees[step.handler]
-        cause = cycle.watching()
+    async def _call_event_handler(
+        self, step: bridge.Watch, handling: Handling, results: list[tuple[str, Any]]
+    ) -> Any:
+        prepared = self._prepared_handlers[step.handler]
+        cause = handling.watching_cause()
         if step.guarded and not matching.match(self._handlers[step.handler], cause):
             return None
         cause_var.set(cause)
-        attempted = await self._invoker.attempt(
-            callee, step.attempt, cause.kwargs, cycle.local_logger, stored=True
+        call_result = await self._invoker.invoke(
+            prepared, step.attempt, cause.kwargs, handling.local_logger, store_result=True
         )
-        if attempted.result is not None:
-            results.append((callee.handler.id, attempted.result))
-        return attempted.settled
+        if call_result.result is not None:
+            results.append((prepared.handler.id, call_result.result))
+        return call_result.outcome
 
-    async def _handle(
-        self, step: bridge.Handle, cycle: Cycle, change: Change, results: list[tuple[str, Any]]
+    async def _call_change_handler(
+        self, step: bridge.Handle, handling: Handling, change: Change, results: list[tuple[str, Any]]
     ) -> Any:
-        callee: Callee = cycle.replaced.get(step.handler) or self._callees[step.handler]
-        attempt = attempt_of(step.attempt, callee.handler, self._handlers[step.handler], self._settings)
-        cause = cycle.changing_of(_present(change), callee.handler)
+        prepared: PreparedHandler = (
+            handling.replaced_handlers.get(step.handler) or self._prepared_handlers[step.handler]
+        )
+        attempt = attempt_for(step.attempt, prepared.handler, self._handlers[step.handler], self._settings)
+        cause = handling.cause_for(_require_change(change), prepared.handler)
         subrefs_var.set(())
-        attempted = await subhandlers.call(self._invoker, callee, attempt, cause, cause.kwargs, cycle.logger)
-        if attempted.result is not None:
-            results.append((callee.handler.id, attempted.result))
-        return attempted.settled
+        call_result = await subhandlers.call(
+            self._invoker, prepared, attempt, cause, cause.kwargs, handling.logger
+        )
+        if call_result.result is not None:
+            results.append((prepared.handler.id, call_result.result))
+        return call_result.outcome
 
-    def _spawn(self, step: bridge.Spawn, cycle: Cycle) -> list[tuple[bool, bool]]:
-        cause = cycle.spawning()
+    def _filter_daemons(self, step: bridge.Spawn, handling: Handling) -> list[tuple[bool, bool]]:
+        cause = handling.spawning_cause()
         matched = [matching.match(self._handlers[index], cause) for index in step.handlers]
         return [(matches, matches) for matches in matched]
 
-    def _match(self, step: bridge.Match, cycle: Cycle, change: Change) -> list[tuple[bool, bool]]:
-        cause = cycle.changing(_present(change))
+    def _filter_handlers(
+        self, step: bridge.Match, handling: Handling, change: Change
+    ) -> list[tuple[bool, bool]]:
+        cause = handling.changing_cause(_require_change(change))
         matched = []
         for index in step.handlers:
             handler = self._handlers[index]
@@ -316,85 +330,87 @@ class Server:
             matched.append((prematch, prematch and matching.match(handler, cause)))
         return matched
 
-    def _pick(self, step: bridge.Pick, cycle: Cycle, change: Change) -> list[int]:
-        cause = cycle.changing(_present(change))
-        offered = {index: self._handlers[index] for index, _ in step.handlers}
+    def _select_handlers(self, step: bridge.Pick, handling: Handling, change: Change) -> list[int]:
+        cause = handling.changing_cause(_require_change(change))
+        candidates = {index: self._handlers[index] for index, _ in step.handlers}
         state = {self._handlers[index].id: Progress(retries) for index, retries in step.handlers}
-        chosen = choose(self._lifecycle, offered, state=state, **cause.kwargs)
+        chosen = select_handlers(self._lifecycle, candidates, state=state, **cause.kwargs)
         for index, handler in chosen:
             if handler is not self._handlers[index]:
-                cycle.replaced[index] = Callee(handler)
+                handling.replaced_handlers[index] = PreparedHandler(handler)
         return [index for index, _ in chosen]
 
     def _receive_log(self, entry: bridge.Log) -> None:
         logger = logging.getLogger(entry.logger)
         if not logger.isEnabledFor(entry.level):
             return
-        exc_info = self._error_of(entry.exception_of) if entry.exception_of is not None else None
+        exc_info = self._find_exception(entry.exception_of) if entry.exception_of is not None else None
         if entry.object is None:
-            logger.log(entry.level, OwnLine(entry.text), exc_info=exc_info)
+            logger.log(entry.level, FrameworkMessage(entry.text), exc_info=exc_info)
         else:
             cls = ObjectLogger if entry.posted else LocalObjectLogger
             adapter = cls(body=Body(entry.object), settings=self._settings)
-            adapter.log(entry.level, OwnLine(entry.text), exc_info=exc_info)
+            adapter.log(entry.level, FrameworkMessage(entry.text), exc_info=exc_info)
 
-    def _error_of(self, number: int) -> BaseException | None:
-        source = self._cycles.get(number) or self._daemons.find(number)
+    def _find_exception(self, number: int) -> BaseException | None:
+        source = self._handlings.get(number) or self._daemons.find(number)
         return source.error if source is not None else None
 
     def _receive_close(self, job: bridge.Close) -> None:
-        if self._pulse is not None:
-            self._pulse.ended(job.cycle)
-        cycle = self._cycles.pop(job.cycle, None)
-        if cycle is None:
+        if self._tracker is not None:
+            self._tracker.work_finished(job.cycle)
+        handling = self._handlings.pop(job.cycle, None)
+        if handling is None:
             return
         if job.carry:
-            self._memories.carry(cycle.uid, cycle.patch.fns)
-        if cycle.task is not None and not cycle.task.done():
-            self._keep(cycle.task)  # it was given up, but it is still there
-        cycle.release()
+            self._memos.defer_fns(handling.uid, handling.patch.fns)
+        if handling.task is not None and not handling.task.done():
+            self._track(handling.task)  # it was given up, but it is still there
+        handling.close()
 
     def _receive_cancel(self, job: bridge.Cancel) -> None:
-        cycle = self._cycles.get(job.cycle)
-        if cycle is not None:
-            cycle.cancel()
+        handling = self._handlings.get(job.cycle)
+        if handling is not None:
+            handling.cancel()
 
     def _receive_forget(self, job: bridge.Forget) -> None:
-        self._memories.forget(job.uid)
+        self._memos.discard(job.uid)
         self._indexers.discard(job.uid)
 
     def _receive_transform(self, job: bridge.Transform) -> None:
-        cycle: Cycle | Run | None = self._cycles.get(job.cycle) or self._daemons.find(job.cycle)
-        if cycle is None:
+        handling: Handling | DaemonInstance | None = self._handlings.get(job.cycle) or self._daemons.find(
+            job.cycle
+        )
+        if handling is None:
             # Nothing was asked in this cycle yet, but the previous one has left its functions.
             uid = job.object.uid or ""
-            cycle = self._cycles[job.cycle] = Cycle(
+            handling = self._handlings[job.cycle] = Handling(
                 job.object,
                 uid=uid,
-                memories=self._memories,
+                memos=self._memos,
                 settings=self._settings,
                 indices=self._indices,
-                fns=self._memories.take_carried(uid),
+                deferred_fns=self._memos.pop_deferred_fns(uid),
             )
         try:
             raw = job.object.to_dict()
-            for fn in cycle.patch.fns:
+            for fn in handling.patch.fns:
                 fn(raw)  # type: ignore[arg-type]
             job.complete(raw)
         except Exception as e:
-            cycle.error = e
+            handling.error = e
             job.fail(repr(e))
 
     def _receive_login(self, job: bridge.Login) -> None:
-        if self._pulse is not None:
-            self._pulse.connected()
-        self._keep_activity("credentials retriever", self._log_in(job))
+        if self._tracker is not None:
+            self._tracker.connected()
+        self._spawn_activity("credentials retriever", self._log_in(job))
 
-    def _keep_activity(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
-        context = self._outer.copy() if self._outer is not None else None
-        self._keep(self._loop.create_task(coroutine, name=name, context=context))
+    def _spawn_activity(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        context = self._base_context.copy() if self._base_context is not None else None
+        self._track(self._loop.create_task(coroutine, name=name, context=context))
 
-    def _keep(self, task: asyncio.Task[None]) -> None:
+    def _track(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -412,7 +428,7 @@ class Server:
             self.finished.set_result(job.failure)
 
     def _receive_probe(self, job: bridge.Probe) -> None:
-        self._keep_activity("health reporter", self._collect_probes(job))
+        self._spawn_activity("health reporter", self._collect_probes(job))
 
     async def _collect_probes(self, job: bridge.Probe) -> None:
         try:
@@ -425,21 +441,21 @@ class Server:
     def _receive_select(self, job: bridge.Select) -> None:
         try:
             job.complete(
-                [[self._wants(index, resource) for resource in job.resources] for index in job.handlers]
+                [[self._selects(index, resource) for resource in job.resources] for index in job.handlers]
             )
         except Exception as e:
             job.fail(repr(e))
 
     def _receive_locate(self, job: bridge.Locate) -> None:
         patterns = self._namespaces
-        job.complete([any(match_namespace(name, one) for one in patterns) for name in job.names])
+        job.complete([any(match_namespace(name, pattern) for pattern in patterns) for name in job.names])
 
-    def _wants(self, index: int, resource: Any) -> bool:
+    def _selects(self, index: int, resource: Any) -> bool:
         selector = self._handlers[index].selector
         return selector is None or selector.check(resource)
 
 
-def _present(change: Change) -> bridge.Change:
+def _require_change(change: Change) -> bridge.Change:
     if change is None:
         raise RuntimeError("The engine asks about a change but does not say which one.")
     return change

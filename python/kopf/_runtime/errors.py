@@ -27,18 +27,18 @@ class EngineError(OperationalError, RuntimeError):
     """The engine has ended with this error."""
 
 
-failure_observer_var: contextvars.ContextVar[Callable[[Any, Exception], None] | None] = (
-    contextvars.ContextVar("failure_observer_var", default=None)
+error_observer_var: contextvars.ContextVar[Callable[[Any, Exception], None] | None] = contextvars.ContextVar(
+    "failure_observer_var", default=None
 )
 """Gets each exception of a handler, with the handler: for tests, which fail by unexpected ones."""
 
 
-def is_of_kopf(filename: str) -> bool:
+def is_kopf_file(filename: str) -> bool:
     """Whether the file of a frame belongs to Kopf."""
     return filename.startswith(_KOPF)
 
 
-def is_of_author(filename: str) -> bool:
+def is_author_file(filename: str) -> bool:
     """Whether the file of a frame is neither of Kopf, nor of the command line's library, nor of Python."""
     if filename.startswith(("<frozen ", _KOPF)):
         return False
@@ -53,7 +53,7 @@ def _folder_of_click() -> str:
     return os.path.dirname(spec.origin or "") + os.sep if spec is not None else _KOPF
 
 
-def frames_of(tb: TracebackType | None) -> list[TracebackType]:
+def traceback_links(tb: TracebackType | None) -> list[TracebackType]:
     """The links of a traceback, the outermost first."""
     links: list[TracebackType] = []
     while tb is not None:
@@ -67,16 +67,16 @@ def author_range(filenames: list[str]) -> slice | None:
 
     None if there are no frames of the author.
     """
-    first = next((i for i, name in enumerate(filenames) if is_of_author(name)), None)
+    first = next((i for i, name in enumerate(filenames) if is_author_file(name)), None)
     if first is None:
         return None
-    last = max(i for i, name in enumerate(filenames) if not is_of_kopf(name))
+    last = max(i for i, name in enumerate(filenames) if not is_kopf_file(name))
     return slice(first, last + 1)
 
 
 def author_traceback(tb: TracebackType | None) -> TracebackType | None:
     """The traceback without the frames of Kopf around those of the author; as it is if there are none."""
-    links = frames_of(tb)
+    links = traceback_links(tb)
     shown = author_range([link.tb_frame.f_code.co_filename for link in links])
     if shown is None:
         return tb
@@ -95,17 +95,19 @@ def has_author_frames(error: BaseException) -> bool:
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        if author_range([link.tb_frame.f_code.co_filename for link in frames_of(current.__traceback__)]):
+        if author_range(
+            [link.tb_frame.f_code.co_filename for link in traceback_links(current.__traceback__)]
+        ):
             return True
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return False
 
 
-def is_explained(error: BaseException) -> bool:
+def is_self_explanatory(error: BaseException) -> bool:
     """Whether the message of the error says it all: there is nothing for a traceback to add."""
     from kopf._objects.credentials import LoginError  # most operators never need it
 
-    own = [link.tb_frame.f_code.co_filename for link in frames_of(error.__traceback__)]
+    own = [link.tb_frame.f_code.co_filename for link in traceback_links(error.__traceback__)]
     return isinstance(error, (OperationalError, LoginError)) and author_range(own) is None
 
 

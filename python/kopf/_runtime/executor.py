@@ -18,21 +18,21 @@ from typing import Any
 
 from kopf._intents.settings import HandlerPool
 
-TURN = 0.02
+TIME_SLICE = 0.02
 """For how long (seconds) a thread of the default pool takes calls before it is submitted again."""
 
 
-class Threads:
+class ExecutorPool:
     """The calls of functions in threads; one per event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__()
         self._loop = loop if loop is not None else asyncio.get_running_loop()
-        self._returned: collections.deque[ThreadCall] = collections.deque()
+        self._done: collections.deque[ThreadJob] = collections.deque()
         # It is locked from the moment when the loop is woken until it collects: a flag with test-and-set.
-        self._is_woken = threading.Lock()
-        self._pending: dict[ThreadCall, asyncio.Task[Any] | None] = {}
-        self._queue: _Queue | None = None
+        self._wake_pending = threading.Lock()
+        self._pending: dict[ThreadJob, asyncio.Task[Any] | None] = {}
+        self._queue: _SharedQueue | None = None
 
     async def call(
         self,
@@ -45,127 +45,127 @@ class Threads:
 
         `limit` is how many of such calls are in the executor at the same time; None: as it decides.
         """
-        call = ThreadCall(self, fn, kwargs, self._loop.create_future())
-        self._submit(call, executor, limit)
-        self._pending[call] = asyncio.current_task()
+        job = ThreadJob(self, fn, kwargs, self._loop.create_future())
+        self._submit(job, executor, limit)
+        self._pending[job] = asyncio.current_task()
         try:
-            await call.future
+            await job.future
         except asyncio.CancelledError:
             # Threads cannot be cancelled. Leaving one behind with its arguments is worse than waiting.
-            while not call.finished and not call.abandoned:
-                call.future = self._loop.create_future()
+            while not job.finished and not job.abandoned:
+                job.future = self._loop.create_future()
                 with contextlib.suppress(asyncio.CancelledError):
-                    await call.future
+                    await job.future
             raise
         finally:
-            del self._pending[call]
-        if call.error is not None:
-            error, call.error = call.error, None
+            del self._pending[job]
+        if job.error is not None:
+            error, job.error = job.error, None
             try:
                 raise error
             finally:
                 del error  # its traceback refers to this frame
-        return call.result
+        return job.result
 
     def abandon(self, tasks: Collection[asyncio.Task[Any]]) -> None:
         """Cancel the calls in these tasks without waiting until their functions return: the operator ends."""
-        for call, task in self._pending.items():
+        for job, task in self._pending.items():
             if task in tasks:
-                call.abandoned = True
-                call.future.cancel()
+                job.abandoned = True
+                job.future.cancel()
 
-    def _submit(self, call: ThreadCall, executor: concurrent.futures.Executor, limit: int | None) -> None:
+    def _submit(self, job: ThreadJob, executor: concurrent.futures.Executor, limit: int | None) -> None:
         is_default = type(executor) is HandlerPool
         size = executor.size if isinstance(executor, HandlerPool) and is_default else limit
         if size is None:
-            executor.submit(call.run)
+            executor.submit(job.run)
         else:
             if self._queue is None or self._queue.executor is not executor:
                 # Executors of users get every call: they may count, prioritise, or share them.
-                self._queue = _Queue(executor, TURN if is_default else 0)
-            self._queue.put(call, size)
+                self._queue = _SharedQueue(executor, TIME_SLICE if is_default else 0)
+            self._queue.put(job, size)
 
-    def returned(self, call: ThreadCall) -> None:
+    def on_done(self, job: ThreadJob) -> None:
         """Take a finished call, and wake the loop; it is the only method that is called from threads."""
-        self._returned.append(call)
-        if self._is_woken.acquire(blocking=False):
+        self._done.append(job)
+        if self._wake_pending.acquire(blocking=False):
             with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing waits for results
-                self._loop.call_soon_threadsafe(self._collect)
+                self._loop.call_soon_threadsafe(self._deliver)
 
-    def _collect(self) -> None:
+    def _deliver(self) -> None:
         # Released first: a call that is appended later than it is looked for here wakes the loop again.
-        self._is_woken.release()
-        for _ in range(len(self._returned)):
-            call = self._returned.popleft()
-            if not call.future.done():
-                call.future.set_result(None)
+        self._wake_pending.release()
+        for _ in range(len(self._done)):
+            job = self._done.popleft()
+            if not job.future.done():
+                job.future.set_result(None)
 
 
-class _Queue:
+class _SharedQueue:
     """The calls that wait for the threads of one executor.
 
     To submit each of them costs more than most of them do. As many turns are submitted as there can be
     threads, at most; more would only wait.
     """
 
-    def __init__(self, executor: concurrent.futures.Executor, turn: float) -> None:
+    def __init__(self, executor: concurrent.futures.Executor, time_slice: float) -> None:
         super().__init__()
         self.executor = executor
-        self._turn_time = turn
+        self._time_slice = time_slice
         self._size = 0
-        self._calls: collections.deque[ThreadCall] = collections.deque()
-        self._turns = 0
+        self._calls: collections.deque[ThreadJob] = collections.deque()
+        self._workers = 0
         self._lock = threading.Lock()
 
-    def put(self, call: ThreadCall, size: int) -> None:
+    def put(self, job: ThreadJob, size: int) -> None:
         """Add a call, of which so many run at the same time."""
         with self._lock:
             self._size = size
-            self._calls.append(call)
-            if self._turns >= size:
+            self._calls.append(job)
+            if self._workers >= size:
                 return
-            self._turns += 1
+            self._workers += 1
         try:
-            self.executor.submit(self._turn)
+            self.executor.submit(self._worker)
         except BaseException:
             with self._lock:
-                self._turns -= 1
-                if call not in self._calls:
+                self._workers -= 1
+                if job not in self._calls:
                     return  # another turn has taken it
-                self._calls.remove(call)
+                self._calls.remove(job)
             raise
 
-    def _turn(self) -> None:
-        until = time.monotonic() + self._turn_time
+    def _worker(self) -> None:
+        deadline = time.monotonic() + self._time_slice
         while True:
             with self._lock:
-                if not self._calls or self._turns > self._size:
-                    self._turns -= 1
+                if not self._calls or self._workers > self._size:
+                    self._workers -= 1
                     return
-                call = self._calls.popleft()
-            call.run()
-            if time.monotonic() >= until and self._calls:
+                job = self._calls.popleft()
+            job.run()
+            if time.monotonic() >= deadline and self._calls:
                 try:
-                    self.executor.submit(self._turn)
+                    self.executor.submit(self._worker)
                     return
                 except RuntimeError:
                     # It is shut down: what was put before is called nevertheless, as executors do.
-                    until = float("inf")
+                    deadline = float("inf")
 
 
-class ThreadCall:
+class ThreadJob:
     """One call of one function."""
 
-    __slots__ = ("abandoned", "context", "error", "finished", "fn", "future", "kwargs", "result", "threads")
+    __slots__ = ("abandoned", "context", "error", "finished", "fn", "future", "kwargs", "pool", "result")
 
     def __init__(
         self,
-        threads: Threads,
+        pool: ExecutorPool,
         fn: Callable[..., Any],
         kwargs: Mapping[str, Any],
         future: asyncio.Future[None],
     ) -> None:
-        self.threads = threads
+        self.pool = pool
         self.fn = fn
         self.kwargs = kwargs
         self.future = future
@@ -185,4 +185,4 @@ class ThreadCall:
         except BaseException as e:
             self.error = e
         self.finished = True
-        self.threads.returned(self)
+        self.pool.on_done(self)

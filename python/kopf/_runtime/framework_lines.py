@@ -13,12 +13,12 @@ from types import FunctionType
 
 from kopf._objects.logging_types import Logger
 from kopf._runtime.loggers import (
+    FrameworkMessage,
     KopfStreamHandler,
     LocalObjectLogger,
     ObjectLogger,
     ObjectPrefixingTextFormatter,
     ObjectTextFormatter,
-    OwnLine,
     TerseObjectLogger,
     line_prefix,
     logger,
@@ -32,9 +32,9 @@ def log_framework_line(adapter: Logger, level: int, text: str) -> None:
         if not adapter.isEnabledFor(level):
             return
         handler = _sole_handler(adapter, level)
-        if handler is not None and _write(handler, adapter, level, text):
+        if handler is not None and _write_text(handler, adapter, level, text):
             return
-    adapter.log(level, OwnLine(text))
+    adapter.log(level, FrameworkMessage(text))
 
 
 def _sole_handler(adapter: ObjectLogger, level: int) -> KopfStreamHandler | None:
@@ -68,7 +68,7 @@ def _is_patched() -> bool:
     )
 
 
-def _write(handler: KopfStreamHandler, adapter: ObjectLogger, level: int, text: str) -> bool:
+def _write_text(handler: KopfStreamHandler, adapter: ObjectLogger, level: int, text: str) -> bool:
     """Write the line as it would be formatted from a record; false if that needs a record."""
     formatter = handler.formatter
     if type(formatter) is not ObjectPrefixingTextFormatter and type(formatter) is not ObjectTextFormatter:

@@ -24,29 +24,29 @@ from kopf._intents.handlers import (
 )
 from kopf._objects.suggestions import did_you_mean
 
-_OF_ATTEMPTS = frozenset({"param", "retry", "started", "runtime"})
-_PASSED: dict[type[Handler], frozenset[str]] = {
-    ActivityHandler: frozenset(ActivityCause._arguments) | _OF_ATTEMPTS,
-    IndexingHandler: frozenset(ResourceCause._arguments) | _OF_ATTEMPTS,
-    WatchingHandler: frozenset(WatchingCause._arguments) | _OF_ATTEMPTS,
-    SpawningHandler: frozenset(ResourceCause._arguments) | _OF_ATTEMPTS | {"stopped"},
-    ChangingHandler: frozenset(ChangingCause._arguments) | _OF_ATTEMPTS,
-    WebhookHandler: frozenset(WebhookCause._arguments) | _OF_ATTEMPTS,
+_ATTEMPT_KWARGS = frozenset({"param", "retry", "started", "runtime"})
+_HANDLER_KWARGS: dict[type[Handler], frozenset[str]] = {
+    ActivityHandler: frozenset(ActivityCause._arguments) | _ATTEMPT_KWARGS,
+    IndexingHandler: frozenset(ResourceCause._arguments) | _ATTEMPT_KWARGS,
+    WatchingHandler: frozenset(WatchingCause._arguments) | _ATTEMPT_KWARGS,
+    SpawningHandler: frozenset(ResourceCause._arguments) | _ATTEMPT_KWARGS | {"stopped"},
+    ChangingHandler: frozenset(ChangingCause._arguments) | _ATTEMPT_KWARGS,
+    WebhookHandler: frozenset(WebhookCause._arguments) | _ATTEMPT_KWARGS,
 }
 
 
 def check(handlers: Iterable[Handler], indices: Collection[str] = ()) -> Iterator[str]:
     """Find what is probably wrong with the handlers; each finding is a text for the log."""
     checked: set[tuple[int, type[Handler]]] = set()
-    for handler in (found := list(handlers)):
+    for handler in (all_handlers := list(handlers)):
         if (id(handler.fn), type(handler)) not in checked:
             checked.add((id(handler.fn), type(handler)))
             yield from _check_arguments(handler, frozenset(indices))
-    yield from _check_ids(found)
+    yield from _check_ids(all_handlers)
 
 
 def _check_arguments(handler: Handler, indices: frozenset[str]) -> Iterator[str]:
-    passed = next((names for kind, names in _PASSED.items() if isinstance(handler, kind)), None)
+    passed = next((names for kind, names in _HANDLER_KWARGS.items() if isinstance(handler, kind)), None)
     try:
         # The outermost function is what is called: it may add arguments for the wrapped one, or remove some.
         parameters = inspect.signature(handler.fn, follow_wrapped=False).parameters.values()
@@ -59,9 +59,9 @@ def _check_arguments(handler: Handler, indices: frozenset[str]) -> Iterator[str]
     for name in required:
         if name not in passed and name not in indices:
             hint = did_you_mean(name, passed | indices)
-            yield f"{_place(handler.fn)} needs the argument {name!r}, which Kopf does not pass to it{hint}"
+            yield f"{_location(handler.fn)} needs the argument {name!r}, which Kopf does not pass to it{hint}"
     if not any(it.kind is it.VAR_KEYWORD for it in parameters) and passed - named:
-        yield f"{_place(handler.fn)} must accept more arguments than it names: add **_ to them."
+        yield f"{_location(handler.fn)} must accept more arguments than it names: add **_ to them."
 
 
 def _check_ids(handlers: Iterable[Handler]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _check_ids(handlers: Iterable[Handler]) -> Iterator[str]:
         other = known.setdefault((handler.id, *reason, repr(handler.selector)), handler)
         if other is not handler and other.fn is not handler.fn and _same_objects(handler, other):
             yield (
-                f"{_place(other.fn)} and {_place(handler.fn)} have the same id {str(handler.id)!r} for the "
+                f"{_location(other.fn)} and {_location(handler.fn)} have the same id {str(handler.id)!r} for the "
                 "same objects: only one of them is called. Rename one of the functions, or set id=... in its "
                 "decorator."
             )
@@ -84,8 +84,8 @@ def _same_objects(one: ResourceHandler, other: ResourceHandler) -> bool:
     return all(getattr(one, name, None) == getattr(other, name, None) for name in names)
 
 
-def _place(fn: Callable[..., Any]) -> str:
+def _location(fn: Callable[..., Any]) -> str:
     name = (getattr(fn, "__qualname__", None) or repr(fn)).rpartition("<locals>.")[2]
     code = getattr(inspect.unwrap(fn), "__code__", None)
-    where = f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code is not None else ""
-    return f"{name}(){where}"
+    location = f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code is not None else ""
+    return f"{name}(){location}"

@@ -22,40 +22,40 @@ from kopf._runtime.causes import (
     LazyIndexingCause,
     LazySpawningCause,
     LazyWatchingCause,
-    diff_of,
-    lazily,
+    build_diff,
+    make_cause,
 )
 from kopf._runtime.loggers import LocalObjectLogger, ObjectLogger
 
 MAX_REVIEWED = 10_000
 
-_NOT_YET = object()
+_UNSET = object()
 
 
-class Cycle:
+class Handling:
     """One cycle of one object, from its first request until it is closed."""
 
     __slots__ = (
-        "_changing",
+        "_changing_cause",
+        "_field_causes",
         "_local_logger",
         "_logger",
         "_memo",
-        "_memories",
+        "_memos",
         "_patch",
-        "_reduced",
-        "_watching",
+        "_watching_cause",
         "body",
+        "body_is_shared",
         "cancelled",
+        "deferred_fns",
         "error",
         "essence",
-        "fns",
         "indices",
         "object",
-        "replaced",
+        "patch_sent",
+        "replaced_handlers",
         "resource",
-        "sent",
         "settings",
-        "shared",
         "task",
         "type",
         "uid",
@@ -68,10 +68,10 @@ class Cycle:
         uid: str,
         resource: Resource | None = None,
         type: RawEventType = None,
-        memories: Memories,
+        memos: MemoRegistry,
         settings: OperatorSettings,
         indices: Mapping[str, Any],
-        fns: Iterable[PatchFn] = (),
+        deferred_fns: Iterable[PatchFn] = (),
         body: Body | None = None,
     ) -> None:
         self.object = object
@@ -81,10 +81,10 @@ class Cycle:
         self.settings = settings
         self.indices = indices
         self.body = body if body is not None else Body(object)
-        self.shared = body is not None  # it is that of the object's daemons, too
-        self.fns = fns  # what the previous cycle has left for the patch
-        self._memories = memories
-        self._memo: AnyMemo = _NOT_YET
+        self.body_is_shared = body is not None  # it is that of the object's daemons, too
+        self.deferred_fns = deferred_fns  # what the previous cycle has left for the patch
+        self._memos = memos
+        self._memo: AnyMemo = _UNSET
         self._patch: Patch | None = None
         self._logger: ObjectLogger | None = None
         self._local_logger: LocalObjectLogger | None = None
@@ -92,11 +92,15 @@ class Cycle:
         self.task: asyncio.Task[None] | None = None  # of a script that has to wait
         self.cancelled = False
         self.essence: Any = None  # as the user's storages have built it, if there are any
-        self.sent = False  # whether a patch was sent to the engine, and has to be replaced by what it becomes
-        self.replaced: dict[int, Any] = {}  # handlers that the user's lifecycle has returned instead of ours
-        self._watching: ResourceCause | None = None
-        self._changing: ResourceCause | None = None
-        self._reduced: dict[tuple[str, ...], ResourceCause] | None = None
+        self.patch_sent = (
+            False  # whether a patch was sent to the engine, and has to be replaced by what it becomes
+        )
+        self.replaced_handlers: dict[
+            int, Any
+        ] = {}  # handlers that the user's lifecycle has returned instead of ours
+        self._watching_cause: ResourceCause | None = None
+        self._changing_cause: ResourceCause | None = None
+        self._field_causes: dict[tuple[str, ...], ResourceCause] | None = None
 
     def cancel(self) -> None:
         """Cancel the script that runs, or is about to."""
@@ -121,78 +125,78 @@ class Cycle:
     @property
     def memo(self) -> AnyMemo:
         """The memo of the object."""
-        if self._memo is _NOT_YET:
-            self._memo = self._memories.recall(self.uid)
+        if self._memo is _UNSET:
+            self._memo = self._memos.get(self.uid)
         return self._memo
 
     @property
     def patch(self) -> Patch:
         """What is to be changed in the object."""
         if self._patch is None:
-            self._patch = Patch(None, body=self.body, fns=self.fns)
+            self._patch = Patch(None, body=self.body, fns=self.deferred_fns)
         return self._patch
 
     @property
-    def patched(self) -> Patch | None:
+    def patch_or_none(self) -> Patch | None:
         """The patch, if anybody was interested in it so far."""
-        return self.patch if self.fns else self._patch
+        return self.patch if self.deferred_fns else self._patch
 
-    def deliver(self, results: Sequence[tuple[str, Any]]) -> None:
+    def store_results(self, results: Sequence[tuple[str, Any]]) -> None:
         """Put the results of handlers to the status of the object."""
         if results:
-            deliver(self.patch, results)
+            store_results(self.patch, results)
 
-    def is_clean(self) -> bool:
+    def is_patch_empty(self) -> bool:
         """Whether nobody has put anything into the patch so far."""
-        patch = self.patched
+        patch = self.patch_or_none
         return patch is None or (len(patch) == 0 and not patch.fns)
 
-    def indexing(self) -> ResourceCause:
+    def indexing_cause(self) -> ResourceCause:
         """The cause for index functions. Their patch goes nowhere."""
-        cause: ResourceCause = lazily(LazyIndexingCause, self)
+        cause: ResourceCause = make_cause(LazyIndexingCause, self)
         return cause
 
-    def watching(self) -> ResourceCause:
+    def watching_cause(self) -> ResourceCause:
         """The cause for handlers of events."""
-        if self._watching is None:
-            self._watching = lazily(LazyWatchingCause, self)
-        return self._watching
+        if self._watching_cause is None:
+            self._watching_cause = make_cause(LazyWatchingCause, self)
+        return self._watching_cause
 
-    def spawning(self) -> ResourceCause:
+    def spawning_cause(self) -> ResourceCause:
         """The cause for the filters of daemons and timers."""
-        cause: ResourceCause = lazily(LazySpawningCause, self)
+        cause: ResourceCause = make_cause(LazySpawningCause, self)
         return cause
 
-    def changing(self, change: Change) -> ResourceCause:
+    def changing_cause(self, change: Change) -> ResourceCause:
         """The cause for handlers of changes, for the object as a whole."""
-        if self._changing is None:
-            self._changing = lazily(LazyChangingCause, self, change)
-        return self._changing
+        if self._changing_cause is None:
+            self._changing_cause = make_cause(LazyChangingCause, self, change)
+        return self._changing_cause
 
-    def changing_of(self, change: Change, handler: Handler) -> ResourceCause:
+    def cause_for(self, change: Change, handler: Handler) -> ResourceCause:
         """The cause for a handler of changes; if it has a field, for this field only."""
-        cause = self.changing(change)
+        cause = self.changing_cause(change)
         field = handler.field if isinstance(handler, ResourceHandler) else None
         if not field:
             return cause
-        if self._reduced is None:
-            self._reduced = {}
-        if field not in self._reduced:
+        if self._field_causes is None:
+            self._field_causes = {}
+        if field not in self._field_causes:
             old, new, diff = change.reduced(field)
-            reduced = lazily(LazyChangingCause, self, change)
-            reduced.old, reduced.new, reduced.diff = old, new, diff_of(diff)
-            self._reduced[field] = reduced
-        return self._reduced[field]
+            field_cause = make_cause(LazyChangingCause, self, change)
+            field_cause.old, field_cause.new, field_cause.diff = old, new, build_diff(diff)
+            self._field_causes[field] = field_cause
+        return self._field_causes[field]
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Let go what refers back to here, and so would wait for the garbage collector."""
-        self._watching = self._changing = self._reduced = self.task = self.error = None
-        if not self.shared:
+        self._watching_cause = self._changing_cause = self._field_causes = self.task = self.error = None
+        if not self.body_is_shared:
             self.body._release()
         if self._patch is not None:
             self._patch._release()
 
-    def preset(self, preset: Mapping[str, Any]) -> None:
+    def prefill_patch(self, preset: Mapping[str, Any]) -> None:
         """Put to the patch what the engine has there already; what handlers have put there is stronger."""
 
         def merge(target: dict[str, Any], source: Mapping[str, Any]) -> None:
@@ -205,7 +209,7 @@ class Cycle:
         merge(self.patch, preset)
 
 
-def deliver(patch: Patch, results: Iterable[tuple[str, Any]]) -> None:
+def store_results(patch: Patch, results: Iterable[tuple[str, Any]]) -> None:
     """Put the results of handlers to the status in the patch, by the ids of the handlers."""
     for id, result in results:
         try:
@@ -221,7 +225,7 @@ def deliver(patch: Patch, results: Iterable[tuple[str, Any]]) -> None:
             ) from e
 
 
-class Memories:
+class MemoRegistry:
     """What is remembered of objects between their cycles, as long as they exist."""
 
     def __init__(self, memo: AnyMemo) -> None:
@@ -229,18 +233,18 @@ class Memories:
         self._memo = memo
         self._memos: dict[str, AnyMemo] = {}
         self._reviewed: dict[str, AnyMemo] = {}
-        self._carried: dict[str, list[PatchFn]] = {}
+        self._deferred_fns: dict[str, list[PatchFn]] = {}
 
-    def recall(self, uid: str) -> AnyMemo:
+    def get(self, uid: str) -> AnyMemo:
         """The memo of the object; a copy of the operator's one when it is seen for the first time."""
         try:
             return self._memos[uid]
         except KeyError:
             reviewed = self._reviewed.pop(uid, None)
-            memo = self._memos[uid] = self._fresh() if reviewed is None else reviewed
+            memo = self._memos[uid] = self._new() if reviewed is None else reviewed
             return memo
 
-    def review(self, uid: str, *, ephemeral: bool) -> AnyMemo:
+    def get_for_review(self, uid: str, *, ephemeral: bool) -> AnyMemo:
         """The memo of a reviewed object; a throw-away one for an object that might never exist.
 
         Objects that were only seen in reviews may vanish unnoticed: of them, only so many are remembered.
@@ -249,27 +253,27 @@ class Memories:
             return self._memos[uid]
         memo = self._reviewed.pop(uid, None)
         if memo is None:
-            memo = self._fresh()
+            memo = self._new()
         if not ephemeral:
             self._reviewed[uid] = memo
             if len(self._reviewed) > MAX_REVIEWED:
                 del self._reviewed[next(iter(self._reviewed))]
         return memo
 
-    def _fresh(self) -> AnyMemo:
+    def _new(self) -> AnyMemo:
         # The generic copying is slow, and most memos are of this type.
         return Memo(self._memo) if type(self._memo) is Memo else copy.copy(self._memo)
 
-    def forget(self, uid: str) -> None:
+    def discard(self, uid: str) -> None:
         """The object is gone."""
         self._reviewed.pop(uid, None)
         self._memos.pop(uid, None)
-        self._carried.pop(uid, None)
+        self._deferred_fns.pop(uid, None)
 
-    def carry(self, uid: str, fns: Iterable[PatchFn]) -> None:
+    def defer_fns(self, uid: str, fns: Iterable[PatchFn]) -> None:
         """Keep the functions that could not be applied for the next cycle."""
-        self._carried[uid] = list(fns)
+        self._deferred_fns[uid] = list(fns)
 
-    def take_carried(self, uid: str) -> list[PatchFn]:
+    def pop_deferred_fns(self, uid: str) -> list[PatchFn]:
         """The functions that could not be applied in the previous cycle."""
-        return self._carried.pop(uid, [])
+        return self._deferred_fns.pop(uid, [])

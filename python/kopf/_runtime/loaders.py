@@ -8,7 +8,7 @@ import os.path
 import sys
 from collections.abc import Iterable
 
-from kopf._intents.settings import IS_COMPATIBLE
+from kopf._intents.settings import COMPAT_1_45
 
 _PREFIX = "__kopf_script_"
 
@@ -52,34 +52,34 @@ def _load(name: str, path: str) -> None:
 
 def _add_note(error: Exception, note: LoadingNote) -> None:
     # Kopf 1.45 ends with the traceback of the error alone.
-    if not IS_COMPATIBLE:
+    if not COMPAT_1_45:
         error.add_note(note)
 
 
 def _note_on_file(path: str, error: Exception) -> LoadingNote:
     if isinstance(error, ImportError) and _is_relative(error):
-        folder, name = _module_of(path)
+        folder, name = _module_name(path)
         where = f"PYTHONPATH={folder} " if folder else ""
         return LoadingNote(
             f"Cannot load {path}: it uses relative imports, and a file has no package to import from. "
             f"Run it as a module: {where}kopf run -m {name}"
         )
-    return LoadingNote(f"Cannot load {path}: {_brief(error)}")
+    return LoadingNote(f"Cannot load {path}: {_summary(error)}")
 
 
 def _note_on_module(name: str, error: Exception) -> LoadingNote:
     if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
         return LoadingNote(
-            f"There is no module {name!r}: {_brief(error)}. Is it installed, or its folder in PYTHONPATH?"
+            f"There is no module {name!r}: {_summary(error)}. Is it installed, or its folder in PYTHONPATH?"
         )
-    return LoadingNote(f"Cannot import the module {name!r}: {_brief(error)}")
+    return LoadingNote(f"Cannot import the module {name!r}: {_summary(error)}")
 
 
 def _is_relative(error: ImportError) -> bool:
     return (error.name or "").startswith(_PREFIX) or "relative import" in str(error)
 
 
-def _module_of(path: str) -> tuple[str, str]:
+def _module_name(path: str) -> tuple[str, str]:
     """The folder to import from (empty for the current one), and the full name of the file's module."""
     folder, file = os.path.split(os.path.abspath(path))
     names = [os.path.splitext(file)[0]]
@@ -92,5 +92,5 @@ def _module_of(path: str) -> tuple[str, str]:
     return "" if folder == os.getcwd() else os.path.relpath(folder), name
 
 
-def _brief(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

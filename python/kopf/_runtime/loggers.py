@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
-from kopf._intents.settings import IS_COMPATIBLE, OperatorSettings
+from kopf._intents.settings import COMPAT_1_45, OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.logging_types import LogFormat
 from kopf._runtime.bridge import Object
@@ -34,7 +34,7 @@ _SEVERITIES = (
 logger = logging.getLogger("kopf.objects")
 
 
-class OwnLine(str):
+class FrameworkMessage(str):
     """A line of the framework: always one line in text logs, also if it quotes text with line breaks."""
 
     __slots__ = ()
@@ -45,7 +45,7 @@ _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 def one_line(text: str) -> str:
     """The text with its control characters escaped, except tabs."""
-    if IS_COMPATIBLE or text.isprintable():
+    if COMPAT_1_45 or text.isprintable():
         return text
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
@@ -53,7 +53,7 @@ def one_line(text: str) -> str:
 class ObjectFormatter(logging.Formatter):
     """The common class of all formatters here."""
 
-    _second: tuple[int, str] = (-1, "")
+    _cached_second: tuple[int, str] = (-1, "")
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         """The same as usually, but a second is made into text only once: most of the lines come in bursts."""
@@ -63,10 +63,10 @@ class ObjectFormatter(logging.Formatter):
 
     def _format_time(self, created: float, msecs: float) -> str:
         second = int(created)
-        known, text = self._second
+        known, text = self._cached_second
         if known != second:
             text = time.strftime(self.default_time_format, self.converter(second))
-            self._second = (second, text)
+            self._cached_second = (second, text)
         return f"{text},{int(msecs):03d}"
 
 
@@ -96,7 +96,7 @@ class ObjectTextFormatter(ObjectFormatter):
     def format(self, record: logging.LogRecord) -> str:
         """Format the record. Lines of the framework cannot be continued or forged by what they quote."""
         msg = record.msg
-        if type(msg) is not OwnLine:
+        if type(msg) is not FrameworkMessage:
             return super().format(record)
         # Handlers take their turns with a record, so that no other one sees this.
         record.msg = one_line(msg)
@@ -170,7 +170,7 @@ class ObjectPrefixingMixin(ObjectFormatter):
         prefix = one_line(f"[{full_name(ref.get('namespace'), ref.get('name', ''))}]")
         msg = record.msg
         # Handlers take their turns with a record, so that no other one sees this.
-        record.msg = type(msg)(f"{prefix} {msg}") if type(msg) is OwnLine else f"{prefix} {msg}"
+        record.msg = type(msg)(f"{prefix} {msg}") if type(msg) is FrameworkMessage else f"{prefix} {msg}"
         try:
             return super().format(record)
         finally:

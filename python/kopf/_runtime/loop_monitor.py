@@ -13,16 +13,16 @@ import sys
 import threading
 from types import FrameType
 
-from kopf._runtime.errors import is_of_author
+from kopf._runtime.errors import is_author_file
 from kopf._runtime.invocation import Invoker
 
-ASK_EVERY = 1.0
-BLOCKED_AFTER = 5.0
+PROBE_INTERVAL = 1.0
+BLOCKED_THRESHOLD = 5.0
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
 
-class BlockingWatch:
+class EventLoopMonitor:
     """Warns of blocked loops, for the duration of the `with` block; once for each place in the code."""
 
     def __init__(
@@ -30,22 +30,22 @@ class BlockingWatch:
         loop: asyncio.AbstractEventLoop,
         invoker: Invoker,
         *,
-        period: float = ASK_EVERY,
-        limit: float = BLOCKED_AFTER,
+        interval: float = PROBE_INTERVAL,
+        threshold: float = BLOCKED_THRESHOLD,
     ) -> None:
         super().__init__()
         self._loop = loop
         self._invoker = invoker
-        self._period = period
-        self._limit = limit
+        self._interval = interval
+        self._threshold = threshold
         self._loop_thread = threading.get_ident()
         self._changed = threading.Condition()
-        self._answered = True
+        self._responded = True
         self._stopping = False
         self._reported: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="kopf-blocking", daemon=True)
 
-    def __enter__(self) -> BlockingWatch:
+    def __enter__(self) -> EventLoopMonitor:
         self._thread.start()
         return self
 
@@ -57,21 +57,21 @@ class BlockingWatch:
 
     def _run(self) -> None:
         with self._changed:
-            while not self._changed.wait_for(lambda: self._stopping, self._period):
+            while not self._changed.wait_for(lambda: self._stopping, self._interval):
                 if not self._invoker.running:
                     continue
-                self._answered = False
+                self._responded = False
                 try:
-                    self._loop.call_soon_threadsafe(self._answer)
+                    self._loop.call_soon_threadsafe(self._on_response)
                 except RuntimeError:  # the loop is closed
                     return
-                if not self._changed.wait_for(lambda: self._answered or self._stopping, self._limit):
+                if not self._changed.wait_for(lambda: self._responded or self._stopping, self._threshold):
                     self._report(sys._current_frames().get(self._loop_thread))
-                    self._changed.wait_for(lambda: self._answered or self._stopping)
+                    self._changed.wait_for(lambda: self._responded or self._stopping)
 
-    def _answer(self) -> None:
+    def _on_response(self) -> None:
         with self._changed:
-            self._answered = True
+            self._responded = True
             self._changed.notify_all()
 
     # Without the author's code in it, it was the whole process that stood still, e.g. with its machine.
@@ -81,17 +81,17 @@ class BlockingWatch:
             for handler, _, _ in list(self._invoker.running.values())
             if hasattr(handler.fn, "__code__")
         }
-        place = handler_id = None
+        location = handler_id = None
         while frame is not None:
-            if place is None and is_of_author(frame.f_code.co_filename):
-                place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+            if location is None and is_author_file(frame.f_code.co_filename):
+                location = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
             handler_id = ids.get(frame.f_code, handler_id)
             frame = frame.f_back
-        if place is None or place in self._reported:
+        if location is None or location in self._reported:
             return
-        self._reported.add(place)
-        who = handler_id or "a function"
+        self._reported.add(location)
+        handler_name = handler_id or "a function"
         logger.warning(
-            f"The event loop is blocked for {self._limit:g} seconds by {who} ({place}): all other handlers "
+            f"The event loop is blocked for {self._threshold:g} seconds by {handler_name} ({location}): all other handlers "
             "wait. Use `def` instead of `async def` for the handler, or `asyncio.to_thread()`."
         )

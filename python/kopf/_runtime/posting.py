@@ -81,22 +81,22 @@ class EventQueue:
         events = []
         for item in items:
             try:
-                events.append(_to_wire(item))
+                events.append(_serialize_event(item))
             except Exception as e:
                 logger.warning(f"Failed to post an event. Ignoring and continuing. {e!r} Event: {item!r}.")
         if events:
             self._post(events)
 
 
-def _to_wire(item: K8sEvent) -> tuple[dict[str, Any], str, str, str, list[float]]:
-    ref: dict[str, Any] = {key: _text(value) for key, value in item.ref.items() if value is not None}
+def _serialize_event(item: K8sEvent) -> tuple[dict[str, Any], str, str, str, list[float]]:
+    ref: dict[str, Any] = {key: _sanitize(value) for key, value in item.ref.items() if value is not None}
     backoffs = item.backoffs if isinstance(item.backoffs, Iterable) else [item.backoffs]
     pauses = [float(pause) for pause in itertools.islice(backoffs, MAX_ATTEMPTS)]
-    return ref, _text(item.type), _text(item.reason), _text(item.message), pauses
+    return ref, _sanitize(item.type), _sanitize(item.reason), _sanitize(item.message), pauses
 
 
 # Texts come from anywhere, such as from exceptions about files; not everything in them can be sent.
-def _text(value: Any) -> str:
+def _sanitize(value: Any) -> str:
     return str(value).encode("utf-8", "replace").decode("utf-8")
 
 

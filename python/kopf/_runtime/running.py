@@ -18,34 +18,34 @@ from kopf._intents.handlers import Handler, ResourceHandler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.selectors import NamespacePattern
-from kopf._intents.settings import ORIGINAL, OperatorSettings
+from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo
 from kopf._objects.reasons import Activity
 from kopf._objects.resources import Resource
 from kopf._runtime import handler_checks, posting
-from kopf._runtime.activities import Activities, credentials_to_wire
+from kopf._runtime.activities import Activities, serialize_credentials
 from kopf._runtime.admission import Admission
 from kopf._runtime.bridge import Bridge, Engine, __version__
 from kopf._runtime.context import settings_var
-from kopf._runtime.dispatcher import Server
+from kopf._runtime.dispatcher import Dispatcher
 from kopf._runtime.errors import EngineError, OperationalError
-from kopf._runtime.executor import Threads
+from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker, is_async_fn
-from kopf._runtime.loop_monitor import BlockingWatch
-from kopf._runtime.memos import Memories
-from kopf._runtime.settings_sync import Refresher
-from kopf._runtime.shutdown import Exit
+from kopf._runtime.loop_monitor import EventLoopMonitor
+from kopf._runtime.memos import MemoRegistry
+from kopf._runtime.settings_sync import SettingsSync
+from kopf._runtime.shutdown import Shutdown
 from kopf._runtime.stop_flags import Flag, raise_flag, wait_flag
-from kopf._runtime.supervision import Task, guard
-from kopf._testing.idle_tracker import pulse_var
+from kopf._runtime.supervision import Task, supervise
+from kopf._testing.idle_tracker import work_tracker_var
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
-Errand = Literal["freeze", "resume"]
+PeeringCommand = Literal["freeze", "resume"]
 
-NATIVE_LIFECYCLES = {
+BUILTIN_LIFECYCLES = {
     lifecycles.all_at_once: "all_at_once",
     lifecycles.one_by_one: "one_by_one",
     lifecycles.randomized: "randomized",
@@ -58,7 +58,7 @@ class APIError(OperationalError):
     """The cluster has rejected a request that the operator cannot work without."""
 
 
-class Life:
+class OperatorRunner:
     """One operator from its start to its end."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Life:
         command: Coroutine[None, None, None] | None,
         liveness_endpoint: str | None,
         vault: Any,
-        errand: Errand | None,
+        peering_command: PeeringCommand | None,
     ) -> None:
         super().__init__()
         self._registry = registry
@@ -91,16 +91,16 @@ class Life:
         self._ready_flag = ready_flag
         self._command = command
         self._liveness_endpoint = liveness_endpoint
-        given = dict(vault.items()) if vault is not None else {}
-        only = vault is not None and isinstance(vault, credentials.OnlyCredentials)
-        self._credentials = {} if only else given
-        self._errand: Errand | None = errand
+        credentials_given = dict(vault.items()) if vault is not None else {}
+        is_exclusive = vault is not None and isinstance(vault, credentials.OnlyCredentials)
+        self._credentials = {} if is_exclusive else credentials_given
+        self._peering_command: PeeringCommand | None = peering_command
         self._loop = asyncio.get_running_loop()
         self._signalled: asyncio.Future[Any] = self._loop.create_future()
         self._started = asyncio.Event()
-        self._threads = Threads(self._loop)
-        self._invoker = Invoker(settings, self._threads)
-        self._exit = Exit(self._loop, self._invoker, settings)
+        self._pool = ExecutorPool(self._loop)
+        self._invoker = Invoker(settings, self._pool)
+        self._shutdown = Shutdown(self._loop, self._invoker, settings)
         self._login_error: Exception | None = None
         self._activities = Activities(
             registry=registry,
@@ -108,7 +108,7 @@ class Life:
             memo=memo,
             indices=indexers.indices,
             invoker=self._invoker,
-            only=given if only else None,
+            exclusive=credentials_given if is_exclusive else None,
         )
         self._tasks: list[Task] = []
 
@@ -118,17 +118,17 @@ class Life:
 
     def spawn(self) -> list[Task]:
         """Begin; when any of the tasks ends, all are to be ended."""
-        self._listen_to_signals()
+        self._install_signal_handlers()
         self._spawn("stop-flag checker", self._check_stop_flags(), finishable=True)
-        self._spawn("ultimate termination", self._terminate_ultimately(), finishable=True)
+        self._spawn("ultimate termination", self._arm_kill_timer(), finishable=True)
         # The handlers have logged their errors already.
         self._spawn("startup/cleanup activities", self._start_and_clean_up(), logged=False)
         if self._command is not None:
             self._spawn("the command", self._command, when_started=True, finishable=True)
-        elif self._errand is not None:
-            self._spawn("the command", self._drive_engine(), when_started=True, finishable=True)
+        elif self._peering_command is not None:
+            self._spawn("the command", self._run_engine(), when_started=True, finishable=True)
         else:
-            self._spawn("multidimensional multitasker", self._drive_engine(), when_started=True)
+            self._spawn("multidimensional multitasker", self._run_engine(), when_started=True)
         return self._tasks
 
     def _spawn(
@@ -140,17 +140,17 @@ class Life:
         finishable: bool = False,
         logged: bool = True,
     ) -> None:
-        outer = self._when_started(coroutine) if when_started else coroutine
-        guarded = guard(name, outer, finishable=finishable) if logged else outer
-        task = self._loop.create_task(guarded, name=name)
+        delayed = self._when_started(coroutine) if when_started else coroutine
+        supervised = supervise(name, delayed, finishable=finishable) if logged else delayed
+        task = self._loop.create_task(supervised, name=name)
         # A task that is cancelled before its first step awaits nothing; Python would warn of all of these.
-        task.add_done_callback(lambda _: (outer.close(), coroutine.close()))
+        task.add_done_callback(lambda _: (delayed.close(), coroutine.close()))
         self._tasks.append(task)
 
-    def _listen_to_signals(self) -> None:
+    def _install_signal_handlers(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             # In tests, operators always run in threads.
-            level = logging.WARNING if pulse_var.get() is None else logging.DEBUG
+            level = logging.WARNING if work_tracker_var.get() is None else logging.DEBUG
             logger.log(level, "OS signals are ignored: running not in the main thread.")
             return
         try:
@@ -162,8 +162,8 @@ class Life:
     def _receive_signal(self, signum: signal.Signals) -> None:
         if not self._signalled.done():
             self._signalled.set_result(signum)
-        elif self._settings.process.compat != ORIGINAL:
-            self._exit.interrupt(signum)
+        elif self._settings.process.compat != COMPAT_VERSION:
+            self._shutdown.interrupt(signum)
 
     async def _check_stop_flags(self) -> None:
         waiters: list[asyncio.Future[Any]] = [self._signalled]
@@ -183,11 +183,11 @@ class Life:
             logger.info("Stop-flag is raised. Operator is stopping.")
         else:
             logger.info(f"Stop-flag is set to {result!r}. Operator is stopping.")
-        if self._settings.process.compat != ORIGINAL:
-            self._exit.begin()
+        if self._settings.process.compat != COMPAT_VERSION:
+            self._shutdown.begin()
 
     # It sleeps until the end of the operator begins, and then sets a time bomb.
-    async def _terminate_ultimately(self) -> None:
+    async def _arm_kill_timer(self) -> None:
         try:
             await asyncio.Event().wait()
         finally:
@@ -201,8 +201,8 @@ class Life:
         await self._started.wait()
         await coroutine
 
-    def _warn_of_mistakes(self, handlers: Collection[Handler]) -> None:
-        if self._settings.process.compat == ORIGINAL:
+    def _log_handler_checks(self, handlers: Collection[Handler]) -> None:
+        if self._settings.process.compat == COMPAT_VERSION:
             return
         indices = [handler.id for handler in self._registry._indexing.get_all_handlers()]
         for text in handler_checks.check(handlers, indices):
@@ -210,7 +210,7 @@ class Life:
 
     async def _start_and_clean_up(self) -> None:
         settings_var.set(self._settings)
-        self._warn_of_mistakes(self._registry._activities.get_all_handlers())
+        self._log_handler_checks(self._registry._activities.get_all_handlers())
         try:
             await self._activities.run(Activity.STARTUP)
         except asyncio.CancelledError:
@@ -230,26 +230,26 @@ class Life:
             raise
         try:
             # Kopf 1.45 does not call the cleanup handlers of an operator that never got credentials.
-            if self._login_error is not None and self._settings.process.compat == ORIGINAL:
+            if self._login_error is not None and self._settings.process.compat == COMPAT_VERSION:
                 raise self._login_error
             await self._activities.run(Activity.CLEANUP)
         except asyncio.CancelledError:
             logger.warning("Cleanup activity is only partially executed due to cancellation.")
             raise
         finally:
-            self._exit.end()
+            self._shutdown.end()
 
-    async def _drive_engine(self) -> None:
+    async def _run_engine(self) -> None:
         # Not earlier: the handlers of startup may change the settings and even declare handlers.
         handlers = resource_handlers(self._registry)
         self._ensure_indices()
-        self._warn_of_mistakes(handlers)
-        lifecycle = NATIVE_LIFECYCLES.get(self._lifecycle, "custom")
+        self._log_handler_checks(handlers)
+        lifecycle = BUILTIN_LIFECYCLES.get(self._lifecycle, "custom")
         globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
         iterated: serialization.Iterated = {}
         engine = Engine(
-            handlers=[serialization.handler_to_wire(handler) for handler in handlers],
-            settings=serialization.settings_to_wire(self._settings, iterated),
+            handlers=[serialization.serialize_handler(handler) for handler in handlers],
+            settings=serialization.serialize_settings(self._settings, iterated),
             lifecycle=lifecycle,
             namespaces=globs,
             foreign=len(globs) < len(self._namespaces),
@@ -257,63 +257,67 @@ class Life:
             make_resource=make_resource,
             identity=self._identity,
             liveness=_parse_endpoint(self._liveness_endpoint) if self._liveness_endpoint else None,
-            credentials=[(str(key), credentials_to_wire(info)) for key, info in self._credentials.items()],
-            errand=self._errand,
+            credentials=[(str(key), serialize_credentials(info)) for key, info in self._credentials.items()],
+            errand=self._peering_command,
         )
-        pulse = pulse_var.get()
-        if pulse is not None:
-            pulse.attach(self._loop)
+        tracker = work_tracker_var.get()
+        if tracker is not None:
+            tracker.set_loop(self._loop)
             engine.be_prompt()
-            pulse.engaged(engine.pending)
-        memories = Memories(self._memo)
-        server = Server(
+            tracker.set_engine(engine.pending)
+        memos = MemoRegistry(self._memo)
+        dispatcher = Dispatcher(
             handlers=handlers,
             settings=self._settings,
             lifecycle=self._lifecycle,
-            memories=memories,
+            memos=memos,
             indices=self._indexers,
             invoker=self._invoker,
             login=self._activities.authenticate,
             probe=functools.partial(self._activities.run, Activity.PROBE),
             namespaces=self._namespaces,
         )
-        bridge = Bridge(engine, server.receivers, self._loop)
-        bridge.refresh = Refresher(engine, self._settings, iterated).refresh
-        server.answered = bridge.answered
+        bridge = Bridge(engine, dispatcher.request_handlers, self._loop)
+        bridge.before_completion = SettingsSync(engine, self._settings, iterated).push_if_changed
+        dispatcher.complete = bridge.complete
         admission = Admission(
             engine,
             handlers=handlers,
             settings=self._settings,
-            memories=memories,
+            memos=memos,
             indices=self._indexers.indices,
             invoker=self._invoker,
         )
-        server.review = admission.receive
+        dispatcher.review = admission.receive
         events = posting.EventQueue(engine.post)
-        server.set_context(events)
+        dispatcher.set_context(events)
         bridge.open()
-        watch = contextlib.ExitStack()
-        if self._settings.process.compat != ORIGINAL and any(is_async_fn(handler.fn) for handler in handlers):
-            watch.enter_context(BlockingWatch(self._loop, self._invoker))
+        loop_monitor = contextlib.ExitStack()
+        if self._settings.process.compat != COMPAT_VERSION and any(
+            is_async_fn(handler.fn) for handler in handlers
+        ):
+            loop_monitor.enter_context(EventLoopMonitor(self._loop, self._invoker))
         try:
             engine.start()
-            webhooks = _Webhooks(admission if self._errand is None else None, on_end=engine.stop)
+            webhooks = _WebhookServerTask(
+                admission if self._peering_command is None else None, on_end=engine.stop
+            )
             async with webhooks:
-                failure = await self._until_finished(engine, server.finished, webhooks)
-                bridge.drain()
+                failure = await self._wait_until_finished(engine, dispatcher.finished, webhooks)
+                bridge.poll_all()
         finally:
-            await server.cancel()
+            await dispatcher.cancel()
             await admission.cancel()
             bridge.close()
-            watch.close()
-            self._login_error = server.login_error
-        if failure is not None and failure[0] == "login" and server.login_error is not None:
-            raise server.login_error
+            loop_monitor.close()
+            self._login_error = dispatcher.login_error
+        if failure is not None and failure[0] == "login" and dispatcher.login_error is not None:
+            raise dispatcher.login_error
         if failure is not None:
             raise _failure_to_error(*failure)
 
-    async def _until_finished(
-        self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None], webhooks: _Webhooks
+    async def _wait_until_finished(
+        self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None], webhooks: _WebhookServerTask
     ) -> tuple[str, str] | None:
         cancelled = False
         while not finished.done():
@@ -326,12 +330,12 @@ class Life:
         failure = finished.result()
         if cancelled and failure is None:
             return None
-        if failure is None and self._errand is None and not webhooks.ended:
+        if failure is None and self._peering_command is None and not webhooks.ended:
             logger.warning("The engine has finished unexpectedly.")
         return failure
 
 
-class _Webhooks:
+class _WebhookServerTask:
     """The server of webhooks beside the engine: it outlives the engine, so that the cluster is told first.
 
     If it ends by itself, so does the engine. Its failure is the operator's failure.
@@ -344,9 +348,9 @@ class _Webhooks:
         self._task: Task | None = None
 
     async def __aenter__(self) -> None:
-        if self._admission is not None and self._admission.needed:
+        if self._admission is not None and self._admission.is_needed:
             name = "admission webhook server"
-            coroutine = guard(name, self._admission.serve(), finishable=False)
+            coroutine = supervise(name, self._admission.serve(), finishable=False)
             self._task = asyncio.get_running_loop().create_task(coroutine, name=name)
             self._task.add_done_callback(lambda _: self._on_end())
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 from kopf._intents import serialization
-from kopf._intents.settings import OperatorSettings, Watched
+from kopf._intents.settings import ChangeTracked, OperatorSettings
 from kopf._runtime.bridge import Engine
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
 
-class Refresher:
+class SettingsSync:
     """Tells the engine about changed settings. It is asked often, and it is cheap if nothing has changed."""
 
     def __init__(
@@ -21,14 +21,14 @@ class Refresher:
         self._engine = engine
         self._settings = settings
         self._iterated: serialization.Iterated = iterated if iterated is not None else {}
-        self._assignments = Watched._assignments
+        self._version = ChangeTracked._version
 
-    def refresh(self) -> None:
+    def push_if_changed(self) -> None:
         """Tell the engine the settings if anything was assigned since the last time."""
-        if self._assignments == Watched._assignments:
+        if self._version == ChangeTracked._version:
             return
-        self._assignments = Watched._assignments
+        self._version = ChangeTracked._version
         try:
-            self._engine.configure(serialization.settings_to_wire(self._settings, self._iterated))
+            self._engine.configure(serialization.serialize_settings(self._settings, self._iterated))
         except Exception as e:
             logger.error(f"The changed settings are ignored, as they make no sense: {e}")

@@ -38,7 +38,7 @@ def end_process() -> None:
     os._exit(FORCED_EXIT_CODE)
 
 
-class ProcessExit:
+class ProcessShutdown:
     """The exit of a process that is only for one operator: what is left when the event loop is closed.
 
     Functions in threads cannot be interrupted: the process waits for them, unless Ctrl+C is pressed again.
@@ -60,7 +60,7 @@ class ProcessExit:
 
     def force(self, calls: Calls) -> None:
         """End the process in the middle of these calls."""
-        what = f" Not finished: {described(calls)}." if calls else ""
+        what = f" Not finished: {describe_calls(calls)}." if calls else ""
         logger.warning(f"Ctrl+C is pressed again. Operator is stopped at once, without cleanup.{what}")
         self._end()
 
@@ -77,7 +77,7 @@ class ProcessExit:
                 waiter.join(max(0.0, report - time.monotonic()))
                 if waiter.is_alive():
                     self._check_timeout()
-                    logger.info(f"Waiting for {described(self._calls)}.{HINT}")
+                    logger.info(f"Waiting for {describe_calls(self._calls)}.{HINT}")
                     report = time.monotonic() + REPORT_EVERY
         finally:
             signal.signal(signal.SIGINT, previous)
@@ -87,17 +87,17 @@ class ProcessExit:
 
     def _check_timeout(self) -> None:
         if self._timeout is not None and time.monotonic() > self._since + self._timeout:
-            logger.error(f"The process is killed: after {self._timeout} s, {described(self._calls)}.")
+            logger.error(f"The process is killed: after {self._timeout} s, {describe_calls(self._calls)}.")
             signal.raise_signal(signal.SIGKILL)
 
 
-process_exit_var: contextvars.ContextVar[ProcessExit | None] = contextvars.ContextVar(
+process_shutdown_var: contextvars.ContextVar[ProcessShutdown | None] = contextvars.ContextVar(
     "process_exit_var", default=None
 )
 """Only the command line sets it: an application that embeds an operator ends in its own way."""
 
 
-class Exit:
+class Shutdown:
     """The exit of one operator, from its beginning; it is used in the thread of the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, invoker: Invoker, settings: OperatorSettings) -> None:
@@ -105,7 +105,7 @@ class Exit:
         self._loop = loop
         self._invoker = invoker
         self._settings = settings
-        self._process = process_exit_var.get()
+        self._process = process_shutdown_var.get()
         self._since: float | None = None
 
     def begin(self) -> None:
@@ -129,20 +129,20 @@ class Exit:
     def _report(self) -> None:
         calls = self._invoker.running.values()
         if calls:
-            logger.info(f"Waiting for {described(calls)}.{HINT if self._process is not None else ''}")
+            logger.info(f"Waiting for {describe_calls(calls)}.{HINT if self._process is not None else ''}")
         self._loop.call_later(REPORT_EVERY, self._report)
 
 
-def described(calls: Calls) -> str:
+def describe_calls(calls: Calls) -> str:
     """The handlers with their objects, the oldest call first."""
     now = time.monotonic()
     texts = []
     for handler, object_logger, began in sorted(calls, key=lambda call: call[2])[:SHOWN]:
         # The logger of an object knows which one it is.
-        where = (
+        object_name = (
             f" of {line_prefix(object_logger).strip('[]')}" if isinstance(object_logger, ObjectLogger) else ""
         )
-        texts.append(f"{handler.id}{where} ({now - began:.0f} s)")
+        texts.append(f"{handler.id}{object_name} ({now - began:.0f} s)")
     if len(calls) > SHOWN:
         texts.append(f"{len(calls) - SHOWN} more")
     return f"{len(calls)} handler{'s' if len(calls) > 1 else ''}: {', '.join(texts)}"

@@ -45,14 +45,14 @@ async def _wait_in_thread(flag: threading.Event) -> bool:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[bool] = loop.create_future()
 
-    def tell() -> None:
+    def resolve() -> None:
         if not future.done():
             future.set_result(True)
 
     def wait() -> None:
         flag.wait()
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(tell)
+            loop.call_soon_threadsafe(resolve)
 
     threading.Thread(target=wait, name="kopf-flag", daemon=True).start()
     return await future

@@ -34,13 +34,13 @@ from kopf._runtime.context import (
     subregistry_var,
     subsettings_var,
 )
-from kopf._runtime.handling import deliver
-from kopf._runtime.invocation import Attempted, Callee, Invoker, attempt_of, choose
+from kopf._runtime.handling import store_results
+from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler, attempt_for, select_handlers
 
-UNDECIDED_PAUSE = 1.0
+EMPTY_SELECTION_DELAY = 1.0
 """Seconds until a user's lifecycle is asked again that has chosen nobody of those whom it could."""
 
-PREDICTABLE_LIFECYCLES = (
+BUILTIN_LIFECYCLES = (
     lifecycles.all_at_once,
     lifecycles.one_by_one,
     lifecycles.randomized,
@@ -59,12 +59,12 @@ def declare(fn: Callable[..., Any], options: Mapping[str, Any]) -> None:
 
 async def call(
     invoker: Invoker,
-    callee: Callee,
+    prepared: PreparedHandler,
     attempt: Attempt,
     cause: Cause,
     kwargs: Mapping[str, Any],
     logger: Logger,
-) -> Attempted:
+) -> CallResult:
     """Call a handler which can have sub-handlers; those that it declares are executed as a part of it.
 
     The context variables are left as the handler had them.
@@ -74,10 +74,12 @@ async def call(
     subregistry_var.set(ChangingRegistry())
     subexecuted_var.set(False)
     subrefs_var.set((*subrefs_var.get(()), subrefs))
-    attempted = await invoker.attempt(callee, attempt, kwargs, logger, stored=True, then=finish)
+    call_result = await invoker.invoke(
+        prepared, attempt, kwargs, logger, store_result=True, after_call=finish
+    )
     if subrefs:
-        return attempted._replace(settled=attempted.settled.with_subrefs(sorted(subrefs)))
-    return attempted
+        return call_result._replace(outcome=call_result.outcome.with_subrefs(sorted(subrefs)))
+    return call_result
 
 
 async def finish() -> None:
@@ -85,7 +87,7 @@ async def finish() -> None:
     if subexecuted_var.get():
         return
     handlers = subregistry_var.get().get_all_handlers()
-    if not handlers and sublifecycle_var.get() in PREDICTABLE_LIFECYCLES:
+    if not handlers and sublifecycle_var.get() in BUILTIN_LIFECYCLES:
         return
     await execute()
 
@@ -110,33 +112,33 @@ async def execute(
         lifecycle = lifecycle if lifecycle is not None else lifecycles.get_default_lifecycle()
     if sum(source is not None for source in (fns, handlers, registry)) > 1:
         raise TypeError("Only one of the fns, handlers, registry can be passed. Got more.")
-    given = registry if registry is not None else _registry_of(fns, handlers)
+    chosen = registry if registry is not None else _registry_of(fns, handlers)
     if not isinstance(cause, ChangingCause):
         raise RuntimeError(
             "Sub-handlers of event-handlers are not supported and have no practical use "
             "(there are no retries or state tracking)."
         )
-    if given is None:
+    if chosen is None:
         if subexecuted_var.get():
             return
         subexecuted_var.set(True)
-        given = subregistry_var.get()
-    await _execute(given, lifecycle, cause)
+        chosen = subregistry_var.get()
+    await _execute(chosen, lifecycle, cause)
 
 
 def _registry_of(fns: Any, handlers: Any) -> ChangingRegistry | None:
     if handlers is not None:
-        made = list(handlers)
+        built = list(handlers)
     elif isinstance(fns, Mapping):
-        made = [_plain_subhandler(fn, id) for id, fn in fns.items()]
+        built = [_plain_subhandler(fn, id) for id, fn in fns.items()]
     elif isinstance(fns, Iterable):
-        made = [_plain_subhandler(fn, None) for fn in fns]
+        built = [_plain_subhandler(fn, None) for fn in fns]
     elif fns is not None:
         raise ValueError(f"fns must be a mapping or an iterable, got {fns.__class__}.")
     else:
         return None
     registry = ChangingRegistry()
-    for handler in made:
+    for handler in built:
         registry.append(handler)
     return registry
 
@@ -173,67 +175,69 @@ async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: Ch
     storage = settings.persistence.progress_storage
     declared = registry.get_resource_handlers(cause.resource)
     selected: Sequence[Any] = registry.get_handlers(cause)
-    records = _recall([handler.id for handler in declared], cause, settings)
+    records = _fetch_records([handler.id for handler in declared], cause, settings)
     # Of those that are not for this change, the records are to be removed with the parent's.
     for subrefs in subrefs_var.get(()):
         subrefs.update(records, (handler.id for handler in selected))
     batch = Batch(
         cause.reason.value,
         records,
-        [_limits(handler, settings) for handler in selected],
+        [_retry_options(handler, settings) for handler in selected],
     )
     for id, problem in batch.malformed:
-        _warn(cause, f"the record of {id}: {problem}")
-    awakened = batch.awakened()
-    picked = _pick(selected, awakened, lifecycle, cause)
+        _warn_of_record(cause, f"the record of {id}: {problem}")
+    due = batch.awakened()
+    picked = _select(selected, due, lifecycle, cause)
     results: list[tuple[str, Any]] = []
     for index, handler in picked:
-        with context([(sublifecycle_var, lifecycle), *_current()]):
-            reduced = _reduced(cause, handler)
-            attempted = await call(
+        with context([(sublifecycle_var, lifecycle), *_parent_context()]):
+            field_cause = _field_cause(cause, handler)
+            call_result = await call(
                 subinvoker_var.get(),
-                Callee(handler),
-                attempt_of(batch.attempt(index), handler, selected[index], settings),
-                reduced,
-                reduced.kwargs,
+                PreparedHandler(handler),
+                attempt_for(batch.attempt(index), handler, selected[index], settings),
+                field_cause,
+                field_cause.kwargs,
                 cause.logger,
             )
-        batch.learn(attempted.settled)
-        if attempted.result is not None:
-            results.append((handler.id, attempted.result))
+        batch.learn(call_result.outcome)
+        if call_result.result is not None:
+            results.append((handler.id, call_result.result))
     for id, record in batch.changed():
         storage.store(key=id, record=record, body=cause.body, patch=cause.patch)
     storage.flush()
-    deliver(cause.patch, results)
+    store_results(cause.patch, results)
     if not batch.done:
-        undecided = bool(awakened) and not picked
-        raise HandlerChildrenRetry(delay=max(batch.delay() or 0, UNDECIDED_PAUSE if undecided else 0))
+        undecided = bool(due) and not picked
+        raise HandlerChildrenRetry(delay=max(batch.delay() or 0, EMPTY_SELECTION_DELAY if undecided else 0))
 
 
 # The variables of the parent, to be restored after its sub-handlers, which set them for themselves.
-def _current() -> list[tuple[Any, Any]]:
+def _parent_context() -> list[tuple[Any, Any]]:
     variables = (cause_var, handler_var, subregistry_var, subexecuted_var, subrefs_var)
     return [(var, var.get()) for var in variables]
 
 
-def _recall(ids: Iterable[HandlerId], cause: ChangingCause, settings: OperatorSettings) -> dict[str, Any]:
+def _fetch_records(
+    ids: Iterable[HandlerId], cause: ChangingCause, settings: OperatorSettings
+) -> dict[str, Any]:
     records: dict[str, Any] = {}
     for id in ids:
         try:
             record = settings.persistence.progress_storage.fetch(key=id, body=cause.body)
         except json.JSONDecodeError as e:
-            _warn(cause, f"the record of {id}: {e}")
+            _warn_of_record(cause, f"the record of {id}: {e}")
             continue
         if record is not None:
             records[id] = record
     return records
 
 
-def _warn(cause: ChangingCause, problem: str) -> None:
+def _warn_of_record(cause: ChangingCause, problem: str) -> None:
     cause.logger.warning(f"Ignoring the state kept on the object, as it cannot be read: {problem}")
 
 
-def _limits(
+def _retry_options(
     handler: ChangingHandler, settings: OperatorSettings
 ) -> tuple[str, str, str, float | None, int | None, float]:
     errors = (handler.errors or ErrorsMode.TEMPORARY).name.lower()
@@ -241,21 +245,21 @@ def _limits(
     return handler.id, str(handler), errors, handler.timeout, handler.retries, backoff
 
 
-def _pick(
+def _select(
     handlers: Sequence[ChangingHandler],
-    awakened: Sequence[tuple[int, int]],
+    due: Sequence[tuple[int, int]],
     lifecycle: LifeCycleFn,
     cause: ChangingCause,
 ) -> list[tuple[int, ChangingHandler]]:
-    if not awakened and lifecycle in PREDICTABLE_LIFECYCLES:
+    if not due and lifecycle in BUILTIN_LIFECYCLES:
         return []
-    offered = {index: handlers[index] for index, _ in awakened}
-    state = {handlers[index].id: Progress(retries) for index, retries in awakened}
-    return choose(lifecycle, offered, state=state, **cause.kwargs)
+    candidates = {index: handlers[index] for index, _ in due}
+    state = {handlers[index].id: Progress(retries) for index, retries in due}
+    return select_handlers(lifecycle, candidates, state=state, **cause.kwargs)
 
 
 # The field of a sub-handler is looked for in what its parent sees: it can be a field of the object already.
-def _reduced(cause: ChangingCause, handler: ChangingHandler) -> ChangingCause:
+def _field_cause(cause: ChangingCause, handler: ChangingHandler) -> ChangingCause:
     if not handler.field:
         return cause
     return dataclasses.replace(

@@ -9,15 +9,15 @@ import logging
 from collections.abc import Collection, Coroutine
 from typing import Any
 
-from kopf._intents.settings import IS_COMPATIBLE
+from kopf._intents.settings import COMPAT_1_45
 from kopf._runtime import errors
-from kopf._testing.idle_tracker import pulse_var
+from kopf._testing.idle_tracker import work_tracker_var
 
 Task = asyncio.Task[Any]
 
 HUNG_TASKS_TIMEOUT = 5.0
 
-_LOGGED = "_kopf_logged"
+_LOGGED_MARK = "_kopf_logged"
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
@@ -31,10 +31,10 @@ async def run_tasks(root_tasks: Collection[Task], *, ignored: Collection[Task] =
         await asyncio.wait(root_tasks, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         await _stop(root_tasks, title="Root", cancelled=True)
-        await _stop_hung(root_tasks, ignored)
+        await _cancel_leftovers(root_tasks, ignored)
         raise
     await _stop([task for task in root_tasks if not task.done()], title="Root", cancelled=False)
-    await _stop_hung(root_tasks, ignored)
+    await _cancel_leftovers(root_tasks, ignored)
     for task in root_tasks:
         if task.done() and not task.cancelled():
             error = task.exception()
@@ -61,20 +61,20 @@ async def _stop(tasks: Collection[Task], *, title: str, cancelled: bool) -> None
     logger.debug(f"{title} tasks are stopped: {how} normally; tasks left: {pending!r}")
 
 
-async def _stop_hung(root_tasks: Collection[Task], ignored: Collection[Task]) -> None:
-    hung = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}
-    if hung:
-        pulse = pulse_var.get()
-        if pulse is not None and pulse.time is not None:
-            ending = asyncio.ensure_future(asyncio.wait(hung))
-            await pulse.time.wait_in_loop(ending, HUNG_TASKS_TIMEOUT, lambda: None)
+async def _cancel_leftovers(root_tasks: Collection[Task], ignored: Collection[Task]) -> None:
+    leftovers = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}
+    if leftovers:
+        tracker = work_tracker_var.get()
+        if tracker is not None and tracker.time is not None:
+            ending = asyncio.ensure_future(asyncio.wait(leftovers))
+            await tracker.time.wait_in_loop(ending, HUNG_TASKS_TIMEOUT, lambda: None)
             ending.cancel()
         else:
-            await asyncio.wait(hung, timeout=HUNG_TASKS_TIMEOUT)
-    await _stop([task for task in hung if not task.done()], title="Hung", cancelled=False)
+            await asyncio.wait(leftovers, timeout=HUNG_TASKS_TIMEOUT)
+    await _stop([task for task in leftovers if not task.done()], title="Hung", cancelled=False)
 
 
-async def guard(name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool) -> None:
+async def supervise(name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool) -> None:
     """Run the coroutine, and log how it has ended.
 
     An error is logged once, even if it passes through several guards, and with a traceback only if the
@@ -87,13 +87,15 @@ async def guard(name: str, coroutine: Coroutine[Any, Any, None], *, finishable: 
         logger.debug(f"{title} is cancelled.")
         raise
     except Exception as e:
-        if IS_COMPATIBLE:
+        if COMPAT_1_45:
             logger.exception(f"{title} has failed: {e}")
-        elif not getattr(e, _LOGGED, False):
-            setattr(e, _LOGGED, True)
+        elif not getattr(e, _LOGGED_MARK, False):
+            setattr(e, _LOGGED_MARK, True)
             tb = errors.author_traceback(e.__traceback__)
-            is_explained = errors.is_explained(e) and not logger.isEnabledFor(logging.DEBUG)
-            logger.error(f"{title} has failed: {e}", exc_info=None if is_explained else (type(e), e, tb))
+            is_self_explanatory = errors.is_self_explanatory(e) and not logger.isEnabledFor(logging.DEBUG)
+            logger.error(
+                f"{title} has failed: {e}", exc_info=None if is_self_explanatory else (type(e), e, tb)
+            )
         raise
     task = asyncio.current_task()
     if not finishable and not (task is not None and task.cancelling()):

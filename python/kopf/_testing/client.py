@@ -21,17 +21,17 @@ import yaml
 
 from kopf._objects.credentials import ConnectionInfo
 
-AGENT = "kopf-testing"
+USER_AGENT = "kopf-testing"
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 TIMEOUT = 30.0
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """The API server has refused a request; `code` and `reason` say why."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(f"{reason or 'Refused'} ({code}): {message}")
+        super().__init__(f"{reason or 'ApiError'} ({code}): {message}")
         self.code = code
         self.reason = reason
 
@@ -43,14 +43,14 @@ class Client:
         super().__init__()
         self.info = read_kubeconfig(kubeconfig)
         self._url = urllib.parse.urlsplit(self.info.server)
-        self._headers = {"Accept": JSON, "User-Agent": AGENT, **self.info.as_http_headers()}
+        self._headers = {"Accept": JSON, "User-Agent": USER_AGENT, **self.info.as_http_headers()}
         self._ssl = _ssl_context(self.info) if self._url.scheme == "https" else None
         self._local = threading.local()
 
-    def call(self, method: str, path: str, body: Any = None, content: str = JSON) -> Any:
-        """Make a request; the decoded answer, or `Refused`."""
+    def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:
+        """Make a request; the decoded answer, or `ApiError`."""
         payload = None if body is None else json.dumps(body)
-        headers = self._headers | ({"Content-Type": content} if payload is not None else {})
+        headers = self._headers | ({"Content-Type": content_type} if payload is not None else {})
         connection = getattr(self._local, "connection", None) or self._connect(TIMEOUT)
         self._local.connection = None
         path = self._url.path.rstrip("/") + path
@@ -70,17 +70,17 @@ class Client:
             raise
         self._local.connection = connection
         if response.status >= 400:
-            raise _refusal(response.status, text)
+            raise _api_error(response.status, text)
         return json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
 
-    def watch(self, path: str, silence: float) -> Iterator[dict[str, Any]]:
+    def watch(self, path: str, silence_timeout: float) -> Iterator[dict[str, Any]]:
         """The events of a watch, until it is closed or says nothing for so many seconds."""
-        connection = self._connect(silence)
+        connection = self._connect(silence_timeout)
         try:
             connection.request("GET", self._url.path.rstrip("/") + path, headers=self._headers)
             response = connection.getresponse()
             if response.status >= 400:
-                raise _refusal(response.status, response.read())
+                raise _api_error(response.status, response.read())
             while line := response.readline():
                 yield json.loads(line)
         except (TimeoutError, http.client.HTTPException, ConnectionError):
@@ -102,31 +102,31 @@ class Client:
         return http.client.HTTPConnection(host, port, timeout=timeout)
 
 
-def _refusal(code: int, text: bytes) -> Refused:
+def _api_error(code: int, text: bytes) -> ApiError:
     try:
         status = json.loads(text)
     except ValueError:
         status = {}
     if not isinstance(status, dict):
         status = {}
-    return Refused(code, status.get("reason", ""), status.get("message", text.decode(errors="replace")))
+    return ApiError(code, status.get("reason", ""), status.get("message", text.decode(errors="replace")))
 
 
 def read_kubeconfig(path: pathlib.Path) -> ConnectionInfo:
     """The credentials of the current context of one file. Plugins are not executed."""
     config = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    context = _named(config, "contexts", config.get("current-context"))["context"]
-    cluster = _named(config, "clusters", context["cluster"])["cluster"]
-    user = _named(config, "users", context["user"]).get("user") or {}
+    context = _find_entry(config, "contexts", config.get("current-context"))["context"]
+    cluster = _find_entry(config, "clusters", context["cluster"])["cluster"]
+    user = _find_entry(config, "users", context["user"]).get("user") or {}
     token = user.get("token")
     if token is None and "tokenFile" in user:
         token = (path.parent / user["tokenFile"]).read_text(encoding="utf-8").strip()
     return ConnectionInfo(
         server=cluster["server"],
-        ca_data=_material(cluster, "certificate-authority", path.parent),
+        ca_data=_read_pem(cluster, "certificate-authority", path.parent),
         insecure=cluster.get("insecure-skip-tls-verify"),
-        certificate_data=_material(user, "client-certificate", path.parent),
-        private_key_data=_material(user, "client-key", path.parent),
+        certificate_data=_read_pem(user, "client-certificate", path.parent),
+        private_key_data=_read_pem(user, "client-key", path.parent),
         username=user.get("username"),
         password=user.get("password"),
         token=token,
@@ -134,14 +134,14 @@ def read_kubeconfig(path: pathlib.Path) -> ConnectionInfo:
     )
 
 
-def _named(config: Mapping[str, Any], section: str, name: Any) -> dict[str, Any]:
+def _find_entry(config: Mapping[str, Any], section: str, name: Any) -> dict[str, Any]:
     for item in config.get(section) or []:
         if item["name"] == name:
             return dict(item)
     raise ValueError(f"The kubeconfig has no {section} named {name!r}.")
 
 
-def _material(section: Mapping[str, Any], key: str, folder: pathlib.Path) -> str | None:
+def _read_pem(section: Mapping[str, Any], key: str, folder: pathlib.Path) -> str | None:
     if f"{key}-data" in section:
         return base64.b64decode(section[f"{key}-data"]).decode()
     return (folder / section[key]).read_text(encoding="utf-8") if key in section else None

@@ -21,27 +21,27 @@ import yaml
 from kopf._objects.credentials import ConnectionInfo
 from kopf._runtime.bridge import ApiServer
 from kopf._runtime.context import handler_var
-from kopf._testing.client import JSON, MERGE, Client, Refused
+from kopf._testing.client import JSON, MERGE, ApiError, Client
 from kopf._testing.conditions import Condition, as_function
-from kopf._testing.control_plane import ControlPlane, Unavailable, find_assets
-from kopf._testing.discovery import DEFINITIONS, NAMESPACES, Catalog, Object, Place
-from kopf._testing.embedded import Kind, Laboratory
-from kopf._testing.manifests import Source, rank, read
+from kopf._testing.control_plane import ClusterUnavailableError, ControlPlane, find_assets
+from kopf._testing.discovery import CRDS, NAMESPACES, Discovery, Object, ResourceMapping
+from kopf._testing.embedded import EmbeddedFeatures, Kind
+from kopf._testing.manifests import Source, apply_order, read
 
 Objects = list[Object]
-Places = list[Place]
+ResourceMappings = list[ResourceMapping]
 Names = list[str]
 
-SERVED_WITHIN = 60.0
-WRITING = ("POST", "PUT", "PATCH")
-MANAGER = "python-handler"
+SERVED_TIMEOUT = 60.0
+WRITE_METHODS = ("POST", "PUT", "PATCH")
+FIELD_MANAGER = "python-handler"
 """The manager of what handlers write."""
 
 IN_CLUSTER = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 """The variables by which client libraries know that they run in a pod."""
 
 
-def environment_of(cluster: Cluster) -> dict[str, str | None]:
+def kubeconfig_environment(cluster: Cluster) -> dict[str, str | None]:
     """The variables by which client libraries find the cluster, even in a pod of another one.
 
     None is for variables to be removed.
@@ -49,7 +49,7 @@ def environment_of(cluster: Cluster) -> dict[str, str | None]:
     return {"KUBECONFIG": str(cluster.kubeconfig)} | dict.fromkeys(IN_CLUSTER)
 
 
-class Cluster(Laboratory):
+class Cluster(EmbeddedFeatures):
     """A cluster for the duration of the `with` block.
 
     `kind` is `embedded` (in the memory of this process, started in milliseconds), `assets` (etcd & kube-
@@ -75,7 +75,7 @@ class Cluster(Laboratory):
             raise ValueError(f"There is no kind of clusters {kind!r}.")
         self.kind: Kind = kind
         self.namespace = namespace
-        self._given = kubeconfig
+        self._kubeconfig_option = kubeconfig
         self._options: dict[str, Any] = {
             "port": port,
             "tls": tls,
@@ -86,12 +86,12 @@ class Cluster(Laboratory):
         self._cleanup = contextlib.ExitStack()
         self._client: Client | None = None
         self._path: pathlib.Path | None = None
-        self._catalog = Catalog(lambda method, path: self.call(method, path))
-        self._created: list[tuple[Place, str | None, str]] = []
+        self._discovery = Discovery(lambda method, path: self.call(method, path))
+        self._created: list[tuple[ResourceMapping, str | None, str]] = []
 
     def __repr__(self) -> str:
-        where = self._client.info.server if self._client is not None else "not running"
-        return f"<{type(self).__name__}: {self.kind}, {where}, namespace={self.namespace!r}>"
+        target_namespace = self._client.info.server if self._client is not None else "not running"
+        return f"<{type(self).__name__}: {self.kind}, {target_namespace}, namespace={self.namespace!r}>"
 
     def __enter__(self) -> Cluster:
         self.start()
@@ -131,16 +131,16 @@ class Cluster(Laboratory):
                     assert server is not None
                     self._server = server
                     stack.callback(self._server.shutdown)
-                    stack.callback(self._passage.reset)
+                    stack.callback(self._clock_control.reset)
                     self._path = _folder(stack) / "kubeconfig"
-                    _write_secret(self._path, self._server.kubeconfig)
+                    _write_kubeconfig(self._path, self._server.kubeconfig)
                 case "assets":
                     plane = ControlPlane(_folder(stack))
                     stack.callback(plane.stop)
                     plane.start()
                     self._path = plane.kubeconfig
                 case "kubeconfig":
-                    self._path = _existing_kubeconfig(self._given)
+                    self._path = _existing_kubeconfig(self._kubeconfig_option)
             self._client = Client(self._path)
             stack.callback(self._client.close)
             if self.kind == "kubeconfig":
@@ -184,14 +184,14 @@ class Cluster(Laboratory):
         faults.
         """
         default = MERGE if method == "PATCH" else JSON
-        if method in WRITING and handler_var.get(None) is not None:
+        if method in WRITE_METHODS and handler_var.get(None) is not None:
             # Operators tell the changes of their handlers from those of others by the managers of fields.
-            path += ("&" if "?" in path else "?") + f"fieldManager={MANAGER}"
+            path += ("&" if "?" in path else "?") + f"fieldManager={FIELD_MANAGER}"
         if self._server is None or (content or default) != default:
             return self._http.call(method, path, body, content or default)
         code, answer = self._server.call(method, path, body)
         if code >= 300:
-            raise Refused(code, answer["reason"], answer["message"])
+            raise ApiError(code, answer["reason"], answer["message"])
         return answer
 
     def create(self, source: Source, *, namespace: str | None = None) -> Object:
@@ -204,53 +204,59 @@ class Cluster(Laboratory):
 
         Definitions (CRDs) are served when this returns.
         """
-        bodies = sorted(read(source), key=rank)
+        bodies = sorted(read(source), key=apply_order)
         applied = []
         for body in bodies:
-            place = self._catalog.find(body)
-            where = self._where(place, body, namespace)
-            if self.find(place, body["metadata"]["name"], where) is None:
+            mapping = self._discovery.find(body)
+            target_namespace = self._namespace_of(mapping, body, namespace)
+            if self.find(mapping, body["metadata"]["name"], target_namespace) is None:
                 try:
                     applied.append(self._create(body, namespace))
                     continue
-                except Refused as error:
+                except ApiError as error:
                     if error.code != 409:  # somebody else was faster
                         raise
-            path = place.path(where, body["metadata"]["name"])
+            path = mapping.path(target_namespace, body["metadata"]["name"])
             applied.append(self.call("PATCH", path, body))
-            self._await_served(place, body)
+            self._wait_until_served(mapping, body)
         return applied
 
-    def get(self, kind: str | Mapping[str, Any] | Place, name: str, namespace: str | None = None) -> Object:
-        """The object; `Refused` with the code 404 if there is none."""
-        place = self._place(kind)
-        return dict(self.call("GET", place.path(namespace or self.namespace, name)))
+    def get(
+        self, kind: str | Mapping[str, Any] | ResourceMapping, name: str, namespace: str | None = None
+    ) -> Object:
+        """The object; `ApiError` with the code 404 if there is none."""
+        mapping = self._mapping(kind)
+        return dict(self.call("GET", mapping.path(namespace or self.namespace, name)))
 
     def find(
-        self, kind: str | Mapping[str, Any] | Place, name: str, namespace: str | None = None
+        self, kind: str | Mapping[str, Any] | ResourceMapping, name: str, namespace: str | None = None
     ) -> Object | None:
         """The object, or None."""
         try:
             return self.get(kind, name, namespace)
-        except Refused as error:
+        except ApiError as error:
             if error.code != 404:
                 raise
             return None
 
     def list(
-        self, kind: str | Mapping[str, Any] | Place, namespace: str | None = None, *, labels: str = ""
+        self,
+        kind: str | Mapping[str, Any] | ResourceMapping,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
     ) -> Objects:
         """The objects of the namespace; `*` for all namespaces."""
-        place = self._place(kind)
-        where = None if namespace == "*" else namespace or self.namespace
+        mapping = self._mapping(kind)
+        target_namespace = None if namespace == "*" else namespace or self.namespace
         query = f"?labelSelector={urllib.parse.quote(labels)}" if labels else ""
-        found = self.call("GET", place.path(where) + query)
-        known = {"apiVersion": place.api_version, "kind": place.kind}
-        return [{**known, **item} for item in found["items"]]
+        found = self.call("GET", mapping.path(target_namespace) + query)
+        type_meta = {"apiVersion": mapping.api_version, "kind": mapping.kind}
+        return [{**type_meta, **item} for item in found["items"]]
 
     def patch(
         self,
-        kind: str | Mapping[str, Any] | Place,
+        kind: str | Mapping[str, Any] | ResourceMapping,
         name: str,
         patch: Mapping[str, Any],
         namespace: str | None = None,
@@ -258,12 +264,14 @@ class Cluster(Laboratory):
         subresource: str | None = None,
     ) -> Object:
         """Merge into the object; None removes."""
-        place = self._place(kind)
-        return dict(self.call("PATCH", place.path(namespace or self.namespace, name, subresource), patch))
+        mapping = self._mapping(kind)
+        return dict(self.call("PATCH", mapping.path(namespace or self.namespace, name, subresource), patch))
 
-    def delete(self, kind: str | Mapping[str, Any] | Place, name: str, namespace: str | None = None) -> None:
+    def delete(
+        self, kind: str | Mapping[str, Any] | ResourceMapping, name: str, namespace: str | None = None
+    ) -> None:
         """Ask for the deletion; finalizers may hold it."""
-        self.call("DELETE", self._place(kind).path(namespace or self.namespace, name))
+        self.call("DELETE", self._mapping(kind).path(namespace or self.namespace, name))
 
     def events(self, about: str | None = None, namespace: str | None = None) -> Objects:
         """The Kubernetes events, maybe only those about the objects of that name; the oldest first."""
@@ -275,7 +283,7 @@ class Cluster(Laboratory):
 
     def wait_for(
         self,
-        kind: str | Mapping[str, Any] | Place,
+        kind: str | Mapping[str, Any] | ResourceMapping,
         name: str,
         condition: Condition | None = None,
         namespace: str | None = None,
@@ -288,15 +296,15 @@ class Cluster(Laboratory):
         contain; by default, the object must only exist.
         """
         __tracebackhide__ = True
-        holds = as_function(condition)
+        predicate = as_function(condition)
         found = self._follow(
-            kind, name, lambda it: it is not None and holds(it), namespace, timeout, condition
+            kind, name, lambda it: it is not None and predicate(it), namespace, timeout, condition
         )
         return found if found is not None else {}
 
     def wait_until_gone(
         self,
-        kind: str | Mapping[str, Any] | Place,
+        kind: str | Mapping[str, Any] | ResourceMapping,
         name: str,
         namespace: str | None = None,
         *,
@@ -308,114 +316,118 @@ class Cluster(Laboratory):
 
     def _follow(
         self,
-        kind: str | Mapping[str, Any] | Place,
+        kind: str | Mapping[str, Any] | ResourceMapping,
         name: str,
-        holds: Callable[[Object | None], Any],
+        predicate: Callable[[Object | None], Any],
         namespace: str | None,
         timeout: float,
         condition: Condition | None = None,
     ) -> Object | None:
         __tracebackhide__ = True
-        place = self._place(kind)
-        until = time.monotonic() + timeout
+        mapping = self._mapping(kind)
+        deadline = time.monotonic() + timeout
         last: Object | None = None
-        for last in self._states(place, name, namespace or self.namespace, until):
-            if holds(last):
+        for last in self._watch_states(mapping, name, namespace or self.namespace, deadline):
+            if predicate(last):
                 return last
             self._check()
-        awaited = ""
+        expected = ""
         if isinstance(condition, Mapping):
-            awaited = f"The awaited part:\n{yaml.safe_dump(dict(condition), sort_keys=False)}"
+            expected = f"The awaited part:\n{yaml.safe_dump(dict(condition), sort_keys=False)}"
         raise TimeoutError(
-            f"{place.plural} {name!r}: the awaited state has not come in {timeout} seconds. "
-            f"{awaited}The last state:\n{_dump(last)}"
+            f"{mapping.plural} {name!r}: the awaited state has not come in {timeout} seconds. "
+            f"{expected}The last state:\n{_dump(last)}"
         )
 
-    def _states(self, place: Place, name: str, namespace: str, until: float) -> Iterator[Object | None]:
+    def _watch_states(
+        self, mapping: ResourceMapping, name: str, namespace: str, deadline: float
+    ) -> Iterator[Object | None]:
         """The states of an object as they come."""
         query = f"?fieldSelector={urllib.parse.quote('metadata.name=' + name)}"
-        known = {"apiVersion": place.api_version, "kind": place.kind}
+        type_meta = {"apiVersion": mapping.api_version, "kind": mapping.kind}
         while True:
-            page = self.call("GET", place.path(namespace) + query)
-            yield {**known, **page["items"][0]} if page["items"] else None
+            page = self.call("GET", mapping.path(namespace) + query)
+            yield {**type_meta, **page["items"][0]} if page["items"] else None
             version = page["metadata"]["resourceVersion"]
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 return
             # A watch can be silent because it is broken: so we look again every second.
-            watch = f"{query}&watch=true&resourceVersion={version}&timeoutSeconds={int(left) + 1}"
+            watch = f"{query}&watch=true&resourceVersion={version}&timeoutSeconds={int(remaining) + 1}"
             try:
-                for event in self._http.watch(place.path(namespace) + watch, min(1.0, left)):
+                for event in self._http.watch(mapping.path(namespace) + watch, min(1.0, remaining)):
                     if event["type"] == "ERROR":
                         break
                     yield None if event["type"] == "DELETED" else event["object"]
-                    if time.monotonic() > until:
+                    if time.monotonic() > deadline:
                         return
-            except Refused:
+            except ApiError:
                 time.sleep(0.05)  # the server was told to refuse watches
 
     # --- What is behind.
 
-    def places(self) -> Places:
+    def resource_types(self) -> ResourceMappings:
         """Where the objects of all kinds are, in the preferred versions first."""
-        self._catalog.forget()
-        return self._catalog.all()
+        self._discovery.invalidate()
+        return self._discovery.all()
 
     @property
-    def definitions(self) -> Names:
+    def crds(self) -> Names:
         """The names of the definitions (CRDs) that were created here, and are not removed yet."""
-        return [name for place, _, name in self._created if place == DEFINITIONS]
+        return [name for mapping, _, name in self._created if mapping == CRDS]
 
-    def remove_definitions(self, names: Iterable[str]) -> None:
+    def remove_crds(self, names: Iterable[str]) -> None:
         """Remove definitions that were created elsewhere, maybe by others at the same time."""
-        self._created += [(DEFINITIONS, None, name) for name in set(names)]
+        self._created += [(CRDS, None, name) for name in set(names)]
         self._remove_created()
 
-    def forget_definitions(self) -> None:
+    def disown_crds(self) -> None:
         """Let somebody else remove the definitions."""
-        self._created = [it for it in self._created if it[0] != DEFINITIONS]
+        self._created = [it for it in self._created if it[0] != CRDS]
 
-    def leave_definitions_to(self, other: Cluster) -> None:
+    def hand_over_crds(self, other: Cluster) -> None:
         """Let the other view of the same cluster remove the definitions that were created here."""
-        other._created += [it for it in self._created if it[0] == DEFINITIONS]
-        self.forget_definitions()
+        other._created += [it for it in self._created if it[0] == CRDS]
+        self.disown_crds()
 
-    def _place(self, kind: str | Mapping[str, Any] | Place) -> Place:
-        return kind if isinstance(kind, Place) else self._catalog.find(kind)
+    def _mapping(self, kind: str | Mapping[str, Any] | ResourceMapping) -> ResourceMapping:
+        return kind if isinstance(kind, ResourceMapping) else self._discovery.find(kind)
 
-    def _where(self, place: Place, body: Mapping[str, Any], namespace: str | None) -> str | None:
-        named: str | None = body["metadata"].get("namespace")
-        return (namespace or named or self.namespace) if place.namespaced else None
+    def _namespace_of(
+        self, mapping: ResourceMapping, body: Mapping[str, Any], namespace: str | None
+    ) -> str | None:
+        explicit: str | None = body["metadata"].get("namespace")
+        return (namespace or explicit or self.namespace) if mapping.namespaced else None
 
     def _create(self, body: Mapping[str, Any], namespace: str | None) -> Object:
-        place = self._catalog.find(body)
-        where = self._where(place, body, namespace)
-        made = dict(self.call("POST", place.path(where), body))
-        self._created.append((place, where, made["metadata"]["name"]))
-        self._await_served(place, made)
-        return made
+        mapping = self._discovery.find(body)
+        target_namespace = self._namespace_of(mapping, body, namespace)
+        created = dict(self.call("POST", mapping.path(target_namespace), body))
+        self._created.append((mapping, target_namespace, created["metadata"]["name"]))
+        self._wait_until_served(mapping, created)
+        return created
 
-    def _await_served(self, place: Place, body: Mapping[str, Any]) -> None:
-        if place != DEFINITIONS:
+    def _wait_until_served(self, mapping: ResourceMapping, body: Mapping[str, Any]) -> None:
+        if mapping != CRDS:
             return
-        self.wait_for(DEFINITIONS, body["metadata"]["name"], _is_established, timeout=SERVED_WITHIN)
-        until = time.monotonic() + SERVED_WITHIN
-        for served in self._catalog.learn(self.get(DEFINITIONS, body["metadata"]["name"])):
+        self.wait_for(CRDS, body["metadata"]["name"], _is_established, timeout=SERVED_TIMEOUT)
+        deadline = time.monotonic() + SERVED_TIMEOUT
+        for served in self._discovery.register(self.get(CRDS, body["metadata"]["name"])):
             while True:
                 # An established definition is not served yet: real servers need a moment more.
                 try:
                     self.call("GET", served.path(None))
                     break
-                except Refused as error:
-                    if error.code not in (404, 429, 503) or time.monotonic() > until:
+                except ApiError as error:
+                    if error.code not in (404, 429, 503) or time.monotonic() > deadline:
                         raise
                 time.sleep(0.05)
 
     def _remove_created(self) -> None:
-        for place, where, name in reversed(self._created):
-            with contextlib.suppress(Refused):
-                path = place.path(where, name)
-                if place not in (DEFINITIONS, NAMESPACES):
+        for mapping, target_namespace, name in reversed(self._created):
+            with contextlib.suppress(ApiError):
+                path = mapping.path(target_namespace, name)
+                if mapping not in (CRDS, NAMESPACES):
                     # Nobody is there any more to release them.
                     self.call("PATCH", path, {"metadata": {"finalizers": None}})
                 self.call("DELETE", path)
@@ -423,14 +435,14 @@ class Cluster(Laboratory):
 
 
 def require_kind(kind: Kind) -> None:
-    """Raise `Unavailable` if there can be no cluster of this kind here."""
+    """Raise `ClusterUnavailableError` if there can be no cluster of this kind here."""
     if kind == "assets":
         find_assets()
     elif kind == "kubeconfig":
         _existing_kubeconfig(None)
 
 
-def unique_namespace(cluster: Cluster) -> str:
+def create_unique_namespace(cluster: Cluster) -> str:
     """Create a namespace with a new name in the cluster, and make it the default one."""
     name = f"kopf-{secrets.token_hex(4)}"
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -455,14 +467,14 @@ def _folder(stack: contextlib.ExitStack) -> pathlib.Path:
     return pathlib.Path(stack.enter_context(folder))
 
 
-def _write_secret(path: pathlib.Path, text: str) -> None:
+def _write_kubeconfig(path: pathlib.Path, text: str) -> None:
     path.touch(mode=0o600)
     path.write_text(text, encoding="utf-8")
 
 
-def _existing_kubeconfig(given: str | os.PathLike[str] | None) -> pathlib.Path:
-    named = os.fspath(given) if given else os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
-    path = pathlib.Path(named or "~/.kube/config").expanduser()
+def _existing_kubeconfig(option: str | os.PathLike[str] | None) -> pathlib.Path:
+    explicit = os.fspath(option) if option else os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    path = pathlib.Path(explicit or "~/.kube/config").expanduser()
     if not path.exists():
-        raise Unavailable(f"There is no kubeconfig {path}.")
+        raise ClusterUnavailableError(f"There is no kubeconfig {path}.")
     return path

@@ -22,10 +22,10 @@ def as_function(condition: Condition | None) -> Callable[[Object | None], Any]:
     return condition
 
 
-def contains(wanted: Any, actual: Any) -> bool:
+def contains(expected: Any, actual: Any) -> bool:
     """Whether the wanted part is in the actual one."""
-    if isinstance(wanted, Mapping):
+    if isinstance(expected, Mapping):
         return isinstance(actual, Mapping) and all(
-            key in actual and contains(value, actual[key]) for key, value in wanted.items()
+            key in actual and contains(value, actual[key]) for key, value in expected.items()
         )
-    return bool(wanted == actual)
+    return bool(expected == actual)

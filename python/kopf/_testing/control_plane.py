@@ -19,10 +19,10 @@ import urllib.error
 import urllib.request
 
 ASSETS = "KUBEBUILDER_ASSETS"
-READY_WITHIN = 90.0
+READY_TIMEOUT = 90.0
 
 
-class Unavailable(Exception):
+class ClusterUnavailableError(Exception):
     """There is no such cluster here; the message says what is missing."""
 
 
@@ -69,7 +69,7 @@ class ControlPlane:
             "--service-cluster-ip-range=10.0.0.0/24",
             "--disable-admission-plugins=ServiceAccount",
         )
-        self._await_readiness()
+        self._wait_until_ready()
         self._write_kubeconfig()
         if (assets / "kube-controller-manager").exists():
             self._spawn(
@@ -104,15 +104,15 @@ class ControlPlane:
             )
         self._processes.append((binary.name, process))
 
-    def _await_readiness(self) -> None:
-        until = time.monotonic() + READY_WITHIN
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_TIMEOUT
         while not self._is_ready():
             for name, process in self._processes:
                 if process.poll() is not None:
                     log = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
-                    raise Unavailable("\n".join([f"{name} has exited at once:", *log[-5:]]))
-            if time.monotonic() > until:
-                raise Unavailable(f"The API server is not ready after {READY_WITHIN} seconds.")
+                    raise ClusterUnavailableError("\n".join([f"{name} has exited at once:", *log[-5:]]))
+            if time.monotonic() > deadline:
+                raise ClusterUnavailableError(f"The API server is not ready after {READY_TIMEOUT} seconds.")
             time.sleep(0.1)  # it has no way to tell that it has begun to listen
 
     def _is_ready(self) -> bool:
@@ -144,17 +144,17 @@ class ControlPlane:
 
 
 def find_assets() -> pathlib.Path:
-    """The folder with the binaries; `Unavailable` if they are not there."""
+    """The folder with the binaries; `ClusterUnavailableError` if they are not there."""
     named = os.environ.get(ASSETS)
     if not named:
-        raise Unavailable(
+        raise ClusterUnavailableError(
             f"Set {ASSETS} to a folder with etcd and kube-apiserver,"
             " such as `setup-envtest use -p path` prints."
         )
     folder = pathlib.Path(named)
     missing = [name for name in ("etcd", "kube-apiserver") if not (folder / name).exists()]
     if missing:
-        raise Unavailable(f"{ASSETS}={named} has no {' and no '.join(missing)}.")
+        raise ClusterUnavailableError(f"{ASSETS}={named} has no {' and no '.join(missing)}.")
     return folder
 
 

@@ -13,7 +13,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Place:
+class ResourceMapping:
     """The objects of one kind in one version."""
 
     group: str
@@ -39,25 +39,25 @@ class Place:
         return "/" + "/".join(parts)
 
 
-class Unknown(LookupError):
+class UnknownKindError(LookupError):
     """The cluster serves no such kind."""
 
 
-class Catalog:
+class Discovery:
     """The kinds that a cluster serves, asked for when they are needed."""
 
     def __init__(self, call: CallFn) -> None:
         super().__init__()
         self._call = call
-        self._places: list[Place] | None = None
-        self._learned: list[Place] = [DEFINITIONS, NAMESPACES]
+        self._mappings: list[ResourceMapping] | None = None
+        self._registered: list[ResourceMapping] = [CRDS, NAMESPACES]
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Ask anew: a definition has come or gone."""
-        self._places = None
-        self._learned = [DEFINITIONS, NAMESPACES]
+        self._mappings = None
+        self._registered = [CRDS, NAMESPACES]
 
-    def learn(self, definition: Mapping[str, Any]) -> list[Place]:
+    def register(self, definition: Mapping[str, Any]) -> list[ResourceMapping]:
         """Take the kinds of a definition (CRD) from it, without asking; the preferred version first."""
         spec = definition["spec"]
         names = spec["names"]
@@ -69,8 +69,8 @@ class Catalog:
             *(names.get("shortNames") or ()),
         }
         served = [version for version in spec["versions"] if version.get("served")]
-        learned = [
-            Place(
+        registered = [
+            ResourceMapping(
                 group=spec["group"],
                 version=version["name"],
                 plural=plural,
@@ -82,47 +82,47 @@ class Catalog:
             )
             for version in served
         ]
-        self._learned = [it for it in self._learned if (it.group, it.plural) != (spec["group"], plural)]
-        self._learned += learned
-        return learned
+        self._registered = [it for it in self._registered if (it.group, it.plural) != (spec["group"], plural)]
+        self._registered += registered
+        return registered
 
-    def all(self) -> list[Place]:
+    def all(self) -> list[ResourceMapping]:
         """Everything in the preferred versions first."""
-        if self._places is None:
-            self._places = list(self._discover())
-        return self._places
+        if self._mappings is None:
+            self._mappings = list(self._discover())
+        return self._mappings
 
-    def find(self, what: str | Mapping[str, Any]) -> Place:
+    def find(self, what: str | Mapping[str, Any]) -> ResourceMapping:
         """By a body; or by any name: plural, singular, kind, short name; with `.group`, or
         `group/version/plural`.
         """
-        place = self._find(what)
-        if place is None:
-            self.forget()
-            place = self._find(what)
-        if place is None:
+        mapping = self._find(what)
+        if mapping is None:
+            self.invalidate()
+            mapping = self._find(what)
+        if mapping is None:
             name = what if isinstance(what, str) else f"{what.get('apiVersion')}, kind {what.get('kind')}"
-            raise Unknown(f"The cluster serves no {name!r}. Is its definition (CRD) applied?")
-        return place
+            raise UnknownKindError(f"The cluster serves no {name!r}. Is its definition (CRD) applied?")
+        return mapping
 
-    def _find(self, what: str | Mapping[str, Any]) -> Place | None:
+    def _find(self, what: str | Mapping[str, Any]) -> ResourceMapping | None:
         # What was learned costs no requests: all is asked for only if it is not enough.
-        known = next((it for it in self._learned if _fits(it, what)), None)
-        return known or next((it for it in self.all() if _fits(it, what)), None)
+        registered_mapping = next((it for it in self._registered if _matches(it, what)), None)
+        return registered_mapping or next((it for it in self.all() if _matches(it, what)), None)
 
-    def _discover(self) -> Iterator[Place]:
+    def _discover(self) -> Iterator[ResourceMapping]:
         for version in self._call("GET", "/api")["versions"]:
-            yield from self._places_of("", version, f"/api/{version}")
+            yield from self._mappings_of("", version, f"/api/{version}")
         others: list[tuple[str, str]] = []
         for group in self._call("GET", "/apis")["groups"]:
             preferred = group.get("preferredVersion", group["versions"][0])["version"]
-            yield from self._places_of(group["name"], preferred, f"/apis/{group['name']}/{preferred}")
+            yield from self._mappings_of(group["name"], preferred, f"/apis/{group['name']}/{preferred}")
             versions = [it["version"] for it in group["versions"]]
             others += [(group["name"], it) for it in versions if it != preferred]
         for name, version in others:
-            yield from self._places_of(name, version, f"/apis/{name}/{version}")
+            yield from self._mappings_of(name, version, f"/apis/{name}/{version}")
 
-    def _places_of(self, group: str, version: str, path: str) -> Iterator[Place]:
+    def _mappings_of(self, group: str, version: str, path: str) -> Iterator[ResourceMapping]:
         found = self._call("GET", path)["resources"]
         for item in found:
             plural = item["name"]
@@ -130,7 +130,7 @@ class Catalog:
                 continue
             subresources = {it["name"].split("/")[1] for it in found if it["name"].startswith(plural + "/")}
             names = {plural, item["kind"].lower(), item.get("singularName"), *(item.get("shortNames") or ())}
-            yield Place(
+            yield ResourceMapping(
                 group=group,
                 version=version,
                 plural=plural,
@@ -142,17 +142,17 @@ class Catalog:
             )
 
 
-def _fits(place: Place, what: str | Mapping[str, Any]) -> bool:
+def _matches(mapping: ResourceMapping, what: str | Mapping[str, Any]) -> bool:
     if not isinstance(what, str):
-        return (place.api_version, place.kind) == (what.get("apiVersion"), what.get("kind"))
+        return (mapping.api_version, mapping.kind) == (what.get("apiVersion"), what.get("kind"))
     if "/" in what:
         api_version, _, name = what.rpartition("/")
-        return place.api_version == api_version and name.lower() in place.names
+        return mapping.api_version == api_version and name.lower() in mapping.names
     name, _, group = what.lower().partition(".")
-    return name in place.names and group in ("", place.group)
+    return name in mapping.names and group in ("", mapping.group)
 
 
-DEFINITIONS = Place(
+CRDS = ResourceMapping(
     group="apiextensions.k8s.io",
     version="v1",
     plural="customresourcedefinitions",
@@ -162,7 +162,7 @@ DEFINITIONS = Place(
     names=frozenset({"customresourcedefinitions", "customresourcedefinition", "crd", "crds"}),
     verbs=frozenset({"list", "watch", "create", "delete"}),
 )
-NAMESPACES = Place(
+NAMESPACES = ResourceMapping(
     group="",
     version="v1",
     plural="namespaces",

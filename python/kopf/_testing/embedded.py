@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kopf._runtime.bridge import ApiServer
-from kopf._testing.client import AGENT
-from kopf._testing.clock import Passage
+from kopf._testing.client import USER_AGENT
+from kopf._testing.clock import ClockControl
 
 Kind = Literal["embedded", "assets", "kubeconfig"]
 Fault = Literal[
@@ -30,7 +30,7 @@ Fault = Literal[
 ]
 
 
-class NotHad(Exception):
+class NotSupportedError(Exception):
     """This kind of cluster cannot do that."""
 
 
@@ -61,7 +61,7 @@ class Request:
 Requests = list[Request]
 
 
-class Laboratory:
+class EmbeddedFeatures:
     """The part of clusters that is for the embedded server only."""
 
     kind: Kind
@@ -69,7 +69,7 @@ class Laboratory:
     def __init__(self) -> None:
         super().__init__()
         self._server: ApiServer | None = None
-        self._passage = Passage(lambda: self.trace)
+        self._clock_control = ClockControl(lambda: self.activity_marker)
         self._checks: list[Callable[[], None]] = []
 
     def add_check(self, check: Callable[[], None]) -> None:
@@ -89,30 +89,34 @@ class Laboratory:
     @property
     def _embedded(self) -> ApiServer:
         if self.kind != "embedded":
-            raise NotHad(f"Only the embedded server can do that, and this cluster is of kind {self.kind!r}.")
+            raise NotSupportedError(
+                f"Only the embedded server can do that, and this cluster is of kind {self.kind!r}."
+            )
         if self._server is None:
             raise RuntimeError("The cluster is not running.")
         return self._server
 
     @property
-    def passage(self) -> Passage:
+    def clock(self) -> ClockControl:
         """How time passes here."""
         if self.kind != "embedded":
-            raise NotHad(f"Only with the embedded server can time be moved; this cluster is {self.kind!r}.")
-        return self._passage
+            raise NotSupportedError(
+                f"Only with the embedded server can time be moved; this cluster is {self.kind!r}."
+            )
+        return self._clock_control
 
     @property
     def now(self) -> datetime.datetime:
         """The present moment, as the operators and the server see it."""
-        return self.passage.now
+        return self.clock.now
 
     def freeze(self) -> None:
         """Stop time, until `thaw()`: delays, intervals, and back-offs end only when time is advanced."""
-        self.passage.freeze()
+        self.clock.freeze()
 
     def thaw(self) -> None:
         """Let time go on from where it is."""
-        self.passage.thaw()
+        self.clock.thaw()
 
     def advance(self, time: float | datetime.timedelta, *, timeout: float = 30) -> None:
         """Let so many seconds pass at once, with all that happens in them, in order; return when it is quiet.
@@ -129,13 +133,13 @@ class Laboratory:
             )
         if seconds < 0:
             raise ValueError("Time does not go back.")
-        self.passage.advance(seconds, timeout)
+        self.clock.advance(seconds, timeout)
         self._check()
 
-    def wait_until_quiet(self, *, timeout: float = 10) -> None:
+    def wait_until_idle(self, *, timeout: float = 10) -> None:
         """Wait until nothing happens, neither in the server nor in any of the operators of this process."""
         __tracebackhide__ = True
-        self.passage.settle(timeout)
+        self.clock.wait_until_idle(timeout)
         self._check()
 
     @property
@@ -146,9 +150,9 @@ class Laboratory:
     def requests_since(self, count: int) -> tuple[int, Requests]:
         """How many requests there have been, and those after the first so many."""
         total, entries = self._embedded.journal(count)
-        return total, [it for it in (Request(*entry) for entry in entries) if it.agent != AGENT]
+        return total, [it for it in (Request(*entry) for entry in entries) if it.agent != USER_AGENT]
 
-    async def until(self, holds: Callable[[], Any], *, timeout: float | None = 10) -> Any:
+    async def wait_until(self, predicate: Callable[[], Any], *, timeout: float | None = 10) -> Any:
         """Wait in asynchronous code until it holds, and return what has come of that.
 
         The function is called now, and whenever the embedded server has served a request: of the operator,
@@ -157,11 +161,11 @@ class Laboratory:
         async with asyncio.timeout(timeout):
             while True:
                 count = self._embedded.journal_count()
-                if found := holds():
+                if found := predicate():
                     return found
                 await self._embedded.asked(count)
 
-    def forget_requests(self) -> None:
+    def clear_requests(self) -> None:
         """Begin the journal anew."""
         self._embedded.clear_journal()
 
@@ -184,26 +188,26 @@ class Laboratory:
         """
         self._embedded.inject(fault, number, verb=verb, plural=resource, times=times, after=after)
 
-    def cut_off(self) -> None:
+    def disconnect_clients(self) -> None:
         """Let nobody reach the embedded server until the faults are withdrawn: for it, all operators have
         died in this moment.
         """
         self._embedded.cut_off()
 
     @property
-    def is_cut_off(self) -> bool:
+    def is_disconnected(self) -> bool:
         """Whether nobody reaches the embedded server, by `cut_off()` or by that fault."""
         return self._embedded.is_cut_off
 
-    def withdraw_faults(self) -> None:
+    def clear_faults(self) -> None:
         """Let the embedded server behave again."""
         self._embedded.clear_faults()
 
-    def cut_watches(self, resource: str = "") -> None:
+    def drop_watches(self, resource: str = "") -> None:
         """Close the open watches of a resource, or all."""
         self._embedded.cut_watches(resource)
 
-    def forget_history(self) -> None:
+    def compact(self) -> None:
         """Make all earlier versions too old (410) for watches of the embedded server."""
         self._embedded.compact()
 
@@ -213,6 +217,6 @@ class Laboratory:
         return self._embedded.resource_version
 
     @property
-    def trace(self) -> tuple[int, int]:
+    def activity_marker(self) -> tuple[int, int]:
         """What changes with every write and every request to the embedded server."""
         return self._embedded.resource_version, self._embedded.journal_count()

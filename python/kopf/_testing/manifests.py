@@ -43,6 +43,6 @@ def _read_text(text: str | IO[str]) -> list[Mapping[str, Any]]:
     return bodies
 
 
-def rank(body: Mapping[str, Any]) -> int:
+def apply_order(body: Mapping[str, Any]) -> int:
     """Definitions and namespaces come before those who need them."""
     return {"CustomResourceDefinition": 0, "Namespace": 1}.get(str(body.get("kind")), 2)

@@ -26,20 +26,20 @@ from kopf._objects.reasons import Activity
 from kopf._objects.typedefs import HandlerId
 from kopf._runtime import loaders, operator
 from kopf._runtime.default_registry import get_default_registry, set_default_registry
-from kopf._runtime.errors import failure_observer_var
+from kopf._runtime.errors import error_observer_var
 from kopf._testing.cluster import Cluster
-from kopf._testing.idle_tracker import Pulse, pulse_var
+from kopf._testing.idle_tracker import IdleTracker, work_tracker_var
 
 Handlers = str | os.PathLike[str] | Callable[[], Any]
 
 # Nothing of a test may stop here for as long as an operator in production may take.
-STOPPING_TIMEOUT = 10.0
+STOP_TIMEOUT = 10.0
 
 # How long nothing must happen until it is quiet, where that cannot be known otherwise.
-REMOTE_PAUSE = 0.5
+QUIET_PERIOD = 0.5
 
 # For the startup handlers: nothing of a test may wait for ever.
-STARTING_TIMEOUT = 30.0
+STARTUP_TIMEOUT = 30.0
 
 # The default registry belongs to the process: only one operator is loaded at a time.
 _loading = threading.Lock()
@@ -74,8 +74,8 @@ class Operator:
         standalone: bool = True,
         priority: int | None = None,
         identity: str | None = None,
-        timeout: float = STOPPING_TIMEOUT,
-        startup_timeout: float = STARTING_TIMEOUT,
+        timeout: float = STOP_TIMEOUT,
+        startup_timeout: float = STARTUP_TIMEOUT,
         strict: bool = True,
         allow_errors: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> None:
@@ -85,8 +85,10 @@ class Operator:
         self.settings = settings if settings is not None else OperatorSettings()
         self._lifecycle = lifecycle
         # A cluster of one's own is served in whole; in a shared one, others must not be disturbed.
-        own = cluster.kind == "embedded"
-        self._namespaces = list(namespaces) if namespaces is not None else [] if own else [cluster.namespace]
+        is_own_cluster = cluster.kind == "embedded"
+        self._namespaces = (
+            list(namespaces) if namespaces is not None else [] if is_own_cluster else [cluster.namespace]
+        )
         self._memo = memo
         self._standalone = standalone
         self._priority = priority
@@ -99,11 +101,11 @@ class Operator:
         self._handlers = handlers
         self._added_paths: list[str] = []
         # In real clusters, time is real.
-        self._passage = cluster.passage if own else None
-        self._pulse = Pulse(self._passage.time if self._passage is not None else None)
-        self._attendance = contextlib.ExitStack()
+        self._clock_control = cluster.clock if is_own_cluster else None
+        self._tracker = IdleTracker(self._clock_control.time if self._clock_control is not None else None)
+        self._clock_registration = contextlib.ExitStack()
         self._ready = threading.Event()
-        self._settled = threading.Event()  # either ready, or ended before that
+        self._started_or_failed = threading.Event()  # either ready, or ended before that
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -146,16 +148,16 @@ class Operator:
                 if callable(declare):
                     with _short_ids(self.registry):
                         declare()
-        self._declare_login()
+        self._add_login_handler()
         self._thread = threading.Thread(target=self._run, name="kopf-operator", daemon=True)
-        if self._passage is not None:
-            self._attendance.enter_context(self._passage.attended_by(self._pulse))
+        if self._clock_control is not None:
+            self._clock_registration.enter_context(self._clock_control.track(self._tracker))
         self._thread.start()
         self.cluster.add_check(self.check)
-        until = time.monotonic() + self._startup_timeout
-        if self._passage is not None:
-            self._passage.pass_until(self._settled.is_set, self._startup_timeout)
-        if not self._settled.wait(max(0.0, until - time.monotonic())):
+        deadline = time.monotonic() + self._startup_timeout
+        if self._clock_control is not None:
+            self._clock_control.advance_until(self._started_or_failed.is_set, self._startup_timeout)
+        if not self._started_or_failed.wait(max(0.0, deadline - time.monotonic())):
             with contextlib.suppress(Exception):  # it is probably the startup handler that does not return
                 self.stop()
             raise TimeoutError(
@@ -174,11 +176,11 @@ class Operator:
         if self._loop is not None and self._stop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended by itself
                 self._loop.call_soon_threadsafe(self._stop.set)
-        until = time.monotonic() + self._timeout
-        if self._passage is not None:
-            self._passage.pass_until(lambda: not self.running, self._timeout)
-        self._thread.join(max(0.0, until - time.monotonic()))
-        self._attendance.close()
+        deadline = time.monotonic() + self._timeout
+        if self._clock_control is not None:
+            self._clock_control.advance_until(lambda: not self.running, self._timeout)
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        self._clock_registration.close()
         if self._thread.is_alive():
             raise TimeoutError(f"The operator has not stopped in {self._timeout} seconds.")
         self._thread = None
@@ -203,11 +205,11 @@ class Operator:
             hint = "If it is expected, start the operator with allow_errors=..., or with strict=False."
             raise UnexpectedError("\n".join([*texts, hint])) from unexpected[0][1]
 
-    def tolerate(self) -> None:
+    def disable_strict(self) -> None:
         """Do not be strict any more: the test has failed already, for another reason."""
         self._strict = False
 
-    def _notice(self, handler: Handler, error: Exception) -> None:
+    def _on_handler_error(self, handler: Handler, error: Exception) -> None:
         """A handler has raised it; this is called in the operator's thread."""
         expected = isinstance(error, (TemporaryError, PermanentError, self._allow_errors))
         if not expected and handler.errors is not ErrorsMode.IGNORED:
@@ -218,23 +220,23 @@ class Operator:
         """Whether it has not ended yet, by itself or not."""
         return self._thread is not None and self._thread.is_alive()
 
-    def wait_until_quiet(self, *, pause: float | None = None, timeout: float = 10) -> None:
+    def wait_until_idle(self, *, pause: float | None = None, timeout: float = 10) -> None:
         """Wait until no handler runs, nothing is written, and nothing is on its way.
 
         Handlers that wait for their next attempt are quiet, and so are daemons that wait. Of the embedded
         server, all of that is known; with others, nothing new must begin for the pause (seconds).
         """
         __tracebackhide__ = True
-        until = time.monotonic() + timeout
-        self._pulse.wait_until_connected(timeout)
-        left = until - time.monotonic()
-        if self._passage is not None and pause is None:
-            self._passage.settle(left)
-        elif not self._pulse.wait_until_still(pause if pause is not None else REMOTE_PAUSE, left):
+        deadline = time.monotonic() + timeout
+        self._tracker.wait_until_connected(timeout)
+        remaining = deadline - time.monotonic()
+        if self._clock_control is not None and pause is None:
+            self._clock_control.wait_until_idle(remaining)
+        elif not self._tracker.wait_until_idle(pause if pause is not None else QUIET_PERIOD, remaining):
             raise TimeoutError(f"The operator was not quiet in {timeout} seconds.")
         self.check()
 
-    def _declare_login(self) -> None:
+    def _add_login_handler(self) -> None:
         if any(not it._fallback for it in self.registry._activities.get_handlers(Activity.AUTHENTICATION)):
             return
         connection = self.cluster.connection
@@ -263,20 +265,20 @@ class Operator:
         except BaseException as e:
             self._error = e
         finally:
-            self._settled.set()
+            self._started_or_failed.set()
 
     def _run_in_context(self) -> None:
-        pulse_var.set(self._pulse)
-        failure_observer_var.set(self._notice)
+        work_tracker_var.set(self._tracker)
+        error_observer_var.set(self._on_handler_error)
         with asyncio.Runner() as runner:
-            runner.run(self._live())
+            runner.run(self._main())
 
-    async def _live(self) -> None:
+    async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self._pulse.attach(self._loop)
+        self._tracker.set_loop(self._loop)
         ready = asyncio.Event()
-        tell = asyncio.create_task(self._tell(ready))
+        signal_task = asyncio.create_task(self._signal_ready(ready))
         logging.getLogger("kopf").debug("An operator is started for a test.")
         try:
             await operator.operator(
@@ -293,12 +295,12 @@ class Operator:
                 ready_flag=ready,
             )
         finally:
-            tell.cancel()
+            signal_task.cancel()
 
-    async def _tell(self, ready: asyncio.Event) -> None:
+    async def _signal_ready(self, ready: asyncio.Event) -> None:
         await ready.wait()
         self._ready.set()
-        self._settled.set()
+        self._started_or_failed.set()
 
 
 @contextlib.contextmanager

@@ -13,13 +13,13 @@ def write_private(path: pathlib.Path, text: str) -> None:
     The text is on the disk when this returns. On errors (`OSError`), the old file stays.
     """
     path = path.resolve()  # what a link points to is replaced, not the link
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, tmp_path = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(draft, path)
+        os.replace(tmp_path, path)
     except BaseException:
-        os.unlink(draft)
+        os.unlink(tmp_path)
         raise

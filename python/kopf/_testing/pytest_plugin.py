@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from kopf._testing.operator import Operator
 
 KINDS = ("embedded", "assets", "kubeconfig")
-ONLY_EMBEDDED = "kopf_embedded_only"
-DEFINITIONS = "kopf_definitions"
-_left = pytest.StashKey[set[str]]()
+EMBEDDED_ONLY = "kopf_embedded_only"
+CRDS_KEY = "kopf_definitions"
+_pending_crds_key = pytest.StashKey[set[str]]()
 _operators = pytest.StashKey[list[Any]]()
 
 
@@ -38,16 +38,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks of the plugin, and check that there are clusters of the kind that is asked for."""
     config.addinivalue_line(
-        "markers", f"{ONLY_EMBEDDED}: the test needs the embedded server (faults, the journal)"
+        "markers", f"{EMBEDDED_ONLY}: the test needs the embedded server (faults, the journal)"
     )
     kind = config.getoption("--kopf-cluster")
     if kind != "embedded":
         from kopf._testing.cluster import require_kind
-        from kopf._testing.control_plane import Unavailable
+        from kopf._testing.control_plane import ClusterUnavailableError
 
         try:
             require_kind(kind)
-        except Unavailable as error:
+        except ClusterUnavailableError as error:
             raise pytest.UsageError(f"--kopf-cluster={kind}: {error}") from None
 
 
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     skip = pytest.mark.skip(reason=f"needs the embedded server, and --kopf-cluster={kind}")
     for item in items:
-        if item.get_closest_marker(ONLY_EMBEDDED) is not None:
+        if item.get_closest_marker(EMBEDDED_ONLY) is not None:
             item.add_marker(skip)
 
 
@@ -76,49 +76,49 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
                 break
     if outcome.excinfo is not None:
         for operator in operators:
-            operator.tolerate()
+            operator.disable_strict()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Learn which definitions a worker of pytest-xdist has left in a cluster that others use, too."""
-    names = getattr(node, "workeroutput", {}).get(DEFINITIONS, ())
-    node.config.stash.setdefault(_left, set()).update(names)
+    names = getattr(node, "workeroutput", {}).get(CRDS_KEY, ())
+    node.config.stash.setdefault(_pending_crds_key, set()).update(names)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove them when all workers are done."""
-    names = session.config.stash.get(_left, None)
+    names = session.config.stash.get(_pending_crds_key, None)
     if names:
         from kopf._testing.cluster import Cluster
 
         with Cluster("kubeconfig") as cluster:
-            cluster.remove_definitions(names)
+            cluster.remove_crds(names)
 
 
 @pytest.fixture(scope="session")
 def _kopf_shared_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
     from kopf._testing.cluster import Cluster
-    from kopf._testing.control_plane import Unavailable
+    from kopf._testing.control_plane import ClusterUnavailableError
 
     cluster = Cluster(request.config.getoption("--kopf-cluster"))
     try:
         cluster.start()
-    except Unavailable as error:
+    except ClusterUnavailableError as error:
         raise pytest.UsageError(str(error)) from None
     yield cluster
     if hasattr(request.config, "workeroutput") and cluster.kind == "kubeconfig":
         # Other workers may still need the definitions: the controller removes them after all.
-        request.config.workeroutput[DEFINITIONS] = cluster.definitions
-        cluster.forget_definitions()
+        request.config.workeroutput[CRDS_KEY] = cluster.crds
+        cluster.disown_crds()
     cluster.stop()
 
 
 @pytest.fixture
 def kopf_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster that this test has for itself, or a namespace of a shared one."""
-    from kopf._testing.cluster import Cluster, unique_namespace
+    from kopf._testing.cluster import Cluster, create_unique_namespace
 
     if request.config.getoption("--kopf-cluster") == "embedded":
         with Cluster() as cluster:
@@ -127,10 +127,10 @@ def kopf_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     shared: Cluster = request.getfixturevalue("_kopf_shared_cluster")
     # Its own view, with its own memory of what was created: so that every test cleans up behind itself.
     with Cluster("kubeconfig", kubeconfig=shared.kubeconfig) as cluster:
-        unique_namespace(cluster)
+        create_unique_namespace(cluster)
         yield cluster
         # Definitions go with the last test: they need a while, and the next test may bring the same ones.
-        cluster.leave_definitions_to(shared)
+        cluster.hand_over_crds(shared)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from kopf._runtime import bridge
 SECOND = 1_000_000
 
 
-class VirtualTime:
+class VirtualClock:
     """Moves all clocks of the process; moments are in microseconds since the epoch."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class VirtualTime:
         return self._native.now
 
     @property
-    def is_still(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether nothing happens in the engines and servers, and nothing is on its way between them."""
         return self._native.is_still()
 
@@ -63,79 +63,79 @@ class VirtualTime:
         self.frozen = False
         self._wake(None)
 
-    def leap(self, limit: int | None = None) -> bool:
+    def jump_to_next(self, limit: int | None = None) -> bool:
         """Move frozen time to the next moment for which anybody waits, but not beyond the limit; whether
         anybody does. Without a limit, it does not move if nobody waits.
         """
         with self._changed:
-            ours = min((due for due, _, _ in self._sleepers.values()), default=None)
+            next_in_python = min((due for due, _, _ in self._sleepers.values()), default=None)
         if limit is None:
-            theirs = self._native.next
-            dues = [due for due in (ours, theirs) if due is not None]
-            return bool(dues) and self.leap(min(dues))
-        target = limit if ours is None else min(limit, ours)
+            next_in_engine = self._native.next
+            dues = [due for due in (next_in_python, next_in_engine) if due is not None]
+            return bool(dues) and self.jump_to_next(min(dues))
+        target = limit if next_in_python is None else min(limit, next_in_python)
         waits = self._native.leap(target)
         self._wake(self.now)
-        return waits or (ours is not None and ours <= limit)
+        return waits or (next_in_python is not None and next_in_python <= limit)
 
-    def _wake(self, until: int | None) -> None:
+    def _wake(self, moment: int | None) -> None:
         with self._changed:
-            if until is None:  # their moments have not come, but they are to look at the time again
-                calls = [ring for _, ring, _ in self._sleepers.values()]
+            if moment is None:  # their moments have not come, but they are to look at the time again
+                calls = [wake for _, wake, _ in self._sleepers.values()]
             else:
-                due = [it for it, (at, _, _) in self._sleepers.items() if at <= until]
+                due = [it for it, (at, _, _) in self._sleepers.items() if at <= moment]
                 due.sort(key=lambda it: self._sleepers[it][0])
-                left = [self._sleepers.pop(it) for it in due]
-                calls = [call for _, ring, woken in left for call in (woken, ring)]
+                woken_sleepers = [self._sleepers.pop(it) for it in due]
+                calls = [call for _, wake, on_wake in woken_sleepers for call in (on_wake, wake)]
         for call in calls:
             call()
-        self.tell()
+        self.notify()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Let those who wait in threads look again: what they wait for may be there."""
         with self._changed:
             self._changed.notify_all()
 
     @contextlib.contextmanager
-    def _sleeping(
-        self, due: int | None, ring: Callable[[], None], woken: Callable[[], None]
+    def _register_sleeper(
+        self, due: int | None, wake: Callable[[], None], on_wake: Callable[[], None]
     ) -> Iterator[None]:
         number = next(self._numbers)
         if due is not None:
             with self._changed:
-                self._sleepers[number] = (due, ring, woken)
+                self._sleepers[number] = (due, wake, on_wake)
         try:
             yield
         finally:
             with self._changed:
                 self._sleepers.pop(number, None)
 
-    def _left(self, due: int | None) -> float | None:
+    def _remaining(self, due: int | None) -> float | None:
         """Real seconds until the moment; none if it does not come by itself."""
         return None if due is None or self.frozen else max(0.0, (due - self.now) / SECOND)
 
     def wait_in_thread(
-        self, holds: Callable[[], bool], timeout: float | None, woken: Callable[[], None]
+        self, predicate: Callable[[], bool], timeout: float | None, on_wake: Callable[[], None]
     ) -> None:
         """Block the thread until it holds, or until the time is over."""
         due = None if timeout is None else self.now + int(timeout * SECOND)
-        while not holds() and (due is None or self.now < due):
-            with self._sleeping(due, self.tell, woken), self._changed:
-                if not holds() and (due is None or self.now < due):
-                    self._changed.wait(self._left(due))
+        while not predicate() and (due is None or self.now < due):
+            with self._register_sleeper(due, self.notify, on_wake), self._changed:
+                if not predicate() and (due is None or self.now < due):
+                    self._changed.wait(self._remaining(due))
 
     async def wait_in_loop(
-        self, future: asyncio.Future[Any], timeout: float | None, woken: Callable[[], None]
+        self, future: asyncio.Future[Any], timeout: float | None, on_wake: Callable[[], None]
     ) -> None:
         """Wait in the current event loop until the future is done, or until the time is over."""
         due = None if timeout is None else self.now + int(timeout * SECOND)
         loop = asyncio.get_running_loop()
         while not future.done() and (due is None or self.now < due):
-            bell: asyncio.Future[None] = loop.create_future()
-            with self._sleeping(due, functools.partial(_ring, loop, bell), woken):
+            wakeup: asyncio.Future[None] = loop.create_future()
+            with self._register_sleeper(due, functools.partial(_wake_loop, loop, wakeup), on_wake):
                 if due is None or self.now < due:
                     await asyncio.wait(
-                        [future, bell], timeout=self._left(due), return_when=asyncio.FIRST_COMPLETED
+                        [future, wakeup], timeout=self._remaining(due), return_when=asyncio.FIRST_COMPLETED
                     )
 
     async def sleep(self, seconds: float) -> None:
@@ -144,12 +144,12 @@ class VirtualTime:
         await self.wait_in_loop(never, seconds, lambda: None)
 
 
-def _ring(loop: asyncio.AbstractEventLoop, bell: asyncio.Future[None]) -> None:
+def _wake_loop(loop: asyncio.AbstractEventLoop, wakeup: asyncio.Future[None]) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(lambda: None if bell.done() else bell.set_result(None))
+        loop.call_soon_threadsafe(lambda: None if wakeup.done() else wakeup.set_result(None))
 
 
 @functools.cache
-def virtual_time() -> VirtualTime:
+def virtual_clock() -> VirtualClock:
     """The only one of the process."""
-    return VirtualTime()
+    return VirtualClock()

@@ -49,7 +49,7 @@ def test_cut_watches_lose_nothing(run, make, handled, cluster):
     make()
     handled()
     for size in (2, 3, 4):
-        cluster.cut_watches()
+        cluster.drop_watches()
         cluster.patch("widgets", "one", {"spec": {"size": size}})
         cluster.wait_for("widgets", "one", {"status": {"handle": {"size": size}}})
     assert running.of("handle")[-1] == 4
@@ -61,9 +61,9 @@ def test_a_forgotten_history_leads_to_a_new_listing(run, make, handled, cluster)
     handled(condition={"status": {"handle": {"size": 1}}})
     cluster.inject("silence", resource="widgets")
     cluster.patch("widgets", "one", {"spec": {"size": 2}})
-    cluster.forget_history()
-    cluster.withdraw_faults()
-    cluster.cut_watches("widgets")
+    cluster.compact()
+    cluster.clear_faults()
+    cluster.drop_watches("widgets")
     cluster.wait_for("widgets", "one", {"status": {"handle": {"size": 2}}})
 
 
@@ -73,7 +73,7 @@ def test_handled_objects_are_not_written_after_a_restart(run, make, handled, clu
     handled()
     first.settle()
     first.stop()
-    cluster.forget_requests()
+    cluster.clear_requests()
     run().settle()
     assert ours(cluster, "PATCH") == []
     assert ours(cluster, "GET") != []

@@ -7,7 +7,7 @@ import sys
 import kopf
 import pytest
 import yaml
-from kopf.testing import Cluster, KopfRunner, Operator, Refused
+from kopf.testing import ApiError, Cluster, KopfRunner, Operator
 
 FILE = pathlib.Path(__file__).with_name("handlers.py")
 POD = """
@@ -65,7 +65,7 @@ def test_yaml_is_applied_and_applied_again(kopf_cluster):
 
 
 def test_refusals_say_why(kopf_cluster):
-    with pytest.raises(Refused, match="NotFound") as error:
+    with pytest.raises(ApiError, match="NotFound") as error:
         kopf_cluster.get("configmaps", "nope")
     assert error.value.code == 404
     with pytest.raises(LookupError, match="Is its definition"):

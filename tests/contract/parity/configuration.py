@@ -10,7 +10,7 @@ import re
 import ssl
 
 import kopf
-from saying import outcome, outcomes, shown, warned
+from parity_runner import outcome, outcomes, shown, warned
 
 BODY = {
     "apiVersion": "v1",

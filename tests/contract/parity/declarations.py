@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 import kopf
-from saying import logged, outcome, outcomes, shown, warned
+from parity_runner import logged, outcome, outcomes, shown, warned
 
 LISTS = ["_activities", "_indexing", "_watching", "_spawning", "_changing", "_webhooks"]
 ACTIVITIES = ["startup", "cleanup", "login", "probe"]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import kopf
-from saying import outcome, shown
+from parity_runner import outcome, shown
 
 
 def fresh(code):

@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Collection, Hashable, Mapping, MutableMapping, Sequence
 
 import kopf
-from saying import mro, outcome, outcomes, shown, warned
+from parity_runner import mro, outcome, outcomes, shown, warned
 
 RAW = {
     "apiVersion": "v1",

@@ -12,7 +12,7 @@ import threading
 import types
 
 import kopf
-from saying import logged, mro, outcome, outcomes, shown, warned
+from parity_runner import logged, mro, outcome, outcomes, shown, warned
 
 OWNER = {
     "apiVersion": "v1",

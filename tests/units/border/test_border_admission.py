@@ -22,10 +22,10 @@ from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime import admission as reviews
 from kopf._runtime.bridge import Bridge, Engine
-from kopf._runtime.dispatcher import Server
-from kopf._runtime.executor import Threads
+from kopf._runtime.dispatcher import Dispatcher
+from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker
-from kopf._runtime.memos import Memories
+from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.running import make_resource, resource_handlers
 
 RESOURCE: dict[str, Any] = {
@@ -49,13 +49,13 @@ class Rig:
     def __init__(self) -> None:
         self.registry = OperatorRegistry()
         self.settings = OperatorSettings()
-        self.memos = Memories(Memo(common=[]))
+        self.memos = MemoRegistry(Memo(common=[]))
 
     def open(self) -> reviews.Admission:
         loop = asyncio.get_running_loop()
         handlers = resource_handlers(self.registry)
         self.engine = Engine(
-            handlers=[serialization.handler_to_wire(handler) for handler in handlers],
+            handlers=[serialization.serialize_handler(handler) for handler in handlers],
             settings={},
             lifecycle="asap",
             namespaces=[],
@@ -63,17 +63,17 @@ class Rig:
             make_resource=make_resource,
         )
         native.admit(self.engine, RESOURCE)
-        invoker = Invoker(self.settings, Threads(loop))
+        invoker = Invoker(self.settings, ExecutorPool(loop))
         common: dict[str, Any] = {
             "handlers": handlers,
             "settings": self.settings,
             "memories": self.memos,
             "invoker": invoker,
         }
-        server = Server(lifecycle=kopf.lifecycles.asap, login=self._login, indices=Indexers(), **common)
+        server = Dispatcher(lifecycle=kopf.lifecycles.asap, login=self._login, indices=Indexers(), **common)
         admission = reviews.Admission(self.engine, indices={}, **common)
         server.review = admission.receive
-        self.bridge = Bridge(self.engine, server.receivers, loop)
+        self.bridge = Bridge(self.engine, server.request_handlers, loop)
         server.set_context()
         self.bridge.open()
         return admission

@@ -292,11 +292,13 @@ def test_lifecycles_may_return_copies_with_other_options(rig, make_changing, cap
 def test_handlers_that_a_lifecycle_was_not_given_are_errors(rig, make_changing):
     foreign = make_changing(print, id="foreign")
 
-    def choose(handlers, **_):
+    def select_handlers(handlers, **_):
         return [foreign]
 
     handlers = [make_changing(print, id="a"), make_changing(print, id="b")]
-    replies = asyncio.run(_play(rig, handlers, ("pick", [0, 1]), lifecycle=choose, reason="create", new={}))
+    replies = asyncio.run(
+        _play(rig, handlers, ("pick", [0, 1]), lifecycle=select_handlers, reason="create", new={})
+    )
     assert "choose has returned Handler 'foreign', which is not one of the handlers that it got" in replies[0]
     assert "('a', 'b')" in replies[0].replace("\\", "")
 

@@ -14,7 +14,7 @@ from typing import Any
 from kopf._runtime import bridge
 
 
-class Flavour(enum.Enum):
+class LocalCluster(enum.Enum):
     """A kind of clusters for local development."""
 
     K3S = enum.auto()
@@ -22,27 +22,27 @@ class Flavour(enum.Enum):
     DOCKER_DESKTOP = enum.auto()
 
 
-async def detect(engine: bridge.Engine) -> Flavour | None:
+async def detect(engine: bridge.Engine) -> LocalCluster | None:
     """Recognise the cluster of the engine by the certificate of its API server, or by its version."""
     loop = asyncio.get_running_loop()
     server, version = await loop.run_in_executor(None, engine.locate)
     certificate = await loop.run_in_executor(None, _certificate, server)
-    return recognise(certificate, version)
+    return identify(certificate, version)
 
 
-def recognise(certificate: Mapping[str, Any] | None, version: str) -> Flavour | None:
+def identify(certificate: Mapping[str, Any] | None, version: str) -> LocalCluster | None:
     """Recognise a cluster by a certificate, as `getpeercert()` gives it, and by a version of Kubernetes."""
-    told = certificate or {}
-    subject, issuer = _names(told.get("subject", ())), _names(told.get("issuer", ()))
-    alternatives = {name for kind, name in told.get("subjectAltName", ()) if kind == "DNS"}
+    fields = certificate or {}
+    subject, issuer = _names(fields.get("subject", ())), _names(fields.get("issuer", ()))
+    alternatives = {name for kind, name in fields.get("subjectAltName", ()) if kind == "DNS"}
     common, organisation = subject.get("commonName", ""), subject.get("organizationName", "")
     if "k3s" in (common, organisation) or issuer.get("commonName", "").startswith("k3s-"):
-        return Flavour.K3S
+        return LocalCluster.K3S
     if common == "minikube" or issuer.get("commonName") == "minikubeCA":
-        return Flavour.MINIKUBE
+        return LocalCluster.MINIKUBE
     if "docker-for-desktop" in alternatives:
-        return Flavour.DOCKER_DESKTOP
-    return Flavour.K3S if "+k3s" in version else None
+        return LocalCluster.DOCKER_DESKTOP
+    return LocalCluster.K3S if "+k3s" in version else None
 
 
 def _names(parts: Any) -> dict[str, str]:

@@ -26,7 +26,7 @@ PathT = str | os.PathLike[str]
 
 logger = logging.getLogger("kopf._kits.webhooks")
 
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses to listen at that are no addresses to connect to, with those that are."""
 
 LOOPBACK = "127.0.0.1"
@@ -36,7 +36,7 @@ class MissingDependencyError(ImportError):
     """A library is not installed without which this server or tunnel cannot work."""
 
 
-class _Serving:
+class _WebhookServerBase:
     """What servers and tunnels have in common: they can be called, and left as context managers."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class _Serving:
         raise TypeError(f"{type(self).__name__} does not say how it serves.")
 
 
-class WebhookServer(_Serving):
+class WebhookServer(_WebhookServerBase):
     """An HTTP(S) server in the operator's process; with no certificate given, a self-signed one.
 
     `addr` and `port` are where to listen (by default, everywhere, on a random port), `host` and `path` are
@@ -122,42 +122,44 @@ class WebhookServer(_Serving):
             raise ValueError("Insecure mode cannot have an SSL context specified.")
         engine = fn.engine if isinstance(fn, Admission) else None
         async with contextlib.AsyncExitStack() as stack:
-            front: bridge.WebhookServer | tls_proxy.Encryption
+            listener: bridge.WebhookServer | tls_proxy.TlsProxy
             if self.context is None:
-                server = bridge.WebhookServer(engine=engine, **self._listening(), **self._encryption())
+                server = bridge.WebhookServer(
+                    engine=engine, **self._listener_options(), **self._tls_options()
+                )
                 stack.callback(server.stop)
-                port, front = server.port, server
+                port, listener = server.port, server
             else:
                 server = bridge.WebhookServer(engine=engine, path=self.path or "", listening=False)
                 stack.callback(server.stop)
-                front = await stack.enter_async_context(
-                    tls_proxy.Encryption(
+                listener = await stack.enter_async_context(
+                    tls_proxy.TlsProxy(
                         server,
                         self.context,
                         addr=self.addr,
                         port=self.port or 0,
-                        sources=self._encryption(),
+                        sources=self._tls_options(),
                     )
                 )
-                port = front.port
+                port = listener.port
             if engine is None:
-                stack.enter_context(_Calls(server, fn))
-            yield self._config(port, front.authority())
+                stack.enter_context(_RequestPump(server, fn))
+            yield self._config(port, listener.authority())
             while True:
                 await asyncio.sleep(self.file_check_interval)
-                if self._reload(front):
-                    yield self._config(port, front.authority())
+                if self._reload(listener):
+                    yield self._config(port, listener.authority())
 
     @staticmethod
-    def _reload(front: bridge.WebhookServer | tls_proxy.Encryption) -> bool:
+    def _reload(listener: bridge.WebhookServer | tls_proxy.TlsProxy) -> bool:
         try:
-            return front.reload()
+            return listener.reload()
         except (OSError, ValueError) as e:
             # Files are replaced one by one: what does not fit now may fit the next time.
             logger.error(f"The changed certificates of the webhook server cannot be used (yet): {e}")
             return False
 
-    def _listening(self) -> dict[str, Any]:
+    def _listener_options(self) -> dict[str, Any]:
         return {
             "addr": self.addr or None,
             "port": self.port or 0,
@@ -165,7 +167,7 @@ class WebhookServer(_Serving):
             "insecure": self.insecure,
         }
 
-    def _encryption(self) -> dict[str, Any]:
+    def _tls_options(self) -> dict[str, Any]:
         verified = self.verify_cafile or self.verify_capath or self.verify_cadata
         mode = self.verify_mode
         if mode is None and verified:
@@ -178,7 +180,7 @@ class WebhookServer(_Serving):
             "cafile": _path(self.cafile),
             "cadata": self.cadata,
             "hostnames": self._hostnames(),
-            "demand": _DEMANDS.get(mode, "none"),
+            "demand": _VERIFY_MODES.get(mode, "none"),
             "verify_cafile": _path(self.verify_cafile),
             "verify_capath": _path(self.verify_capath),
             "verify_cadata": verify_cadata.encode() if isinstance(verify_cadata, str) else verify_cadata,
@@ -186,17 +188,17 @@ class WebhookServer(_Serving):
 
     def _host(self) -> str:
         addr = self.addr or "localhost"
-        return self.host or self.DEFAULT_HOST or EVERYWHERE.get(addr, addr)
+        return self.host or self.DEFAULT_HOST or WILDCARD_ADDRESSES.get(addr, addr)
 
     def _hostnames(self) -> list[str]:
         names = [self._host(), self.addr, *self.extra_sans]
-        return list(dict.fromkeys(name for name in names if name and name not in EVERYWHERE))
+        return list(dict.fromkeys(name for name in names if name and name not in WILDCARD_ADDRESSES))
 
     def _url(self, host: str, port: int) -> str:
         scheme, usual = ("http", 80) if self.insecure else ("https", 443)
         host = f"[{host}]" if ":" in host else host
-        where = host if port == usual else f"{host}:{port}"
-        return f"{scheme}://{where}{self.path or ''}"
+        address = host if port == usual else f"{host}:{port}"
+        return f"{scheme}://{address}{self.path or ''}"
 
     def _config(self, port: int, authority: bytes | None) -> WebhookClientConfig:
         logger.debug(f"Listening for webhooks at {self._url(self.addr or '*', port)}")
@@ -214,7 +216,7 @@ class WebhookServer(_Serving):
         return bridge.build_certificate(list(hostnames), password)
 
 
-_DEMANDS: dict[ssl.VerifyMode | None, str] = {
+_VERIFY_MODES: dict[ssl.VerifyMode | None, str] = {
     ssl.CERT_NONE: "none",
     ssl.CERT_OPTIONAL: "optional",
     ssl.CERT_REQUIRED: "required",
@@ -225,7 +227,7 @@ def _path(path: PathT | None) -> str | None:
     return os.fspath(path) if path is not None else None
 
 
-class _Calls:
+class _RequestPump:
     """The requests to a server whose function is not the operator's own, but somebody's around it."""
 
     def __init__(self, server: bridge.WebhookServer, fn: WebhookFn) -> None:
@@ -290,9 +292,9 @@ class WebhookDockerDesktopServer(WebhookServer):
 
 
 _HOSTS = {
-    local_clusters.Flavour.K3S: WebhookK3dServer.DEFAULT_HOST,
-    local_clusters.Flavour.MINIKUBE: WebhookMinikubeServer.DEFAULT_HOST,
-    local_clusters.Flavour.DOCKER_DESKTOP: WebhookDockerDesktopServer.DEFAULT_HOST,
+    local_clusters.LocalCluster.K3S: WebhookK3dServer.DEFAULT_HOST,
+    local_clusters.LocalCluster.MINIKUBE: WebhookMinikubeServer.DEFAULT_HOST,
+    local_clusters.LocalCluster.DOCKER_DESKTOP: WebhookDockerDesktopServer.DEFAULT_HOST,
 }
 
 
@@ -310,8 +312,8 @@ class _ClusterDetector:
         It is known while an operator uses this server; override it for clusters of other kinds.
         """
         engine = _engine_var.get()
-        flavour = await local_clusters.detect(engine) if engine is not None else None
-        return _HOSTS[flavour] if flavour is not None else None
+        local_cluster = await local_clusters.detect(engine) if engine is not None else None
+        return _HOSTS[local_cluster] if local_cluster is not None else None
 
     async def _detect(self, fn: WebhookFn, otherwise: str) -> str | None:
         token = _engine_var.set(fn.engine if isinstance(fn, Admission) else None)
@@ -339,7 +341,7 @@ class WebhookAutoServer(_ClusterDetector, WebhookServer):
                 yield config
 
 
-class WebhookNgrokTunnel(_Serving):
+class WebhookNgrokTunnel(_WebhookServerBase):
     """A tunnel from the internet by ngrok, with a server behind it.
 
     The server listens without encryption: on the loopback interface, unless `addr` is another address.
@@ -393,7 +395,7 @@ class WebhookNgrokTunnel(_Serving):
                     await loop.run_in_executor(None, leave)
 
 
-class WebhookAutoTunnel(_ClusterDetector, _Serving):
+class WebhookAutoTunnel(_ClusterDetector, _WebhookServerBase):
     """A server for a cluster on the same machine, if it is recognised; else a tunnel."""
 
     def __init__(

@@ -19,17 +19,17 @@ from kopf._runtime import bridge
 
 logger = logging.getLogger("kopf._kits.webhooks")
 
-CHUNK = 64 * 1024
-HANDSHAKES = 50
+CHUNK_SIZE = 64 * 1024
+MAX_HANDSHAKES = 50
 """How many clients may be in their TLS handshakes. Beyond that, the one that began first is dropped."""
 HANDSHAKE_TIMEOUT = 10.0
-EXHAUSTED_PAUSE = 0.1
+ACCEPT_RETRY_DELAY = 0.1
 """Seconds until the next attempt when the system gives no more connections."""
 BACKLOG = 128
-MODES = {"none": None, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+VERIFY_MODES = {"none": None, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
-class Encryption:
+class TlsProxy:
     """Accepts connections, and gives them to a server that has no encryption of its own."""
 
     def __init__(
@@ -47,19 +47,19 @@ class Encryption:
         self._addr = addr
         self._sources = sources
         self._authority = b""
-        self._mark = b""
+        self._fingerprint = b""
         self._tasks: set[asyncio.Task[None]] = set()
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self.port = port
 
     async def __aenter__(self) -> Self:
-        self._mark = self._read_mark()
+        self._fingerprint = self._compute_fingerprint()
         self._load()
         self._verify()
         listener = _listen(self._addr, self.port)
         listener.setblocking(False)
         self.port = listener.getsockname()[1]
-        self._keep(asyncio.create_task(self._accept(listener)))
+        self._track(asyncio.create_task(self._accept(listener)))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -74,11 +74,11 @@ class Encryption:
 
     def reload(self) -> bool:
         """Read the files again; whether they have changed and are used now."""
-        mark = self._read_mark()
-        if mark == self._mark or not self._has_files():
+        fingerprint = self._compute_fingerprint()
+        if fingerprint == self._fingerprint or not self._has_files():
             return False
         self._load()
-        self._mark = mark
+        self._fingerprint = fingerprint
         return True
 
     def _has_files(self) -> bool:
@@ -105,16 +105,16 @@ class Encryption:
         if cafile or capath or cadata:
             is_pem = isinstance(cadata, bytes) and cadata.lstrip().startswith(b"-----BEGIN")
             self._context.load_verify_locations(cafile, capath, cadata.decode() if is_pem else cadata)
-        mode = MODES[sources["demand"]]
+        mode = VERIFY_MODES[sources["demand"]]
         if mode is not None and self._context.verify_mode == ssl.CERT_NONE:
             self._context.verify_mode = mode
 
-    def _read_mark(self) -> bytes:
+    def _compute_fingerprint(self) -> bytes:
         names = ("certfile", "pkeyfile", "cafile")
         paths = [self._sources[name] for name in names if self._sources[name]]
         return hashlib.sha256(b"".join(pathlib.Path(path).read_bytes() for path in paths)).digest()
 
-    def _keep(self, task: asyncio.Task[None]) -> None:
+    def _track(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -130,15 +130,15 @@ class Encryption:
                     if not is_exhausted:
                         logger.error(f"The webhook server cannot accept connections for now: {e}")
                     is_exhausted = True
-                    await asyncio.sleep(EXHAUSTED_PAUSE)
+                    await asyncio.sleep(ACCEPT_RETRY_DELAY)
                     continue
-                if len(self._handshakes) >= HANDSHAKES:
+                if len(self._handshakes) >= MAX_HANDSHAKES:
                     oldest = next(iter(self._handshakes))
                     self._handshakes.pop(oldest)
                     oldest.cancel()
                 task = loop.create_task(self._serve(client))
                 self._handshakes[task] = None
-                self._keep(task)
+                self._track(task)
 
     # Handshakes fail of clients that are none of ours: port scanners, load balancers, clients without trust.
     async def _serve(self, client: socket.socket) -> None:
@@ -168,8 +168,8 @@ class Encryption:
 
     # The engine's server limits these connections: it closes the one that is silent for the longest time.
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        near = socket.socket(fileno=self._server.connect(writer.get_extra_info("peercert") or None))
-        inner_reader, inner_writer = await asyncio.open_connection(sock=near)
+        inner_socket = socket.socket(fileno=self._server.connect(writer.get_extra_info("peercert") or None))
+        inner_reader, inner_writer = await asyncio.open_connection(sock=inner_socket)
         with contextlib.closing(inner_writer):
             requests = asyncio.create_task(_pump(reader, inner_writer))
             try:
@@ -181,7 +181,7 @@ class Encryption:
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
-        while data := await reader.read(CHUNK):
+        while data := await reader.read(CHUNK_SIZE):
             writer.write(data)
             await writer.drain()
         if writer.can_write_eof():
@@ -192,8 +192,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 def _listen(addr: str | None, port: int) -> socket.socket:
     if addr:
-        family, _, _, _, where = socket.getaddrinfo(addr, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(where[:2], family=family)
+        family, _, _, _, address = socket.getaddrinfo(addr, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", port))
