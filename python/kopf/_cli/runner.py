@@ -16,8 +16,9 @@ import click.testing
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.credentials import OnlyCredentials
+from kopf._runtime.work_tracking import work_tracker_var
 from kopf._testing.cluster import Cluster, kubeconfig_environment
-from kopf._testing.idle_tracker import IdleTracker, work_tracker_var
+from kopf._testing.idle_tracker import IdleTracker
 
 # In frozen time; otherwise, it is waited for without end, unless told otherwise.
 STOP_TIMEOUT = 30.0
@@ -55,7 +56,7 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         self._ready = threading.Event()  # of the thread, not of the operator
         self._thread = threading.Thread(target=self._target)
         self._clock_control = cluster.clock if cluster is not None and cluster.kind == "embedded" else None
-        self._tracker = IdleTracker(self._clock_control.time if self._clock_control is not None else None)
+        self._tracker = IdleTracker(self._clock_control.clock if self._clock_control is not None else None)
         self._clock_registration = contextlib.ExitStack()
         self._future: concurrent.futures.Future[click.testing.Result] = concurrent.futures.Future()
 

@@ -25,7 +25,7 @@ from kopf._runtime.context import cause_var
 from kopf._runtime.errors import OperationalError
 from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler
 from kopf._runtime.login import login_with_kubeconfig, login_with_service_account
-from kopf._testing.idle_tracker import work_tracker_var
+from kopf._runtime.work_tracking import work_tracker_var
 
 
 class ActivityError(OperationalError):
@@ -64,8 +64,8 @@ class Activities:
         self._invoker = invoker
         self._activity_numbers = itertools.count(1)
         self._tracker = tracker = work_tracker_var.get()
-        time = tracker.time if tracker is not None else None
-        self._sleep: Callable[[float], Awaitable[None]] = time.sleep if time is not None else asyncio.sleep
+        clock = tracker.clock if tracker is not None else None
+        self._sleep: Callable[[float], Awaitable[None]] = clock.sleep if clock is not None else asyncio.sleep
 
     async def run(self, activity: Activity) -> dict[HandlerId, Any]:
         """Call the handlers, again and again, until all of them are done; get their results.

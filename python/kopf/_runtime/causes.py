@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from kopf._intents.causes import (
     ChangingCause,
@@ -12,17 +12,33 @@ from kopf._intents.causes import (
     SpawningCause,
     WatchingCause,
 )
+from kopf._objects.bodies import Body
 from kopf._objects.diffs import Diff, DiffItem, DiffOperation
+from kopf._objects.memos import AnyMemo
 from kopf._objects.patches import Patch
 from kopf._objects.reasons import Reason
+from kopf._objects.resources import Resource
 from kopf._runtime.bridge import Object
-from kopf._runtime.loggers import TerseObjectLogger
-
-if TYPE_CHECKING:
-    from kopf._runtime.daemons import DaemonInstance
-    from kopf._runtime.handling import Handling
+from kopf._runtime.loggers import ObjectLogger, TerseObjectLogger
 
 DIFF_OPERATIONS = {operation.value: operation for operation in DiffOperation}
+
+
+class CauseSource(Protocol):
+    """What causes take their attributes from: a handling of an object, or a daemon instance."""
+
+    @property
+    def body(self) -> Body: ...
+    @property
+    def patch(self) -> Patch: ...
+    @property
+    def logger(self) -> ObjectLogger: ...
+    @property
+    def memo(self) -> AnyMemo: ...
+    @property
+    def resource(self) -> Resource | None: ...
+    @property
+    def indices(self) -> Mapping[str, Any]: ...
 
 
 class _LazyAttribute:
@@ -42,7 +58,7 @@ class _LazyAttribute:
 class _LazyCause:
     """The attributes that all causes have. Copies by `dataclasses.replace` have values of their own."""
 
-    _source: Handling | DaemonInstance
+    _source: CauseSource
     _change: Any
 
     logger: Any = _LazyAttribute(lambda source, _: source.logger)
@@ -128,7 +144,7 @@ class LazyChangingCause(_LazyCause, ChangingCause):
         return {**super()._kwargs, **change_kwargs}
 
 
-def make_cause(cls: Any, source: Handling | DaemonInstance, change: Any = None) -> Any:
+def make_cause(cls: Any, source: CauseSource, change: Any = None) -> Any:
     """A cause of this class, of a cycle and a change in it, or of a daemon; nothing is made yet."""
     cause = object.__new__(cls)
     cause._source, cause._change = source, change

@@ -23,8 +23,7 @@ from kopf._runtime.handling import store_results
 from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler
 from kopf._runtime.loggers import ObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry
-from kopf._testing.idle_tracker import IdleTracker, work_tracker_var
-from kopf._testing.virtual_clock import VirtualClock
+from kopf._runtime.work_tracking import Clock, WorkTracker, work_tracker_var
 
 ABANDONED = DaemonStoppingReason.DAEMON_ABANDONED.value
 
@@ -183,29 +182,29 @@ class DaemonInstance:
 class _VirtualWait:
     """Where a daemon of a test waits for its moments: the pulse is told when it does, and when not."""
 
-    __slots__ = ("_run", "_time", "_tracker", "_waiting")
+    __slots__ = ("_clock", "_instance", "_tracker", "_waiting")
 
-    def __init__(self, tracker: IdleTracker, time: VirtualClock, instance: int) -> None:
+    def __init__(self, tracker: WorkTracker, clock: Clock, instance: int) -> None:
         self._tracker = tracker
-        self._time = time
-        self._run = instance
+        self._clock = clock
+        self._instance = instance
         self._waiting = False
 
     def _start(self) -> None:
         self._waiting = True
-        self._tracker.daemon_waiting(self._run)
+        self._tracker.daemon_waiting(self._instance)
 
     def _end(self) -> None:
         # Told by whoever ends the rest: so nobody finds the daemon asleep that is about to wake up.
         if self._waiting:
             self._waiting = False
-            self._tracker.daemon_running(self._run)
+            self._tracker.daemon_running(self._instance)
 
     def wait_in_thread(self, predicate: Callable[[], bool], timeout: float | None) -> None:
         """Block the thread until it holds, at most `timeout` seconds."""
         self._start()
         try:
-            self._time.wait_in_thread(predicate, timeout, self._end)
+            self._clock.wait_in_thread(predicate, timeout, self._end)
         finally:
             self._end()
 
@@ -213,14 +212,14 @@ class _VirtualWait:
         """Wait in the current event loop until the future is done, at most `timeout` seconds."""
         self._start()
         try:
-            await self._time.wait_in_loop(future, timeout, self._end)
+            await self._clock.wait_in_loop(future, timeout, self._end)
         finally:
             self._end()
 
     def on_set(self) -> None:
         """Let those who wait in threads look again."""
         self._end()
-        self._time.notify()
+        self._clock.notify()
 
 
 class Daemons:
@@ -287,8 +286,8 @@ class Daemons:
             daemon_object.count += 1
             tracker = self._tracker
             waiter = (
-                _VirtualWait(tracker, tracker.time, job.run)
-                if tracker is not None and tracker.time is not None
+                _VirtualWait(tracker, tracker.clock, job.run)
+                if tracker is not None and tracker.clock is not None
                 else None
             )
             instance = self._runs[job.run] = DaemonInstance(

@@ -37,7 +37,7 @@ from kopf._runtime.handling import Handling
 from kopf._runtime.invocation import Invoker, PreparedHandler, attempt_for, select_handlers
 from kopf._runtime.loggers import FrameworkMessage, LocalObjectLogger, ObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry
-from kopf._testing.idle_tracker import work_tracker_var
+from kopf._runtime.work_tracking import work_tracker_var
 
 LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
 ProbeFn = Callable[[], Awaitable[Mapping[Any, Any]]]
@@ -403,7 +403,7 @@ class Dispatcher:
 
     def _receive_login(self, job: bridge.Login) -> None:
         if self._tracker is not None:
-            self._tracker.connected()
+            self._tracker.engine_connected()
         self._spawn_activity("credentials retriever", self._log_in(job))
 
     def _spawn_activity(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:

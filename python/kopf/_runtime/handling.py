@@ -4,7 +4,6 @@ It owns the arguments of handlers; it must not know when handlers are called."""
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from kopf._intents.causes import ResourceCause
 from kopf._intents.handlers import Handler, ResourceHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
-from kopf._objects.memos import AnyMemo, Memo
+from kopf._objects.memos import AnyMemo
 from kopf._objects.patches import Patch, PatchFn
 from kopf._objects.resources import Resource
 from kopf._objects.typedefs import RawEventType
@@ -26,8 +25,7 @@ from kopf._runtime.causes import (
     make_cause,
 )
 from kopf._runtime.loggers import LocalObjectLogger, ObjectLogger
-
-MAX_REVIEWED = 10_000
+from kopf._runtime.memos import MemoRegistry
 
 _UNSET = object()
 
@@ -223,57 +221,3 @@ def store_results(patch: Patch, results: Iterable[tuple[str, Any]]) -> None:
                 f"The result of {id!r} does not fit into the patch, where handlers have put something else "
                 f"into the status: {e}"
             ) from e
-
-
-class MemoRegistry:
-    """What is remembered of objects between their cycles, as long as they exist."""
-
-    def __init__(self, memo: AnyMemo) -> None:
-        super().__init__()
-        self._memo = memo
-        self._memos: dict[str, AnyMemo] = {}
-        self._reviewed: dict[str, AnyMemo] = {}
-        self._deferred_fns: dict[str, list[PatchFn]] = {}
-
-    def get(self, uid: str) -> AnyMemo:
-        """The memo of the object; a copy of the operator's one when it is seen for the first time."""
-        try:
-            return self._memos[uid]
-        except KeyError:
-            reviewed = self._reviewed.pop(uid, None)
-            memo = self._memos[uid] = self._new() if reviewed is None else reviewed
-            return memo
-
-    def get_for_review(self, uid: str, *, ephemeral: bool) -> AnyMemo:
-        """The memo of a reviewed object; a throw-away one for an object that might never exist.
-
-        Objects that were only seen in reviews may vanish unnoticed: of them, only so many are remembered.
-        """
-        if uid in self._memos:
-            return self._memos[uid]
-        memo = self._reviewed.pop(uid, None)
-        if memo is None:
-            memo = self._new()
-        if not ephemeral:
-            self._reviewed[uid] = memo
-            if len(self._reviewed) > MAX_REVIEWED:
-                del self._reviewed[next(iter(self._reviewed))]
-        return memo
-
-    def _new(self) -> AnyMemo:
-        # The generic copying is slow, and most memos are of this type.
-        return Memo(self._memo) if type(self._memo) is Memo else copy.copy(self._memo)
-
-    def discard(self, uid: str) -> None:
-        """The object is gone."""
-        self._reviewed.pop(uid, None)
-        self._memos.pop(uid, None)
-        self._deferred_fns.pop(uid, None)
-
-    def defer_fns(self, uid: str, fns: Iterable[PatchFn]) -> None:
-        """Keep the functions that could not be applied for the next cycle."""
-        self._deferred_fns[uid] = list(fns)
-
-    def pop_deferred_fns(self, uid: str) -> list[PatchFn]:
-        """The functions that could not be applied in the previous cycle."""
-        return self._deferred_fns.pop(uid, [])

@@ -39,7 +39,7 @@ from kopf._runtime.settings_sync import SettingsSync
 from kopf._runtime.shutdown import Shutdown
 from kopf._runtime.stop_flags import Flag, raise_flag, wait_flag
 from kopf._runtime.supervision import Task, supervise
-from kopf._testing.idle_tracker import work_tracker_var
+from kopf._runtime.work_tracking import work_tracker_var
 
 logger = logging.getLogger("kopf._core.reactor.running")
 

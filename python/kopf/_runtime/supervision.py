@@ -11,7 +11,7 @@ from typing import Any
 
 from kopf._intents.settings import COMPAT_1_45
 from kopf._runtime import errors
-from kopf._testing.idle_tracker import work_tracker_var
+from kopf._runtime.work_tracking import work_tracker_var
 
 Task = asyncio.Task[Any]
 
@@ -65,9 +65,9 @@ async def _cancel_leftovers(root_tasks: Collection[Task], ignored: Collection[Ta
     leftovers = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}
     if leftovers:
         tracker = work_tracker_var.get()
-        if tracker is not None and tracker.time is not None:
+        if tracker is not None and tracker.clock is not None:
             ending = asyncio.ensure_future(asyncio.wait(leftovers))
-            await tracker.time.wait_in_loop(ending, HUNG_TASKS_TIMEOUT, lambda: None)
+            await tracker.clock.wait_in_loop(ending, HUNG_TASKS_TIMEOUT, lambda: None)
             ending.cancel()
         else:
             await asyncio.wait(leftovers, timeout=HUNG_TASKS_TIMEOUT)

@@ -1,24 +1,179 @@
-"""How time passes in a cluster in memory, and for the operators in it: at once, moment after moment, and each
-moment with all that comes of it. It owns the knowledge of whether anything happens there, not of what.
+"""Virtual time for tests: stopped, moved to the next deadline, or advanced with everything that happens meanwhile.
+
+There is one virtual time per process, for the engine and for Python: the native clock wakes what waits in the
+engine, and `VirtualClock` what waits in Python. Operators in production use real time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 import functools
+import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
-from kopf._testing.idle_tracker import IdleTracker
-from kopf._testing.virtual_clock import SECOND, VirtualClock, virtual_clock
+from kopf._runtime import bridge
 
 # How long nothing must happen, if it cannot be known for sure that nothing does: in real seconds.
 QUIET_PERIOD = 0.05
 # For how long we look away, if something does: in real seconds.
 POLL_INTERVAL = 0.0005
 
+SECOND = 1_000_000  # microseconds
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class Tracker(Protocol):
+    """The part of an idle tracker that the clock control needs."""
+
+    @property
+    def activity_count(self) -> int: ...
+    @property
+    def is_busy(self) -> bool: ...
+    @property
+    def has_running_daemons(self) -> bool: ...
+    def flush_loop(self, timeout: float) -> None: ...
+    def wait_for_activity(self, timeout: float) -> None: ...
+
+
+class VirtualClock:
+    """Moves all clocks of the process; moments are in microseconds since the epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._native = bridge.VirtualTime()
+        self._changed = threading.Condition()
+        self._sleepers: dict[int, tuple[int, Callable[[], None], Callable[[], None]]] = {}
+        self._numbers = itertools.count()
+        self.frozen = False
+
+    @property
+    def now(self) -> int:
+        """The present moment."""
+        return self._native.now
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing happens in the engines and servers, and nothing is on its way between them."""
+        return self._native.is_still()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the engines do something that takes real time, such as requests."""
+        return self._native.is_busy
+
+    def freeze(self) -> None:
+        """Stop time where it is."""
+        self._native.freeze()
+        self.frozen = True
+        self._wake(None)
+
+    def thaw(self) -> None:
+        """Let time go on from where it is."""
+        self._native.thaw()
+        self.frozen = False
+        self._wake(None)
+
+    def reset(self) -> None:
+        """Go with real time again, as if nothing had been."""
+        self._native.reset()
+        self.frozen = False
+        self._wake(None)
+
+    def jump_to_next(self, limit: int | None = None) -> bool:
+        """Move frozen time to the next moment for which anybody waits, but not beyond the limit; whether
+        anybody does. Without a limit, it does not move if nobody waits.
+        """
+        with self._changed:
+            next_in_python = min((due for due, _, _ in self._sleepers.values()), default=None)
+        if limit is None:
+            next_in_engine = self._native.next
+            dues = [due for due in (next_in_python, next_in_engine) if due is not None]
+            return bool(dues) and self.jump_to_next(min(dues))
+        target = limit if next_in_python is None else min(limit, next_in_python)
+        waits = self._native.leap(target)
+        self._wake(self.now)
+        return waits or (next_in_python is not None and next_in_python <= limit)
+
+    def _wake(self, moment: int | None) -> None:
+        with self._changed:
+            if moment is None:  # their moments have not come, but they are to look at the time again
+                calls = [wake for _, wake, _ in self._sleepers.values()]
+            else:
+                due = [it for it, (at, _, _) in self._sleepers.items() if at <= moment]
+                due.sort(key=lambda it: self._sleepers[it][0])
+                woken_sleepers = [self._sleepers.pop(it) for it in due]
+                calls = [call for _, wake, on_wake in woken_sleepers for call in (on_wake, wake)]
+        for call in calls:
+            call()
+        self.notify()
+
+    def notify(self) -> None:
+        """Let those who wait in threads look again: what they wait for may be there."""
+        with self._changed:
+            self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def _register_sleeper(
+        self, due: int | None, wake: Callable[[], None], on_wake: Callable[[], None]
+    ) -> Iterator[None]:
+        number = next(self._numbers)
+        if due is not None:
+            with self._changed:
+                self._sleepers[number] = (due, wake, on_wake)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._sleepers.pop(number, None)
+
+    def _remaining(self, due: int | None) -> float | None:
+        """Real seconds until the moment; none if it does not come by itself."""
+        return None if due is None or self.frozen else max(0.0, (due - self.now) / SECOND)
+
+    def wait_in_thread(
+        self, predicate: Callable[[], bool], timeout: float | None, on_wake: Callable[[], None]
+    ) -> None:
+        """Block the thread until it holds, or until the time is over."""
+        due = None if timeout is None else self.now + int(timeout * SECOND)
+        while not predicate() and (due is None or self.now < due):
+            with self._register_sleeper(due, self.notify, on_wake), self._changed:
+                if not predicate() and (due is None or self.now < due):
+                    self._changed.wait(self._remaining(due))
+
+    async def wait_in_loop(
+        self, future: asyncio.Future[Any], timeout: float | None, on_wake: Callable[[], None]
+    ) -> None:
+        """Wait in the current event loop until the future is done, or until the time is over."""
+        due = None if timeout is None else self.now + int(timeout * SECOND)
+        loop = asyncio.get_running_loop()
+        while not future.done() and (due is None or self.now < due):
+            wakeup: asyncio.Future[None] = loop.create_future()
+            with self._register_sleeper(due, functools.partial(_wake_loop, loop, wakeup), on_wake):
+                if due is None or self.now < due:
+                    await asyncio.wait(
+                        [future, wakeup], timeout=self._remaining(due), return_when=asyncio.FIRST_COMPLETED
+                    )
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait in the current event loop for so long."""
+        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await self.wait_in_loop(never, seconds, lambda: None)
+
+
+def _wake_loop(loop: asyncio.AbstractEventLoop, wakeup: asyncio.Future[None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(lambda: None if wakeup.done() else wakeup.set_result(None))
+
+
+@functools.cache
+def virtual_clock() -> VirtualClock:
+    """The only one of the process."""
+    return VirtualClock()
 
 
 class ClockControl:
@@ -27,21 +182,21 @@ class ClockControl:
     def __init__(self, activity_marker: Callable[[], object]) -> None:
         super().__init__()
         self._activity_marker = activity_marker
-        self._trackers: list[IdleTracker] = []
+        self._trackers: list[Tracker] = []
         self._frozen_here = False
 
     @functools.cached_property
-    def time(self) -> VirtualClock:
+    def clock(self) -> VirtualClock:
         """What the operators are to wait in."""
         return virtual_clock()
 
     @property
     def now(self) -> datetime.datetime:
         """The present moment."""
-        return EPOCH + datetime.timedelta(microseconds=self.time.now)
+        return EPOCH + datetime.timedelta(microseconds=self.clock.now)
 
     @contextlib.contextmanager
-    def track(self, tracker: IdleTracker) -> Iterator[None]:
+    def track(self, tracker: Tracker) -> Iterator[None]:
         """Wait for this operator, too, for as long as the block lasts."""
         self._trackers.append(tracker)
         try:
@@ -52,31 +207,31 @@ class ClockControl:
     def freeze(self) -> None:
         """Stop time where it is."""
         self._frozen_here = True
-        self.time.freeze()
+        self.clock.freeze()
 
     def thaw(self) -> None:
         """Let time go on from where it is."""
-        self.time.thaw()
+        self.clock.thaw()
 
     def reset(self) -> None:
         """Give the process its real time back, if it was taken away from here."""
         if self._frozen_here:
             self._frozen_here = False
-            self.time.reset()
+            self.clock.reset()
 
     def advance(self, seconds: float, timeout: float) -> None:
         """Let so much time pass at once."""
         deadline = time.monotonic() + timeout
-        was_running = not self.time.frozen
+        was_running = not self.clock.frozen
         self.freeze()
-        target = self.time.now + round(seconds * SECOND)
+        target = self.clock.now + round(seconds * SECOND)
         try:
             self.wait_until_idle(timeout)
-            while self.time.jump_to_next(target):
+            while self.clock.jump_to_next(target):
                 self.wait_until_idle(deadline - time.monotonic())
             self.wait_until_idle(deadline - time.monotonic())
         except TimeoutError:
-            remaining = (target - self.time.now) / SECOND
+            remaining = (target - self.clock.now) / SECOND
             raise TimeoutError(
                 f"Of {seconds} seconds to pass, {remaining} are left after {timeout} seconds of real time: there"
                 " is more to be done in them, or a handler does not return."
@@ -88,11 +243,11 @@ class ClockControl:
     def advance_until(self, done: Callable[[], bool], timeout: float) -> None:
         """If time stands still, let it pass until it is done: somebody waits for that outside of time."""
         deadline = time.monotonic() + timeout
-        while self.time.frozen and not done() and time.monotonic() < deadline:
+        while self.clock.frozen and not done() and time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):
                 self.wait_until_idle(min(1.0, deadline - time.monotonic()))
                 if not done():
-                    self.time.jump_to_next()
+                    self.clock.jump_to_next()
 
     def wait_until_idle(self, timeout: float) -> None:
         """Wait until nothing happens, neither in the operators nor in the server nor between them.
@@ -106,12 +261,12 @@ class ClockControl:
             now = time.monotonic()
             if now > deadline:
                 raise TimeoutError(f"The operator was not quiet in {timeout} seconds.")
-            idle = self.time.is_idle
+            idle = self.clock.is_idle
             for tracker in self._trackers:
                 tracker.flush_loop(deadline - now)
             state = self._state()
             busy = [tracker for tracker in self._trackers if tracker.is_busy]
-            if state != before or busy or self.time.is_busy:
+            if state != before or busy or self.clock.is_busy:
                 since, before, idle_rounds = time.monotonic(), state, 0
                 if busy:
                     busy[0].wait_for_activity(POLL_INTERVAL * 4)

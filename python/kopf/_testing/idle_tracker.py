@@ -1,31 +1,25 @@
-"""Whether an operator has anything to do right now. It owns the count of its open cycles and calls, for those
-who wait until there are none; it must not know what they are about.
-
-The pulse is given to an operator by a context variable, since only those who test it take one. With it comes
-the virtual time, if that can be moved.
-"""
+"""Tracker of the work of one operator: whether it is idle, for tests that wait for that."""
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import threading
 import time
 from collections.abc import Callable
 
-from kopf._testing.virtual_clock import VirtualClock
+from kopf._testing.clock import VirtualClock
 
-# A callback of the loop can call for another one, and so on: so often we let them.
+# A callback of the loop can schedule another one, and so on: this many times are awaited.
 LOOP_PASSES = 4
 
 
 class IdleTracker:
-    """Counts the cycles and calls that are open in one operator; safe to be asked from other threads."""
+    """Counts the handlings and calls that are in progress in one operator; can be used in any thread."""
 
-    def __init__(self, time: VirtualClock | None = None) -> None:
+    def __init__(self, clock: VirtualClock | None = None) -> None:
         super().__init__()
-        self.time = time
-        """What the operator waits for moments in; real time if there is none."""
+        self.clock: VirtualClock | None = clock
+        """The clock of the operator; None for real time."""
         self._changed = threading.Condition()
         self._open_work: set[int] = set()
         self._awaiting_reply: set[int] = set()
@@ -37,24 +31,24 @@ class IdleTracker:
         self._has_engine = False
 
     def set_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Learn where the handlers run."""
+        """Set the event loop of the handlers."""
         self._loop = loop
 
     def set_engine(self, pending: Callable[[], int]) -> None:
-        """There is an engine, which is to be asked for what waits in front of Python."""
+        """Set the function that counts the items that the engine has ready for Python."""
         self._pending = pending
         self._has_engine = True
 
-    def connected(self) -> None:
-        """The engine has begun to talk to the cluster."""
+    def engine_connected(self) -> None:
+        """The engine has sent its first request."""
         self._connected.set()
 
     def wait_until_connected(self, timeout: float) -> bool:
-        """Wait until the engine talks to the cluster: before that, there is nothing to be still about."""
+        """Wait until the engine has sent its first request; false on timeout (seconds)."""
         return self._connected.wait(timeout)
 
     def work_started(self, work_id: int) -> None:
-        """Something is asked of Python for an object."""
+        """The engine waits for Python."""
         with self._changed:
             self._open_work.add(work_id)
             self._awaiting_reply.add(work_id)
@@ -62,7 +56,7 @@ class IdleTracker:
             self._changed.notify_all()
 
     def work_finished(self, work_id: int) -> None:
-        """What came of it is written to the object."""
+        """The outcome is written to the object."""
         with self._changed:
             self._open_work.discard(work_id)
             self._awaiting_reply.discard(work_id)
@@ -70,21 +64,21 @@ class IdleTracker:
             self._changed.notify_all()
 
     def reply_sent(self, work_id: int) -> None:
-        """It is done in Python; what came of it is still to be written."""
+        """Python has replied; the outcome is not written to the object yet."""
         with self._changed:
             self._awaiting_reply.discard(work_id)
             self._activity_count += 1
             self._changed.notify_all()
 
     def daemon_running(self, daemon_id: int) -> None:
-        """A daemon does something, for as long as it likes to."""
+        """A daemon executes its own code."""
         with self._changed:
             self._running_daemons.add(daemon_id)
             self._activity_count += 1
             self._changed.notify_all()
 
     def daemon_waiting(self, daemon_id: int) -> None:
-        """A daemon waits for a moment or for its end, or has ended."""
+        """A daemon waits for its flag, or has ended."""
         with self._changed:
             self._running_daemons.discard(daemon_id)
             # A timer may wait for its end, too.
@@ -95,23 +89,23 @@ class IdleTracker:
 
     @property
     def activity_count(self) -> int:
-        """How often anything has begun or ended so far."""
+        """The number of starts and ends so far."""
         return self._activity_count
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is anything that ends by itself, and soon; if time stands still, then without it."""
-        frozen = self.time is not None and self.time.frozen
+        """Whether any work is in progress that ends without a daemon's help; in frozen time, without the clock's."""
+        frozen = self.clock is not None and self.clock.frozen
         is_starting = self._has_engine and not self._connected.is_set()
         return is_starting or bool(self._awaiting_reply if frozen else self._open_work) or self._pending() > 0
 
     @property
     def has_running_daemons(self) -> bool:
-        """Whether there are daemons of which is not known what they do."""
+        """Whether any daemon executes its own code."""
         return bool(self._running_daemons)
 
     def wait_until_idle(self, quiet_period: float, timeout: float) -> bool:
-        """Wait until nothing is open and nothing new begins for so long; whether that has come in time."""
+        """Wait until no work is in progress and none starts for the quiet period (seconds); false on timeout."""
         deadline = time.monotonic() + timeout
         with self._changed:
             while True:
@@ -129,12 +123,12 @@ class IdleTracker:
                     return True
 
     def wait_for_activity(self, timeout: float) -> None:
-        """Wait until anything begins or ends."""
+        """Wait until any work starts or finishes, at most `timeout` seconds."""
         with self._changed:
             self._changed.wait(timeout)
 
     def flush_loop(self, timeout: float) -> None:
-        """Let everything be done that is ready in the operator's loop."""
+        """Let the operator's event loop execute all callbacks that are ready."""
         loop = self._loop
         if loop is None:
             return
@@ -151,11 +145,6 @@ class IdleTracker:
         except RuntimeError:  # it is closed: there is nothing ready any more
             return
         deadline = time.monotonic() + timeout
-        # The last one of a loop's life may never be called.
+        # A callback that is scheduled when the loop stops may never be called.
         while not done.wait(0.005) and loop.is_running() and time.monotonic() < deadline:
             pass
-
-
-work_tracker_var: contextvars.ContextVar[IdleTracker | None] = contextvars.ContextVar(
-    "pulse_var", default=None
-)

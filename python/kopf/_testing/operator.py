@@ -27,8 +27,9 @@ from kopf._objects.typedefs import HandlerId
 from kopf._runtime import loaders, operator
 from kopf._runtime.default_registry import get_default_registry, set_default_registry
 from kopf._runtime.errors import error_observer_var
+from kopf._runtime.work_tracking import work_tracker_var
 from kopf._testing.cluster import Cluster
-from kopf._testing.idle_tracker import IdleTracker, work_tracker_var
+from kopf._testing.idle_tracker import IdleTracker
 
 Handlers = str | os.PathLike[str] | Callable[[], Any]
 
@@ -102,7 +103,7 @@ class Operator:
         self._added_paths: list[str] = []
         # In real clusters, time is real.
         self._clock_control = cluster.clock if is_own_cluster else None
-        self._tracker = IdleTracker(self._clock_control.time if self._clock_control is not None else None)
+        self._tracker = IdleTracker(self._clock_control.clock if self._clock_control is not None else None)
         self._clock_registration = contextlib.ExitStack()
         self._ready = threading.Event()
         self._started_or_failed = threading.Event()  # either ready, or ended before that
