@@ -117,7 +117,6 @@ _MODULES = {
 _NAMES_BY_MODULE = {
     "kopf.on": "daemon index register subhandler timer",
     "kopf._runtime.subhandlers": "execute",
-    "kopf._objects.logging_types": "LogFormat",
     "kopf._runtime.loggers": "LocalObjectLogger ObjectLogger configure",
     "kopf._runtime.login": (
         "login_via_async_client login_via_client login_via_pykube login_with_kubeconfig "
@@ -153,7 +152,7 @@ _NAMES_BY_MODULE = {
     "kopf._objects.dicts": "FieldPath FieldSpec",
     "kopf._objects.diffs": "Diff DiffItem DiffOperation",
     "kopf._objects.indices": "Index Store",
-    "kopf._objects.logging_types": "Logger",
+    "kopf._objects.logging_types": "LogFormat Logger",
     "kopf._objects.memos": "Memo",
     "kopf._objects.patches": "Patch PatchFn",
     "kopf._objects.typedefs": (

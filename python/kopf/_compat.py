@@ -119,7 +119,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "kopf._intents.selectors": (
             "EVERYTHING Marker NamespaceName NamespacePattern Selector match_namespace"
         ),
-        "kopf._runtime.placeholders": "Insights",
+        "kopf._compat": "Insights",
     },
     "kopf._cogs.structs.credentials": {
         "kopf._objects.credentials": "AiohttpSession ConnectionInfo KubeContext LoginError Vault VaultKey"
@@ -216,7 +216,9 @@ ALIASES: dict[str, dict[str, str]] = {
         )
     },
     "kopf._core.intents.piggybacking": {"kopf._runtime.login": _LOGINS},
-    "kopf._core.reactor.inventory": {"kopf._runtime.placeholders": "ResourceMemories"},
+    "kopf._kits.loops": {"kopf._cli.event_loop": "event_loop=proper_loop"},
+    "kopf._kits.runner": {"kopf.testing": "KopfRunner"},
+    "kopf._core.reactor.inventory": {"kopf._compat": "ResourceMemories"},
     "kopf._core.reactor.running": {
         "kopf._runtime.operator": "operator run spawn_tasks",
         "kopf._runtime.supervision": "run_tasks",
@@ -226,6 +228,14 @@ ALIASES: dict[str, dict[str, str]] = {
         "kopf._runtime.context": "subregistry_var subexecuted_var",
     },
 }
+
+
+class ResourceMemories:
+    """Accepted as `memories=` of an operator, and not used: the engine keeps the states of objects."""
+
+
+class Insights:
+    """Accepted as `insights=` of an operator, and not used: the engine keeps the discovered resources."""
 
 
 class _Finder:
@@ -283,6 +293,8 @@ def _get(module_name: str, name: str) -> object:
                 kopf = sys.modules["kopf"]
                 public = ours in getattr(kopf, "__all__", ()) and getattr(kopf, ours) is value
                 hint = f"use kopf.{ours}" if public else "there is no public replacement"
+                if our_module == "kopf.testing":
+                    hint = f"use kopf.testing.{ours}"
                 # 1: here, 2: the module's getter, 3: the user (or the import system, which is not counted).
                 warnings.warn(f"{module_name}.{name} is private; {hint}.", DeprecationWarning, stacklevel=3)
                 return value

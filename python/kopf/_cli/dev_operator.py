@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from kopf.__main__ import run_command
+from kopf._cli.process import run_command
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.credentials import LoginError, OnlyCredentials
 from kopf._runtime.login import login_with_kubeconfig

@@ -94,7 +94,8 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         return False
 
     def _target(self) -> None:
-        from kopf import cli
+        from kopf._cli import commands
+        from kopf._cli.options import CLIControls
 
         if self._clock_control is not None:
             work_tracker_var.set(self._tracker)
@@ -102,7 +103,7 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         asyncio.set_event_loop(loop)
         self._ready.set()
         try:
-            controls = cli.CLIControls(
+            controls = CLIControls(
                 registry=self.registry,
                 settings=self.settings,
                 stop_flag=self._stop,
@@ -115,7 +116,7 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
             if self.cluster is not None:
                 env = {**(kwargs.get("env") or {}), **kubeconfig_environment(self.cluster)}
                 kwargs = {**kwargs, "env": env}
-            result = runner.invoke(cli.main, *self.args, **kwargs, obj=controls)
+            result = runner.invoke(commands.main, *self.args, **kwargs, obj=controls)
         except BaseException as e:
             self._future.set_exception(e)
         else:
