@@ -1,6 +1,4 @@
-"""Servers and tunnels for admission webhooks. It owns their options and what they tell Kubernetes of
-themselves; HTTP and TLS are the engine's, and it must not know what is served.
-"""
+"""Servers for admission webhooks in the operator's process. HTTP and TLS are served by the engine."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import contextvars
-import functools
 import json
 import logging
 import os
@@ -29,14 +26,8 @@ logger = logging.getLogger("kopf._kits.webhooks")
 WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses to listen at that are no addresses to connect to, with those that are."""
 
-LOOPBACK = "127.0.0.1"
 
-
-class MissingDependencyError(ImportError):
-    """A library is not installed without which this server or tunnel cannot work."""
-
-
-class _WebhookServerBase:
+class WebhookServerBase:
     """What servers and tunnels have in common: they can be called, and left as context managers."""
 
     def __init__(self) -> None:
@@ -66,7 +57,7 @@ class _WebhookServerBase:
         raise TypeError(f"{type(self).__name__} does not say how it serves.")
 
 
-class WebhookServer(_WebhookServerBase):
+class WebhookServer(WebhookServerBase):
     """An HTTP(S) server in the operator's process; with no certificate given, a self-signed one.
 
     `addr` and `port` are where to listen (by default, everywhere, on a random port), `host` and `path` are
@@ -174,15 +165,15 @@ class WebhookServer(_WebhookServerBase):
             mode = ssl.CERT_OPTIONAL
         verify_cadata = self.verify_cadata
         return {
-            "certfile": _path(self.certfile),
-            "pkeyfile": _path(self.pkeyfile),
+            "certfile": as_path(self.certfile),
+            "pkeyfile": as_path(self.pkeyfile),
             "password": self.password,
-            "cafile": _path(self.cafile),
+            "cafile": as_path(self.cafile),
             "cadata": self.cadata,
             "hostnames": self._hostnames(),
             "demand": _VERIFY_MODES.get(mode, "none"),
-            "verify_cafile": _path(self.verify_cafile),
-            "verify_capath": _path(self.verify_capath),
+            "verify_cafile": as_path(self.verify_cafile),
+            "verify_capath": as_path(self.verify_capath),
             "verify_cadata": verify_cadata.encode() if isinstance(verify_cadata, str) else verify_cadata,
         }
 
@@ -223,7 +214,8 @@ _VERIFY_MODES: dict[ssl.VerifyMode | None, str] = {
 }
 
 
-def _path(path: PathT | None) -> str | None:
+def as_path(path: PathT | None) -> str | None:
+    """Convert the path to a string."""
     return os.fspath(path) if path is not None else None
 
 
@@ -302,7 +294,7 @@ _engine_var: contextvars.ContextVar[bridge.Engine | None] = contextvars.ContextV
 """The engine of the operator whose cluster is to be recognised."""
 
 
-class _ClusterDetector:
+class ClusterDetector:
     """What the automatic servers and tunnels have in common: they recognise the cluster of the operator."""
 
     @staticmethod
@@ -328,7 +320,7 @@ class _ClusterDetector:
         return host
 
 
-class WebhookAutoServer(_ClusterDetector, WebhookServer):
+class WebhookAutoServer(ClusterDetector, WebhookServer):
     """A server for whatever cluster is recognised on the same machine."""
 
     async def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
@@ -338,85 +330,4 @@ class WebhookAutoServer(_ClusterDetector, WebhookServer):
             self.DEFAULT_HOST = host  # type: ignore[misc]
         async with contextlib.aclosing(super()._serve(fn)) as configs:
             async for config in configs:
-                yield config
-
-
-class WebhookNgrokTunnel(_WebhookServerBase):
-    """A tunnel from the internet by ngrok, with a server behind it.
-
-    The server listens without encryption: on the loopback interface, unless `addr` is another address.
-    """
-
-    def __init__(
-        self,
-        *,
-        addr: str | None = None,
-        port: int | None = None,
-        path: str | None = None,
-        token: str | None = None,
-        region: str | None = None,
-        binary: PathT | None = None,
-    ) -> None:
-        super().__init__()
-        self.addr = addr
-        self.port = port
-        self.path = path
-        self.token = token
-        self.region = region
-        self.binary = binary
-
-    async def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
-        try:
-            from pyngrok import conf, ngrok  # type: ignore[import-not-found, unused-ignore]
-        except ImportError as e:
-            raise MissingDependencyError(
-                "Using ngrok webhook tunnel requires an extra dependency: "
-                "run `pip install pyngrok` or add it to the operator's dependencies."
-            ) from e
-        # The defaults of the process, as in Kopf 1.45.
-        options = {"auth_token": self.token, "region": self.region, "ngrok_path": _path(self.binary)}
-        for name, value in options.items():
-            if value is not None:
-                setattr(conf.get_default(), name, value)
-        loop = asyncio.get_running_loop()
-        # Only the tunnel connects to a server without encryption, unless another address is given.
-        server = WebhookServer(addr=self.addr or LOOPBACK, port=self.port, path=self.path, insecure=True)
-        async with server:
-            async for local in server(fn):
-                url = local["url"] or ""
-                origin = url.removesuffix(self.path or "")
-                connect = functools.partial(ngrok.connect, origin)
-                tunnel = await loop.run_in_executor(None, connect)
-                try:
-                    yield WebhookClientConfig(url=f"{tunnel.public_url}{self.path or ''}")
-                    await asyncio.Event().wait()
-                finally:
-                    leave = functools.partial(ngrok.disconnect, tunnel.public_url)
-                    await loop.run_in_executor(None, leave)
-
-
-class WebhookAutoTunnel(_ClusterDetector, _WebhookServerBase):
-    """A server for a cluster on the same machine, if it is recognised; else a tunnel."""
-
-    def __init__(
-        self,
-        *,
-        addr: str | None = None,
-        port: int | None = None,
-        path: str | None = None,
-    ) -> None:
-        super().__init__()
-        self.addr = addr
-        self.port = port
-        self.path = path
-
-    async def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
-        host = await self._detect(fn, "using an ngrok tunnel")
-        server: WebhookServer | WebhookNgrokTunnel
-        if host is None:
-            server = WebhookNgrokTunnel(addr=self.addr, port=self.port, path=self.path)
-        else:
-            server = WebhookServer(addr=self.addr, port=self.port, path=self.path, host=host)
-        async with server:
-            async for config in server(fn):
                 yield config
