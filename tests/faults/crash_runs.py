@@ -116,7 +116,7 @@ class Lives:
     @contextlib.contextmanager
     def call(self, handler: str, kwargs: dict[str, Any]) -> Iterator[None]:
         """A call, from its beginning to its return."""
-        if self.cluster.is_cut_off:
+        if self.cluster.is_disconnected:
             raise Died
         name = kwargs["name"]
         old, new = ((kwargs.get(it) or {}).get("spec") for it in ("old", "new"))
@@ -132,7 +132,7 @@ class Lives:
                 number = self.returns[handler]
                 self.returns[handler] += 1
             if self.point == Point("killed at return", handler, number):
-                self.cluster.cut_off()
+                self.cluster.disconnect_clients()
 
     @contextlib.contextmanager
     def daemon(self, name: str) -> Iterator[None]:
@@ -210,11 +210,11 @@ class Lives:
     def _calm(self, until: float) -> bool:
         """Wait until it is quiet; or until the operator is dead."""
         assert self._operator is not None
-        while not self.cluster.is_cut_off:
+        while not self.cluster.is_disconnected:
             assert time.monotonic() < until, "it does not become quiet"
             with contextlib.suppress(TimeoutError):
                 self._operator.wait_until_idle(timeout=BLINK)
-                return not self.cluster.is_cut_off
+                return not self.cluster.is_disconnected
         return False
 
     # --- The judgement.

@@ -86,7 +86,7 @@ class Harness:
         self._stack = contextlib.ExitStack()
         self.folder = pathlib.Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         self.proxy = fault_proxy.FaultProxy(info.server, info.as_http_headers(), context)
-        self.trust = trust.Trust(self.folder) if scenery.tls or scenery.admission else None
+        self.trust = certificates.Trust(self.folder) if scenery.tls or scenery.admission else None
         self.plugin = plugin.Plugin(self.folder) if scenery.plugin else None
         self.fake_clock = FakeClock(self.folder) if scenery.fake_clock else None
         self.calls: list[tuple[str, str, Any, Any]] = []

@@ -161,7 +161,7 @@ class Listener(logging.Handler):
         self.heard.append(record)
 
 
-@pytest.mark.parametrize("place", ["", "kopf", "kopf.objects"])
+@pytest.mark.parametrize("node", ["", "kopf", "kopf.objects"])
 def test_other_listeners_get_records(written: Callable[..., io.StringIO], node: str) -> None:
     stream, listener = written(), Listener()
     logging.getLogger(node).addHandler(listener)

@@ -210,9 +210,8 @@ class _Supervisor:
                     )
                     reported = True
                 if watcher is not None and (changed := watcher.changed()):
-                    _echo(
-                        f"{', '.join(sorted(map(_display_path, changed)))}: changed. The operator is started again."
-                    )
+                    names = ", ".join(sorted(map(_display_path, changed)))
+                    _echo(f"{names}: changed. The operator is started again.")
                     _stop_operator(operator, stop)
                     if stop.event.is_set():
                         break

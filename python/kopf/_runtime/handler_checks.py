@@ -73,8 +73,8 @@ def _check_ids(handlers: Iterable[Handler]) -> Iterator[str]:
         other = known.setdefault((handler.id, *reason, repr(handler.selector)), handler)
         if other is not handler and other.fn is not handler.fn and _same_objects(handler, other):
             yield (
-                f"{_location(other.fn)} and {_location(handler.fn)} have the same id {str(handler.id)!r} for the "
-                "same objects: only one of them is called. Rename one of the functions, or set id=... in its "
+                f"{_location(other.fn)} and {_location(handler.fn)} have the same id {str(handler.id)!r} for "
+                "the same objects: only one of them is called. Rename one of the functions, or set id=... in its "
                 "decorator."
             )
 

@@ -92,6 +92,6 @@ class EventLoopMonitor:
         self._reported.add(location)
         handler_name = handler_id or "a function"
         logger.warning(
-            f"The event loop is blocked for {self._threshold:g} seconds by {handler_name} ({location}): all other handlers "
-            "wait. Use `def` instead of `async def` for the handler, or `asyncio.to_thread()`."
+            f"The event loop is blocked for {self._threshold:g} seconds by {handler_name} ({location}): "
+            "all other handlers wait. Use `def` instead of `async def` for the handler, or `asyncio.to_thread()`."
         )

@@ -1,4 +1,4 @@
-"""Virtual time for tests: stopped, moved to the next deadline, or advanced with everything that happens meanwhile.
+"""Virtual time for tests: it can be stopped, and advanced with everything that happens meanwhile.
 
 There is one virtual time per process, for the engine and for Python: the native clock wakes what waits in the
 engine, and `VirtualClock` what waits in Python. Operators in production use real time.
@@ -233,8 +233,9 @@ class ClockControl:
         except TimeoutError:
             remaining = (target - self.clock.now) / SECOND
             raise TimeoutError(
-                f"Of {seconds} seconds to pass, {remaining} are left after {timeout} seconds of real time: there"
-                " is more to be done in them, or a handler does not return."
+                f"advance({seconds:g}) did not finish within {timeout} seconds of real time: "
+                f"{remaining:g} seconds of virtual time remain. A handler has not returned, or there are "
+                "too many calls for this timeout."
             ) from None
         finally:
             if was_running:

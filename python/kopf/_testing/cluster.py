@@ -74,8 +74,8 @@ class Cluster(ClusterApi):
         self._path: pathlib.Path | None = None
 
     def __repr__(self) -> str:
-        target_namespace = self._client.info.server if self._client is not None else "not running"
-        return f"<{type(self).__name__}: {self.kind}, {target_namespace}, namespace={self.namespace!r}>"
+        address = self._client.info.server if self._client is not None else "not running"
+        return f"<{type(self).__name__}: {self.kind}, {address}, namespace={self.namespace!r}>"
 
     def __enter__(self) -> Cluster:
         self.start()

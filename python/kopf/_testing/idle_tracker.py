@@ -94,7 +94,7 @@ class IdleTracker:
 
     @property
     def is_busy(self) -> bool:
-        """Whether any work is in progress that ends without a daemon's help; in frozen time, without the clock's."""
+        """Whether any work is in progress that ends by itself, in frozen time too if time is frozen."""
         frozen = self.clock is not None and self.clock.frozen
         is_starting = self._has_engine and not self._connected.is_set()
         return is_starting or bool(self._awaiting_reply if frozen else self._open_work) or self._pending() > 0
@@ -105,7 +105,7 @@ class IdleTracker:
         return bool(self._running_daemons)
 
     def wait_until_idle(self, quiet_period: float, timeout: float) -> bool:
-        """Wait until no work is in progress and none starts for the quiet period (seconds); false on timeout."""
+        """Wait until no work is in progress or starts for the quiet period (seconds); false on timeout."""
         deadline = time.monotonic() + timeout
         with self._changed:
             while True:

@@ -29,6 +29,7 @@ from kopf._runtime.default_registry import get_default_registry, set_default_reg
 from kopf._runtime.errors import error_observer_var
 from kopf._runtime.work_tracking import work_tracker_var
 from kopf._testing.cluster import Cluster
+from kopf._testing.deprecated import deprecated_alias
 from kopf._testing.idle_tracker import IdleTracker
 
 Handlers = str | os.PathLike[str] | Callable[[], Any]
@@ -236,6 +237,8 @@ class Operator:
         elif not self._tracker.wait_until_idle(pause if pause is not None else QUIET_PERIOD, remaining):
             raise TimeoutError(f"The operator was not quiet in {timeout} seconds.")
         self.check()
+
+    wait_until_quiet = deprecated_alias("wait_until_quiet", "wait_until_idle")
 
     def _add_login_handler(self) -> None:
         if any(not it._fallback for it in self.registry._activities.get_handlers(Activity.AUTHENTICATION)):
