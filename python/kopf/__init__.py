@@ -1,7 +1,7 @@
-"""The public names of the framework: everything that operators import, grouped in the table below.
+"""Public names of the framework: everything that operators import, in the table below.
 
-Importing the package costs next to nothing: each name is loaded at its first use (see PEP 562), with what it
-needs. Everything under an underscore is private and can change at any time.
+Importing the package costs next to nothing: each name is loaded at its first use (PEP 562). Everything with a
+leading underscore is private and can change at any time.
 """
 
 from __future__ import annotations

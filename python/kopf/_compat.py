@@ -1,7 +1,7 @@
-"""The private modules of the original framework, for operators that import them. It owns one table of names.
+"""Import aliases for the private modules of Kopf 1.45, for operators that import them.
 
-Nothing is imported until asked for. Each use is answered by our own object and a `DeprecationWarning` that
-names the public replacement, if there is one. What is not in the table fails with a message on where to look.
+Nothing is imported until it is used. Each use gives the object of this package and a `DeprecationWarning`
+with the public replacement, if there is one. Names that have no alias fail with a message on where to look.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The original framework in the same folder. It owns the message about that, and imports nothing else.
+"""Warning about the distribution `kopf` being installed over this one.
 
-Both are imported as `kopf`, but are different distributions, so that installers put their files over each
-other without a word. Whoever is installed last wins, file by file; removing one of them damages the other.
+Both distributions are imported as `kopf`, and installers overwrite files without a warning. The last
+installed one wins, file by file. Removing one of them damages the other.
 """
 
 from __future__ import annotations

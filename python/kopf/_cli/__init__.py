@@ -1,1 +1,1 @@
-"""."""
+"""Implementation of the command line."""

@@ -1,4 +1,4 @@
-"""The changes in a cluster in memory, for a person at a terminal: who has changed which fields."""
+"""Report of the changes in the embedded cluster, for `kopf dev`: which client has changed which fields."""
 
 from __future__ import annotations
 

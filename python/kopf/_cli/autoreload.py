@@ -1,7 +1,7 @@
-"""Changes of the files that an operator is loaded from: which files these are, and when they have changed.
+"""Detection of changed files, for `kopf dev --reload`.
 
-If `watchfiles` is installed, the operating system reports the changes. Otherwise, the files are looked at
-regularly, and never for more than a twentieth of the time.
+If `watchfiles` is installed, the operating system reports the changes. Otherwise, the files are scanned
+regularly, for at most a twentieth of the time.
 """
 
 from __future__ import annotations

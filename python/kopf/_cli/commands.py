@@ -1,4 +1,4 @@
-"""Commands of the command line. What they need is imported when they are called, so that `--help` is fast."""
+"""Commands of the command line. They import what they need when they are called, so that `--help` is fast."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""`kopf dev` and `kopf cluster`: a cluster in memory for a person at a terminal. It owns what is shown, and
-when the operator is started again; the operator itself is another process, so that its code is always loaded
-afresh.
+"""Commands `kopf dev` and `kopf cluster`: an embedded cluster for development.
+
+The operator of `kopf dev` is a child process. It is restarted when its files change, so that its code is
+always loaded from the beginning.
 """
 
 from __future__ import annotations

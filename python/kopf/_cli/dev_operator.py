@@ -1,7 +1,7 @@
-"""The process of the operator of `kopf dev`: the command line, which connects only to the cluster that
-`KUBECONFIG` names.
+"""Entry point of the operator process of `kopf dev`: the command line with the credentials of one cluster
+only.
 
-In a pod, there is also a service account of a real cluster, and login handlers can return anything.
+In a pod, there is also a service account of a real cluster, and login handlers can return any credentials.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a command reports the error it ends with: one paragraph, and a traceback only of the author's code.
+"""Report of the error that a command ends with: one paragraph, and a traceback of the author's code.
 
-It is loaded when a command fails. With `--debug`, the whole traceback is shown. With JSON logs, the report is
-one line of JSON.
+This module is loaded when a command fails. With `--debug`, the report contains the whole traceback. With JSON
+logs, the report is one line of JSON.
 """
 
 from __future__ import annotations

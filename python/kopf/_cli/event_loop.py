@@ -1,4 +1,4 @@
-"""The event loop of the command line: that of uvloop if it is installed, else that of asyncio."""
+"""Event loop of the command line: uvloop if it is installed, else the default of asyncio."""
 
 from __future__ import annotations
 

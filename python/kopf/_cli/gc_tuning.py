@@ -1,7 +1,7 @@
-"""The garbage collector during the start of a command. It owns when it works: not while modules are loaded,
-which leave nothing behind, and only on what is made afterwards; it must not know what is loaded.
+"""Garbage collection during the start of a command: disabled while modules are loaded, then without these
+modules.
 
-It is only for processes that are ours from the beginning: others have garbage of their own.
+It is only for processes of the command line: other processes have garbage of their own.
 """
 
 from __future__ import annotations

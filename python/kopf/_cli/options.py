@@ -1,4 +1,4 @@
-"""Options of the command line: their types, and what commands share with those who call them."""
+"""Options of the command line: parameter types, logging options, and the controls for embedding commands."""
 
 from __future__ import annotations
 

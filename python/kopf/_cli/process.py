@@ -1,4 +1,4 @@
-"""The process of a command: the garbage collector at its start, and the error at its end."""
+"""Process of a command: garbage collection at its start, and the error report at its end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Operators in tests: a whole operator in a thread, as if it were run by the command line. It owns that
-thread.
-"""
+"""`KopfRunner`: a command of the command line in a thread of a test."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The types of users' functions. They own what type checkers are told; nothing here is needed at run time.
+"""Types of the functions that users write, for type checkers.
 
-All arguments are passed by names, and there will be more of them: every function must accept `**kwargs`.
+All arguments are passed by keyword, and new ones can be added: every function must accept `**kwargs`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Why a handler is called, with all that it is told. It owns the causes as data; it must not know how they
-come.
+"""Causes of handler calls, with the arguments of the handlers.
 
-These classes are also what tests construct to simulate a handler's context.
+Tests can construct these classes to simulate the context of a handler.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""From the options of a decorator to a handler in a registry. It owns the checks of declarations and the
-defaults
-of each decorator; it must not know which registry is the default one."""
+"""Conversion of decorator options to handlers, with the checks of the options."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The errors by which handlers say what is to be done next. It owns these words; it must not know who
-listens.
-"""
+"""Exceptions with which handlers control their retries."""
 
 from __future__ import annotations
 

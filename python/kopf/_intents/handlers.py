@@ -1,6 +1,4 @@
-"""What is declared, as data. It owns the kinds of handlers; it must not know how they are
-registered or run.
-"""
+"""Handlers of all kinds, as data classes."""
 
 from __future__ import annotations
 

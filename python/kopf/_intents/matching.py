@@ -1,5 +1,6 @@
-"""Whether a handler is for a cause. It owns the rules of filters for the code that runs in Python:
-sub-handlers, webhooks, callbacks. The same rules for the mass of events are applied by the engine.
+"""Evaluation of filters for sub-handlers, webhooks, and filters that are functions.
+
+The engine evaluates the same rules for all other handlers.
 """
 
 from __future__ import annotations

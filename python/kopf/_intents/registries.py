@@ -1,5 +1,4 @@
-"""Where declared handlers are kept. It owns the lists, ids, and deduplication; it must not know the default
-registry.
+"""Registries of handlers, with handler ids and deduplication.
 
 An operator has six lists of handlers, each in the order of declaration.
 """

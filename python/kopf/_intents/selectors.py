@@ -1,6 +1,4 @@
-"""Which resources a handler is for. It owns the forms of selection; it must not know what the
-cluster serves.
-"""
+"""Selectors of resources and patterns of namespaces."""
 
 from __future__ import annotations
 

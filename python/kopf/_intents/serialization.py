@@ -1,7 +1,7 @@
-"""Declarations as plain data for the engine. It owns their shapes, which the engine's types mirror field by
-field.
+"""Serialization of handlers and settings for the engine.
 
-Only JSON-like values cross: functions stay here and are marked as callables, to be called back when needed.
+The values are JSON-like, and the types of the engine have the same fields. Functions are replaced by marks:
+the engine calls them back.
 """
 
 from __future__ import annotations

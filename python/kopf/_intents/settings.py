@@ -1,6 +1,6 @@
-"""The settings of an operator. They own names and defaults; what a setting does is known where it is used.
+"""Settings of an operator: names, types, and defaults.
 
-All are plain mutable attributes, read at the moment of use unless noted. Times are in seconds.
+All settings are plain mutable attributes, read at the moment of use unless noted. Times are in seconds.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Parents and children, labels and names. It owns the ways to mark objects; it must not know how they are
-created.
+"""Functions that set owner references, labels, names, and namespaces of objects.
 
-All functions change the given objects in place: dicts, models of Kubernetes clients, pykube objects, or any
-nested iterables of those. Anything else is a `TypeError`, found when its turn comes. Without an explicit
-owner,
-it is the object that is being handled; outside of handlers, it is a `LookupError`.
+All functions change the given objects in place: dicts, models of Kubernetes clients, pykube objects, or
+nested iterables of them. Anything else is a `TypeError`. The default owner is the object that is being
+handled; outside of handlers, it is a `LookupError`.
 """
 
 from __future__ import annotations

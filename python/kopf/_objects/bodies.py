@@ -1,7 +1,7 @@
-"""The body of an object and its usual stanzas. It owns these views; it must not know where objects come from.
+"""Body of an object, with views of its metadata, spec, and status.
 
-The source of a body is a dict, or any mapping that makes dicts and lists of its top-level values on demand.
-The constructors set what the parents' would set: they are called for each event of each object.
+The source of a body is a dict, or a mapping that converts its top-level values on access. The constructors do
+not call their parents: they are called for each event of each object.
 """
 
 from __future__ import annotations

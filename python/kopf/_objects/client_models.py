@@ -1,6 +1,4 @@
-"""Recognising objects of other Kubernetes libraries without importing them. It must not know what is done to
-them.
-"""
+"""Detection of objects of other Kubernetes libraries, without importing the libraries."""
 
 from __future__ import annotations
 

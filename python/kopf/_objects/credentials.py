@@ -1,6 +1,6 @@
-"""How to reach a cluster and who we are there. It owns these facts; it must not know where they were found.
+"""Credentials for a cluster.
 
-Secrets are never shown: not in `repr`, hence not in logs and tracebacks.
+Secrets are never in `repr()`, hence not in logs and tracebacks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Walking nested mappings by field paths. It owns paths and nothing else: it must not know what the mappings
-mean.
-"""
+"""Access to nested mappings by field paths."""
 
 from __future__ import annotations
 

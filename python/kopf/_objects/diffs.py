@@ -1,6 +1,6 @@
-"""What has changed between two states. It owns the algebra of changes; it must not know which changes matter.
+"""Differences of two states of an object.
 
-The order of items is the same for the same input: additions, removals, and then the keys in both, sorted.
+The order of items is deterministic: additions, removals, and then the keys in both, sorted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The difference of two JSON documents as an RFC 6902 patch. It owns that and must not know Kubernetes."""
+"""Difference of two JSON documents as an RFC 6902 patch."""
 
 from __future__ import annotations
 

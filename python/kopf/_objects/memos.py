@@ -1,6 +1,4 @@
-"""The in-memory notes of an operator on an object. It owns the container; it must not know when notes are
-forgotten.
-"""
+"""Memo of an object: arbitrary data that handlers keep in memory."""
 
 from __future__ import annotations
 

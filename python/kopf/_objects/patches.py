@@ -1,6 +1,4 @@
-"""The changes that handlers want to make to an object. It owns their collection; it must not know how they
-are sent.
-"""
+"""Patch of an object, to be filled by handlers."""
 
 from __future__ import annotations
 

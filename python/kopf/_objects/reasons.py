@@ -1,4 +1,4 @@
-"""Why something is handled. It owns these words; what leads to each of them is decided elsewhere."""
+"""Enumerations of reasons, activities, and webhook types."""
 
 from __future__ import annotations
 

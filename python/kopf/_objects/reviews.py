@@ -1,4 +1,4 @@
-"""Types of admission reviews and of webhook servers. It owns shapes only and must not know any server."""
+"""Types of admission reviews and of webhook servers."""
 
 from __future__ import annotations
 

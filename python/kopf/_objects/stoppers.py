@@ -1,6 +1,4 @@
-"""The flags by which daemons are asked to stop. It owns the flag and its waiters; it must not know who raises
-it.
-"""
+"""Stop flags of daemons, and what daemons see of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Types of what comes from and goes to Kubernetes as it is. It owns shapes only: no behaviour,
-no defaults.
-"""
+"""Types of the data of the Kubernetes API, and of the records that Kopf persists."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Live views of nested mappings. It owns how absence and nulls look through a view; it must not know
-Kubernetes.
+"""Live views of nested mappings.
 
-A view keeps its source and a path and looks the data up at every access, so that a source that is replaced
-(the body of a daemon) is followed by all views made from it.
+A view keeps its source and a path, and looks the data up at every access. When the source is replaced, as for
+the body of a daemon, all its views show the new data.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What concerns the operator as a whole: startup, cleanup, authentication, probes. It owns their loops;
-nothing of them is persisted."""
+"""Activities of an operator: startup, cleanup, authentication, probes. Their progress is not persisted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Reviews of objects on their way to the cluster. It owns the calls of admission handlers and the function
-that is given to webhook servers; it must not know how the servers work, nor what the answers look like.
-"""
+"""Admission reviews: calls of admission handlers, and the function for webhook servers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The way between the engine and the event loop. It owns the batches of work and of replies; it must not know
-what the work is about. Only this module imports the native one: others take its names from here."""
+"""Batches of work items from the engine, and of their completions to the engine.
+
+Only this module imports the compiled one; other modules import its names from here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Causes of cycles and daemons: their attributes are made at the first access."""
+"""Causes of handlings and daemons, whose attributes are created at the first access."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What is kept of an object in the user's storages. It owns the order of their calls; when there is something
-to be kept, the engine says. The storages that the engine knows are never asked here."""
+"""Calls of storages that users have written, when the engine asks for it.
+
+The engine itself reads and writes the storages of this package.
+"""
 
 from __future__ import annotations
 

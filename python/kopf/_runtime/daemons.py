@@ -1,5 +1,8 @@
-"""Daemons and timers while they are called. It owns their live bodies, patches and flags; it must not
-know when they are called or are to stop. What sleeps costs nothing but its place in a dict here."""
+"""Calls of daemons and timers, with their live bodies, patches, and stop flags.
+
+The engine schedules the calls and decides on stopping. A daemon or timer that sleeps has no task and no
+thread.
+"""
 
 from __future__ import annotations
 

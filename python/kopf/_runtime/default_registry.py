@@ -1,4 +1,4 @@
-"""The registry of those who do not name one. It owns the process-wide default and its fallback logins."""
+"""Default registry of the process, with its fallback login handlers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What the engine asks for, and how it is answered. It owns the order of things within one request;
-the rules of errors are those of `invocation`, and the arguments are those of `cycles`."""
+"""Dispatcher of work items: executes the steps of each item, and completes it.
+
+`invocation` calls the handlers, `handling` has their arguments.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Starts coroutines in tasks: at once where Python can, so that those that do not wait need no turn of
-the loop.
-"""
+"""Tasks that start at once where Python supports it: without waits, they need no turn of the event loop."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Errors of an operator as people see them: which need no traceback, and which frames are the author's.
+"""Errors of an operator, and the tracebacks that are shown for them.
 
-A traceback is for the author's mistakes in the author's code. If the operator cannot work for another reason,
-such as missing credentials, then the message says what to do, and a traceback adds nothing to it.
+A traceback shows the author's frames. If the operator cannot work for another reason, such as missing
+credentials, the message says what to do, and there is no traceback.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Calls synchronous functions in an executor and brings the results back to the event loop.
+"""Calls of synchronous functions in an executor, with their results in the event loop.
 
-Functions that return at about the same time wake the event loop once, not once each. In the default pool, a
-thread goes on with the next waiting function instead of each one being submitted.
+Functions that return at about the same time wake the event loop once. In the default pool, a thread continues
+with the next waiting function, so that not every call is submitted to the pool.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Framework log lines about objects: each call of each handler writes one.
+"""Framework log lines about objects: each handler call writes one.
 
-While nothing but our own handler is installed and nothing of `logging` is patched, the text is written
-directly to the stream of that handler. Otherwise, the lines are logged as usual. Log records are made by
-`logging` alone.
+While only Kopf's handler is installed and nothing in `logging` is patched, the text is written directly to
+the stream of that handler. Otherwise, the lines are logged as usual. Only `logging` creates log records.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Checks of the declared handlers when an operator starts.
+"""Checks of the declared handlers at the start of an operator.
 
-They find mistakes that show only when an object comes, or never. They are warnings and stop nothing: what
-seems to be a mistake can be intended.
+They find mistakes that otherwise show when an object comes, or never. They log warnings and stop nothing: a
+suspected mistake can be intended.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _check_ids(handlers: Iterable[Handler]) -> Iterator[str]:
         if other is not handler and other.fn is not handler.fn and _same_objects(handler, other):
             yield (
                 f"{_location(other.fn)} and {_location(handler.fn)} have the same id {str(handler.id)!r} for "
-                "the same objects: only one of them is called. Rename one of the functions, or set id=... in its "
-                "decorator."
+                "the same objects: only one of them is called. Rename one of the functions, or set id=... in "
+                "its decorator."
             )
 
 

@@ -1,5 +1,4 @@
-"""What is kept while one object is being handled: one body, one patch, one memo for all handlers of a cycle.
-It owns the arguments of handlers; it must not know when handlers are called."""
+"""One handling of one object: the body, the patch, the memo, and the causes for all its handlers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Attempts to call a handler. It owns the call and its logs; it must not know what the handler is for.
+"""One attempt of one handler: the call, its outcome, and its log lines.
 
-What an exception means, the engine's rules say; they are asked here, so that the real exception is logged.
+The engine's rules classify the errors. They are asked here, so that the log has the real exception.
 """
 
 from __future__ import annotations

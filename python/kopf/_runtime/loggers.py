@@ -1,8 +1,7 @@
-"""How things are logged. It owns formats, prefixes, and the loggers of objects; it must not know who listens
-to them.
+"""Loggers of objects, log formatters, and the configuration of logging.
 
-A record about an object carries a reference to it (`k8s_ref`); formatters turn it to a prefix or to a field
-of JSON.
+A log record about an object has a reference to it (`k8s_ref`). Formatters convert it to a prefix, or to a
+field of JSON.
 """
 
 from __future__ import annotations

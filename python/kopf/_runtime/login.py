@@ -1,7 +1,6 @@
-"""How credentials are found without being asked for. It owns the built-in logins; not when and how they are
-called.
+"""Built-in login handlers.
 
-The functions are login handlers, and users can call them from theirs, too. They are synchronous unless noted.
+Users can also call them from their own login handlers. They are synchronous unless noted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Functions that block the event loop: all other handlers stand still meanwhile.
+"""Monitor of the event loop: warns of functions that block it, and so all other handlers.
 
-The loop cannot report this itself. A thread asks it to answer every now and then, but only if asynchronous
-handlers are running, and looks where the loop is if there is no answer.
+While asynchronous handlers run, a thread schedules a callback regularly. If the loop does not execute it in
+time, the warning names the line of code that the loop executes.
 """
 
 from __future__ import annotations
@@ -93,5 +93,6 @@ class EventLoopMonitor:
         handler_name = handler_id or "a function"
         logger.warning(
             f"The event loop is blocked for {self._threshold:g} seconds by {handler_name} ({location}): "
-            "all other handlers wait. Use `def` instead of `async def` for the handler, or `asyncio.to_thread()`."
+            "all other handlers wait. Use `def` instead of `async def` for the handler, or "
+            "`asyncio.to_thread()`."
         )

@@ -1,4 +1,4 @@
-"""Registry of memos: what an operator remembers of objects between their handlings, as long as they exist."""
+"""Registry of the memos of objects, and of the patch functions that wait for the next handling."""
 
 from __future__ import annotations
 

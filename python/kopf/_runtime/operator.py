@@ -1,6 +1,4 @@
-"""The operator as its users start and stop it. It owns what they can say, and what is meant by it; how the
-operator lives is up to `life`.
-"""
+"""Public functions that run an operator."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Kubernetes events on their way to the engine. It owns their queue, and the handler that makes them of logs;
-how events are posted, the engine knows.
+"""Posting of Kubernetes events: the queue to the engine, and the log handler.
 
-Nobody waits here: what is put within one turn of the event loop is handed over together.
+Nothing waits here: the events of one turn of the event loop are passed to the engine together.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""One operator from its start to its end. It owns its tasks, and the order in which they begin and end; it
-must not know how it is called. What it does in between is up to the engine and to `serving`.
-"""
+"""Run of one operator: its root tasks, from the startup to the cleanup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that are changed while the operator runs. It owns the knowledge of which ones the engine has."""
+"""Synchronization of settings that are changed while the operator runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exit of an operator: what it waits for, and how it is cut short by a second Ctrl+C."""
+"""Shutdown of an operator: reports of what it waits for, and the immediate exit on a second Ctrl+C."""
 
 from __future__ import annotations
 

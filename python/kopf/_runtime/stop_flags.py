@@ -1,5 +1,4 @@
-"""Flags of those who embed an operator: by which it is stopped, and by which it tells that it is ready.
-It owns the differences between asyncio's and threads' flags."""
+"""Stop flags and ready flags of embedded operators: futures and events of asyncio or threads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Handlers inside of handlers. It owns their declaration and execution in the parent that is being called.
+"""Sub-handlers: their declaration and execution in the call of their parent.
 
-Who is called now and what is remembered of it, the engine's rules say (`Batch`); here is what needs the
-parent's context: filters, the lifecycle, the calls themselves, and the storage of progress.
+The engine's rules (`Batch`) decide which sub-handlers are due and what is persisted. This module has what
+needs the context of the parent: filters, the lifecycle, the calls, and the storage of progress.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The tasks of an operator as asyncio has them. It owns how they end: together, with their errors, and in
-time; it must not know what they do.
-"""
+"""Supervision of the root tasks of an operator: they end together, with their errors, and in time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Reports of the work of an operator, for tests that wait until it is idle, and a clock that tests can move.
+"""Interfaces for tests: reports of the work of an operator, and a clock that can be moved.
 
-Operators in production have neither: the context variable is set only by `kopf.testing`.
+Operators in production have neither: only `kopf.testing` sets the context variable.
 """
 
 from __future__ import annotations

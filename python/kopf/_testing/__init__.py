@@ -1,1 +1,1 @@
-"""."""
+"""Implementation of `kopf.testing`."""

@@ -1,5 +1,6 @@
-"""A few verbs over plain HTTP, as one user of a kubeconfig. It owns connections and errors; it must not know
-what objects are. It shares no code with the engine, so that a mistake there is seen here.
+"""HTTP client of the testing kit, with the credentials of one kubeconfig.
+
+It shares no code with the engine, so that tests see the mistakes of the engine.
 """
 
 from __future__ import annotations

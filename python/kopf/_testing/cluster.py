@@ -1,4 +1,4 @@
-"""Clusters for tests and for development: in memory, started from binaries, or running elsewhere."""
+"""Clusters for tests and for development: embedded, from the binaries of a control plane, or by a kubeconfig."""
 
 from __future__ import annotations
 

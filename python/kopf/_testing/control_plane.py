@@ -1,5 +1,7 @@
-"""A real control plane on loopback, from the binaries in `KUBEBUILDER_ASSETS`: etcd, kube-apiserver, and
-kube-controller-manager if it is there (garbage collection, namespaces). It owns these processes.
+"""Control plane on the loopback interface, from the binaries in `KUBEBUILDER_ASSETS`.
+
+It consists of etcd, kube-apiserver, and kube-controller-manager (garbage collection, namespaces) if that is
+there.
 """
 
 from __future__ import annotations

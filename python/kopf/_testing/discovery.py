@@ -1,6 +1,4 @@
-"""Where the objects of a kind live. It owns the names by which kinds are called, found by discovery; it must
-not know what is done with the objects.
-"""
+"""Discovery of the resources that a cluster serves, by any of their names."""
 
 from __future__ import annotations
 

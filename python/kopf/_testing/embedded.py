@@ -1,6 +1,4 @@
-"""What only the embedded server can do for tests: to move time, to misbehave, and to tell what it was asked.
-It owns these; how the server is reached, and what is in it, is the cluster's.
-"""
+"""Features of the embedded API server for tests: virtual time, faults, and the request log."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Where the objects for a cluster come from: texts, files, folders, dicts. It owns the reading and the order;
-it must not know what becomes of the objects.
-"""
+"""Manifests for a cluster, from texts, files, folders, and dicts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""An operator in a thread of a test, against one cluster, with a registry of its own. It owns that thread
-and the waiting for the operator; it must not know what the handlers do.
-"""
+"""Operators for tests: each runs in a thread, on one cluster, with its own registry."""
 
 from __future__ import annotations
 

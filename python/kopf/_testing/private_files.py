@@ -1,4 +1,4 @@
-"""Files with secrets in them: kubeconfigs and the payloads of Secrets."""
+"""Files with secrets: kubeconfigs and payloads of Secrets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The pytest plugin: clusters and operators as fixtures. It owns their names, scopes and options.
+"""Plugin of pytest: fixtures for clusters and operators, options, and markers.
 
-Every test gets a cluster of its own if that is embedded; else a namespace of its own in a cluster that is
-shared by the tests of one process. Nothing is shared between processes, so that tests can be distributed.
-The plugin is loaded by every run of pytest in the environment: it imports nothing before it is needed.
+Each test has its own embedded cluster, or its own namespace in a cluster that the tests of one process share.
+Nothing is shared between processes, so that tests can be distributed. Every run of pytest in the environment
+loads the plugin: it imports nothing before that is needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The objects of a cluster between its runs. It owns their file; it must not know who made them.
+"""Snapshot of the objects of a cluster in a file, for the next run.
 
-Objects get new uids when they come back: owner references are brought in line with these, the owners come
-first.
+Restored objects have new uids. The owner references are changed accordingly, and owners are restored first.
 """
 
 from __future__ import annotations

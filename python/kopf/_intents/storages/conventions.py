@@ -1,6 +1,4 @@
-"""How the keys of annotations are made and recognised. It owns names; it must not know what is stored under
-them.
-"""
+"""Conventions for the keys of annotations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The storages of the last handled essence. They own what an essence is and where it is kept; not how it is
-compared.
+"""Storages of the last handled essence.
 
-An essence is the author's intent: the object without its status, system metadata, and the operators' own
-notes.
+An essence is an object without its status, system metadata, and Kopf's annotations.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The storages of the progress of handlers. They own where and how the records are kept; not
-what is in them.
-"""
+"""Storages of handler progress."""
 
 from __future__ import annotations
 

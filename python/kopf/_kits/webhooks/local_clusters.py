@@ -1,6 +1,4 @@
-"""Recognising the clusters that developers run on their own machines. It owns the marks by which they are
-known.
-"""
+"""Detection of local development clusters by the certificates and versions of their API servers."""
 
 from __future__ import annotations
 

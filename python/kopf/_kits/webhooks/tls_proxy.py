@@ -1,5 +1,5 @@
-"""Webhook servers behind the user's own SSL contexts, which only Python's sockets understand. It owns the way
-of the decrypted bytes to the engine's server and back; it must not know what they say.
+"""TLS proxy for webhook servers with an `SSLContext` of the user; the engine's server gets the decrypted
+bytes.
 """
 
 from __future__ import annotations
