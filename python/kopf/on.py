@@ -1,13 +1,11 @@
-"""The decorators by which handlers are declared: `@kopf.on.create(...)` and the like.
+"""Decorators that declare handlers: `@kopf.on.create(...)` and the others.
 
-It owns their signatures and nothing else, and is cheap to import: what stands behind them is loaded at the
-first use. Each must be called to get the decorator itself; that one registers the function and returns it
-unchanged.
+The module is cheap to import: the implementation is loaded at the first use. Each function must be called to
+get the decorator; the decorator registers the function and returns it unchanged.
 
-Resources are selected by up to three positional arguments, or by names:
-`@kopf.on.create('kopfexamples')`, `@kopf.on.create('kopf.dev', 'v1', 'kopfexamples')`,
-`@kopf.on.create(kopf.EVERYTHING)`.
-Times are in seconds. Wrong declarations raise `TypeError` or `ValueError` at the declaration.
+Resources are selected by up to three positional arguments, or by names: `@kopf.on.create('kopfexamples')`,
+`@kopf.on.create('kopf.dev', 'v1', 'kopfexamples')`, `@kopf.on.create(kopf.EVERYTHING)`. Times are in seconds.
+Wrong declarations raise `TypeError` or `ValueError` at the declaration.
 """
 
 from __future__ import annotations

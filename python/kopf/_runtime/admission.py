@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kopf._intents import matching
@@ -25,6 +25,7 @@ from kopf._runtime.errors import OperationalError
 from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.loggers import LocalObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry
+from kopf._runtime.supervision import Task, supervise
 
 logger = logging.getLogger("kopf._core.engines.admission")
 
@@ -232,6 +233,43 @@ class Admission:
             new=Body(review.new) if review.new is not None else None,
             diff=ReviewDiff(review.old, review.new),
         )
+
+
+class WebhookServerTask:
+    """The server of webhooks beside the engine: it outlives the engine, so that the cluster is told first.
+
+    If it ends by itself, so does the engine. Its failure is the operator's failure.
+    """
+
+    def __init__(self, admission: Admission | None, *, on_end: Callable[[], None]) -> None:
+        super().__init__()
+        self._admission = admission
+        self._on_end = on_end
+        self._task: Task | None = None
+
+    async def __aenter__(self) -> None:
+        if self._admission is not None and self._admission.is_needed:
+            name = "admission webhook server"
+            coroutine = supervise(name, self._admission.serve(), finishable=False)
+            self._task = asyncio.get_running_loop().create_task(coroutine, name=name)
+            self._task.add_done_callback(lambda _: self._on_end())
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server has ended by itself: then the engine is stopped, too."""
+        return self._task is not None and self._task.done()
+
+    async def __aexit__(self, *_: object) -> None:
+        task = self._task
+        if task is None:
+            return
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                raise error
 
 
 def _denial(error: BaseException) -> tuple[int, str, int | None]:

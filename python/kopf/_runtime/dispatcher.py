@@ -1,6 +1,6 @@
 """Dispatcher of work items: executes the steps of each item, and completes it.
 
-`invocation` calls the handlers, `handling` has their arguments.
+`steps` executes single steps, `invocation` calls the handlers, `handling` has their arguments.
 """
 
 from __future__ import annotations
@@ -12,38 +12,36 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from kopf._intents import matching
 from kopf._intents.handlers import ResourceHandler
-from kopf._intents.lifecycles import LifeCycleFn, Progress
+from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import ChangingRegistry
 from kopf._intents.selectors import NamespacePattern, match_namespace
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.indices import Indexers
-from kopf._runtime import bridge, custom_storages, subhandlers
+from kopf._runtime import bridge, custom_storages
 from kopf._runtime.context import (
-    cause_var,
     event_queue_loop_var,
     event_queue_var,
     settings_var,
     subexecuted_var,
     subinvoker_var,
     sublifecycle_var,
-    subrefs_var,
     subregistry_var,
     subsettings_var,
 )
-from kopf._runtime.daemons import DaemonInstance, Daemons
+from kopf._runtime.daemon_instances import DaemonInstance
+from kopf._runtime.daemons import Daemons
 from kopf._runtime.eager_tasks import start_task
 from kopf._runtime.handling import Handling
-from kopf._runtime.invocation import Invoker, PreparedHandler, attempt_for, select_handlers
+from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.loggers import FrameworkMessage, LocalObjectLogger, ObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry
+from kopf._runtime.steps import StepExecutor
 from kopf._runtime.work_tracking import work_tracker_var
 
 LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
 ProbeFn = Callable[[], Awaitable[Mapping[Any, Any]]]
-Change = bridge.Change | None
 
 
 class Dispatcher:
@@ -81,6 +79,14 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._tracker = work_tracker_var.get()
         self._loop = asyncio.get_running_loop()
+        self._steps = StepExecutor(
+            handlers=handlers,
+            prepared_handlers=self._prepared_handlers,
+            settings=settings,
+            lifecycle=lifecycle,
+            indexers=indices,
+            invoker=invoker,
+        )
         self._daemons = Daemons(
             handlers=handlers,
             prepared_handlers=self._prepared_handlers,
@@ -188,24 +194,24 @@ class Dispatcher:
             change_results: list[tuple[str, Any]] = []
             for step in item.steps:
                 if type(step) is bridge.Index:
-                    replies.append(await self._call_indexers(step, handling))
+                    replies.append(await self._steps.call_indexers(step, handling))
                     continue
                 if type(step) is bridge.Watch:
-                    replies.append(await self._call_event_handler(step, handling, event_results))
+                    replies.append(await self._steps.call_event_handler(step, handling, event_results))
                     continue
                 if event_results:
                     handling.store_results(event_results)
                     event_results = []
                 if type(step) is bridge.Handle:
                     replies.append(
-                        await self._call_change_handler(step, handling, item.change, change_results)
+                        await self._steps.call_change_handler(step, handling, item.change, change_results)
                     )
                 elif type(step) is bridge.Spawn:
-                    replies.append(self._filter_daemons(step, handling))
+                    replies.append(self._steps.filter_daemons(step, handling))
                 elif type(step) is bridge.Match:
-                    replies.append(self._filter_handlers(step, handling, item.change))
+                    replies.append(self._steps.filter_handlers(step, handling, item.change))
                 elif type(step) is bridge.Pick:
-                    replies.append(self._select_handlers(step, handling, item.change))
+                    replies.append(self._steps.select_handlers(step, handling, item.change))
                 elif type(step) is bridge.Recall:
                     replies.append(custom_storages.fetch_state(step, handling, self._settings))
                 elif type(step) is bridge.Keep:
@@ -216,7 +222,7 @@ class Dispatcher:
                 follow_up = []
                 for step in item.then:
                     follow_up.append(
-                        await self._call_change_handler(step, handling, item.change, change_results)
+                        await self._steps.call_change_handler(step, handling, item.change, change_results)
                     )
             handling.store_results(change_results)
             self._complete(item, handling, replies, None, follow_up)
@@ -258,89 +264,6 @@ class Dispatcher:
             self._handlings.pop(item.cycle).close()
         if self._tracker is not None:
             self._tracker.reply_sent(item.cycle)
-
-    # Nothing is put to the indices before all the functions are called: if a filter fails, they stay as is.
-    async def _call_indexers(self, step: bridge.Index, handling: Handling) -> dict[int, Any]:
-        cause = handling.indexing_cause()
-        replies: dict[int, Any] = {}
-        stale = {self._handlers[index].id for index in step.excluded}
-        results: dict[str, Any] = {}
-        for number, call in enumerate(step.calls):
-            prepared = self._prepared_handlers[call.handler]
-            id = prepared.handler.id
-            stale.add(id)
-            if call.guarded and not matching.match(self._handlers[call.handler], cause):
-                replies[number] = None
-                continue
-            cause_var.set(cause)
-            call_result = await self._invoker.invoke(
-                prepared, call.attempt, cause.kwargs, cause.logger, store_result=False
-            )
-            replies[number] = call_result.outcome
-            results[id] = call_result
-        for id in stale:
-            if id not in results or results[id].outcome.failed:
-                self._indexers.discard_in(id, handling.uid)
-            else:
-                self._indexers.replace_in(id, handling.uid, results[id].result)
-        return replies
-
-    async def _call_event_handler(
-        self, step: bridge.Watch, handling: Handling, results: list[tuple[str, Any]]
-    ) -> Any:
-        prepared = self._prepared_handlers[step.handler]
-        cause = handling.watching_cause()
-        if step.guarded and not matching.match(self._handlers[step.handler], cause):
-            return None
-        cause_var.set(cause)
-        call_result = await self._invoker.invoke(
-            prepared, step.attempt, cause.kwargs, handling.local_logger, store_result=True
-        )
-        if call_result.result is not None:
-            results.append((prepared.handler.id, call_result.result))
-        return call_result.outcome
-
-    async def _call_change_handler(
-        self, step: bridge.Handle, handling: Handling, change: Change, results: list[tuple[str, Any]]
-    ) -> Any:
-        prepared: PreparedHandler = (
-            handling.replaced_handlers.get(step.handler) or self._prepared_handlers[step.handler]
-        )
-        attempt = attempt_for(step.attempt, prepared.handler, self._handlers[step.handler], self._settings)
-        cause = handling.cause_for(_require_change(change), prepared.handler)
-        subrefs_var.set(())
-        call_result = await subhandlers.call(
-            self._invoker, prepared, attempt, cause, cause.kwargs, handling.logger
-        )
-        if call_result.result is not None:
-            results.append((prepared.handler.id, call_result.result))
-        return call_result.outcome
-
-    def _filter_daemons(self, step: bridge.Spawn, handling: Handling) -> list[tuple[bool, bool]]:
-        cause = handling.spawning_cause()
-        matched = [matching.match(self._handlers[index], cause) for index in step.handlers]
-        return [(matches, matches) for matches in matched]
-
-    def _filter_handlers(
-        self, step: bridge.Match, handling: Handling, change: Change
-    ) -> list[tuple[bool, bool]]:
-        cause = handling.changing_cause(_require_change(change))
-        matched = []
-        for index in step.handlers:
-            handler = self._handlers[index]
-            prematch = matching.prematch(handler, cause)
-            matched.append((prematch, prematch and matching.match(handler, cause)))
-        return matched
-
-    def _select_handlers(self, step: bridge.Pick, handling: Handling, change: Change) -> list[int]:
-        cause = handling.changing_cause(_require_change(change))
-        candidates = {index: self._handlers[index] for index, _ in step.handlers}
-        state = {self._handlers[index].id: Progress(retries) for index, retries in step.handlers}
-        chosen = select_handlers(self._lifecycle, candidates, state=state, **cause.kwargs)
-        for index, handler in chosen:
-            if handler is not self._handlers[index]:
-                handling.replaced_handlers[index] = PreparedHandler(handler)
-        return [index for index, _ in chosen]
 
     def _receive_log(self, entry: bridge.Log) -> None:
         logger = logging.getLogger(entry.logger)
@@ -455,9 +378,3 @@ class Dispatcher:
     def _selects(self, index: int, resource: Any) -> bool:
         selector = self._handlers[index].selector
         return selector is None or selector.check(resource)
-
-
-def _require_change(change: Change) -> bridge.Change:
-    if change is None:
-        raise RuntimeError("The engine asks about a change but does not say which one.")
-    return change

@@ -8,7 +8,7 @@ import functools
 import logging
 import signal
 import threading
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, Literal
 
 from kopf._intents import lifecycles, serialization
@@ -24,7 +24,7 @@ from kopf._objects.reasons import Activity
 from kopf._objects.resources import Resource
 from kopf._runtime import handler_checks, posting
 from kopf._runtime.activities import Activities, serialize_credentials
-from kopf._runtime.admission import Admission
+from kopf._runtime.admission import Admission, WebhookServerTask
 from kopf._runtime.bridge import Bridge, Engine, __version__
 from kopf._runtime.context import settings_var
 from kopf._runtime.dispatcher import Dispatcher
@@ -297,7 +297,7 @@ class OperatorRunner:
             loop_monitor.enter_context(EventLoopMonitor(self._loop, self._invoker))
         try:
             engine.start()
-            webhooks = _WebhookServerTask(
+            webhooks = WebhookServerTask(
                 admission if self._peering_command is None else None, on_end=engine.stop
             )
             async with webhooks:
@@ -315,7 +315,7 @@ class OperatorRunner:
             raise _failure_to_error(*failure)
 
     async def _wait_until_finished(
-        self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None], webhooks: _WebhookServerTask
+        self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None], webhooks: WebhookServerTask
     ) -> tuple[str, str] | None:
         cancelled = False
         while not finished.done():
@@ -331,43 +331,6 @@ class OperatorRunner:
         if failure is None and self._peering_command is None and not webhooks.ended:
             logger.warning("The engine has finished unexpectedly.")
         return failure
-
-
-class _WebhookServerTask:
-    """The server of webhooks beside the engine: it outlives the engine, so that the cluster is told first.
-
-    If it ends by itself, so does the engine. Its failure is the operator's failure.
-    """
-
-    def __init__(self, admission: Admission | None, *, on_end: Callable[[], None]) -> None:
-        super().__init__()
-        self._admission = admission
-        self._on_end = on_end
-        self._task: Task | None = None
-
-    async def __aenter__(self) -> None:
-        if self._admission is not None and self._admission.is_needed:
-            name = "admission webhook server"
-            coroutine = supervise(name, self._admission.serve(), finishable=False)
-            self._task = asyncio.get_running_loop().create_task(coroutine, name=name)
-            self._task.add_done_callback(lambda _: self._on_end())
-
-    @property
-    def ended(self) -> bool:
-        """Whether the server has ended by itself: then the engine is stopped, too."""
-        return self._task is not None and self._task.done()
-
-    async def __aexit__(self, *_: object) -> None:
-        task = self._task
-        if task is None:
-            return
-        if not task.done():
-            task.cancel()
-            await asyncio.wait([task])
-        if not task.cancelled():
-            error = task.exception()
-            if error is not None:
-                raise error
 
 
 def _failure_to_error(kind: str, message: str) -> Exception:

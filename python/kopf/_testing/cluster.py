@@ -1,4 +1,4 @@
-"""Clusters for tests and for development: embedded, from the binaries of a control plane, or by a kubeconfig."""
+"""Clusters for tests and development: embedded, from the binaries of a control plane, or by a kubeconfig."""
 
 from __future__ import annotations
 

@@ -276,7 +276,9 @@ def test_a_handler_that_does_not_return_holds_the_time(frozen, run, make):
     running = run({"gate": gate})
     make(spec={"gate": 1})
     running.until("gated")
-    with pytest.raises(TimeoutError, match=r"advance\(5\) did not finish within 0.1 seconds of real time: 5 seconds"):
+    with pytest.raises(
+        TimeoutError, match=r"advance\(5\) did not finish within 0.1 seconds of real time: 5 seconds"
+    ):
         frozen.advance(5, timeout=0.1)
     gate.set()
     frozen.advance(5)
