@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 
 def warn(folder: str) -> None:
-    """Say what to do."""
+    """Warn of the damaged installation, with the commands that repair it."""
     import warnings
 
     advice = (

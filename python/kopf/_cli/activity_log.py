@@ -12,7 +12,7 @@ from kopf._testing.client import ApiError
 from kopf._testing.cluster import Cluster
 from kopf._testing.embedded import Request
 
-# Not reported: the operator's events are in its log, and leases and reviews change nothing of interest.
+# Not reported: the operator's events are in its log; leases and reviews change nothing of interest.
 IGNORED_RESOURCES = {"events", "leases", "tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews"}
 # Kopf's own annotations: they are reported as one.
 ANNOTATION_PREFIX = "kopf.zalando.org/"
@@ -22,7 +22,7 @@ COLOURS = {"POST": "green", "PUT": "yellow", "PATCH": "yellow", "DELETE": "magen
 
 
 class ActivityEntry(NamedTuple):
-    """One thing that has happened."""
+    """One line of the report."""
 
     text: str
     colour: str
@@ -128,7 +128,7 @@ def _decode_body(request: Request) -> Mapping[str, Any]:
 
 
 class ActivityLog:
-    """Reports the changes of a cluster from another thread, for the duration of the `with` block."""
+    """Reports the changes of a cluster in a thread, during the `with` block."""
 
     def __init__(self, cluster: Cluster, report: Callable[[ActivityEntry], None]) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class ActivityLog:
         self._report = report
         self._count = 0
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="kopf-story", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="kopf-activity", daemon=True)
         self._task: asyncio.Task[None] | None = None
         self._started = threading.Event()
 

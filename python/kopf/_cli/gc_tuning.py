@@ -13,14 +13,14 @@ _is_disabled = False
 
 
 def disable_gc() -> None:
-    """Do not collect until things are settled: this process is ours."""
+    """Disable garbage collection until the modules are loaded: this process is of a command."""
     global _is_own_process, _is_disabled
     _is_own_process, _is_disabled = True, gc.isenabled()
     gc.disable()
 
 
 def freeze_and_enable_gc() -> None:
-    """What is loaded by now lives as long as the process, if that is ours: it is not looked at any more."""
+    """Exclude what is loaded from garbage collection, if this is a process of a command."""
     global _is_disabled
     if _is_own_process:
         gc.freeze()

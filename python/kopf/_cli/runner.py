@@ -18,7 +18,7 @@ from kopf._runtime.work_tracking import work_tracker_var
 from kopf._testing.cluster import Cluster, kubeconfig_environment
 from kopf._testing.idle_tracker import IdleTracker
 
-# In frozen time; otherwise, it is waited for without end, unless told otherwise.
+# In frozen time; otherwise, the default is to wait without a limit.
 STOP_TIMEOUT = 30.0
 
 

@@ -82,7 +82,7 @@ class Request(TypedDict, total=False):
 
 
 class ResponseStatus(TypedDict, total=False):
-    """Why the request is refused."""
+    """The reason of a denial."""
 
     code: int
     message: str

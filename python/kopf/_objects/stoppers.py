@@ -27,16 +27,16 @@ class DaemonStoppingReason(enum.Flag):
 
 
 class WaitStrategy(Protocol):
-    """How flags are waited for where time is not the real one; it is told when a flag is raised."""
+    """How to wait for flags in virtual time."""
 
     def wait_in_thread(self, predicate: Callable[[], bool], timeout: float | None) -> None:
-        """Block the thread until it holds, at most `timeout` seconds."""
+        """Block the thread until the predicate is true, at most `timeout` seconds."""
 
     async def wait_in_loop(self, future: asyncio.Future[None], timeout: float | None) -> None:
         """Wait in the current event loop until the future is done, at most `timeout` seconds."""
 
     def on_set(self) -> None:
-        """Let those who wait in threads look again."""
+        """A flag is raised: let the threads that wait check it."""
 
 
 # Raising is quick and rare: one lock for all flags spares one per daemon.

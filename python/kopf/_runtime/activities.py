@@ -67,7 +67,7 @@ class Activities:
         self._sleep: Callable[[float], Awaitable[None]] = clock.sleep if clock is not None else asyncio.sleep
 
     async def run(self, activity: Activity) -> dict[HandlerId, Any]:
-        """Call the handlers, again and again, until all of them are done; get their results.
+        """Call the handlers, with retries, until all of them are finished; get their results.
 
         Raises `ActivityError` if any of them has failed for good.
         """
@@ -141,7 +141,7 @@ class Activities:
 
 
 NATIVE_LOGINS = (login_with_kubeconfig, login_with_service_account)
-"""The login handlers that the engine has its own, more capable twins of."""
+"""The login handlers for which the engine has its own implementations, with more features."""
 
 
 class _Pending:
@@ -166,7 +166,7 @@ class _Pending:
 
 
 def serialize_credentials(info: Any) -> dict[str, Any]:
-    """Describe the credentials for the engine. What it cannot use is an error: silence would hide it."""
+    """Serialize the credentials for the engine. Fields that it cannot use are errors."""
     if not isinstance(info, credentials.KubeContext):
         raise ValueError("Only ConnectionInfo/AiohttpSession instances are accepted.")
     if isinstance(info, credentials.AiohttpSession):

@@ -109,12 +109,12 @@ class Admission:
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anything to serve, or anybody who wants to."""
+        """Whether a webhook server is configured, or needed by handlers."""
         has_handlers = any(isinstance(handler, WebhookHandler) for handler in self._handlers)
         return has_handlers or self._settings.admission.server is not None
 
     async def serve(self) -> None:
-        """Run the server of the settings for as long as it goes on."""
+        """Run the webhook server of the settings until it ends."""
         server = self._settings.admission.server
         if server is None:
             raise OperationalError(NO_SERVER)
@@ -165,7 +165,7 @@ class Admission:
             task.add_done_callback(self._tasks.discard)
 
     async def cancel(self) -> None:
-        """Cancel what is still running, and wait for it."""
+        """Cancel all tasks, and wait for their end."""
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
@@ -236,9 +236,9 @@ class Admission:
 
 
 class WebhookServerTask:
-    """The server of webhooks beside the engine: it outlives the engine, so that the cluster is told first.
+    """The task of the webhook server. It ends after the engine, which removes the webhooks from the cluster.
 
-    If it ends by itself, so does the engine. Its failure is the operator's failure.
+    If the server ends by itself, the engine is stopped. Its error is the error of the operator.
     """
 
     def __init__(self, admission: Admission | None, *, on_end: Callable[[], None]) -> None:

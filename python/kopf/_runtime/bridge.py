@@ -100,7 +100,7 @@ __all__ = [
 ]
 
 Completion = Script | Run | Signal
-"""What is answered in batches."""
+"""An item that is completed in batches."""
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
@@ -112,7 +112,7 @@ ENGINE_LOGGERS = [
 
 
 class ErrorKind:
-    """What a handler raised, as the engine's rules name it."""
+    """The kind of a handler's error, for the engine's rules."""
 
     NONE = 0
     TEMPORARY = 1
@@ -122,7 +122,7 @@ class ErrorKind:
 
 
 class Bridge:
-    """Takes the work of one engine, and sends the replies back: both in batches, in one loop."""
+    """Polls the items of one engine, and completes them, both in batches and in one event loop."""
 
     def __init__(
         self,
@@ -136,30 +136,30 @@ class Bridge:
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._completions: list[Completion] = []
         self.before_completion: Callable[[], None] = lambda: None
-        """What is to be told to the engine before it goes on with the replies."""
+        """Called before completions are sent, e.g. to push settings that a handler has changed."""
         self._polling = False
         self._fileno: int | None = None
         self._level: int | None = None
 
     def open(self) -> None:
-        """Begin to receive."""
+        """Start polling."""
         self._fileno = self._engine.fileno()
         self._loop.add_reader(self._fileno, self.poll)
 
     def close(self) -> None:
-        """Stop receiving; the replies that are ready are sent."""
+        """Stop polling; the completions that are ready are sent."""
         if self._fileno is not None:
             self._loop.remove_reader(self._fileno)
             self._fileno = None
         self._flush()
 
     def poll_all(self) -> None:
-        """Receive all that is there now, in as many batches as it takes."""
+        """Poll and handle all items that are ready, in as many batches as needed."""
         while self.poll():
             pass
 
     def poll(self) -> bool:
-        """Receive one batch of what is there now; whether there was anything."""
+        """Poll and handle one batch of items; false if there were none."""
         self._push_log_level()
         self._polling = True
         items, request_handlers = self._engine.poll(), self._request_handlers
@@ -175,13 +175,13 @@ class Bridge:
         return bool(items)
 
     def complete(self, item: Completion) -> None:
-        """Send the prepared reply, together with the others of this turn of the loop."""
+        """Complete the item, together with the others of this turn of the event loop."""
         if not self._completions and not self._polling:
             self._loop.call_soon(self._flush)
         self._completions.append(item)
 
     def _push_log_level(self) -> None:
-        """Let the engine know which lines are not even to be formatted."""
+        """Set the log level of the engine: lines below it are not formatted."""
         level = min(255, *(logger.getEffectiveLevel() for logger in ENGINE_LOGGERS))
         if level != self._level:
             self._level = level
@@ -190,7 +190,7 @@ class Bridge:
     def _flush(self) -> None:
         if self._completions:
             completions, self._completions = self._completions, []
-            # A handler may have changed it, and the engine logs what follows from its outcome.
+            # A handler may have changed it, and the engine logs what follows from the outcome.
             self._push_log_level()
             self.before_completion()
             self._engine.complete(completions)

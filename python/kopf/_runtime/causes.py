@@ -92,7 +92,7 @@ class _LazyCause:
 
 
 class LazyWatchingCause(_LazyCause, WatchingCause):
-    """A raw watch event of a cycle."""
+    """The cause of a raw watch event."""
 
     logger = _LazyAttribute(lambda source, _: source.local_logger)
     type: Any = _LazyAttribute(lambda source, _: source.type)
@@ -105,20 +105,20 @@ class LazyWatchingCause(_LazyCause, WatchingCause):
 
 
 class LazyIndexingCause(_LazyCause, IndexingCause):
-    """Indexing of a cycle's object."""
+    """The cause of indexing."""
 
     logger = _LazyAttribute(lambda source, _: TerseObjectLogger(body=source.body, settings=source.settings))
     patch = _LazyAttribute(lambda source, _: Patch(None, body=source.body))
 
 
 class LazySpawningCause(_LazyCause, SpawningCause):
-    """Spawning of daemons and timers of a cycle's object."""
+    """The cause of spawning daemons and timers."""
 
     reset = False
 
 
 class LazyDaemonCause(_LazyCause, DaemonCause):
-    """A daemon or a timer, for all of its calls."""
+    """The cause of all calls of a daemon or a timer."""
 
     stopper: Any = _LazyAttribute(lambda instance, _: instance.stopper)
 
@@ -130,7 +130,7 @@ class LazyDaemonCause(_LazyCause, DaemonCause):
 
 
 class LazyChangingCause(_LazyCause, ChangingCause):
-    """A change in a cycle."""
+    """The cause of a change."""
 
     initial: Any = _LazyAttribute(lambda _, change: change.initial)
     reason: Any = _LazyAttribute(lambda _, change: Reason(change.reason))
@@ -145,12 +145,12 @@ class LazyChangingCause(_LazyCause, ChangingCause):
 
 
 def make_cause(cls: Any, source: CauseSource, change: Any = None) -> Any:
-    """A cause of this class, of a cycle and a change in it, or of a daemon; nothing is made yet."""
+    """Create a cause of this class; its attributes are created at the first access."""
     cause = object.__new__(cls)
     cause._source, cause._change = source, change
     return cause
 
 
 def build_diff(items: Iterable[tuple[str, tuple[str, ...], Any, Any]]) -> Diff:
-    """The differences as handlers see them."""
+    """Build the diff that handlers get."""
     return Diff(DiffItem(DIFF_OPERATIONS[op], field, old, new) for op, field, old, new in items)

@@ -16,7 +16,7 @@ FetchedState = tuple[Any, Any, dict[str, Any]]
 
 
 def fetch_state(step: Recall, handling: Handling, settings: OperatorSettings) -> FetchedState:
-    """Get the last handled essence, the essence of now, and the progress of the handlers."""
+    """Fetch the last handled essence, the current essence, and the progress of the handlers."""
     diffbase, progress = settings.persistence.diffbase_storage, settings.persistence.progress_storage
     body = handling.body
     old: Any = diffbase.fetch(body=body)
@@ -39,7 +39,7 @@ def fetch_state(step: Recall, handling: Handling, settings: OperatorSettings) ->
 
 
 def store_state(step: Keep, handling: Handling, settings: OperatorSettings) -> None:
-    """Put what is to be kept to the patch, or wherever the storages keep it."""
+    """Store the progress and the essence in the patch, or wherever the storages keep them."""
     diffbase, progress = settings.persistence.diffbase_storage, settings.persistence.progress_storage
     body, patch = handling.body, handling.patch
     for id, record in step.records:

@@ -21,7 +21,7 @@ from kopf._runtime.work_tracking import Clock, WorkTracker
 
 
 class DaemonObject:
-    """An object with daemons or timers: its live body, and what all of them share."""
+    """An object with daemons or timers: its live body, logger, and memo."""
 
     __slots__ = ("_logger", "_memos", "_settings", "body", "count", "object", "resource", "uid")
 
@@ -39,7 +39,7 @@ class DaemonObject:
 
     @property
     def logger(self) -> ObjectLogger:
-        """The logger of all of them."""
+        """The logger of the object."""
         if self._logger is None:
             self._logger = ObjectLogger(body=self.body, settings=self._settings)
         return self._logger
@@ -50,15 +50,15 @@ class DaemonObject:
         return self._memos.get(self.uid)
 
     def update(self, object: bridge.Object) -> None:
-        """Take a new state of the object; the views of the old one show it."""
+        """Replace the state of the object, also in the views of the body."""
         self.object = object
         self.body._replace_with(object)
 
 
 class DaemonInstance:
-    """One daemon or timer of one object, from its first call to its end.
+    """One daemon or timer of one object, from its first call until it is dismissed.
 
-    There can be as many as objects: between calls, it keeps no views and arguments.
+    There can be as many as objects: between calls, it keeps no views and no arguments.
     """
 
     __slots__ = (
@@ -91,12 +91,12 @@ class DaemonInstance:
         self._patch: Patch | None = None
         self._stopper: DaemonStopper | None = None
         self.cause: Any = make_cause(LazyDaemonCause, self)
-        # One context for all calls, as if it were one task: what a call has set, the next one sees.
+        # One context for all calls: what a call has set, the next one gets.
         self.context = contextvars.copy_context()
         self.context.run(cause_var.set, self.cause)
-        self.job: bridge.Run | None = None  # the call that is going on
-        self.task: asyncio.Task[Any] | None = None  # where the call is waiting
-        self.completion: asyncio.Future[None] | None = None  # for those who wait for the end of the call
+        self.job: bridge.Run | None = None  # the current call
+        self.task: asyncio.Task[Any] | None = None  # the task of the current call
+        self.completion: asyncio.Future[None] | None = None  # done when the current call ends
         self.cancelled = False
         self.error: BaseException | None = None
 
@@ -127,30 +127,30 @@ class DaemonInstance:
 
     @property
     def stopper(self) -> DaemonStopper:
-        """The flag by which it is asked to stop."""
+        """The stop flag."""
         if self._stopper is None:
             self._stopper = DaemonStopper(self.waiter)
         return self._stopper
 
     @property
     def stopped(self) -> Any:
-        """The same as the function sees it."""
+        """The stop flag as the function gets it."""
         return self.stopper.async_waiter if self.prepared.is_async else self.stopper.sync_waiter
 
     @property
     def patch(self) -> Patch:
-        """What the current call wants to change in the object."""
+        """The patch of the current call."""
         if self._patch is None:
             self._patch = Patch(None, body=self.daemon_object.body)
         return self._patch
 
     @property
     def patch_or_none(self) -> Patch | None:
-        """The patch, if anybody was interested in it so far."""
+        """The patch, or None if it was not used so far."""
         return self._patch
 
     def reset_patch(self, keep_fns: bool) -> None:
-        """Take an empty patch for the next call; carry the functions that could not be applied."""
+        """Create a patch for the next call; `keep_fns` keeps the functions that could not be applied."""
         patch = self._patch
         if patch is None or (len(patch) == 0 and not patch.fns):
             return
@@ -159,20 +159,20 @@ class DaemonInstance:
         )
 
     def close(self) -> None:
-        """Let go what refers back to here, and so would wait for the garbage collector."""
+        """Break reference cycles, so that the objects are freed without the garbage collector."""
         del self.cause, self.context
         if self._patch is not None:
             self._patch._release()
 
     def cancel(self) -> None:
-        """Cancel the call. A function in a thread goes on, but what comes of it is ignored."""
+        """Cancel the call. A function in a thread continues, but its result is ignored."""
         self.cancelled = True
         if self.task is not None:
             self.task.cancel()
 
 
 class VirtualWait:
-    """Where a daemon of a test waits for its moments: the pulse is told when it does, and when not."""
+    """The waiting of a daemon in tests: by the clock that can be moved, and with reports to the tracker."""
 
     __slots__ = ("_clock", "_instance", "_tracker", "_waiting")
 
@@ -187,13 +187,13 @@ class VirtualWait:
         self._tracker.daemon_waiting(self._instance)
 
     def _end(self) -> None:
-        # Told by whoever ends the rest: so nobody finds the daemon asleep that is about to wake up.
+        # Called by whatever ends the wait: otherwise, the daemon would count as waiting until it wakes up.
         if self._waiting:
             self._waiting = False
             self._tracker.daemon_running(self._instance)
 
     def wait_in_thread(self, predicate: Callable[[], bool], timeout: float | None) -> None:
-        """Block the thread until it holds, at most `timeout` seconds."""
+        """Block the thread until the predicate is true, at most `timeout` seconds."""
         self._start()
         try:
             self._clock.wait_in_thread(predicate, timeout, self._end)
@@ -209,6 +209,6 @@ class VirtualWait:
             self._end()
 
     def on_set(self) -> None:
-        """Let those who wait in threads look again."""
+        """Let the threads that wait check their predicates."""
         self._end()
         self._clock.notify()

@@ -50,7 +50,7 @@ class Daemons:
         self._indices = indices
         self._invoker = invoker
         self._complete = complete
-        # Of one object, each version of its kind has a body of its own.
+        # Each version of the resource has its own body of the object.
         self._objects: dict[tuple[str, Resource], DaemonObject] = {}
         self._runs: dict[int, DaemonInstance] = {}
         self._loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ class Daemons:
         self._tracker = work_tracker_var.get()
 
     def request_handlers(self) -> dict[type[Any], Callable[[Any], None]]:
-        """Who takes which requests of the engine."""
+        """The handlers of the engine's requests, by the types of the requests."""
         return {
             bridge.Run: self._receive_run,
             bridge.Delay: self._receive_delay,
@@ -68,17 +68,17 @@ class Daemons:
         }
 
     def abandon(self) -> None:
-        """Let the calls go that are still there at the end of the operator: they did not exit in time."""
+        """Abandon the calls that have not ended before the end of the operator."""
         tasks = {instance.task for instance in self._runs.values() if instance.task is not None}
         self._invoker.pool.abandon(tasks)
 
     def body(self, uid: str, resource: Resource) -> Body | None:
-        """The live body of the object, if it has any: all handlers in that version share it."""
+        """The live body of the object, if it has daemons: all handlers of that version share it."""
         daemon_object = self._objects.get((uid, resource))
         return daemon_object.body if daemon_object is not None else None
 
     def find(self, instance: int) -> DaemonInstance | None:
-        """A daemon or a timer by its number."""
+        """The daemon or timer instance with this number."""
         return self._runs.get(instance)
 
     def _get_or_create(self, job: bridge.Run | bridge.Delay, object: bridge.Object) -> DaemonInstance:
@@ -102,7 +102,7 @@ class Daemons:
         return instance
 
     def _receive_run(self, job: bridge.Run) -> None:
-        # A daemon's call may go on for days: it is not to keep the state that it began with.
+        # A call of a daemon can last for days: it must not keep the state that it started with.
         instance = self._get_or_create(job, job.take_object())
         instance.reset_patch(job.carry)
         instance.job = job
@@ -136,7 +136,7 @@ class Daemons:
 
     def _finish_call(self, instance: DaemonInstance, job: bridge.Run, call_result: CallResult | None) -> None:
         if instance.job is not job:
-            return  # it is answered
+            return  # it is completed already
         instance.job = instance.task = None
         if isinstance(instance.prepared.handler, TimerHandler):
             instance.daemon_object.body._release()
@@ -196,12 +196,12 @@ class Daemons:
             task.add_done_callback(self._grace_periods.discard)
         else:
             self._complete(job)
-        # At last: warnings can be turned into errors, and the engine waits for the answer.
+        # Last: warnings can be turned into errors, and the engine waits for the completion.
         for text in unresponsive:
             warnings.warn(text, ResourceWarning, stacklevel=1)
 
     async def _grace_period(self, job: bridge.Signal, runs: Sequence[DaemonInstance]) -> None:
-        """Give them a moment to exit: some time, or, if none is set, some turns of the loop."""
+        """Wait for the instances: for the timeout, or, if none is set, for some turns of the loop."""
         try:
             timeout = self._settings.background.instant_exit_timeout
             if timeout is not None:

@@ -45,7 +45,7 @@ ProbeFn = Callable[[], Awaitable[Mapping[Any, Any]]]
 
 
 class Dispatcher:
-    """Serves the requests of one engine, in one event loop."""
+    """Executes the work items of one engine, in one event loop."""
 
     def __init__(
         self,
@@ -111,11 +111,11 @@ class Dispatcher:
             bridge.Finished: self._receive_finished,
             bridge.Locate: self._receive_locate,
         }
-        """Who takes which requests; they are answered now or later."""
+        """The handlers of the engine's requests, by the types of the requests."""
         self.complete: Callable[[bridge.Completion], None] = lambda _: None
-        """Where the prepared replies go."""
+        """Sends a work item with its replies to the engine."""
         self.review: Callable[[bridge.Review], None] = lambda _: None
-        """Who serves the admission reviews."""
+        """Handles an admission review."""
 
     def set_context(self, events: Any = None) -> None:
         """Set the variables that are the same for all handlers, in the current context; with a queue for
@@ -133,7 +133,7 @@ class Dispatcher:
             event_queue_loop_var.set(self._loop)
 
     async def cancel(self) -> None:
-        """Cancel what is still running, and wait for it."""
+        """Cancel all tasks, and wait for their end."""
         for handling in self._handlings.values():
             handling.cancel()
         tasks = {handling.task for handling in self._handlings.values() if handling.task is not None}
@@ -165,7 +165,7 @@ class Dispatcher:
         if item.preset is not None:
             handling.prefill_patch(item.preset)
         if handling.cancelled:
-            return  # the engine does not wait for it any longer
+            return  # the engine does not wait for it
         name = self._task_name(item)
         task = start_task(
             self._loop, self._run_steps(item, handling), name=name, context=contextvars.copy_context()
@@ -176,7 +176,7 @@ class Dispatcher:
                 task.cancel()
 
     def _task_name(self, item: bridge.Script) -> str:
-        """What the script does, for the name of its task."""
+        """The name of the task: the first handler and the object."""
         object = item.object
         name = full_name(object.namespace, object.name)
         for step in item.steps:
@@ -227,7 +227,7 @@ class Dispatcher:
             handling.store_results(change_results)
             self._complete(item, handling, replies, None, follow_up)
         except asyncio.CancelledError as e:
-            # Unless it was us, the function has awaited something that is cancelled: the cycle goes on.
+            # Otherwise, the function has awaited something that is cancelled: the handling goes on.
             if handling.cancelled:
                 raise
             self._complete_with_error(item, handling, replies, e)
@@ -241,7 +241,7 @@ class Dispatcher:
         try:
             self._complete(item, handling, replies, repr(error))
         except Exception:
-            # It is one of the replies that cannot be sent; but the engine is to hear of the end.
+            # One of the replies cannot be sent; the engine still needs the end of the handling.
             self._complete(item, handling, [], repr(error))
 
     def _complete(
@@ -255,7 +255,7 @@ class Dispatcher:
         patch = handling.patch_or_none
         sendable = error is None and (handling.patch_sent or (patch is not None and len(patch) > 0))
         fns = patch is not None and bool(patch.fns)
-        # Those who wait for stillness are told of the real end.
+        # A work tracker needs the real end of the handling.
         closed = item.last and error is None and not sendable and not fns and self._tracker is None
         item.answer(replies, patch if sendable else None, fns, error, closed, follow_up)
         handling.patch_sent = handling.patch_sent or sendable
@@ -290,7 +290,7 @@ class Dispatcher:
         if job.carry:
             self._memos.defer_fns(handling.uid, handling.patch.fns)
         if handling.task is not None and not handling.task.done():
-            self._track(handling.task)  # it was given up, but it is still there
+            self._track(handling.task)  # it is cancelled, but has not ended yet
         handling.close()
 
     def _receive_cancel(self, job: bridge.Cancel) -> None:
@@ -307,7 +307,7 @@ class Dispatcher:
             job.cycle
         )
         if handling is None:
-            # Nothing was asked in this cycle yet, but the previous one has left its functions.
+            # There was no work item in this handling, but the previous one has left its patch functions.
             uid = job.object.uid or ""
             handling = self._handlings[job.cycle] = Handling(
                 job.object,

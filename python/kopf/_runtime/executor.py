@@ -19,17 +19,17 @@ from typing import Any
 from kopf._intents.settings import HandlerPool
 
 TIME_SLICE = 0.02
-"""For how long (seconds) a thread of the default pool takes calls before it is submitted again."""
+"""Seconds for which a worker in the default pool takes jobs before it is submitted again."""
 
 
 class ExecutorPool:
-    """The calls of functions in threads; one per event loop."""
+    """Calls functions in executors; there is one per event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__()
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._done: collections.deque[ThreadJob] = collections.deque()
-        # It is locked from the moment when the loop is woken until it collects: a flag with test-and-set.
+        # Locked from the wake-up of the loop until it delivers the jobs: a flag with test-and-set.
         self._wake_pending = threading.Lock()
         self._pending: dict[ThreadJob, asyncio.Task[Any] | None] = {}
         self._queue: _SharedQueue | None = None
@@ -86,14 +86,14 @@ class ExecutorPool:
             self._queue.put(job, size)
 
     def on_done(self, job: ThreadJob) -> None:
-        """Take a finished call, and wake the loop; it is the only method that is called from threads."""
+        """Queue a finished job, and wake the loop; this is the only method that is called in threads."""
         self._done.append(job)
         if self._wake_pending.acquire(blocking=False):
             with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing waits for results
                 self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        # Released first: a call that is appended later than it is looked for here wakes the loop again.
+        # Released first: a job that is appended after this loop has looked wakes the event loop again.
         self._wake_pending.release()
         for _ in range(len(self._done)):
             job = self._done.popleft()
@@ -102,10 +102,10 @@ class ExecutorPool:
 
 
 class _SharedQueue:
-    """The calls that wait for the threads of one executor.
+    """The jobs that wait for the threads of one executor.
 
-    To submit each of them costs more than most of them do. As many turns are submitted as there can be
-    threads, at most; more would only wait.
+    Submitting each job costs more than most jobs take. At most as many workers are submitted as there are
+    threads.
     """
 
     def __init__(self, executor: concurrent.futures.Executor, time_slice: float) -> None:
@@ -118,7 +118,7 @@ class _SharedQueue:
         self._lock = threading.Lock()
 
     def put(self, job: ThreadJob, size: int) -> None:
-        """Add a call, of which so many run at the same time."""
+        """Add a job; `size` is how many of the jobs run at the same time."""
         with self._lock:
             self._size = size
             self._calls.append(job)
@@ -131,7 +131,7 @@ class _SharedQueue:
             with self._lock:
                 self._workers -= 1
                 if job not in self._calls:
-                    return  # another turn has taken it
+                    return  # another worker has taken it
                 self._calls.remove(job)
             raise
 
@@ -149,12 +149,12 @@ class _SharedQueue:
                     self.executor.submit(self._worker)
                     return
                 except RuntimeError:
-                    # It is shut down: what was put before is called nevertheless, as executors do.
+                    # It is shut down: the jobs in the queue are executed nevertheless, as executors do.
                     deadline = float("inf")
 
 
 class ThreadJob:
-    """One call of one function."""
+    """One call of one function, and its result."""
 
     __slots__ = ("abandoned", "context", "error", "finished", "fn", "future", "kwargs", "pool", "result")
 

@@ -30,7 +30,7 @@ _UNSET = object()
 
 
 class Handling:
-    """One cycle of one object, from its first request until it is closed."""
+    """One handling of one object, from its first work item until it is closed."""
 
     __slots__ = (
         "_changing_cause",
@@ -78,43 +78,41 @@ class Handling:
         self.settings = settings
         self.indices = indices
         self.body = body if body is not None else Body(object)
-        self.body_is_shared = body is not None  # it is that of the object's daemons, too
-        self.deferred_fns = deferred_fns  # what the previous cycle has left for the patch
+        self.body_is_shared = body is not None  # with the object's daemons
+        self.deferred_fns = deferred_fns  # patch functions of the previous handling that were not applied
         self._memos = memos
         self._memo: AnyMemo = _UNSET
         self._patch: Patch | None = None
         self._logger: ObjectLogger | None = None
         self._local_logger: LocalObjectLogger | None = None
         self.error: BaseException | None = None
-        self.task: asyncio.Task[None] | None = None  # of a script that has to wait
+        self.task: asyncio.Task[None] | None = None  # of a work item that waits
         self.cancelled = False
-        self.essence: Any = None  # as the user's storages have built it, if there are any
-        self.patch_sent = (
-            False  # whether a patch was sent to the engine, and has to be replaced by what it becomes
-        )
+        self.essence: Any = None  # as built by the user's storages, if there are any
+        self.patch_sent = False  # whether a patch was sent: then a newer state of it must be sent, too
         self.replaced_handlers: dict[
             int, Any
-        ] = {}  # handlers that the user's lifecycle has returned instead of ours
+        ] = {}  # handlers that the user's lifecycle returned instead of the declared ones
         self._watching_cause: ResourceCause | None = None
         self._changing_cause: ResourceCause | None = None
         self._field_causes: dict[tuple[str, ...], ResourceCause] | None = None
 
     def cancel(self) -> None:
-        """Cancel the script that runs, or is about to."""
+        """Cancel the current work item, or the next one."""
         self.cancelled = True
         if self.task is not None:
             self.task.cancel()
 
     @property
     def logger(self) -> ObjectLogger:
-        """The logger for handlers of changes."""
+        """The logger for change handlers."""
         if self._logger is None:
             self._logger = ObjectLogger(body=self.body, settings=self.settings)
         return self._logger
 
     @property
     def local_logger(self) -> LocalObjectLogger:
-        """The logger for handlers of events."""
+        """The logger for event handlers."""
         if self._local_logger is None:
             self._local_logger = LocalObjectLogger(body=self.body, settings=self.settings)
         return self._local_logger
@@ -128,33 +126,33 @@ class Handling:
 
     @property
     def patch(self) -> Patch:
-        """What is to be changed in the object."""
+        """The patch of the object."""
         if self._patch is None:
             self._patch = Patch(None, body=self.body, fns=self.deferred_fns)
         return self._patch
 
     @property
     def patch_or_none(self) -> Patch | None:
-        """The patch, if anybody was interested in it so far."""
+        """The patch, or None if it was not used so far."""
         return self.patch if self.deferred_fns else self._patch
 
     def store_results(self, results: Sequence[tuple[str, Any]]) -> None:
-        """Put the results of handlers to the status of the object."""
+        """Put the results of handlers into the status of the patch."""
         if results:
             store_results(self.patch, results)
 
     def is_patch_empty(self) -> bool:
-        """Whether nobody has put anything into the patch so far."""
+        """Whether the patch is empty, and has no functions."""
         patch = self.patch_or_none
         return patch is None or (len(patch) == 0 and not patch.fns)
 
     def indexing_cause(self) -> ResourceCause:
-        """The cause for index functions. Their patch goes nowhere."""
+        """The cause for index functions; their patch is not applied."""
         cause: ResourceCause = make_cause(LazyIndexingCause, self)
         return cause
 
     def watching_cause(self) -> ResourceCause:
-        """The cause for handlers of events."""
+        """The cause for event handlers."""
         if self._watching_cause is None:
             self._watching_cause = make_cause(LazyWatchingCause, self)
         return self._watching_cause
@@ -165,13 +163,13 @@ class Handling:
         return cause
 
     def changing_cause(self, change: Change) -> ResourceCause:
-        """The cause for handlers of changes, for the object as a whole."""
+        """The cause for change handlers, for the whole object."""
         if self._changing_cause is None:
             self._changing_cause = make_cause(LazyChangingCause, self, change)
         return self._changing_cause
 
     def cause_for(self, change: Change, handler: Handler) -> ResourceCause:
-        """The cause for a handler of changes; if it has a field, for this field only."""
+        """The cause for a change handler; if it has a field, only for this field."""
         cause = self.changing_cause(change)
         field = handler.field if isinstance(handler, ResourceHandler) else None
         if not field:
@@ -186,7 +184,7 @@ class Handling:
         return self._field_causes[field]
 
     def close(self) -> None:
-        """Let go what refers back to here, and so would wait for the garbage collector."""
+        """Break reference cycles, so that the objects are freed without the garbage collector."""
         self._watching_cause = self._changing_cause = self._field_causes = self.task = self.error = None
         if not self.body_is_shared:
             self.body._release()
@@ -194,7 +192,7 @@ class Handling:
             self._patch._release()
 
     def prefill_patch(self, preset: Mapping[str, Any]) -> None:
-        """Put to the patch what the engine has there already; what handlers have put there is stronger."""
+        """Merge the engine's part into the patch; the values of handlers win."""
 
         def merge(target: dict[str, Any], source: Mapping[str, Any]) -> None:
             for key, value in source.items():
@@ -207,7 +205,7 @@ class Handling:
 
 
 def store_results(patch: Patch, results: Iterable[tuple[str, Any]]) -> None:
-    """Put the results of handlers to the status in the patch, by the ids of the handlers."""
+    """Put the results of handlers into the status of the patch, by the ids of the handlers."""
     for id, result in results:
         try:
             status = patch.setdefault("status", {})

@@ -40,8 +40,8 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class CallResult(NamedTuple):
-    """What came of an attempt: the verdict, the result; and, if asked for, what was raised (or would be, at
-    a limit).
+    """The result of one call: the outcome, the returned value; and, if it is kept, the error (the one of the
+    limit, if a limit is reached).
     """
 
     outcome: Settled
@@ -50,7 +50,7 @@ class CallResult(NamedTuple):
 
 
 class PreparedHandler:
-    """A handler that is ready to be called."""
+    """A handler with what is known about its function."""
 
     __slots__ = ("fn", "handler", "is_async", "label")
 
@@ -69,7 +69,7 @@ class Invoker:
         self._settings = settings
         self.pool = pool
         self.observe = error_observer_var.get()
-        """Gets the exceptions of handlers, for tests."""
+        """Called with the exceptions of handlers, in tests."""
         self.running: dict[Attempt, tuple[Handler, Logger, float]] = {}
         """The calls of functions that have begun and not ended: what is called, for which object, since when
         (by the monotonic clock).
@@ -86,9 +86,9 @@ class Invoker:
         after_call: Callable[[], Awaitable[None]] | None = None,
         keep_error: bool = False,
     ) -> CallResult:
-        """Call the handler once, if its limits allow, and log what came of it.
+        """Call the handler once, if its limits allow, and log the outcome.
 
-        If the function returns, the rest of the handler follows, and its errors are those of the handler.
+        If the function returns, `after_call` follows as a part of the handler, with its errors.
         If the result is to be stored, it is returned as a deep copy; if it is not JSON, it is dropped.
         """
         if logger.isEnabledFor(logging.DEBUG):
@@ -155,7 +155,7 @@ class Invoker:
 def select_handlers(
     lifecycle: LifeCycleFn, candidates: Mapping[int, HandlerT], **kwargs: Any
 ) -> list[tuple[int, HandlerT]]:
-    """Let the lifecycle choose from the handlers with these keys; get the chosen ones, each of them once.
+    """Let the lifecycle select from the handlers with these keys; each selected handler is listed once.
 
     A handler can be replaced by another one with the same id, such as by its copy with other options.
     Any other handler is a `ValueError`: nothing is known of its progress.
@@ -204,7 +204,7 @@ def _attempt_kwargs(prepared: PreparedHandler, attempt: Attempt) -> dict[str, An
 
 
 def classify_error(attempt: Attempt, error: Exception) -> Settled:
-    """Ask the rules what follows from the error."""
+    """Ask the engine's rules for the outcome of the error."""
     message = str(error)
     shown = message or repr(error)
     if isinstance(error, HandlerChildrenRetry):
@@ -252,7 +252,7 @@ async def invoke(
     kwargs: Mapping[str, Any] | None = None,
     **_: Any,
 ) -> Any:
-    """Call a function, sync or async, with these arguments. For those who test their handlers."""
+    """Call a function, sync or async, with these arguments; for tests of handlers."""
     arguments = dict(kwargs or {})
     if is_async_fn(fn):
         return await fn(**arguments)

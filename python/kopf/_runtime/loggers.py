@@ -197,7 +197,7 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         self.settings = settings
         self._extra: dict[str, Any] | None = None
 
-    # Most loggers never say anything: the reference is made when it is needed.
+    # Most loggers log nothing: the reference is created when it is needed.
     @property
     def extra(self) -> dict[str, Any]:  # type: ignore[override]
         """What goes along with each message: the reference to the object, the settings."""

@@ -23,7 +23,7 @@ logger = logging.getLogger("kopf._core.reactor.running")
 
 
 class EventLoopMonitor:
-    """Warns of blocked loops, for the duration of the `with` block; once for each place in the code."""
+    """Warns of a blocked event loop during the `with` block; once for each line of code."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class EventLoopMonitor:
             self._responded = True
             self._changed.notify_all()
 
-    # Without the author's code in it, it was the whole process that stood still, e.g. with its machine.
+    # Without frames of the author, the whole process was suspended, e.g. with its machine.
     def _report(self, frame: FrameType | None) -> None:
         ids = {
             handler.fn.__code__: str(handler.id)

@@ -13,7 +13,7 @@ MAX_REVIEWED = 10_000
 
 
 class MemoRegistry:
-    """What is remembered of objects between their cycles, as long as they exist."""
+    """The memos of objects, and their deferred patch functions, as long as the objects exist."""
 
     def __init__(self, memo: AnyMemo) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class MemoRegistry:
         self._deferred_fns: dict[str, list[PatchFn]] = {}
 
     def get(self, uid: str) -> AnyMemo:
-        """The memo of the object; a copy of the operator's one when it is seen for the first time."""
+        """Get the memo of the object; a new one is a copy of the operator's memo."""
         try:
             return self._memos[uid]
         except KeyError:
@@ -32,9 +32,10 @@ class MemoRegistry:
             return memo
 
     def get_for_review(self, uid: str, *, ephemeral: bool) -> AnyMemo:
-        """The memo of a reviewed object; a throw-away one for an object that might never exist.
+        """Get the memo of a reviewed object; an ephemeral one is not kept: its object might never exist.
 
-        Objects that were only seen in reviews may vanish unnoticed: of them, only so many are remembered.
+        The deletion of objects that were only seen in reviews is not noticed: the number of their memos is
+        limited.
         """
         if uid in self._memos:
             return self._memos[uid]
@@ -52,15 +53,15 @@ class MemoRegistry:
         return Memo(self._memo) if type(self._memo) is Memo else copy.copy(self._memo)
 
     def discard(self, uid: str) -> None:
-        """The object is gone."""
+        """Forget the deleted object."""
         self._reviewed.pop(uid, None)
         self._memos.pop(uid, None)
         self._deferred_fns.pop(uid, None)
 
     def defer_fns(self, uid: str, fns: Iterable[PatchFn]) -> None:
-        """Keep the functions that could not be applied for the next cycle."""
+        """Keep the patch functions that could not be applied for the next handling."""
         self._deferred_fns[uid] = list(fns)
 
     def pop_deferred_fns(self, uid: str) -> list[PatchFn]:
-        """The functions that could not be applied in the previous cycle."""
+        """Take the patch functions that could not be applied in the previous handling."""
         return self._deferred_fns.pop(uid, [])

@@ -53,11 +53,11 @@ BUILTIN_LIFECYCLES = {
 
 
 class APIError(OperationalError):
-    """The cluster has rejected a request that the operator cannot work without."""
+    """The API server has rejected a request that the operator cannot work without."""
 
 
 class OperatorRunner:
-    """One operator from its start to its end."""
+    """Runs one operator, from its startup to its cleanup."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class OperatorRunner:
         self._indexers.ensure([handler.id for handler in self._registry._indexing.get_all_handlers()])
 
     def spawn(self) -> list[Task]:
-        """Begin; when any of the tasks ends, all are to be ended."""
+        """Start the root tasks; when any of them ends, all must be ended."""
         self._install_signal_handlers()
         self._spawn("stop-flag checker", self._check_stop_flags(), finishable=True)
         self._spawn("ultimate termination", self._arm_kill_timer(), finishable=True)
@@ -184,7 +184,7 @@ class OperatorRunner:
         if self._settings.process.compat != COMPAT_VERSION:
             self._shutdown.begin()
 
-    # It sleeps until the end of the operator begins, and then sets a time bomb.
+    # It sleeps until the operator is stopping, and then schedules the kill of the process.
     async def _arm_kill_timer(self) -> None:
         try:
             await asyncio.Event().wait()
@@ -322,7 +322,7 @@ class OperatorRunner:
             try:
                 await asyncio.wait([finished])
             except asyncio.CancelledError:
-                # The engine finishes what it does, and tells when it is done.
+                # The engine finishes its work, and then ends by itself.
                 cancelled = True
                 engine.stop()
         failure = finished.result()
@@ -344,7 +344,7 @@ def _failure_to_error(kind: str, message: str) -> Exception:
 
 
 def resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
-    """All that the engine is to know of; their order gives them their numbers."""
+    """All handlers of the engine; their positions are their numbers."""
     groups: list[Collection[ResourceHandler]] = [
         registry._indexing.get_all_handlers(),
         registry._watching.get_all_handlers(),
@@ -356,7 +356,7 @@ def resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
 
 
 def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
-    """The host, the port and the path where the health is to be served."""
+    """The host, the port, and the path of the health endpoint."""
     import urllib.parse
 
     parts = urllib.parse.urlsplit(endpoint)
@@ -366,7 +366,7 @@ def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
 
 
 def make_resource(fields: dict[str, Any]) -> Resource:
-    """A resource as the engine describes it."""
+    """Build a resource from the engine's description."""
     sets = ("shortcuts", "categories", "subresources", "verbs")
     values: dict[str, Any] = {k: frozenset(v) if k in sets else v for k, v in fields.items()}
     return Resource(**values)

@@ -12,7 +12,7 @@ logger = logging.getLogger("kopf._core.reactor.running")
 
 
 class SettingsSync:
-    """Tells the engine about changed settings. It is asked often, and it is cheap if nothing has changed."""
+    """Pushes changed settings to the engine. It is called often, and it is cheap if nothing has changed."""
 
     def __init__(
         self, engine: Engine, settings: OperatorSettings, iterated: serialization.Iterated | None = None
@@ -24,7 +24,7 @@ class SettingsSync:
         self._version = ChangeTracked._version
 
     def push_if_changed(self) -> None:
-        """Tell the engine the settings if anything was assigned since the last time."""
+        """Push the settings if any was assigned since the last call."""
         if self._version == ChangeTracked._version:
             return
         self._version = ChangeTracked._version

@@ -38,7 +38,7 @@ from kopf._runtime.handling import store_results
 from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler, attempt_for, select_handlers
 
 EMPTY_SELECTION_DELAY = 1.0
-"""Seconds until a user's lifecycle is asked again that has chosen nobody of those whom it could."""
+"""Seconds until the next attempt if a user's lifecycle selects no handlers though some are due."""
 
 BUILTIN_LIFECYCLES = (
     lifecycles.all_at_once,
@@ -47,7 +47,7 @@ BUILTIN_LIFECYCLES = (
     lifecycles.shuffled,
     lifecycles.asap,
 )
-"""The lifecycles that choose nobody of nobody: they are not even asked."""
+"""The lifecycles that are not called if no handlers are due."""
 
 
 def declare(fn: Callable[..., Any], options: Mapping[str, Any]) -> None:

@@ -52,7 +52,7 @@ async def _stop(tasks: Collection[Task], *, title: str, cancelled: bool) -> None
         try:
             await asyncio.wait(pending)
         except asyncio.CancelledError:
-            # Whoever is impatient is not let go before the operator has cleaned up.
+            # A second cancellation does not skip the cleanup of the operator.
             logger.debug(f"{title} tasks are not stopped: double-{how}; tasks left: {pending!r}")
             continue
         pending = {task for task in pending if not task.done()}

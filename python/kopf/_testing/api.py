@@ -20,7 +20,7 @@ Objects = list[Object]
 SERVED_TIMEOUT = 60.0
 WRITE_METHODS = ("POST", "PUT", "PATCH")
 FIELD_MANAGER = "python-handler"
-"""The manager of what handlers write."""
+"""The field manager of what handlers write."""
 
 Condition = Callable[[Object | None], Any] | Mapping[str, Any]
 
@@ -48,7 +48,7 @@ class ClusterApi(EmbeddedFeatures):
         """
         default = MERGE if method == "PATCH" else JSON
         if method in WRITE_METHODS and handler_var.get(None) is not None:
-            # Operators tell the changes of their handlers from those of others by the managers of fields.
+            # Operators recognise the changes of their handlers by the field manager.
             path += ("&" if "?" in path else "?") + f"fieldManager={FIELD_MANAGER}"
         if self._server is None or (content or default) != default:
             return self._http.call(method, path, body, content or default)
@@ -65,7 +65,7 @@ class ClusterApi(EmbeddedFeatures):
     def apply(self, source: Source, *, namespace: str | None = None) -> Objects:
         """Create objects, or merge them into those that exist: YAML, files, folders, dicts.
 
-        Definitions (CRDs) are served when this returns.
+        CRDs are served when this returns.
         """
         bodies = sorted(read(source), key=apply_order)
         applied = []
@@ -223,7 +223,7 @@ class ClusterApi(EmbeddedFeatures):
                     if time.monotonic() > deadline:
                         return
             except ApiError:
-                time.sleep(0.05)  # the server was told to refuse watches
+                time.sleep(0.05)  # watches are rejected by an injected fault
 
     def _mapping(self, kind: str | Mapping[str, Any] | ResourceMapping) -> ResourceMapping:
         return kind if isinstance(kind, ResourceMapping) else self._discovery.find(kind)
@@ -249,7 +249,7 @@ class ClusterApi(EmbeddedFeatures):
         deadline = time.monotonic() + SERVED_TIMEOUT
         for served in self._discovery.register(self.get(CRDS, body["metadata"]["name"])):
             while True:
-                # An established definition is not served yet: real servers need a moment more.
+                # An established CRD is not served at once by real servers.
                 try:
                     self.call("GET", served.path(None))
                     break

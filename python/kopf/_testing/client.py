@@ -29,7 +29,7 @@ TIMEOUT = 30.0
 
 
 class ApiError(Exception):
-    """The API server has refused a request; `code` and `reason` say why."""
+    """The API server has rejected a request; `code` and `reason` are those of its `Status`."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(f"{reason or 'ApiError'} ({code}): {message}")
@@ -49,7 +49,7 @@ class Client:
         self._local = threading.local()
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:
-        """Make a request; the decoded answer, or `ApiError`."""
+        """Make a request; the decoded response, or `ApiError`."""
         payload = None if body is None else json.dumps(body)
         headers = self._headers | ({"Content-Type": content_type} if payload is not None else {})
         connection = getattr(self._local, "connection", None) or self._connect(TIMEOUT)
@@ -75,7 +75,7 @@ class Client:
         return json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
 
     def watch(self, path: str, silence_timeout: float) -> Iterator[dict[str, Any]]:
-        """The events of a watch, until it is closed or says nothing for so many seconds."""
+        """The events of a watch, until it is closed or silent for so many seconds."""
         connection = self._connect(silence_timeout)
         try:
             connection.request("GET", self._url.path.rstrip("/") + path, headers=self._headers)

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 from kopf._runtime import bridge
 
-# How long nothing must happen, if it cannot be known for sure that nothing does: in real seconds.
+# Real seconds without any activity that count as idle where it is not known for certain.
 QUIET_PERIOD = 0.05
-# For how long we look away, if something does: in real seconds.
+# Real seconds between the checks while there is activity.
 POLL_INTERVAL = 0.0005
 
 SECOND = 1_000_000  # microseconds
@@ -41,7 +41,7 @@ class Tracker(Protocol):
 
 
 class VirtualClock:
-    """Moves all clocks of the process; moments are in microseconds since the epoch."""
+    """Moves the clocks of the process; times are in microseconds since the epoch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,12 +53,12 @@ class VirtualClock:
 
     @property
     def now(self) -> int:
-        """The present moment."""
+        """The current time."""
         return self._native.now
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing happens in the engines and servers, and nothing is on its way between them."""
+        """Whether the engines and servers are idle, and nothing is in transit between them."""
         return self._native.is_still()
 
     @property
@@ -73,20 +73,22 @@ class VirtualClock:
         self._wake(None)
 
     def thaw(self) -> None:
-        """Let time go on from where it is."""
+        """Let time continue from where it is."""
         self._native.thaw()
         self.frozen = False
         self._wake(None)
 
     def reset(self) -> None:
-        """Go with real time again, as if nothing had been."""
+        """Return to real time."""
         self._native.reset()
         self.frozen = False
         self._wake(None)
 
     def jump_to_next(self, limit: int | None = None) -> bool:
-        """Move frozen time to the next moment for which anybody waits, but not beyond the limit; whether
-        anybody does. Without a limit, it does not move if nobody waits.
+        """Move frozen time to the next deadline, but not beyond the limit; false if there is none until then.
+
+        Without a limit, time is not moved if there are no deadlines.
+
         """
         with self._changed:
             next_in_python = min((due for due, _, _ in self._sleepers.values()), default=None)
@@ -101,7 +103,7 @@ class VirtualClock:
 
     def _wake(self, moment: int | None) -> None:
         with self._changed:
-            if moment is None:  # their moments have not come, but they are to look at the time again
+            if moment is None:  # their deadlines are not reached, but must be checked again
                 calls = [wake for _, wake, _ in self._sleepers.values()]
             else:
                 due = [it for it, (at, _, _) in self._sleepers.items() if at <= moment]
@@ -113,7 +115,7 @@ class VirtualClock:
         self.notify()
 
     def notify(self) -> None:
-        """Let those who wait in threads look again: what they wait for may be there."""
+        """Let the threads that wait check their predicates."""
         with self._changed:
             self._changed.notify_all()
 
@@ -132,13 +134,13 @@ class VirtualClock:
                 self._sleepers.pop(number, None)
 
     def _remaining(self, due: int | None) -> float | None:
-        """Real seconds until the moment; none if it does not come by itself."""
+        """Real seconds until the deadline; None if time is frozen, or if there is no deadline."""
         return None if due is None or self.frozen else max(0.0, (due - self.now) / SECOND)
 
     def wait_in_thread(
         self, predicate: Callable[[], bool], timeout: float | None, on_wake: Callable[[], None]
     ) -> None:
-        """Block the thread until it holds, or until the time is over."""
+        """Block the thread until the predicate is true, at most `timeout` seconds."""
         due = None if timeout is None else self.now + int(timeout * SECOND)
         while not predicate() and (due is None or self.now < due):
             with self._register_sleeper(due, self.notify, on_wake), self._changed:
@@ -148,7 +150,7 @@ class VirtualClock:
     async def wait_in_loop(
         self, future: asyncio.Future[Any], timeout: float | None, on_wake: Callable[[], None]
     ) -> None:
-        """Wait in the current event loop until the future is done, or until the time is over."""
+        """Wait in the current event loop until the future is done, at most `timeout` seconds."""
         due = None if timeout is None else self.now + int(timeout * SECOND)
         loop = asyncio.get_running_loop()
         while not future.done() and (due is None or self.now < due):
@@ -160,7 +162,7 @@ class VirtualClock:
                     )
 
     async def sleep(self, seconds: float) -> None:
-        """Wait in the current event loop for so long."""
+        """Wait in the current event loop."""
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         await self.wait_in_loop(never, seconds, lambda: None)
 
@@ -172,12 +174,12 @@ def _wake_loop(loop: asyncio.AbstractEventLoop, wakeup: asyncio.Future[None]) ->
 
 @functools.cache
 def virtual_clock() -> VirtualClock:
-    """The only one of the process."""
+    """The clock of the process."""
     return VirtualClock()
 
 
 class ClockControl:
-    """The time of one cluster and of its operators. In fact, it is that of the process: there is only one."""
+    """Controls the virtual time of the process for one cluster, and waits until its operators are idle."""
 
     def __init__(self, activity_marker: Callable[[], object]) -> None:
         super().__init__()
@@ -187,17 +189,17 @@ class ClockControl:
 
     @functools.cached_property
     def clock(self) -> VirtualClock:
-        """What the operators are to wait in."""
+        """The clock of the operators."""
         return virtual_clock()
 
     @property
     def now(self) -> datetime.datetime:
-        """The present moment."""
+        """The current time."""
         return EPOCH + datetime.timedelta(microseconds=self.clock.now)
 
     @contextlib.contextmanager
     def track(self, tracker: Tracker) -> Iterator[None]:
-        """Wait for this operator, too, for as long as the block lasts."""
+        """Include the operator in the waiting during the `with` block."""
         self._trackers.append(tracker)
         try:
             yield
@@ -210,17 +212,17 @@ class ClockControl:
         self.clock.freeze()
 
     def thaw(self) -> None:
-        """Let time go on from where it is."""
+        """Let time continue from where it is."""
         self.clock.thaw()
 
     def reset(self) -> None:
-        """Give the process its real time back, if it was taken away from here."""
+        """Return to real time, if time was frozen here."""
         if self._frozen_here:
             self._frozen_here = False
             self.clock.reset()
 
     def advance(self, seconds: float, timeout: float) -> None:
-        """Let so much time pass at once."""
+        """Advance time by these seconds; `timeout` is in real seconds."""
         deadline = time.monotonic() + timeout
         was_running = not self.clock.frozen
         self.freeze()
@@ -242,7 +244,7 @@ class ClockControl:
                 self.thaw()
 
     def advance_until(self, done: Callable[[], bool], timeout: float) -> None:
-        """If time stands still, let it pass until it is done: somebody waits for that outside of time."""
+        """If time is frozen, advance it until the function returns true: the caller waits in real time."""
         deadline = time.monotonic() + timeout
         while self.clock.frozen and not done() and time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):
@@ -251,7 +253,7 @@ class ClockControl:
                     self.clock.jump_to_next()
 
     def wait_until_idle(self, timeout: float) -> None:
-        """Wait until nothing happens, neither in the operators nor in the server nor between them.
+        """Wait until the operators, the server, and the connections between them are idle.
 
         Whatever waits for a moment is nothing. What daemons do that do not wait for their end, is not known:
         then nothing must be seen for a while. Likewise if others keep the engines of this process busy.
@@ -261,7 +263,7 @@ class ClockControl:
         while idle_rounds < 2:
             now = time.monotonic()
             if now > deadline:
-                raise TimeoutError(f"The operator was not quiet in {timeout} seconds.")
+                raise TimeoutError(f"The operator was not idle within {timeout} seconds.")
             idle = self.clock.is_idle
             for tracker in self._trackers:
                 tracker.flush_loop(deadline - now)

@@ -41,7 +41,7 @@ class Cluster(ClusterApi):
 
     `kind` is `embedded` (in the memory of this process, started in milliseconds), `assets` (etcd & kube-
     apiserver from `KUBEBUILDER_ASSETS`), or `kubeconfig` (one that is there already: `kubeconfig=`, or the
-    environment's). Objects and definitions that were created here are deleted from clusters that go on
+    environment's). Objects and CRDs that were created here are deleted from clusters that go on
     without us.
     """
 
@@ -154,26 +154,26 @@ class Cluster(ClusterApi):
         return self._http.info.server
 
     def resource_types(self) -> ResourceMappings:
-        """Where the objects of all kinds are, in the preferred versions first."""
+        """All resources that the cluster serves; the preferred versions come first."""
         self._discovery.invalidate()
         return self._discovery.all()
 
     @property
     def crds(self) -> Names:
-        """The names of the definitions (CRDs) that were created here, and are not removed yet."""
+        """The names of the CRDs that were created here, and are not removed yet."""
         return [name for mapping, _, name in self._created if mapping == CRDS]
 
     def remove_crds(self, names: Iterable[str]) -> None:
-        """Remove definitions that were created elsewhere, maybe by others at the same time."""
+        """Remove CRDs that were created elsewhere, maybe by several processes."""
         self._created += [(CRDS, None, name) for name in set(names)]
         self._remove_created()
 
     def disown_crds(self) -> None:
-        """Let somebody else remove the definitions."""
+        """Do not remove the CRDs that were created here."""
         self._created = [it for it in self._created if it[0] != CRDS]
 
     def hand_over_crds(self, other: Cluster) -> None:
-        """Let the other view of the same cluster remove the definitions that were created here."""
+        """Let the other instance for the same cluster remove the CRDs that were created here."""
         other._created += [it for it in self._created if it[0] == CRDS]
         self.disown_crds()
 

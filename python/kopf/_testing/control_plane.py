@@ -115,7 +115,7 @@ class ControlPlane:
                     raise ClusterUnavailableError("\n".join([f"{name} has exited at once:", *log[-5:]]))
             if time.monotonic() > deadline:
                 raise ClusterUnavailableError(f"The API server is not ready after {READY_TIMEOUT} seconds.")
-            time.sleep(0.1)  # it has no way to tell that it has begun to listen
+            time.sleep(0.1)  # it does not report that it listens
 
     def _is_ready(self) -> bool:
         if not self._authority.exists() or not self._authority.stat().st_size:

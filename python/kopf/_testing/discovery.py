@@ -12,7 +12,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class ResourceMapping:
-    """The objects of one kind in one version."""
+    """One resource in one version, with the names by which it can be found."""
 
     group: str
     version: str
@@ -25,7 +25,7 @@ class ResourceMapping:
 
     @property
     def api_version(self) -> str:
-        """As it is written in the objects."""
+        """The `apiVersion` of the objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
@@ -38,11 +38,11 @@ class ResourceMapping:
 
 
 class UnknownKindError(LookupError):
-    """The cluster serves no such kind."""
+    """The cluster does not serve this kind."""
 
 
 class Discovery:
-    """The kinds that a cluster serves, asked for when they are needed."""
+    """The resources that a cluster serves, requested when they are needed."""
 
     def __init__(self, call: CallFn) -> None:
         super().__init__()
@@ -51,12 +51,12 @@ class Discovery:
         self._registered: list[ResourceMapping] = [CRDS, NAMESPACES]
 
     def invalidate(self) -> None:
-        """Ask anew: a definition has come or gone."""
+        """Discard the cached resources: a CRD was created or deleted."""
         self._mappings = None
         self._registered = [CRDS, NAMESPACES]
 
     def register(self, definition: Mapping[str, Any]) -> list[ResourceMapping]:
-        """Take the kinds of a definition (CRD) from it, without asking; the preferred version first."""
+        """Register the resources of a CRD without requests; the preferred version comes first."""
         spec = definition["spec"]
         names = spec["names"]
         plural, kind = names["plural"], names["kind"]
@@ -85,13 +85,13 @@ class Discovery:
         return registered
 
     def all(self) -> list[ResourceMapping]:
-        """Everything in the preferred versions first."""
+        """All resources; the preferred versions come first."""
         if self._mappings is None:
             self._mappings = list(self._discover())
         return self._mappings
 
     def find(self, what: str | Mapping[str, Any]) -> ResourceMapping:
-        """By a body; or by any name: plural, singular, kind, short name; with `.group`, or
+        """Find a resource by a body, or by any name: plural, singular, kind, short name; with `.group`, or as
         `group/version/plural`.
         """
         mapping = self._find(what)
@@ -104,7 +104,7 @@ class Discovery:
         return mapping
 
     def _find(self, what: str | Mapping[str, Any]) -> ResourceMapping | None:
-        # What was learned costs no requests: all is asked for only if it is not enough.
+        # Registered resources cost no requests: the others are requested only if they are needed.
         registered_mapping = next((it for it in self._registered if _matches(it, what)), None)
         return registered_mapping or next((it for it in self.all() if _matches(it, what)), None)
 

@@ -30,7 +30,7 @@ Fault = Literal[
 
 
 class NotSupportedError(Exception):
-    """This kind of cluster cannot do that."""
+    """This kind of cluster does not support the feature."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ Requests = list[Request]
 
 
 class EmbeddedFeatures:
-    """The part of clusters that is for the embedded server only."""
+    """The features of clusters that only the embedded API server has."""
 
     kind: Kind
 
@@ -97,7 +97,7 @@ class EmbeddedFeatures:
 
     @property
     def clock(self) -> ClockControl:
-        """How time passes here."""
+        """The control of virtual time."""
         if self.kind != "embedded":
             raise NotSupportedError(
                 f"Only with the embedded server can time be moved; this cluster is {self.kind!r}."
@@ -106,7 +106,7 @@ class EmbeddedFeatures:
 
     @property
     def now(self) -> datetime.datetime:
-        """The present moment, as the operators and the server see it."""
+        """The current time of the operators and the server."""
         return self.clock.now
 
     def freeze(self) -> None:
@@ -114,11 +114,11 @@ class EmbeddedFeatures:
         self.clock.freeze()
 
     def thaw(self) -> None:
-        """Let time go on from where it is."""
+        """Let time continue from where it is."""
         self.clock.thaw()
 
     def advance(self, time: float | datetime.timedelta, *, timeout: float = 30) -> None:
-        """Let so many seconds pass at once, with all that happens in them, in order; return when it is quiet.
+        """Advance time by these seconds, with everything that happens meanwhile, and wait until idle.
 
         Every moment for which the operators wait is lived through. Functions of handlers take the time they
         take in reality, and so do requests; `timeout` (seconds) is for them. If time was not frozen, it goes
@@ -136,14 +136,14 @@ class EmbeddedFeatures:
         self._check()
 
     def wait_until_idle(self, *, timeout: float = 10) -> None:
-        """Wait until nothing happens, neither in the server nor in any of the operators of this process."""
+        """Wait until the server and all operators of this process are idle."""
         __tracebackhide__ = True
         self.clock.wait_until_idle(timeout)
         self._check()
 
     @property
     def requests(self) -> Requests:
-        """What others have asked of the embedded server, the oldest first; watches and lists, too."""
+        """The request log of the embedded server, the oldest first, without the requests of this object."""
         return self.requests_since(0)[1]
 
     def requests_since(self, count: int) -> tuple[int, Requests]:
@@ -165,7 +165,7 @@ class EmbeddedFeatures:
                 await self._embedded.asked(count)
 
     def clear_requests(self) -> None:
-        """Begin the journal anew."""
+        """Clear the request log."""
         self._embedded.clear_journal()
 
     def inject(
@@ -188,8 +188,8 @@ class EmbeddedFeatures:
         self._embedded.inject(fault, number, verb=verb, plural=resource, times=times, after=after)
 
     def disconnect_clients(self) -> None:
-        """Let nobody reach the embedded server until the faults are withdrawn: for it, all operators have
-        died in this moment.
+        """Disconnect all clients from the embedded server until the faults are cleared: for the server, all
+        operators have crashed.
         """
         self._embedded.cut_off()
 
@@ -199,7 +199,7 @@ class EmbeddedFeatures:
         return self._embedded.is_cut_off
 
     def clear_faults(self) -> None:
-        """Let the embedded server behave again."""
+        """Clear all injected faults."""
         self._embedded.clear_faults()
 
     def drop_watches(self, resource: str = "") -> None:
@@ -207,7 +207,7 @@ class EmbeddedFeatures:
         self._embedded.cut_watches(resource)
 
     def compact(self) -> None:
-        """Make all earlier versions too old (410) for watches of the embedded server."""
+        """Compact the history: all earlier resource versions are too old (410) for watches."""
         self._embedded.compact()
 
     @property
@@ -225,5 +225,5 @@ class EmbeddedFeatures:
 
     @property
     def activity_marker(self) -> tuple[int, int]:
-        """What changes with every write and every request to the embedded server."""
+        """A value that changes with every write and every request to the embedded server."""
         return self._embedded.resource_version, self._embedded.journal_count()

@@ -42,5 +42,5 @@ def _read_text(text: str | IO[str]) -> list[Mapping[str, Any]]:
 
 
 def apply_order(body: Mapping[str, Any]) -> int:
-    """Definitions and namespaces come before those who need them."""
+    """Sort key: CRDs and namespaces are applied before the objects that need them."""
     return {"CustomResourceDefinition": 0, "Namespace": 1}.get(str(body.get("kind")), 2)

@@ -35,7 +35,7 @@ Handlers = str | os.PathLike[str] | Callable[[], Any]
 # Nothing of a test may stop here for as long as an operator in production may take.
 STOP_TIMEOUT = 10.0
 
-# How long nothing must happen until it is quiet, where that cannot be known otherwise.
+# Seconds without any activity that count as idle where it is not known for certain.
 QUIET_PERIOD = 0.5
 
 # For the startup handlers: nothing of a test may wait for ever.
@@ -100,7 +100,7 @@ class Operator:
         self._unexpected: list[tuple[str, Exception]] = []
         self._handlers = handlers
         self._added_paths: list[str] = []
-        # In real clusters, time is real.
+        # Other clusters have real time.
         self._clock_control = cluster.clock if is_own_cluster else None
         self._tracker = IdleTracker(self._clock_control.clock if self._clock_control is not None else None)
         self._clock_registration = contextlib.ExitStack()
@@ -128,7 +128,7 @@ class Operator:
         if exc_val is None:
             self.stop()
         else:
-            with contextlib.suppress(Exception):  # the error of the block says more
+            with contextlib.suppress(Exception):  # the error of the block is more important
                 self.stop()
 
     def start(self) -> None:
@@ -206,11 +206,11 @@ class Operator:
             raise UnexpectedError("\n".join([*texts, hint])) from unexpected[0][1]
 
     def disable_strict(self) -> None:
-        """Do not be strict any more: the test has failed already, for another reason."""
+        """Ignore unexpected exceptions: the test has failed already, for another reason."""
         self._strict = False
 
     def _on_handler_error(self, handler: Handler, error: Exception) -> None:
-        """A handler has raised it; this is called in the operator's thread."""
+        """Keep an unexpected exception of a handler; called in the operator's thread."""
         expected = isinstance(error, (TemporaryError, PermanentError, self._allow_errors))
         if not expected and handler.errors is not ErrorsMode.IGNORED:
             self._unexpected.append((str(handler), error))
@@ -223,8 +223,8 @@ class Operator:
     def wait_until_idle(self, *, pause: float | None = None, timeout: float = 10) -> None:
         """Wait until no handler runs, nothing is written, and nothing is on its way.
 
-        Handlers that wait for their next attempt are quiet, and so are daemons that wait. Of the embedded
-        server, all of that is known; with others, nothing new must begin for the pause (seconds).
+        Handlers that wait for their next attempt are idle, and so are daemons that wait. With the embedded
+        server, this is known for certain; with others, nothing must start for the pause (seconds).
         """
         __tracebackhide__ = True
         deadline = time.monotonic() + timeout
@@ -233,7 +233,7 @@ class Operator:
         if self._clock_control is not None and pause is None:
             self._clock_control.wait_until_idle(remaining)
         elif not self._tracker.wait_until_idle(pause if pause is not None else QUIET_PERIOD, remaining):
-            raise TimeoutError(f"The operator was not quiet in {timeout} seconds.")
+            raise TimeoutError(f"The operator was not idle within {timeout} seconds.")
         self.check()
 
     wait_until_quiet = deprecated_alias("wait_until_quiet", "wait_until_idle")

@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks of the plugin, and check that there are clusters of the kind that is asked for."""
     config.addinivalue_line(
-        "markers", f"{EMBEDDED_ONLY}: the test needs the embedded server (faults, the journal)"
+        "markers", f"{EMBEDDED_ONLY}: the test needs the embedded server (faults, the request log)"
     )
     kind = config.getoption("--kopf-cluster")
     if kind != "embedded":
@@ -81,14 +81,14 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """Learn which definitions a worker of pytest-xdist has left in a cluster that others use, too."""
+    """Collect the CRDs that a worker of pytest-xdist has left in a shared cluster."""
     names = getattr(node, "workeroutput", {}).get(CRDS_KEY, ())
     node.config.stash.setdefault(_pending_crds_key, set()).update(names)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Remove them when all workers are done."""
+    """Remove the collected CRDs when all workers are done."""
     names = session.config.stash.get(_pending_crds_key, None)
     if names:
         from kopf._testing.cluster import Cluster
@@ -109,7 +109,7 @@ def _kopf_shared_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
         raise pytest.UsageError(str(error)) from None
     yield cluster
     if hasattr(request.config, "workeroutput") and cluster.kind == "kubeconfig":
-        # Other workers may still need the definitions: the controller removes them after all.
+        # Other workers may still need the CRDs: the controller removes them at the end.
         request.config.workeroutput[CRDS_KEY] = cluster.crds
         cluster.disown_crds()
     cluster.stop()
@@ -129,7 +129,7 @@ def kopf_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with Cluster("kubeconfig", kubeconfig=shared.kubeconfig) as cluster:
         create_unique_namespace(cluster)
         yield cluster
-        # Definitions go with the last test: they need a while, and the next test may bring the same ones.
+        # CRDs are removed after the last test: that takes a while, and the next test may need them.
         cluster.hand_over_crds(shared)
 
 

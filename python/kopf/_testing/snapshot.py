@@ -65,7 +65,7 @@ def _is_builtin(mapping: ResourceMapping, body: Object) -> bool:
 
 
 def _in_order(bodies: Iterable[Object]) -> list[Object]:
-    """Definitions and namespaces, then the others; owners before what they own."""
+    """Sort CRDs and namespaces first, and owners before their dependents."""
     ranks = {CRDS.kind: 0, NAMESPACES.kind: 1}
     waiting = sorted(bodies, key=lambda it: ranks.get(it["kind"], 2))
     uids_of_all = {body["metadata"]["uid"] for body in waiting}

@@ -193,3 +193,26 @@ def test_errors_of_manifests_name_the_file(tmp_path, kopf_cluster):
         kopf_cluster.apply(tmp_path / "bad.yaml")
     with pytest.raises(TypeError, match=r"text\.yaml is not a manifest"):
         kopf_cluster.apply(tmp_path / "text.yaml")
+
+
+@pytest.mark.parametrize("old, new", [("NotHad", "NotSupportedError"), ("Refused", "ApiError")])
+def test_deprecated_errors_are_the_renamed_ones(old, new):
+    with pytest.warns(DeprecationWarning, match=f"kopf.testing.{old} is deprecated; use kopf.testing.{new}"):
+        assert getattr(kopf.testing, old) is getattr(kopf.testing, new)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        kopf.testing.Nothing  # noqa: B018
+
+
+def test_deprecated_names_of_clusters_and_operators():
+    with Cluster() as cluster:
+        with pytest.warns(DeprecationWarning, match=r"Cluster.cut_off is deprecated; use disconnect_clients"):
+            cluster.cut_off()
+        with pytest.warns(DeprecationWarning, match=r"Cluster.is_cut_off is deprecated; use is_disconnected"):
+            assert cluster.is_cut_off
+        with pytest.warns(
+            DeprecationWarning, match=r"Cluster.withdraw_faults is deprecated; use clear_faults"
+        ):
+            cluster.withdraw_faults()
+        assert not cluster.is_disconnected
+        with Operator(cluster) as operator, pytest.warns(DeprecationWarning, match="use wait_until_idle"):
+            operator.wait_until_quiet()

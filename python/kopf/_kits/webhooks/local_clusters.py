@@ -13,7 +13,7 @@ from kopf._runtime import bridge
 
 
 class LocalCluster(enum.Enum):
-    """A kind of clusters for local development."""
+    """A kind of local development cluster."""
 
     K3S = enum.auto()
     MINIKUBE = enum.auto()
@@ -21,7 +21,7 @@ class LocalCluster(enum.Enum):
 
 
 async def detect(engine: bridge.Engine) -> LocalCluster | None:
-    """Recognise the cluster of the engine by the certificate of its API server, or by its version."""
+    """Identify the engine's cluster by the certificate of its API server, or by its version."""
     loop = asyncio.get_running_loop()
     server, version = await loop.run_in_executor(None, engine.locate)
     certificate = await loop.run_in_executor(None, _certificate, server)
@@ -29,7 +29,7 @@ async def detect(engine: bridge.Engine) -> LocalCluster | None:
 
 
 def identify(certificate: Mapping[str, Any] | None, version: str) -> LocalCluster | None:
-    """Recognise a cluster by a certificate, as `getpeercert()` gives it, and by a version of Kubernetes."""
+    """Identify a cluster by a certificate, as from `getpeercert()`, and a version of Kubernetes."""
     fields = certificate or {}
     subject, issuer = _names(fields.get("subject", ())), _names(fields.get("issuer", ()))
     alternatives = {name for kind, name in fields.get("subjectAltName", ()) if kind == "DNS"}

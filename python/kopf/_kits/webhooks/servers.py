@@ -28,7 +28,7 @@ WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class WebhookServerBase:
-    """What servers and tunnels have in common: they can be called, and left as context managers."""
+    """Base of servers and tunnels: they are callable, and are context managers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ def as_path(path: PathT | None) -> str | None:
 
 
 class _RequestPump:
-    """The requests to a server whose function is not the operator's own, but somebody's around it."""
+    """Passes the requests of a server to a function that is not the operator's own, such as a wrapper."""
 
     def __init__(self, server: bridge.WebhookServer, fn: WebhookFn) -> None:
         super().__init__()
@@ -295,7 +295,7 @@ _engine_var: contextvars.ContextVar[bridge.Engine | None] = contextvars.ContextV
 
 
 class ClusterDetector:
-    """What the automatic servers and tunnels have in common: they recognise the cluster of the operator."""
+    """Base of automatic servers and tunnels: detection of the operator's cluster."""
 
     @staticmethod
     async def guess_host() -> str | None:

@@ -30,7 +30,7 @@ VERIFY_MODES = {"none": None, "optional": ssl.CERT_OPTIONAL, "required": ssl.CER
 
 
 class TlsProxy:
-    """Accepts connections, and gives them to a server that has no encryption of its own."""
+    """Accepts TLS connections, and passes the decrypted bytes to a server without TLS."""
 
     def __init__(
         self,
