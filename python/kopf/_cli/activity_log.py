@@ -86,7 +86,7 @@ def _patched_fields(request: Request) -> tuple[list[str], list[tuple[str, ...]]]
     """The fields of the patch as they are shown, and the paths of those that it sets."""
     if request.content_type.startswith("application/json-patch"):
         try:
-            paths = [_keys(it["path"]) for it in request.json if it.get("op") != "test"]
+            paths = [_keys(item["path"]) for item in request.json if item.get("op") != "test"]
         except (ValueError, TypeError, KeyError, AttributeError):
             return [], []
         found = {path: False for path in paths}
@@ -114,7 +114,7 @@ def _paths(body: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], bool]]:
             continue
         for inner, deeper in value.items():
             if key == "metadata" and isinstance(deeper, Mapping):
-                yield from (((key, inner, it), last is not None) for it, last in deeper.items())
+                yield from (((key, inner, item), last is not None) for item, last in deeper.items())
             elif (key, inner) not in (("metadata", "name"), ("metadata", "namespace")):
                 yield (key, inner), deeper is not None
 

@@ -106,7 +106,7 @@ def _create_watcher(paths: Collection[str], manifests: Collection[pathlib.Path])
     """What the operator is loaded from: its files with their neighbours, which can be imported."""
     folders = {pathlib.Path(path).resolve().parent for path in paths} or {pathlib.Path.cwd()}
     return autoreload.watch_files(
-        folders, lambda: [it for manifest in manifests for it in _manifest_files(manifest)]
+        folders, lambda: [item for manifest in manifests for item in _manifest_files(manifest)]
     )
 
 
@@ -140,7 +140,7 @@ class _Manifests:
         """Apply all objects of the file or folder that can be applied."""
         if manifest not in self._known:
             self._known.append(manifest)
-        self._waiting = [it for it in self._waiting if it[0] != manifest]
+        self._waiting = [item for item in self._waiting if item[0] != manifest]
         try:
             bodies = sorted(read(manifest), key=apply_order)
         except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError) as error:
@@ -158,8 +158,8 @@ class _Manifests:
     def reapply(self, changed: Collection[pathlib.Path]) -> None:
         """Apply those manifests again that have changed."""
         for manifest in self._known:
-            if {manifest.resolve(), *(it.resolve() for it in _manifest_files(manifest))}.intersection(
-                it.resolve() for it in changed
+            if {manifest.resolve(), *(item.resolve() for item in _manifest_files(manifest))}.intersection(
+                item.resolve() for item in changed
             ):
                 self.apply(manifest)
 

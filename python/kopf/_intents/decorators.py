@@ -66,12 +66,22 @@ def _looks_like_handler(fn: Fn) -> bool:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
         return False
-    if any(it.kind is it.VAR_POSITIONAL for it in parameters):
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return False  # it is a wrapper of anything
-    positional = [it for it in parameters if it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD)]
-    required = [it for it in parameters if it.default is it.empty and it.kind is not it.VAR_KEYWORD]
-    accepts_one = bool(positional) and len(required) <= 1 and all(it in positional for it in required)
-    if not accepts_one:
+    positional = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    required = [
+        parameter
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    accepts_one_argument = (
+        bool(positional) and len(required) <= 1 and all(parameter in positional for parameter in required)
+    )
+    if not accepts_one_argument:
         return True
     first = positional[0].name
     return first != "resource" and first in ChangingCause._arguments
@@ -80,14 +90,18 @@ def _looks_like_handler(fn: Fn) -> bool:
 def explain_call(fn: Fn, args: tuple[Any, ...], kwargs: Options, error: TypeError) -> TypeError:
     """The same error about the arguments of a decorator, with a hint if there is one."""
     name = fn.__name__
-    known = [it.name for it in inspect.signature(fn).parameters.values() if it.kind is it.KEYWORD_ONLY]
+    option_names = [
+        parameter.name
+        for parameter in inspect.signature(fn).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
     text = str(error)
     if len(args) == 1 and not kwargs and callable(args[0]):
         public = "kopf.subhandler" if name == "subhandler" else f"kopf.on.{name}"
         text = f"{text}. The decorator needs parentheses: @{public}()"
     for option in kwargs:
-        if option not in known:
-            text += did_you_mean(option, known)
+        if option not in option_names:
+            text += did_you_mean(option, option_names)
             break
     return TypeError(text)
 

@@ -55,8 +55,10 @@ class ChangeTracked:
 
     @reprlib.recursive_repr()
     def __repr__(self) -> str:
-        fields = [(it, getattr(self, it.name)) for it in dataclasses.fields(self) if it.repr]  # type: ignore[arg-type]
-        shown = [f"{it.name.lstrip('_')}={value!r}" for it, value in fields if not _is_default(it, value)]
+        fields = [(item, getattr(self, item.name)) for item in dataclasses.fields(self) if item.repr]  # type: ignore[arg-type]
+        shown = [
+            f"{item.name.lstrip('_')}={value!r}" for item, value in fields if not _is_default(item, value)
+        ]
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
@@ -68,10 +70,10 @@ def _is_known(cls: type[Any], name: str) -> bool:
 def _warn_of_unknown(cls: type[Any], name: str) -> None:
     if COMPAT_1_45:
         return
-    known = [it for it in [*cls.__dataclass_fields__, *vars(cls)] if not it.startswith("_")]
+    known_names = [item for item in [*cls.__dataclass_fields__, *vars(cls)] if not item.startswith("_")]
     group = cls.__name__.removesuffix("Settings").lower()
-    where = "settings" if group == "operator" else f"settings.{group}"
-    text = f"{where} has no {name!r}, and nothing reads it{did_you_mean(name, known)}"
+    group_name = "settings" if group == "operator" else f"settings.{group}"
+    text = f"{group_name} has no {name!r}, and nothing reads it{did_you_mean(name, known_names)}"
     warnings.warn(text, UserWarning, stacklevel=3)
 
 

@@ -54,34 +54,42 @@ def _check_arguments(handler: Handler, indices: frozenset[str]) -> Iterator[str]
         return
     if passed is None:
         return
-    named = {it.name for it in parameters if it.kind in (it.POSITIONAL_OR_KEYWORD, it.KEYWORD_ONLY)}
-    required = [it.name for it in parameters if it.name in named and it.default is it.empty]
+    named = {
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+    required = [
+        parameter.name
+        for parameter in parameters
+        if parameter.name in named and parameter.default is parameter.empty
+    ]
     for name in required:
         if name not in passed and name not in indices:
             hint = did_you_mean(name, passed | indices)
             yield f"{_location(handler.fn)} needs the argument {name!r}, which Kopf does not pass to it{hint}"
-    if not any(it.kind is it.VAR_KEYWORD for it in parameters) and passed - named:
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters) and passed - named:
         yield f"{_location(handler.fn)} must accept more arguments than it names: add **_ to them."
 
 
 def _check_ids(handlers: Iterable[Handler]) -> Iterator[str]:
-    known: dict[tuple[Any, ...], ResourceHandler] = {}
+    first_handlers: dict[tuple[Any, ...], ResourceHandler] = {}
     for handler in handlers:
         if not isinstance(handler, (ChangingHandler, SpawningHandler)):
             continue
         reason = (handler.reason, handler.initial) if isinstance(handler, ChangingHandler) else ()
-        other = known.setdefault((handler.id, *reason, repr(handler.selector)), handler)
-        if other is not handler and other.fn is not handler.fn and _same_objects(handler, other):
+        first = first_handlers.setdefault((handler.id, *reason, repr(handler.selector)), handler)
+        if first is not handler and first.fn is not handler.fn and _same_objects(handler, first):
             yield (
-                f"{_location(other.fn)} and {_location(handler.fn)} have the same id {str(handler.id)!r} for "
+                f"{_location(first.fn)} and {_location(handler.fn)} have the same id {str(handler.id)!r} for "
                 "the same objects: only one of them is called. Rename one of the functions, or set id=... in "
                 "its decorator."
             )
 
 
-def _same_objects(one: ResourceHandler, other: ResourceHandler) -> bool:
+def _same_objects(first: ResourceHandler, second: ResourceHandler) -> bool:
     names = ("selector", "labels", "annotations", "when", "field", "value", "old", "new")
-    return all(getattr(one, name, None) == getattr(other, name, None) for name in names)
+    return all(getattr(first, name, None) == getattr(second, name, None) for name in names)
 
 
 def _location(fn: Callable[..., Any]) -> str:

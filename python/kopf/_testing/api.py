@@ -139,8 +139,8 @@ class ClusterApi(EmbeddedFeatures):
     def events(self, about: str | None = None, namespace: str | None = None) -> Objects:
         """The Kubernetes events, maybe only those about the objects of that name; the oldest first."""
         found = self.list("v1/events", namespace)
-        found = [it for it in found if about is None or it["involvedObject"].get("name") == about]
-        return sorted(found, key=lambda it: int(it["metadata"]["resourceVersion"]))
+        found = [item for item in found if about is None or item["involvedObject"].get("name") == about]
+        return sorted(found, key=lambda item: int(item["metadata"]["resourceVersion"]))
 
     def wait_for(
         self,
@@ -159,7 +159,7 @@ class ClusterApi(EmbeddedFeatures):
         __tracebackhide__ = True
         predicate = as_function(condition)
         found = self._follow(
-            kind, name, lambda it: it is not None and predicate(it), namespace, timeout, condition
+            kind, name, lambda item: item is not None and predicate(item), namespace, timeout, condition
         )
         return found if found is not None else {}
 
@@ -173,7 +173,7 @@ class ClusterApi(EmbeddedFeatures):
     ) -> None:
         """Follow the object until it does not exist."""
         __tracebackhide__ = True
-        self._follow(kind, name, lambda it: it is None, namespace, timeout)
+        self._follow(kind, name, lambda item: item is None, namespace, timeout)
 
     def _follow(
         self,
@@ -286,4 +286,4 @@ def _dump(body: Object | None) -> str:
 
 def _is_established(body: Object | None) -> bool:
     conditions = ((body or {}).get("status") or {}).get("conditions") or []
-    return any(it["type"] == "Established" and it["status"] == "True" for it in conditions)
+    return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)

@@ -106,9 +106,9 @@ class VirtualClock:
             if moment is None:  # their deadlines are not reached, but must be checked again
                 calls = [wake for _, wake, _ in self._sleepers.values()]
             else:
-                due = [it for it, (at, _, _) in self._sleepers.items() if at <= moment]
-                due.sort(key=lambda it: self._sleepers[it][0])
-                woken_sleepers = [self._sleepers.pop(it) for it in due]
+                due = [number for number, (deadline, _, _) in self._sleepers.items() if deadline <= moment]
+                due.sort(key=lambda number: self._sleepers[number][0])
+                woken_sleepers = [self._sleepers.pop(number) for number in due]
                 calls = [call for _, wake, on_wake in woken_sleepers for call in (on_wake, wake)]
         for call in calls:
             call()

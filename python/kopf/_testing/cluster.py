@@ -170,11 +170,11 @@ class Cluster(ClusterApi):
 
     def disown_crds(self) -> None:
         """Do not remove the CRDs that were created here."""
-        self._created = [it for it in self._created if it[0] != CRDS]
+        self._created = [item for item in self._created if item[0] != CRDS]
 
     def hand_over_crds(self, other: Cluster) -> None:
         """Let the other instance for the same cluster remove the CRDs that were created here."""
-        other._created += [it for it in self._created if it[0] == CRDS]
+        other._created += [item for item in self._created if item[0] == CRDS]
         self.disown_crds()
 
     def _remove_created(self) -> None:

@@ -80,7 +80,9 @@ class Discovery:
             )
             for version in served
         ]
-        self._registered = [it for it in self._registered if (it.group, it.plural) != (spec["group"], plural)]
+        self._registered = [
+            item for item in self._registered if (item.group, item.plural) != (spec["group"], plural)
+        ]
         self._registered += registered
         return registered
 
@@ -105,8 +107,8 @@ class Discovery:
 
     def _find(self, what: str | Mapping[str, Any]) -> ResourceMapping | None:
         # Registered resources cost no requests: the others are requested only if they are needed.
-        registered_mapping = next((it for it in self._registered if _matches(it, what)), None)
-        return registered_mapping or next((it for it in self.all() if _matches(it, what)), None)
+        registered_mapping = next((item for item in self._registered if _matches(item, what)), None)
+        return registered_mapping or next((item for item in self.all() if _matches(item, what)), None)
 
     def _discover(self) -> Iterator[ResourceMapping]:
         for version in self._call("GET", "/api")["versions"]:
@@ -115,8 +117,8 @@ class Discovery:
         for group in self._call("GET", "/apis")["groups"]:
             preferred = group.get("preferredVersion", group["versions"][0])["version"]
             yield from self._mappings_of(group["name"], preferred, f"/apis/{group['name']}/{preferred}")
-            versions = [it["version"] for it in group["versions"]]
-            others += [(group["name"], it) for it in versions if it != preferred]
+            versions = [item["version"] for item in group["versions"]]
+            others += [(group["name"], item) for item in versions if item != preferred]
         for name, version in others:
             yield from self._mappings_of(name, version, f"/apis/{name}/{version}")
 
@@ -126,7 +128,9 @@ class Discovery:
             plural = item["name"]
             if "/" in plural:
                 continue
-            subresources = {it["name"].split("/")[1] for it in found if it["name"].startswith(plural + "/")}
+            subresources = {
+                item["name"].split("/")[1] for item in found if item["name"].startswith(plural + "/")
+            }
             names = {plural, item["kind"].lower(), item.get("singularName"), *(item.get("shortNames") or ())}
             yield ResourceMapping(
                 group=group,
@@ -135,7 +139,7 @@ class Discovery:
                 kind=item["kind"],
                 namespaced=bool(item.get("namespaced")),
                 subresources=frozenset(subresources),
-                names=frozenset(it for it in names if it),
+                names=frozenset(item for item in names if item),
                 verbs=frozenset(item.get("verbs") or ()),
             )
 

@@ -149,7 +149,7 @@ class EmbeddedFeatures:
     def requests_since(self, count: int) -> tuple[int, Requests]:
         """How many requests there have been, and those after the first so many."""
         total, entries = self._embedded.journal(count)
-        return total, [it for it in (Request(*entry) for entry in entries) if it.agent != USER_AGENT]
+        return total, [item for item in (Request(*entry) for entry in entries) if item.agent != USER_AGENT]
 
     async def wait_until(self, predicate: Callable[[], Any], *, timeout: float | None = 10) -> Any:
         """Wait in asynchronous code until it holds, and return what has come of that.

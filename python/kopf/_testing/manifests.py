@@ -21,7 +21,7 @@ def read(source: Source) -> list[Mapping[str, Any]]:
     ):
         path = pathlib.Path(source)
         if path.is_dir():
-            files = [it for it in sorted(path.iterdir()) if it.suffix in (".yaml", ".yml", ".json")]
+            files = [item for item in sorted(path.iterdir()) if item.suffix in (".yaml", ".yml", ".json")]
             return [body for file in files for body in read(file)]
         with path.open(encoding="utf-8") as file:  # not only its text: errors name the file
             return _read_text(file)

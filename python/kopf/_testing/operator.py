@@ -135,7 +135,7 @@ class Operator:
         """Load the handlers, and start; returns when the startup handlers have succeeded."""
         __tracebackhide__ = True
         with _loading, _default_registry(self.registry):
-            paths = [os.fspath(it) for it in self._handlers if not callable(it)]
+            paths = [os.fspath(item) for item in self._handlers if not callable(item)]
             for path in paths:
                 if not os.path.isfile(path):
                     raise FileNotFoundError(f"There is no file {path!r} with handlers in {os.getcwd()!r}.")
@@ -239,7 +239,9 @@ class Operator:
     wait_until_quiet = deprecated_alias("wait_until_quiet", "wait_until_idle")
 
     def _add_login_handler(self) -> None:
-        if any(not it._fallback for it in self.registry._activities.get_handlers(Activity.AUTHENTICATION)):
+        if any(
+            not item._fallback for item in self.registry._activities.get_handlers(Activity.AUTHENTICATION)
+        ):
             return
         connection = self.cluster.connection
 

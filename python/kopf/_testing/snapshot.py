@@ -67,15 +67,15 @@ def _is_builtin(mapping: ResourceMapping, body: Object) -> bool:
 def _in_order(bodies: Iterable[Object]) -> list[Object]:
     """Sort CRDs and namespaces first, and owners before their dependents."""
     ranks = {CRDS.kind: 0, NAMESPACES.kind: 1}
-    waiting = sorted(bodies, key=lambda it: ranks.get(it["kind"], 2))
+    waiting = sorted(bodies, key=lambda item: ranks.get(item["kind"], 2))
     uids_of_all = {body["metadata"]["uid"] for body in waiting}
     done: set[str] = set()
     ordered: list[Object] = []
     while waiting:
-        ready = [it for it in waiting if not _owners(it) & uids_of_all - done] or waiting
+        ready = [item for item in waiting if not _owners(item) & uids_of_all - done] or waiting
         ordered += ready
-        done |= {it["metadata"]["uid"] for it in ready}
-        waiting = [it for it in waiting if it["metadata"]["uid"] not in done]
+        done |= {item["metadata"]["uid"] for item in ready}
+        waiting = [item for item in waiting if item["metadata"]["uid"] not in done]
     return ordered
 
 
