@@ -1,5 +1,5 @@
 """The process of the operator under test: its beginnings and ends, and the talk with it. It owns the process
-and its socket; what is told there is the theatre's affair.
+and its socket; `harness` reads what is reported there.
 """
 
 import json
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-SCRIPT = pathlib.Path(__file__).with_name("operator_under_test.py")
+SCRIPT = pathlib.Path(__file__).with_name("tested_operator.py")
 PATIENCE = 40.0
 VERBOSE = ["--verbose"] if os.environ.get("KOPF_FAULTS_VERBOSE") else []
 
