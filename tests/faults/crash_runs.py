@@ -191,8 +191,8 @@ class Lives:
 
     def _live(self, seconds: float, pending: list[Callable[[Cluster], Any]] | None = None) -> None:
         """Let time pass; whoever dies in it is replaced."""
-        passage = self.cluster.passage
-        target = passage.time.now + round(seconds * 1_000_000)
+        control = self.cluster.clock
+        target = control.clock.now + round(seconds * 1_000_000)
         until = time.monotonic() + GENEROUS
         while True:
             if not self._calm(until):
@@ -202,8 +202,8 @@ class Lives:
                 if self.absent and pending:
                     pending.pop(0)(self.cluster)
                 self._start()
-                target = passage.time.now + round(seconds * 1_000_000)
-            elif not passage.time.leap(target):
+                target = control.clock.now + round(seconds * 1_000_000)
+            elif not control.clock.jump_to_next(target):
                 if self._calm(until):
                     return
 
