@@ -20,7 +20,7 @@ def warn(folder: str) -> None:
         "install the metadata-only distribution `kopf`, from the file `kopf-1.45.2+rs.*.whl`, as well."
     )
     text = f"The distributions `kopf` and `kopf-rs` are installed over each other in {folder}. {advice}"
-    # 1: here, 2: the package, and what is imported by nobody is not filtered by modules.
+    # 1: this function, 2: the package.
     warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 

@@ -1,7 +1,7 @@
 """The arrows of the architecture are kept by machines, and each machine is seen to work.
 
 Crates depend only as the table says; Python is known to one crate; one Python module imports the compiled
-one; the rooms of the Python package import downwards only. Every check first counts what it saw, as a
+one; the Python packages import only from the layers below. Every check first counts what it saw, as a
 check that sees nothing always passes.
 """
 

@@ -127,5 +127,5 @@ class Body(ReplaceableMappingView[str, Any]):
         return self._status
 
     def _release(self) -> None:
-        """Let the views go that nobody else uses: they refer back to the body, and so keep it in memory."""
+        """Drop the views: they refer back to the body, and so keep it in memory."""
         self._meta = self._spec = self._status = None

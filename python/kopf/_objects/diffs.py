@@ -136,7 +136,7 @@ def _reduced(d: Diff, path: dicts.FieldPath) -> Iterator[DiffItem]:
         if not path or tuple(field[: len(path)]) == path:
             yield DiffItem(op, tuple(field[len(path) :]), old, new)
         elif tuple(field) == path[: len(field)]:
-            # The change is above the field of interest: what it means for the field is to be found anew.
+            # The change is above the field: compare the values of the field.
             tail = path[len(field) :]
             yield from _items(
                 dicts.resolve(old, tail, default=None),

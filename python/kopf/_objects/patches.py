@@ -68,7 +68,7 @@ class Patch(dict[str, Any]):
     ) -> None:
         if src:
             super().__init__(src)
-        # Views refer back to the patch: those that nobody asks for would only be garbage to be collected.
+        # Views refer back to the patch: unused ones would only be work for the garbage collector.
         self._meta: MetaPatch | None = None
         self._spec: SpecPatch | None = None
         self._status: StatusPatch | None = None

@@ -46,8 +46,8 @@ _lock = threading.Lock()
 class FlagSetter(Generic[ReasonT]):
     """A flag with reasons: raised once, by any thread, and never lowered; reasons are accumulated.
 
-    There is one for each daemon and timer, most of which never look at it: what is needed for waiting is made
-    when somebody waits.
+    There is one for each daemon and timer, and most never look at it: the event and the futures are created
+    when they are needed.
     """
 
     __slots__ = ("__weakref__", "_event", "_futures", "_raised", "_wait_strategy", "_waiter", "reason")
@@ -103,7 +103,7 @@ class FlagSetter(Generic[ReasonT]):
         if self._wait_strategy is not None:
             self._wait_strategy.on_set()
         for future in futures or ():
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing waits
                 future.get_loop().call_soon_threadsafe(_wake, future)
 
     def wait_in_thread(self, timeout: float | None) -> None:

@@ -66,7 +66,7 @@ _PROBLEMS: Mapping[str, type[Exception]] = {
 
 
 class ReviewDiff(diffs.Diff):
-    """The differences of two whole objects, found when somebody looks at them."""
+    """The diff of two whole objects, computed at the first access."""
 
     def __init__(self, old: Object | None, new: Object | None, /) -> None:
         super().__init__(())

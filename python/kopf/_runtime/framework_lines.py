@@ -37,7 +37,7 @@ def log_framework_line(adapter: Logger, level: int, text: str) -> None:
 
 
 def _sole_handler(adapter: ObjectLogger, level: int) -> KopfStreamHandler | None:
-    """Our own handler of the root logger, if nobody else can observe the line."""
+    """Kopf's handler of the root logger, if nothing else can observe the line."""
     if _is_patched():
         return None
     for poster in logger.handlers:

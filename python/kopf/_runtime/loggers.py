@@ -264,7 +264,7 @@ def _extra(body: Body, settings: OperatorSettings) -> dict[str, Any]:
 
 
 class KopfStreamHandler(logging.StreamHandler[TextIO]):
-    """The handler that we install, and that we replace when configured anew."""
+    """The handler that `configure` installs, and replaces when it is called again."""
 
 
 def configure(

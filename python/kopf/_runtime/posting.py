@@ -102,7 +102,7 @@ def _sanitize(value: Any) -> str:
 class K8sPoster(logging.Handler):
     """Posts what is logged about objects, if the settings in the records say so.
 
-    It does nothing where no object is being handled: there is nobody to post.
+    It does nothing where no object is being handled: there is no operator to post the event.
     """
 
     @staticmethod

@@ -50,7 +50,7 @@ async def _wait_in_thread(flag: threading.Event) -> bool:
 
     def wait() -> None:
         flag.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing waits
             loop.call_soon_threadsafe(resolve)
 
     threading.Thread(target=wait, name="kopf-flag", daemon=True).start()

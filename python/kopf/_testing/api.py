@@ -77,7 +77,7 @@ class ClusterApi(EmbeddedFeatures):
                     applied.append(self._create(body, namespace))
                     continue
                 except ApiError as error:
-                    if error.code != 409:  # somebody else was faster
+                    if error.code != 409:  # it was created meanwhile
                         raise
             path = mapping.path(target_namespace, body["metadata"]["name"])
             applied.append(self.call("PATCH", path, body))

@@ -168,7 +168,7 @@ class VirtualClock:
 
 
 def _wake_loop(loop: asyncio.AbstractEventLoop, wakeup: asyncio.Future[None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing waits
         loop.call_soon_threadsafe(lambda: None if wakeup.done() else wakeup.set_result(None))
 
 

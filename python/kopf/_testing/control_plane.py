@@ -161,7 +161,7 @@ def find_assets() -> pathlib.Path:
 
 
 def _free_port() -> int:
-    """A port which nobody has, and which no outgoing connection gets meanwhile: those have higher numbers."""
+    """A free port below the range of outgoing connections, so that none of them takes it meanwhile."""
     while True:
         port = secrets.randbelow(10_000) + 20_000
         with socket.socket() as sock, contextlib.suppress(OSError):

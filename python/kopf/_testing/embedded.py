@@ -195,7 +195,7 @@ class EmbeddedFeatures:
 
     @property
     def is_disconnected(self) -> bool:
-        """Whether nobody reaches the embedded server, by `disconnect_clients()` or by the fault `cut-off`."""
+        """Whether all clients are disconnected, by `disconnect_clients()` or by the fault `cut-off`."""
         return self._embedded.is_cut_off
 
     def clear_faults(self) -> None:
