@@ -87,7 +87,7 @@ def test_the_real_library_reports_changes(project):
     pytest.importorskip("watchfiles")
     import time
 
-    watch = autoreload.watch([project], list)
+    watch = autoreload.watch_files([project], list)
     assert isinstance(watch, NativeWatcher)
     until = time.monotonic() + 30
     found = set()

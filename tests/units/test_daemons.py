@@ -12,7 +12,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.memos import Memo
 from kopf._runtime.bridge import Object
 from kopf._runtime.context import cause_var
-from kopf._runtime.daemons import DaemonInstance, DaemonObject
+from kopf._runtime.daemon_instances import DaemonInstance, DaemonObject
 from kopf._runtime.invocation import PreparedHandler
 from kopf._runtime.memos import MemoRegistry
 

@@ -95,7 +95,7 @@ class Rig:
             handlers=handlers,
             settings=self.settings,
             lifecycle=lifecycle,
-            memories=MemoRegistry(memo if memo is not None else Memo()),
+            memos=MemoRegistry(memo if memo is not None else Memo()),
             indices=Indexers(),
             invoker=Invoker(self.settings, ExecutorPool(self.loop)),
             login=self._login,

@@ -67,7 +67,7 @@ class Rig:
         common: dict[str, Any] = {
             "handlers": handlers,
             "settings": self.settings,
-            "memories": self.memos,
+            "memos": self.memos,
             "invoker": invoker,
         }
         server = Dispatcher(lifecycle=kopf.lifecycles.asap, login=self._login, indices=Indexers(), **common)
@@ -281,19 +281,19 @@ def test_memos_are_kept_but_those_of_creations(rig):
         memo.common.append(operation)
 
     ask(rig, review(operation="CREATE", oldObject=None))
-    assert "seen" not in rig.memos.review("o1", ephemeral=True)
+    assert "seen" not in rig.memos.get_for_review("o1", ephemeral=True)
     ask(rig, review())
     ask(rig, review(object=None, operation="DELETE"))
-    assert rig.memos.recall("o1")["seen"] == ["UPDATE", "DELETE"]
-    assert rig.memos.recall("o1").common == ["CREATE", "UPDATE", "DELETE"]
+    assert rig.memos.get("o1")["seen"] == ["UPDATE", "DELETE"]
+    assert rig.memos.get("o1").common == ["CREATE", "UPDATE", "DELETE"]
 
 
 def test_objects_that_were_only_reviewed_are_forgotten_when_there_are_many(rig, monkeypatch):
     monkeypatch.setattr("kopf._runtime.handling.MAX_REVIEWED", 2)
     for uid in ("a", "b", "c"):
-        rig.memos.review(uid, ephemeral=False)["mark"] = uid
-    assert "mark" not in rig.memos.review("a", ephemeral=True)
-    assert rig.memos.recall("c")["mark"] == "c"
+        rig.memos.get_for_review(uid, ephemeral=False)["mark"] = uid
+    assert "mark" not in rig.memos.get_for_review("a", ephemeral=True)
+    assert rig.memos.get("c")["mark"] == "c"
 
 
 def test_our_server_answers_many_at_once(rig):
