@@ -2,6 +2,8 @@
 #
 #   make demo           the main job: an operator and a cluster, from the source to the status of an object
 #   make test           all tests
+#   make test-fast      rules, units, contracts: an answer within a minute, without an optimised build
+#   make test-newest    units and behaviours under the newest Python that is installed
 #   make lint           all lints, as CI runs them
 #   make operators      operators of several styles, and one of the registry, under ours and under the reference
 #   make docs           the documentation as a site, in site/
@@ -33,12 +35,21 @@ PYTEST := $(BIN)/python -m pytest -ra
 PYTEST_ARGS ?=
 # How many tests run at once: most of them wait for an operator or a server.
 PYTEST_JOBS ?= 3
+# Each Python test has its own limit (pyproject.toml). Rust's tests have one for all: seconds, without the compilation. Not in
+# a terminal, where Ctrl-C would not reach the tests.
+RUST_LIMIT ?= 900
+LIMITED := $(shell test -t 0 || echo timeout --kill-after=10 $(RUST_LIMIT))
 SUITE ?= ../shared/differential
 
 # The same interpreter for the build of the extension, whatever else is on the PATH.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# As maturin sets it: the same fingerprint for all that depends on pyo3.
+export PYO3_BUILD_EXTENSION_MODULE := 1
 unexport VIRTUAL_ENV CONDA_PREFIX
+
+# What cargo tests: always with the same features, so that nothing is compiled twice.
+CARGO_TESTS := --workspace --features kopf-py/testing
 
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name 'Cargo.toml')
 PACKAGE := $(shell find python/kopf -name '*.py' -o -name '*.pyi' -o -name 'py.typed')
@@ -89,14 +100,13 @@ $(VENV)/.installed: dist/.built
 	$(BIN)/python -m pip install --quiet dist/kopf_rs-*.whl
 	@touch $@
 
-# An extension which lets tests put work on the border in the engine's place; never shipped. It shares what
-# `cargo test` has compiled.
-$(TESTING)/.installed: pyproject.toml requirements-dev.txt $(RUST) $(PACKAGE) | $(VENV)/.tools
+# An extension which lets tests hand work to the Python bindings in the engine's place; never shipped. It is compiled with the
+# Rust tests, since a package alone would have other features of its dependencies, and all of them would be compiled twice.
+$(TESTING)/.installed: pyproject.toml requirements-dev.txt scripts/testing_extension.py $(RUST) $(PACKAGE) | $(VENV)/.tools
 	test -x $(TESTING)/bin/python || $(PYTHON) -m venv $(TESTING)
 	$(TESTING)/bin/python -m pip install --quiet -r requirements-dev.txt
-	rm -rf $(TESTING)/wheel
-	$(BIN)/maturin build --profile dev --features testing --quiet --interpreter $(BIN)/python --out $(TESTING)/wheel
-	$(TESTING)/bin/python -m pip install --quiet --force-reinstall --no-deps $(TESTING)/wheel/*.whl
+	cargo build $(CARGO_TESTS) --lib --tests --quiet
+	$(TESTING)/bin/python scripts/testing_extension.py $${CARGO_TARGET_DIR:-target}/debug
 	@touch $@
 
 .PHONY: wheel sdist
@@ -121,10 +131,39 @@ demo: $(VENV)/.installed
 test: test-rust test-border test-python test-embedded
 
 test-rust: | $(BIN)/python
-	cargo test --workspace --quiet
+	cargo test $(CARGO_TESTS) --quiet --no-run
+	$(LIMITED) cargo test $(CARGO_TESTS) --quiet
 
 test-border: $(TESTING)/.installed
-	$(TESTING)/bin/python -m pytest -ra tests/units/border
+	$(TESTING)/bin/python -m pytest -ra tests/units/border $(PYTEST_ARGS)
+
+# While working: what needs neither a cluster nor an optimised build. The first build takes some minutes.
+.PHONY: test-fast
+test-fast: $(TESTING)/.installed
+	$(LIMITED) cargo test $(CARGO_TESTS) --quiet --lib
+	$(TESTING)/bin/python -m pytest -n $(or $(FAST_JOBS),auto) -q tests/units tests/contract \
+	    --deselect tests/contract/test_typing.py $(PYTEST_ARGS)
+
+# The same wheel under another Python, if there is a newer one.
+NEWEST ?= .venvs/newest
+NEWEST_PYTHON ?= $(shell scripts/newest_python.sh $(PYTHON))
+NEWEST_TESTS ?= tests/units tests/behaviours tests/examples
+
+.PHONY: test-newest newest-environment
+test-newest: newest-environment dist/.built
+	@if [ -x $(NEWEST)/bin/python ]; then \
+	    $(NEWEST)/bin/python --version; \
+	    $(NEWEST)/bin/python -m pip install --quiet --force-reinstall --no-deps dist/kopf_rs-*.whl; \
+	    $(NEWEST)/bin/python -m pytest -ra -n $(PYTEST_JOBS) --embedded $(NEWEST_TESTS) $(PYTEST_ARGS); \
+	else \
+	    echo 'SKIPPED make test-newest: no Python newer than $(PYTHON) is installed; NEWEST_PYTHON=... names one.'; \
+	fi
+
+newest-environment:
+	@python='$(NEWEST_PYTHON)'; \
+	if [ -z "$$python" ]; then rm -rf $(NEWEST); exit; fi; \
+	[ "$$($(NEWEST)/bin/python --version 2>&1)" = "$$($$python --version)" ] || $$python -m venv --clear $(NEWEST); \
+	$(NEWEST)/bin/python -m pip install --quiet -r requirements-dev.txt
 
 # For the tests of kubectl: one that is installed, or one that is built with Go, once, and kept under target/. Without
 # either the tests say why they skip.
@@ -184,7 +223,7 @@ audit: $(AUDIT)/bin/pip-audit
 
 # The examples once again, on the server that is in the package.
 test-embedded: $(VENV)/.installed
-	$(PYTEST) tests/examples --embedded
+	$(PYTEST) -n $(PYTEST_JOBS) tests/examples --embedded
 
 # The tests on the real control plane, under the reference: are our expectations those of Kopf?
 .PHONY: test-reference
@@ -206,14 +245,16 @@ operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/operators \
 	    tests/docs/test_followed.py::test_the_walkthrough $(PYTEST_ARGS)
 
-.PHONY: lint lint-rust lint-python lint-typing
-lint: lint-rust lint-python lint-typing docs
+.PHONY: lint lint-rust lint-rest lint-python lint-typing
+lint: lint-rust lint-rest
 
+lint-rest: lint-python lint-typing docs
+
+# With the examples, of which there are none, the documentation has the features of the tests: clippy's metadata is reused.
 lint-rust: | $(BIN)/python
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	CLIPPY_CONF_DIR=$(abspath rust/kopf-core/purity) cargo clippy -p kopf-core --lib --quiet -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet --lib --examples
 
 lint-python: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -277,6 +318,13 @@ differential-part: $(VENV)/.installed $(REFERENCE)/.installed
 	    $(BIN)/python scripts/differential_part.py $(SUITE) $(abspath $(REFERENCE)/bin/python) \
 	        $(abspath $(BIN)/python) $(PART); \
 	else echo 'There is no differential suite at $(SUITE): nothing is compared with the reference.'; fi
+
+# All that can be prepared before the wheel is there; .ci/run does so while the wheel is compiled.
+.PHONY: environments build-tests
+environments: $(REFERENCE)/.installed $(OPERATORS)/.installed $(TYPING)/.installed $(DOCS)/.installed newest-environment
+
+build-tests: $(TESTING)/.installed
+	cargo test $(CARGO_TESTS) --quiet --no-run
 
 .PHONY: clean
 clean:

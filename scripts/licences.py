@@ -16,7 +16,7 @@ NAMES = ("license", "licence", "copying", "notice", "copyright", "unlicense")
 def crates(target: str) -> list[dict]:
     """The packages that the extension depends on at run time, for one platform."""
     command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", target]
-    found = json.loads(subprocess.check_output(command, cwd=ROOT))
+    found = json.loads(subprocess.check_output(command, cwd=ROOT, timeout=120))
     packages = {package["id"]: package for package in found["packages"]}
     nodes = {node["id"]: node for node in found["resolve"]["nodes"]}
     [root] = [id for id, package in packages.items() if package["name"] == "kopf-py"]
@@ -42,7 +42,7 @@ def texts_of(package: dict) -> list[str]:
 def main(output: str) -> None:
     host = next(
         line.removeprefix("host: ")
-        for line in subprocess.check_output(["rustc", "-vV"], text=True).splitlines()
+        for line in subprocess.check_output(["rustc", "-vV"], text=True, timeout=120).splitlines()
         if line.startswith("host: ")
     )
     packages = crates(host)

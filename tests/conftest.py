@@ -53,7 +53,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     reference = flavour(config.getoption("--kopf-python")) == "kopf"
     known = {item.originalname if isinstance(item, pytest.Function) else item.name for item in ours}
     for item in ours:
-        item.add_marker(pytest.mark.timeout(180))
         name = item.originalname if isinstance(item, pytest.Function) else item.name
         if reference and name in IN_REFERENCE:
             item.add_marker(pytest.mark.xfail(reason=IN_REFERENCE[name], strict=False))

@@ -105,7 +105,9 @@ class ControlPlane(Cluster):
         super().__init__()
         self._scripts = scripts
         environment = {**os.environ, "NO_KCM": "1"}
-        subprocess.run([scripts / "up", self.folder], env=environment, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [scripts / "up", self.folder], env=environment, check=True, stdout=subprocess.DEVNULL, timeout=300
+        )
         self.pids = [int((self.folder / f"{name}.pid").read_text()) for name in ("kube-apiserver", "etcd")]
         self._connect()
 
@@ -119,7 +121,9 @@ class ControlPlane(Cluster):
         return count
 
     def _stop(self) -> None:
-        subprocess.run([self._scripts / "down", self.folder], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [self._scripts / "down", self.folder], check=True, stdout=subprocess.DEVNULL, timeout=300
+        )
         time.sleep(0.5)
         for pid in self.pids:
             with contextlib.suppress(ProcessLookupError):

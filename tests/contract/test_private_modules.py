@@ -93,6 +93,7 @@ def test_rows_are_those_of_the_original():
         text=True,
         check=True,
         env=os.environ | {"PYTHONPATH": ""},
+        timeout=60,
     ).stdout
     assert {tuple(row) for row in json.loads(output)} <= OLDER
 
@@ -103,7 +104,7 @@ def test_attributes_of_packages_are_found_as_of_any_package():
         "from kopf._cogs.structs import bodies, diffs; "
         "print(kopf._core.actions.loggers.configure.__name__, r.spawn_tasks.__name__, diffs.diff.__name__)"
     )
-    output = subprocess.check_output([sys.executable, "-W", "ignore", "-c", script], text=True)
+    output = subprocess.check_output([sys.executable, "-W", "ignore", "-c", script], text=True, timeout=60)
     assert output.split() == ["configure", "spawn_tasks", "diff"]
 
 

@@ -47,7 +47,7 @@ ADDED_TO_TESTING = {
 
 
 def dumped(python, **env):
-    output = subprocess.check_output([python, str(SCRIPT)], env={**os.environ, **env})
+    output = subprocess.check_output([python, str(SCRIPT)], env={**os.environ, **env}, timeout=60)
     return json.loads(output)
 
 

@@ -38,6 +38,7 @@ def started(folder: pathlib.Path, *options: str, **environment: str) -> list:
         text=True,
         check=True,
         env={**os.environ, **environment},
+        timeout=60,
     )
     return json.loads(run.stdout)
 
@@ -54,7 +55,7 @@ def test_an_author_may_switch_the_collector_off(tmp_path: pathlib.Path) -> None:
         "import gc, kopf._runtime.operator as o\ngc.disable()\no.run = lambda **_: print(gc.isenabled())"
     )
     command = [sys.executable, "-m", "kopf", "run", "-A", str(file)]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == "False\n"
 
 
 def test_garbage_is_collected_when_the_authors_code_begins(tmp_path: pathlib.Path) -> None:

@@ -47,7 +47,7 @@ def unlicensed(packages: list[dict]) -> list[str]:
 
 def metadata() -> list[dict]:
     command = ["cargo", "metadata", "--format-version", "1", "--locked"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["packages"]
 

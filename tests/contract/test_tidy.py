@@ -50,6 +50,19 @@ def test_long_files_are_listed():
     assert long == set(LONG)
 
 
+def test_every_subprocess_of_a_test_has_a_time_limit():
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    calls = [
+        (f"{path.relative_to(ROOT)}:{node.lineno}", {keyword.arg for keyword in node.keywords})
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("subprocess.run", "subprocess.check_output", "subprocess.check_call")
+    ]
+    assert len(calls) > 20
+    assert [place for place, keywords in calls if "timeout" not in keywords] == []
+
+
 def test_links_between_the_documents_lead_somewhere():
     documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
     assert len(documents) > 8

@@ -27,7 +27,7 @@ def mypy(python: str, name: str, tmp_path: pathlib.Path) -> subprocess.Completed
     options = ["--strict", "--config-file=", f"--cache-dir={tmp_path}", f"--python-executable={python}"]
     command = [sys.executable, "-m", "mypy", *options, str(FOLDER / name)]
     env = {key: value for key, value in os.environ.items() if key not in ("MYPYPATH", "PYTHONPATH")}
-    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env, timeout=150)
 
 
 def test_files_are_seen():
@@ -56,7 +56,9 @@ def test_operators_are_accepted_by_pyright(name, kopf_python, tmp_path):
         pytest.skip("pyright is not installed: `make lint-typing` has its own")
     shutil.copy(FOLDER / name, tmp_path)
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
-    done = subprocess.run([tool, "--pythonpath", kopf_python], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [tool, "--pythonpath", kopf_python], cwd=tmp_path, capture_output=True, text=True, timeout=150
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -70,7 +72,7 @@ def test_the_stub_is_what_the_extension_is(kopf_python, tmp_path):
         allowed.write_text("".join(f"kopf._kopf.{name}\n" for name in UNSHIPPED))
         command += ["--allowlist", str(allowed)]
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env, timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -78,6 +80,6 @@ def test_a_wrong_stub_would_be_found(kopf_python, tmp_path):
     """The same, without the list of what is allowed: something is found."""
     command = [sys.executable, "-m", "mypy.stubtest", "kopf._kopf", "--concise"]
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env, timeout=150)
     assert done.returncode == 1
     assert "kopf._kopf.DiffTuple is not present at runtime" in done.stdout

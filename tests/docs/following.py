@@ -217,5 +217,5 @@ def contains(whole: Any, part: Any) -> bool:
 
 
 def find_kubectl() -> str | None:
-    done = subprocess.run([ROOT / "scripts" / "kubectl.sh"], capture_output=True, text=True)
+    done = subprocess.run([ROOT / "scripts" / "kubectl.sh"], capture_output=True, text=True, timeout=170)
     return done.stdout.strip() if done.returncode == 0 else shutil.which("kubectl")

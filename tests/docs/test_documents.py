@@ -31,7 +31,7 @@ def test_documents_are_seen():
 @pytest.mark.parametrize("block", BLOCKS)
 def test_python_in_documents_is_accepted_by_the_framework(block, kopf_python, tmp_path):
     (tmp_path / "block.py").write_text(textwrap.dedent(block))
-    done = subprocess.run([kopf_python, "block.py"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run([kopf_python, "block.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
@@ -90,7 +90,11 @@ def test_differences_are_in_the_documents():
 
 def test_commands_of_kopf_in_documents_have_known_options(kopf_python):
     text = subprocess.run(
-        [kopf_python, "-m", "kopf", "run", "--help"], capture_output=True, text=True, check=True
+        [kopf_python, "-m", "kopf", "run", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     ).stdout
     options = {
         option

@@ -11,7 +11,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def test_pages_are_as_the_code_is():
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts/reference.py"), "--check"], capture_output=True, text=True
+        [sys.executable, str(ROOT / "scripts/reference.py"), "--check"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
 

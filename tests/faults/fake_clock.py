@@ -23,7 +23,9 @@ class FakeClock:
             pytest.skip("there is no C compiler")
         self._state, library = folder / "fake_clock.state", folder / "fake_clock.so"
         self.set()
-        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
+        subprocess.run(
+            [compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True, timeout=60
+        )
         self.environment = {"LD_PRELOAD": str(library), "ILLUSION_STATE": str(self._state)}
 
     def set(self, *, ahead: int = 0, nameless: bool = False) -> None:

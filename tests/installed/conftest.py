@@ -32,7 +32,13 @@ class Environment:
         """Run the interpreter of the environment, away from the sources."""
         env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         return subprocess.run(
-            [str(self.python), *args], cwd=self.folder, env=env, input=input, capture_output=True, text=True
+            [str(self.python), *args],
+            cwd=self.folder,
+            env=env,
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
 
 

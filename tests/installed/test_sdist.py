@@ -17,7 +17,9 @@ def sdist(tmp_path_factory) -> pathlib.Path:
     tool = pathlib.Path(sys.executable).with_name("maturin")
     if not tool.exists():
         pytest.skip("maturin is not installed")
-    done = subprocess.run([tool, "sdist", "--out", folder], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [tool, "sdist", "--out", folder], cwd=ROOT, capture_output=True, text=True, timeout=170
+    )
     assert done.returncode == 0, done.stderr
     [path] = folder.glob("*.tar.gz")
     return path

@@ -109,7 +109,7 @@ class Kubectl:
 
 @pytest.fixture(scope="session")
 def binary() -> pathlib.Path:
-    done = subprocess.run([SCRIPT], capture_output=True, text=True)
+    done = subprocess.run([SCRIPT], capture_output=True, text=True, timeout=170)
     if done.returncode == 3:
         pytest.skip(f"no kubectl: {done.stderr.strip().splitlines()[-1]}")
     assert done.returncode == 0, done.stderr

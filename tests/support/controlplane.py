@@ -50,7 +50,7 @@ def find_assets() -> pathlib.Path:
             )
         return folder
     if os.access(BESIDE, os.X_OK):
-        done = subprocess.run([BESIDE], capture_output=True, text=True)
+        done = subprocess.run([BESIDE], capture_output=True, text=True, timeout=60)
         if done.returncode == 0:
             return pathlib.Path(done.stdout.strip())
         raise ClusterUnavailableError(f"{BESIDE} failed: {done.stderr.strip()}")

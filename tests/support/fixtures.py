@@ -28,7 +28,7 @@ def flavour(python: str) -> str:
         'print(*(d.metadata["Name"] for d in m.distributions()'
         ' if d.metadata["Name"] in ("kopf", "kopf-rs") and "+rs." not in d.version))'
     )
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd="/")
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd="/", timeout=60)
     names = done.stdout.split()
     if len(names) != 1:
         raise pytest.UsageError(

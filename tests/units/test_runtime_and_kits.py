@@ -258,6 +258,8 @@ def test_importing_is_cheap():
         f"print(set({heavy.split()}) & (set(sys.modules) - before))"
     )
     output = subprocess.check_output(
-        [sys.executable, "-S", "-c", script], env={"PYTHONPATH": os.pathsep.join(sys.path)}
+        [sys.executable, "-S", "-c", script],
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=60,
     )
     assert output.strip() == b"set()"

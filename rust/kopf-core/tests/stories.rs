@@ -10,6 +10,7 @@
 //! Happening: `listed|added|modified|deleted` (one cycle), `edit JSON`, `delete`, `wait SECONDS`, `restart`, `show PATH`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+#![allow(clippy::disallowed_methods, reason = "the stories are files")]
 
 mod sim;
 

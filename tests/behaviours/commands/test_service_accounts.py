@@ -31,7 +31,9 @@ def log_in(**_):
 def pods():
     if shutil.which("unshare") is None:
         pytest.skip("there is no unshare command")
-    done = subprocess.run([*UNSHARE, "mount", "-t", "tmpfs", "pod", "/var"], capture_output=True, text=True)
+    done = subprocess.run(
+        [*UNSHARE, "mount", "-t", "tmpfs", "pod", "/var"], capture_output=True, text=True, timeout=60
+    )
     if done.returncode:
         pytest.skip(f"mount namespaces cannot be made here: {done.stderr.strip()}")
 

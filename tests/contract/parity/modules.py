@@ -11,7 +11,7 @@ from parity_runner import outcome, shown
 
 def fresh(code):
     """What a new interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     error = shown(done.stderr.strip().splitlines()[-1:]).split(" (/")[0]
     return [done.returncode, done.stdout.split(), error]
 

@@ -83,6 +83,7 @@ fn mutated(seeds: &'static [&'static str]) -> impl Strategy<Value = Input> {
     })
 }
 
+#[expect(clippy::disallowed_methods, reason = "the inputs of the fuzz targets are files")]
 fn run(name: &str, seeds: &'static [&'static str], law: fn(&[u8])) {
     if let Ok(folder) = std::env::var("KOPF_FUZZ_CORPUS") {
         let folder = std::path::Path::new(&folder).join(name);

@@ -161,6 +161,7 @@ fn is_found(flaw: Flaw, name: &str, wrong: &str) -> bool {
     breaks(&world, RICH, lag, wrong, 20_000)
 }
 
+#[expect(clippy::disallowed_methods, reason = "how long it runs is an option of the test, not of the core")]
 fn wish(name: &str, usual: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
