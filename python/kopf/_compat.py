@@ -28,7 +28,7 @@ _NATIVE = (
 _TASKS = "Such helpers of asyncio are not here: asyncio itself has `TaskGroup`, `timeout()`, `Runner`."
 _OLD = "The original framework moved it under `kopf` itself in its version 1.30; see `kopf.__all__`."
 
-# What is not here, and where to look instead: by the longest beginning of the path.
+# Removed names, with hints on the replacements: by the longest prefix of the path.
 REMOVED: dict[str, str] = {
     "kopf._cogs.clients": _CLIENTS,
     "kopf._cogs.aiokits": _TASKS,

@@ -182,7 +182,7 @@ def validate(
     value: ValueFilter | None = None,
     registry: OperatorRegistry | None = None,
 ) -> WebhookDecorator:
-    """Call the function to validate an object on its way to the cluster; `AdmissionError` refuses it."""
+    """Call the function to validate an object on its way to the cluster; `AdmissionError` denies it."""
     return _declaring("validate", locals())
 
 

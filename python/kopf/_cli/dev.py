@@ -71,14 +71,14 @@ def develop(
     with _stop_signals() as stop, _running_cluster(Cluster(port=port, controllers=True)) as cluster:
         path = _write_kubeconfig(cluster, kubeconfig)
         if state_file is not None and state_file.exists():
-            _echo(f"{snapshot.load(cluster, state_file)} objects are back from {state_file}.")
+            _print(f"{snapshot.load(cluster, state_file)} objects are back from {state_file}.")
         objects = _Manifests(cluster)
         for manifest in manifests:
             objects.apply(manifest)
-        _echo(f"The cluster is at {cluster.url}; stop everything with Ctrl+C. Try:")
-        _echo(f"  kubectl --kubeconfig {shlex.quote(str(path))} get {_example_resource(manifests)}")
+        _print(f"The cluster is at {cluster.url}; stop everything with Ctrl+C. Try:")
+        _print(f"  kubectl --kubeconfig {shlex.quote(str(path))} get {_example_resource(manifests)}")
         try:
-            with contextlib.nullcontext() if "--quiet" in options else ActivityLog(cluster, _echo_entry):
+            with contextlib.nullcontext() if "--quiet" in options else ActivityLog(cluster, _print_entry):
                 arguments = [*options, *(f"--module={name}" for name in modules), *paths]
                 operator = _Supervisor(arguments, cluster)
                 return operator.run(stop, objects, _create_watcher(paths, manifests) if reload else None)
@@ -103,7 +103,7 @@ def _running_cluster(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def _create_watcher(paths: Collection[str], manifests: Collection[pathlib.Path]) -> autoreload.FileWatcher:
-    """What the operator is loaded from: its files with their neighbours, which can be imported."""
+    """Watch the files of the operator, and the files in their folders, which it can import."""
     folders = {pathlib.Path(path).resolve().parent for path in paths} or {pathlib.Path.cwd()}
     return autoreload.watch_files(
         folders, lambda: [item for manifest in manifests for item in _manifest_files(manifest)]
@@ -144,16 +144,16 @@ class _Manifests:
         try:
             bodies = sorted(read(manifest), key=apply_order)
         except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError) as error:
-            _echo(f"{manifest} cannot be read: {error}")
+            _print(f"{manifest} cannot be read: {error}")
             return
         for body in bodies:
             try:
                 self._apply(body)
             except UnknownKindError as error:
-                _echo(f"{manifest}: {error} {_describe(body)} is applied when the CRD comes.")
+                _print(f"{manifest}: {error} {_describe(body)} is applied when the CRD comes.")
                 self._waiting.append((manifest, body))
             except (ApiError, LookupError, TypeError) as error:
-                _echo(f"{manifest}: {_describe(body)} cannot be applied: {error}")
+                _print(f"{manifest}: {_describe(body)} cannot be applied: {error}")
 
     def reapply(self, changed: Collection[pathlib.Path]) -> None:
         """Apply those manifests again that have changed."""
@@ -175,11 +175,11 @@ class _Manifests:
             except UnknownKindError:
                 self._waiting.append((manifest, body))
             except (ApiError, LookupError, TypeError) as error:
-                _echo(f"{manifest}: {_describe(body)} cannot be applied: {error}")
+                _print(f"{manifest}: {_describe(body)} cannot be applied: {error}")
 
     def _apply(self, body: Mapping[str, Any]) -> None:
         for applied in self._cluster.apply(body):
-            _echo(f"Applied: {_describe(applied)}.")
+            _print(f"Applied: {_describe(applied)}.")
 
 
 def _describe(body: Mapping[str, Any]) -> str:
@@ -206,13 +206,13 @@ class _Supervisor:
                 if code is not None and watcher is None:
                     return _exit_code(code)
                 if code is not None and not reported:
-                    _echo(
+                    _print(
                         f"The operator has ended (exit code {_exit_code(code)}). Waiting for changed files."
                     )
                     reported = True
                 if watcher is not None and (changed := watcher.changed()):
                     names = ", ".join(sorted(map(_display_path, changed)))
-                    _echo(f"{names}: changed. The operator is started again.")
+                    _print(f"{names}: changed. The operator is started again.")
                     _stop_operator(operator, stop)
                     if stop.event.is_set():
                         break
@@ -264,7 +264,7 @@ def _stop_operator(operator: subprocess.Popen[str], stop: _StopSignals) -> int:
             operator.send_signal(signal.SIGINT)
         passed = len(received)
         if signal.SIGINT not in received and time.monotonic() > deadline:
-            _echo(f"The operator has not stopped in {STOP_TIMEOUT:.0f} seconds: it is killed.")
+            _print(f"The operator has not stopped in {STOP_TIMEOUT:.0f} seconds: it is killed.")
             operator.kill()
             operator.wait()
             return 1
@@ -298,7 +298,7 @@ def _save(cluster: Cluster, path: pathlib.Path) -> None:
         raise click.ClickException(
             f"The objects cannot be kept in {path}: {error.strerror or error}. The file is as it was before."
         ) from error
-    _echo(f"{count} objects are kept in {path}.")
+    _print(f"{count} objects are kept in {path}.")
 
 
 def _example_resource(manifests: Collection[pathlib.Path]) -> str:
@@ -323,7 +323,7 @@ def _read_text(file: pathlib.Path) -> str:
 
 
 def _write_kubeconfig(cluster: Cluster, kubeconfig: pathlib.Path | None) -> pathlib.Path:
-    """Write the kubeconfig where it is wanted, in whole or not at all: others may wait for it."""
+    """Write the kubeconfig to the file, in whole or not at all: other processes may wait for it."""
     if kubeconfig is None:
         return cluster.kubeconfig
     write_private(kubeconfig, cluster.kubeconfig.read_text(encoding="utf-8"))
@@ -348,12 +348,12 @@ def _stop_signals() -> Iterator[_StopSignals]:
             signal.signal(signum, handler)
 
 
-def _echo_entry(line: ActivityEntry) -> None:
-    # Beside the log, so that the order of both is kept where they go to the same place.
+def _print_entry(line: ActivityEntry) -> None:
+    # To the same stream as the log, so that the order of both is kept where they go to the same place.
     coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     click.echo(click.style(line.text, fg=line.colour) if coloured else line.text, err=True)
 
 
-def _echo(text: str) -> None:
+def _print(text: str) -> None:
     coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     click.echo(click.style(text, fg="cyan") if coloured else text)

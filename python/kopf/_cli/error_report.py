@@ -37,7 +37,7 @@ def report(error: Exception, *, debug: bool = False, json: bool = False) -> int:
 
 
 def explain(error: BaseException) -> str:
-    """What has failed, why, and what to do."""
+    """Explain the failure, its cause, and how to fix it."""
     notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, LoadingNote)]
     if notes:
         return str(notes[-1])

@@ -1,7 +1,7 @@
 """Garbage collection during the start of a command: disabled while modules are loaded, then without these
 modules.
 
-It is only for processes of the command line: other processes have garbage of their own.
+It is only for processes of the command line: other processes have other garbage.
 """
 
 from __future__ import annotations

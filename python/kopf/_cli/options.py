@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class CLIControls:
-    """What the commands get from those who call them, such as tests, and what these get from the commands.
+    """Arguments of commands from their callers, such as tests, and results for the callers.
 
     `is_process` is whether the process is only for the command: then it can be ended at once. `debug` and
     `json_logs` are those of the options.

@@ -135,22 +135,22 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
 
     @property
     def stdout(self) -> str:
-        """What was printed."""
+        """The standard output."""
         return self._future.result().stdout
 
     @property
     def stdout_bytes(self) -> bytes:
-        """What was printed, not decoded."""
+        """The standard output, not decoded."""
         return self._future.result().stdout_bytes
 
     @property
     def stderr(self) -> str:
-        """What was logged."""
+        """The standard error, with the logs."""
         return self._future.result().stderr
 
     @property
     def stderr_bytes(self) -> bytes:
-        """What was logged, not decoded."""
+        """The standard error, not decoded."""
         return self._future.result().stderr_bytes or b""
 
     @property

@@ -98,7 +98,7 @@ class TimerFn(Protocol):
 
 
 class DelayFn(Protocol):
-    """A function that tells the initial delay of a daemon or a timer (seconds)."""
+    """A function that returns the initial delay of a daemon or a timer (seconds)."""
 
     def __call__(
         self, *, annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,

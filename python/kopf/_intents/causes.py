@@ -31,7 +31,7 @@ def _named(*names: str) -> Arguments:
 
 @dataclass
 class Cause:
-    """What is common for all causes. The indices are arguments too, and they win over all other arguments."""
+    """The base of all causes. The indices are arguments too, and they win over all other arguments."""
 
     logger: Any
     indices: Mapping[str, Index[Any, Any]]

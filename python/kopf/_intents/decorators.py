@@ -107,14 +107,14 @@ def explain_call(fn: Fn, args: tuple[Any, ...], kwargs: Options, error: TypeErro
 
 
 def declare(decorator: str, fn: Fn, options: Options, registry: OperatorRegistry) -> None:
-    """Add a handler to the registry, as the decorator of this name says.
+    """Add a handler to the registry, as the decorator of this name does.
 
     Wrong options raise `TypeError` or `ValueError`, with a note on the function.
     """
     try:
         _declare(decorator, fn, options, registry)
     except (TypeError, ValueError) as e:
-        if not COMPAT_1_45:  # the original says nothing of it
+        if not COMPAT_1_45:  # Kopf 1.45 has no such note
             e.add_note(f"In the declaration of @kopf.on.{decorator}(...) for {fn!r}.")
         raise
 

@@ -32,7 +32,7 @@ class HandlerChildrenRetry(TemporaryError):
 
 
 class AdmissionError(PermanentError):
-    """The request is refused, with this message and this HTTP-like code in the response."""
+    """The request is denied, with this message and this HTTP-like code in the response."""
 
     def __init__(self, message: str | None = "", code: int | None = 500) -> None:
         super().__init__(message)

@@ -20,7 +20,7 @@ Handlers = Sequence[Handler]
 
 @dataclass(frozen=True)
 class Progress:
-    """What a lifecycle sees of the state of a handler."""
+    """The state of a handler, for lifecycles."""
 
     retries: int
 

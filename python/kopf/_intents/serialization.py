@@ -43,7 +43,7 @@ Iterated = dict[int, tuple[Iterator[float], list[float]]]
 
 
 def serialize_handler(handler: Handler) -> Json:
-    """Describe a handler: what is common, and what belongs to its kind (see the key `kind`)."""
+    """Serialize a handler: the common fields, and those of its kind (see the key `kind`)."""
     fields: Json = {
         "id": str(handler.id),
         "key": id(handler.fn),

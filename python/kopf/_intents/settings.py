@@ -40,7 +40,7 @@ class HandlerPool(concurrent.futures.ThreadPoolExecutor):
 
 class ChangeTracked:
     """Counts the assignments to the attributes of all settings, so that it is cheap to know that nothing has
-    changed. What is changed inside of a value, such as in a list, is not noticed.
+    changed. Changes inside of a value, such as in a list, are not noticed.
     """
 
     _version: ClassVar[int] = 0
@@ -148,7 +148,7 @@ class PeeringSettings(ChangeTracked):
     """The operator with the highest priority works, the others are paused."""
 
     lifetime: int = 60
-    """For how long an operator counts as alive after its last sign of life."""
+    """For how long an operator counts as alive after its last keep-alive."""
 
     mandatory: bool = False
     """Whether to be paused when there is no peering object."""
@@ -335,14 +335,14 @@ class NetworkingSettings(ChangeTracked):
     """The pauses between the attempts of a request; an iterable without an end: it is retried for ever."""
 
     enforce_retry_after: bool = False
-    """Whether to obey the server when it tells how long to wait, even if it is longer than the pause."""
+    """Whether to wait for the server's `Retry-After`, even if it is longer than the pause."""
 
     trust_env: bool = False
     """Whether to use proxies and netrc of the environment, when the credentials are found by the framework.
     """
 
     login_timeout: float = 60.0
-    """For how long the server may refuse all credentials after it has let us in; then the operator exits."""
+    """How long the server may reject all credentials after it has accepted some; then the operator exits."""
 
     request_limit: int | None = 50
     """How many requests are under way at the same time, apart from watches; `None`: any number."""
@@ -350,7 +350,7 @@ class NetworkingSettings(ChangeTracked):
 
 @dataclass(repr=False)
 class PersistenceSettings(ChangeTracked):
-    """What is kept with objects."""
+    """Persistence of the state of handlers with objects."""
 
     finalizer: str = "kopf.zalando.org/KopfFinalizerMarker"
     """What blocks the deletion of objects until they are handled."""
@@ -362,7 +362,7 @@ class PersistenceSettings(ChangeTracked):
     """Where the last handled essence is kept."""
 
     consistency_timeout: float = 5.0
-    """For how long the echo of an own change is waited for; 0: not at all."""
+    """How long to wait for the watch event caused by our own patch; 0: not at all."""
 
 
 @dataclass(repr=False)

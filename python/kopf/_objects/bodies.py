@@ -95,7 +95,7 @@ class Body(ReplaceableMappingView[str, Any]):
     def _stanza(self) -> Any:
         return self._src
 
-    # The source might be a native object, which lives only in this process: what is copied is its content.
+    # The source might be a native object, which cannot leave the process: its content is copied.
     def __getstate__(self) -> dict[str, Any]:
         src = self._src
         return {**self.__dict__, "_src": src if isinstance(src, (dict, MappingView)) else dict(src)}

@@ -21,7 +21,7 @@ class DiffScope(enum.Flag):
 
 
 class DiffOperation(enum.StrEnum):
-    """What was done to a field; a plain string for all purposes, also in logs."""
+    """The change of a field; it behaves as a plain string, also in logs."""
 
     ADD = "add"
     CHANGE = "change"

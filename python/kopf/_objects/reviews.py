@@ -54,7 +54,7 @@ class RequestResource(TypedDict):
 
 
 class RequestPayload(TypedDict, total=False):
-    """What is asked: who wants to do what with which object."""
+    """The request under review: the user, the operation, and the object."""
 
     uid: str
     kind: RequestKind
@@ -89,7 +89,7 @@ class ResponseStatus(TypedDict, total=False):
 
 
 class ResponsePayload(TypedDict, total=False):
-    """What is answered; the patch is base64 of JSON."""
+    """The response to the request; the patch is base64 of JSON."""
 
     uid: str
     allowed: bool

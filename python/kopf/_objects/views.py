@@ -81,7 +81,7 @@ class ReplaceableMappingView(MappingView[K, V], Generic[K, V]):
     """A view whose source can be replaced as a whole, with all views made from this one following."""
 
     def _lookup(self, path: dicts.FieldPath, item: Any) -> Any:
-        """What is at the path and there at the item, if the source has a shortcut; else `NotImplemented`."""
+        """The value of the item at the path, if the source has a shortcut; else `NotImplemented`."""
         src = self._src
         if type(src) is dict or self._path or not hasattr(src, "_lookup"):
             return NotImplemented

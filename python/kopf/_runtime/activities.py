@@ -200,7 +200,7 @@ def serialize_credentials(info: Any) -> dict[str, Any]:
 
 
 def proxy_from_environment(server: str) -> str | None:
-    """The proxy that the environment (`HTTPS_PROXY`, `NO_PROXY`, and alike) has for the server, if any."""
+    """The proxy that the environment (`HTTPS_PROXY`, `NO_PROXY`, etc.) has for the server, if any."""
     import urllib.parse
     import urllib.request
 

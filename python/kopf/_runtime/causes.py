@@ -56,7 +56,7 @@ class _LazyAttribute:
 
 
 class _LazyCause:
-    """The attributes that all causes have. Copies by `dataclasses.replace` have values of their own."""
+    """The attributes that all causes have. Copies by `dataclasses.replace` have separate values."""
 
     _source: CauseSource
     _change: Any

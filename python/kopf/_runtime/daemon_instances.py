@@ -91,7 +91,7 @@ class DaemonInstance:
         self._patch: Patch | None = None
         self._stopper: DaemonStopper | None = None
         self.cause: Any = make_cause(LazyDaemonCause, self)
-        # One context for all calls: what a call has set, the next one gets.
+        # One context for all calls: the next call gets the variables that a call has set.
         self.context = contextvars.copy_context()
         self.context.run(cause_var.set, self.cause)
         self.job: bridge.Run | None = None  # the current call
@@ -187,7 +187,7 @@ class VirtualWait:
         self._tracker.daemon_waiting(self._instance)
 
     def _end(self) -> None:
-        # Called by whatever ends the wait: otherwise, the daemon would count as waiting until it wakes up.
+        # Called when the wait ends: otherwise, the daemon would count as waiting until it wakes up.
         if self._waiting:
             self._waiting = False
             self._tracker.daemon_running(self._instance)

@@ -1,7 +1,7 @@
 """Errors of an operator, and the tracebacks that are shown for them.
 
 A traceback shows the author's frames. If the operator cannot work for another reason, such as missing
-credentials, the message says what to do, and there is no traceback.
+credentials, the message has instructions, and there is no traceback.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _THIRD_PARTY = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os
 
 
 class OperationalError(Exception):
-    """The operator cannot start or go on, and its code is not the reason; the message says what to do."""
+    """The operator cannot start or go on, and its code is not the reason; the message has instructions."""
 
 
 class EngineError(OperationalError, RuntimeError):
@@ -104,7 +104,7 @@ def has_author_frames(error: BaseException) -> bool:
 
 
 def is_self_explanatory(error: BaseException) -> bool:
-    """Whether the message of the error says it all: there is nothing for a traceback to add."""
+    """Whether the message of the error is sufficient without a traceback."""
     from kopf._objects.credentials import LoginError  # most operators never need it
 
     own = [link.tb_frame.f_code.co_filename for link in traceback_links(error.__traceback__)]

@@ -71,7 +71,7 @@ class Invoker:
         self.observe = error_observer_var.get()
         """Called with the exceptions of handlers, in tests."""
         self.running: dict[Attempt, tuple[Handler, Logger, float]] = {}
-        """The calls of functions that have begun and not ended: what is called, for which object, since when
+        """The running calls: the handler, the logger of the object, and the start
         (by the monotonic clock).
         """
 

@@ -189,7 +189,7 @@ class ObjectPrefixingJsonFormatter(ObjectPrefixingMixin, ObjectJsonFormatter):
 
 
 class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
-    """A logger of one object; its messages can become Kubernetes events, if the settings say so."""
+    """A logger of one object; its messages can become Kubernetes events, if it is enabled in the settings."""
 
     def __init__(self, *, body: Body, settings: OperatorSettings) -> None:
         self.logger = logger
@@ -197,7 +197,7 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         self.settings = settings
         self._extra: dict[str, Any] | None = None
 
-    # Most loggers log nothing: the reference is created when it is needed.
+    # Most loggers log nothing: the extra is created when it is needed.
     @property
     def extra(self) -> dict[str, Any]:  # type: ignore[override]
         """What goes along with each message: the reference to the object, the settings."""

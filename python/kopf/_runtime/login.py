@@ -235,7 +235,7 @@ def login_with_service_account(*, settings: OperatorSettings, **_: Any) -> crede
 
 
 def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> credentials.ConnectionInfo | None:
-    """Log in as the current context of the kubeconfigs says; None if there are no kubeconfigs.
+    """Log in with the current context of the kubeconfigs; None if there are no kubeconfigs.
 
     The first value found in several files wins. Plugins are not executed: such users have no credentials.
     What is wrong with the files is a `LoginError`, which is also an error as in Kopf 1.45: `yaml.YAMLError`

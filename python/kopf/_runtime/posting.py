@@ -100,7 +100,7 @@ def _sanitize(value: Any) -> str:
 
 
 class K8sPoster(logging.Handler):
-    """Posts what is logged about objects, if the settings in the records say so.
+    """Posts the log records about objects, if it is enabled in the settings of the records.
 
     It does nothing where no object is being handled: there is no operator to post the event.
     """

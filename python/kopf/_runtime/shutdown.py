@@ -39,7 +39,7 @@ def end_process() -> None:
 
 
 class ProcessShutdown:
-    """The exit of a process that is only for one operator: what is left when the event loop is closed.
+    """The exit of a process that is only for one operator, after the event loop is closed.
 
     Functions in threads cannot be interrupted: the process waits for them, unless Ctrl+C is pressed again.
     """

@@ -29,10 +29,10 @@ async def run_tasks(root_tasks: Collection[Task], *, ignored: Collection[Task] =
         await asyncio.wait(root_tasks, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         await _stop(root_tasks, title="Root", cancelled=True)
-        await _cancel_leftovers(root_tasks, ignored)
+        await _cancel_remaining(root_tasks, ignored)
         raise
     await _stop([task for task in root_tasks if not task.done()], title="Root", cancelled=False)
-    await _cancel_leftovers(root_tasks, ignored)
+    await _cancel_remaining(root_tasks, ignored)
     for task in root_tasks:
         if task.done() and not task.cancelled():
             error = task.exception()
@@ -59,17 +59,17 @@ async def _stop(tasks: Collection[Task], *, title: str, cancelled: bool) -> None
     logger.debug(f"{title} tasks are stopped: {how} normally; tasks left: {pending!r}")
 
 
-async def _cancel_leftovers(root_tasks: Collection[Task], ignored: Collection[Task]) -> None:
-    leftovers = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}
-    if leftovers:
+async def _cancel_remaining(root_tasks: Collection[Task], ignored: Collection[Task]) -> None:
+    remaining = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}
+    if remaining:
         tracker = work_tracker_var.get()
         if tracker is not None and tracker.clock is not None:
-            ending = asyncio.ensure_future(asyncio.wait(leftovers))
+            ending = asyncio.ensure_future(asyncio.wait(remaining))
             await tracker.clock.wait_in_loop(ending, HUNG_TASKS_TIMEOUT, lambda: None)
             ending.cancel()
         else:
-            await asyncio.wait(leftovers, timeout=HUNG_TASKS_TIMEOUT)
-    await _stop([task for task in leftovers if not task.done()], title="Hung", cancelled=False)
+            await asyncio.wait(remaining, timeout=HUNG_TASKS_TIMEOUT)
+    await _stop([task for task in remaining if not task.done()], title="Hung", cancelled=False)
 
 
 async def supervise(name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool) -> None:

@@ -43,8 +43,8 @@ class ClusterApi(EmbeddedFeatures):
         return self._client
 
     def call(self, method: str, path: str, body: Any = None, content: str | None = None) -> Any:
-        """Any request; the decoded answer. Those to the embedded server go around the journal and the
-        faults.
+        """Any request; the decoded response. The embedded server neither logs these requests nor applies
+        faults to them.
         """
         default = MERGE if method == "PATCH" else JSON
         if method in WRITE_METHODS and handler_var.get(None) is not None:
@@ -260,7 +260,7 @@ class ClusterApi(EmbeddedFeatures):
 
 
 def as_function(condition: Condition | None) -> Callable[[Object | None], Any]:
-    """A function for any condition; without one, whatever is there will do."""
+    """A function for any condition; without a condition, the object must exist."""
     if condition is None:
         return lambda _: True
     if isinstance(condition, Mapping):
@@ -269,7 +269,7 @@ def as_function(condition: Condition | None) -> Callable[[Object | None], Any]:
 
 
 def contains(expected: Any, actual: Any) -> bool:
-    """Whether the wanted part is in the actual one."""
+    """Whether the actual value contains the expected part."""
     if isinstance(expected, Mapping):
         return isinstance(actual, Mapping) and all(
             key in actual and contains(value, actual[key]) for key, value in expected.items()

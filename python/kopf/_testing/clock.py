@@ -255,8 +255,8 @@ class ClockControl:
     def wait_until_idle(self, timeout: float) -> None:
         """Wait until the operators, the server, and the connections between them are idle.
 
-        Whatever waits for a moment is nothing. What daemons do that do not wait for their end, is not known:
-        then nothing must be seen for a while. Likewise if others keep the engines of this process busy.
+        Waiting for a deadline is idle. The state of daemons that execute their own code is not known: then
+        there must be no activity for the quiet period. Likewise if other clients keep the engines busy.
         """
         deadline = time.monotonic() + timeout
         since, before, idle_rounds = time.monotonic(), self._state(), 0

@@ -182,7 +182,7 @@ class Cluster(ClusterApi):
             with contextlib.suppress(ApiError):
                 path = mapping.path(target_namespace, name)
                 if mapping not in (CRDS, NAMESPACES):
-                    # Nobody is there any more to release them.
+                    # No operator is running that would remove them.
                     self.call("PATCH", path, {"metadata": {"finalizers": None}})
                 self.call("DELETE", path)
         self._created.clear()

@@ -25,7 +25,7 @@ READY_TIMEOUT = 90.0
 
 
 class ClusterUnavailableError(Exception):
-    """There is no such cluster here; the message says what is missing."""
+    """There is no such cluster here; the message names what is missing."""
 
 
 class ControlPlane:

@@ -55,9 +55,9 @@ class Discovery:
         self._mappings = None
         self._registered = [CRDS, NAMESPACES]
 
-    def register(self, definition: Mapping[str, Any]) -> list[ResourceMapping]:
+    def register(self, crd: Mapping[str, Any]) -> list[ResourceMapping]:
         """Register the resources of a CRD without requests; the preferred version comes first."""
-        spec = definition["spec"]
+        spec = crd["spec"]
         names = spec["names"]
         plural, kind = names["plural"], names["kind"]
         called = {
@@ -102,7 +102,7 @@ class Discovery:
             mapping = self._find(what)
         if mapping is None:
             name = what if isinstance(what, str) else f"{what.get('apiVersion')}, kind {what.get('kind')}"
-            raise UnknownKindError(f"The cluster serves no {name!r}. Is its definition (CRD) applied?")
+            raise UnknownKindError(f"The cluster serves no {name!r}. Is its CRD applied?")
         return mapping
 
     def _find(self, what: str | Mapping[str, Any]) -> ResourceMapping | None:

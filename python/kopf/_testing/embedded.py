@@ -49,7 +49,7 @@ class Request:
     """0 if the connection was reset on request."""
     user: str
     accept: str
-    """What answers are wanted, by the request's header."""
+    """The `Accept` header."""
 
     @property
     def json(self) -> Any:
@@ -183,7 +183,7 @@ class EmbeddedFeatures:
         The number is seconds for `latency` and `too-many-requests`, the code for `code`, the version for
         `stale`; of `cut-off`, whether (1) or not (0) the request is done. The resource is a plural name; with
         a subresource, `widgets/status`, only that is concerned. The first requests that fit are spared, if
-        `after` says how many.
+        `after` is given.
         """
         self._embedded.inject(fault, number, verb=verb, plural=resource, times=times, after=after)
 

@@ -50,7 +50,7 @@ class UnexpectedError(Exception):
 
 
 class Operator:
-    """Runs an operator for the duration of the `with` block, in a thread of its own.
+    """Runs an operator for the duration of the `with` block, in a separate thread.
 
     The handlers are files, and functions which declare some; those that use the default registry are
     declared in this operator's registry only. On entry, it waits until the operator is started; the errors
@@ -84,7 +84,7 @@ class Operator:
         self.registry = registry if registry is not None else OperatorRegistry()
         self.settings = settings if settings is not None else OperatorSettings()
         self._lifecycle = lifecycle
-        # A cluster of one's own is served in whole; in a shared one, others must not be disturbed.
+        # An embedded cluster is served as a whole; a shared one only in the namespace of the test.
         is_own_cluster = cluster.kind == "embedded"
         self._namespaces = (
             list(namespaces) if namespaces is not None else [] if is_own_cluster else [cluster.namespace]
@@ -264,7 +264,7 @@ class Operator:
 
     def _run(self) -> None:
         try:
-            # A clean context: what the test has set in its own is no business of the operator.
+            # An empty context: the operator must not get the context variables of the test.
             contextvars.Context().run(self._run_in_context)
         except BaseException as e:
             self._error = e

@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kopf-cluster",
         choices=KINDS,
         default="embedded",
-        help="what the fixture kopf_cluster is: a server in memory (the default), a control plane from"
+        help="what the fixture kopf_cluster is: the embedded API server (the default), a control plane from"
         " KUBEBUILDER_ASSETS, or the cluster of the kubeconfig",
     )
 

@@ -16,7 +16,7 @@ from kopf._testing.cluster import Cluster
 from kopf._testing.discovery import CRDS, NAMESPACES, Object, ResourceMapping
 from kopf._testing.private_files import write_private
 
-# What the server makes for itself.
+# Created by the server itself.
 _BUILTIN_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 _VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
 _TRANSIENT = frozenset({"events", "leases"})

@@ -68,7 +68,7 @@ def test_refusals_say_why(kopf_cluster):
     with pytest.raises(ApiError, match="NotFound") as error:
         kopf_cluster.get("configmaps", "nope")
     assert error.value.code == 404
-    with pytest.raises(LookupError, match="Is its definition"):
+    with pytest.raises(LookupError, match="Is its CRD"):
         kopf_cluster.get("unheardofs", "nope")
 
 

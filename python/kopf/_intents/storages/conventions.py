@@ -15,7 +15,7 @@ MAX_PREFIX_LENGTH = 189  # of 253, with the slash and the longest name
 
 
 class CollisionEvadingConvention:
-    """Keeps apart the notes of objects that share annotations: a deployment copies its own to its replica
+    """Keeps apart the annotations of objects that copy them: a deployment copies its own to its replica
     sets.
     """
 
@@ -75,7 +75,7 @@ class StorageKeyFormingConvention(CollisionEvadingConvention):
         return key.replace("/", ".").replace("<", "_").replace(">", "_")
 
     def make_suffix(self, key: str) -> str:
-        """What tells apart the keys that are cut to the same beginning."""
+        """A suffix that distinguishes keys that are cut to the same prefix."""
         # Not needed by those whose keys are made by the engine.
         import base64
         import hashlib

@@ -164,7 +164,7 @@ class MultiDiffBaseStorage(DiffBaseStorage):
         """Make the essence without anything of all storages."""
         essence = super().build(body=body, extra_fields=extra_fields)
         for storage in self.storages:
-            # The extra fields are taken from what is already an essence: what was dropped does not come back.
+            # The extra fields are taken from what is already an essence: dropped fields do not come back.
             essence = storage.build(body=Body(essence), extra_fields=extra_fields)
         return essence
 

@@ -48,7 +48,7 @@ class ProgressStorage(StorageStanzaCleaner, metaclass=ABCMeta):
 
     @abstractmethod
     def clear(self, *, essence: BodyEssence) -> BodyEssence:
-        """Return the essence without what is kept by this storage; the original is not changed."""
+        """Return a copy of the essence without the fields of this storage."""
         return copy.deepcopy(essence)
 
     def flush(self) -> None:
@@ -60,7 +60,7 @@ class AnnotationsProgressStorage(
     StorageKeyMarkingConvention,
     ProgressStorage,
 ):
-    """Keeps each record in an annotation of its own, as compact JSON; None fields are written only if
+    """Keeps each record in a separate annotation, as compact JSON; None fields are written only if
     verbose.
     """
 

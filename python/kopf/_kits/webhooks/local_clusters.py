@@ -47,7 +47,7 @@ def _names(parts: Any) -> dict[str, str]:
     return {name: value for part in parts for name, value in part}
 
 
-# It is not verified here: what it is good for is decided when the engine connects.
+# It is not verified here: it only identifies the cluster.
 def _certificate(server: str) -> Mapping[str, Any] | None:
     url = urllib.parse.urlsplit(server)
     if url.scheme != "https" or not url.hostname:

@@ -61,7 +61,7 @@ class WebhookServer(WebhookServerBase):
     """An HTTP(S) server in the operator's process; with no certificate given, a self-signed one.
 
     `addr` and `port` are where to listen (by default, everywhere, on a random port), `host` and `path` are
-    what Kubernetes is told. `file_check_interval` is how often the files are checked for changes (seconds).
+    for the URL that Kubernetes uses. `file_check_interval` is how often the files are checked (seconds).
     """
 
     DEFAULT_HOST: ClassVar[str | None] = None
@@ -321,7 +321,7 @@ class ClusterDetector:
 
 
 class WebhookAutoServer(ClusterDetector, WebhookServer):
-    """A server for whatever cluster is recognised on the same machine."""
+    """A server for the local cluster that is detected on the same machine."""
 
     async def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
         host = await self._detect(fn, "running a simple local server")
