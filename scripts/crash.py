@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "faults"))
 
-from lives import explore, points
+from crash_runs import explore, points
 from scenarios import SCENARIOS
 
 

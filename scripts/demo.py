@@ -34,7 +34,7 @@ def main() -> int:
     try:
         with any_cluster() as kubeconfig:
             return show(kube.Cluster(kubeconfig))
-    except controlplane.Unavailable as error:
+    except controlplane.ClusterUnavailableError as error:
         print(
             f"There is no cluster for the demo: {error}.\n"
             "Unset KUBECONFIG and KUBEBUILDER_ASSETS to run it with no cluster at all.",
@@ -51,7 +51,7 @@ def any_cluster() -> Iterator[pathlib.Path]:
         print(f"# On the cluster of {path}.")
         yield path
     elif given:
-        raise controlplane.Unavailable(f"KUBECONFIG={given} does not exist")
+        raise controlplane.ClusterUnavailableError(f"KUBECONFIG={given} does not exist")
     elif not os.environ.get("KUBEBUILDER_ASSETS"):
         print("# There is no cluster: starting the embedded one.")
         with kopf.testing.Cluster() as embedded:
@@ -107,7 +107,7 @@ def show(cluster: kube.Cluster) -> int:
             operator.kill()
             operator.wait()
         reader.join()
-        with contextlib.suppress(kube.Refused):
+        with contextlib.suppress(kube.ApiError):
             cluster.delete(resource, NAMESPACE, name)
             if ours:
                 cluster.delete(kube.CRDS, None, crd["metadata"]["name"])

@@ -149,7 +149,7 @@ class Storm:
 
 def try_out(cluster: Cluster, way: str, options: argparse.Namespace) -> None:
     """One operator: its start, its rest, its storm, and what has come of that."""
-    cluster.forget_requests()
+    cluster.clear_requests()
     patient = Patient([__file__, "--operate", way, "--slowness", str(options.slowness)], cluster.kubeconfig)
     tale = Tale(patient)
     wait(lambda: any("watch=true" in it.query and "/loads" in it.path for it in cluster.requests))

@@ -135,8 +135,8 @@ def commands_page() -> str:
             text += " Can be repeated." if option.multiple else ""
             text += default_of(option)
             environment = ", ".join(f"`{variable}`" for variable in variables)
-            row = f"| {spelt}{kind.replace('|', chr(92) + '|')} | {environment} | {text.strip()} |"
-            rows.append(row)
+            case = f"| {spelt}{kind.replace('|', chr(92) + '|')} | {environment} | {text.strip()} |"
+            rows.append(case)
         page.append(
             f"## kopf {name}\n\n{paragraphs(command.help)}\n\n{' '.join(usage)}\n\n" + "\n".join(rows) + "\n"
         )

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import trials
-from kopf.testing import Cluster, Refused
+from kopf.testing import ApiError, Cluster
 from trials import LAST, PREFIX, definition
 
 HERE = pathlib.Path(__file__).parent
@@ -109,7 +109,7 @@ class Faults:
             return
         self.lasts = not self.lasts
         self.until = time.monotonic() + self.chance.uniform(0.5, 4) * (1 if self.lasts else 3)
-        self.cluster.withdraw_faults()
+        self.cluster.clear_faults()
         if self.lasts:
             self.count += 1
             self.chance.choice(self.all())()
@@ -120,10 +120,10 @@ class Faults:
 
         def cut_and(*args: Any, **options: Any) -> None:
             inject(*args, **options)
-            cluster.cut_watches()
+            cluster.drop_watches()
 
         def expire() -> None:
-            cluster.forget_history()
+            cluster.compact()
             cut_and("gone", times=2)
 
         return [
@@ -137,8 +137,8 @@ class Faults:
             lambda: inject("lost", verb="patch", times=20),
             lambda: inject("latency", 1, verb=self.chance.choice(verbs)),
             lambda: inject("silence"),
-            cluster.cut_watches,
-            cluster.cut_off,
+            cluster.drop_watches,
+            cluster.disconnect_clients,
             expire,
         ]
 
@@ -224,10 +224,10 @@ def main() -> int:
                     told = sampled
                     figures = " ".join(f"{name}={value:.0f}" for name, value in samples[-1].items())
                     print(f"{(sampled - start) / 60:5.0f} min: {figures}", flush=True)
-        cluster.withdraw_faults()
+        cluster.clear_faults()
         wrong, until = [], time.monotonic() + CONVERGENCE
         while time.monotonic() < until and patient.process.poll() is None:
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(ApiError):
                 wrong = load.unhandled() or leaks(patient.ask(), load, cluster.list("soaks"))
             if not wrong:
                 break

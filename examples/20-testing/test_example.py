@@ -46,7 +46,7 @@ def test_too_large_orders_are_rejected(kopf_cluster, kopf_operator, caplog):
     kopf_cluster.apply(HERE / "crd.yaml")
     kopf_cluster.apply(HERE / "obj.yaml")
     kopf_cluster.patch("orders", "friday", {"spec": {"bottles": 100}})
-    kopf_operator(HERE / "example.py").wait_until_quiet()
+    kopf_operator(HERE / "example.py").wait_until_idle()
     assert "The cellar is not that big." in caplog.text
     assert "status" not in kopf_cluster.get("orders", "friday")
 

@@ -1,12 +1,12 @@
-"""The public names of the framework: everything that operators import, grouped in the table below.
+"""Public names of the framework: everything that operators import, in the table below.
 
-Importing the package costs next to nothing: each name is loaded at its first use (see PEP 562), with what it
-needs. Everything under an underscore is private and can change at any time.
+Importing the package costs next to nothing: each name is loaded at its first use (PEP 562). Everything with a
+leading underscore is private and can change at any time.
 """
 
 from __future__ import annotations
 
-from kopf import _beside, _compat
+from kopf import _compat, _install_check
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,20 +56,9 @@ if TYPE_CHECKING:
     from kopf._objects.dicts import FieldPath, FieldSpec
     from kopf._objects.diffs import Diff, DiffItem, DiffOperation
     from kopf._objects.indices import Index, Store
-    from kopf._objects.logformats import LogFormat
-    from kopf._objects.logs import Logger
+    from kopf._objects.logging_types import LogFormat, Logger
     from kopf._objects.memos import Memo
     from kopf._objects.patches import Patch, PatchFn
-    from kopf._objects.raw import (
-        Annotations,
-        BodyEssence,
-        HandlerId,
-        Labels,
-        ProgressRecord,
-        RawBody,
-        RawEvent,
-        RawEventType,
-    )
     from kopf._objects.reasons import Reason
     from kopf._objects.references import (
         ObjectReference,
@@ -94,7 +83,18 @@ if TYPE_CHECKING:
         DaemonStoppingReason,
         SyncDaemonStopperChecker,
     )
-    from kopf._runtime.defaults import get_default_registry, set_default_registry
+    from kopf._objects.typedefs import (
+        Annotations,
+        BodyEssence,
+        HandlerId,
+        Labels,
+        ProgressRecord,
+        RawBody,
+        RawEvent,
+        RawEventType,
+    )
+    from kopf._runtime.default_registry import get_default_registry, set_default_registry
+    from kopf._runtime.loggers import LocalObjectLogger, ObjectLogger, configure
     from kopf._runtime.login import (
         login_via_async_client,
         login_via_client,
@@ -102,9 +102,8 @@ if TYPE_CHECKING:
         login_with_kubeconfig,
         login_with_service_account,
     )
-    from kopf._runtime.logs import LocalObjectLogger, ObjectLogger, configure
     from kopf._runtime.operator import operator, run, run_tasks, spawn_tasks
-    from kopf._runtime.subhandling import execute
+    from kopf._runtime.subhandlers import execute
     from kopf.on import daemon, index, register, subhandler, timer
 
 __version__ = "0.1.0"
@@ -117,15 +116,14 @@ _MODULES = {
 }
 _NAMES_BY_MODULE = {
     "kopf.on": "daemon index register subhandler timer",
-    "kopf._runtime.subhandling": "execute",
-    "kopf._objects.logformats": "LogFormat",
-    "kopf._runtime.logs": "LocalObjectLogger ObjectLogger configure",
+    "kopf._runtime.subhandlers": "execute",
+    "kopf._runtime.loggers": "LocalObjectLogger ObjectLogger configure",
     "kopf._runtime.login": (
         "login_via_async_client login_via_client login_via_pykube login_with_kubeconfig "
         "login_with_service_account"
     ),
     "kopf._runtime.operator": "operator run run_tasks spawn_tasks",
-    "kopf._runtime.defaults": "get_default_registry set_default_registry",
+    "kopf._runtime.default_registry": "get_default_registry set_default_registry",
     "kopf._kits.events": "event exception info warn",
     "kopf._kits.hierarchies": (
         "adjust_namespace adopt append_owner_reference harmonize_naming label remove_owner_reference"
@@ -154,10 +152,10 @@ _NAMES_BY_MODULE = {
     "kopf._objects.dicts": "FieldPath FieldSpec",
     "kopf._objects.diffs": "Diff DiffItem DiffOperation",
     "kopf._objects.indices": "Index Store",
-    "kopf._objects.logs": "Logger",
+    "kopf._objects.logging_types": "LogFormat Logger",
     "kopf._objects.memos": "Memo",
     "kopf._objects.patches": "Patch PatchFn",
-    "kopf._objects.raw": (
+    "kopf._objects.typedefs": (
         "Annotations BodyEssence HandlerId Labels ProgressRecord RawBody RawEvent RawEventType"
     ),
     "kopf._objects.reasons": "Reason",
@@ -288,8 +286,8 @@ __all__ = [
 ]
 
 
-if _beside.is_original_here(__path__):
-    _beside.warn(__path__[0])
+if _install_check.is_original_installed(__path__):
+    _install_check.warn(__path__[0])
 _compat.install()
 
 

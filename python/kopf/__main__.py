@@ -1,19 +1,13 @@
 """The entry point of `python -m kopf`, and of the `kopf` command, which is the same.
 
-The version is what scripts and images ask for: it is told without loading anything.
+`--version` is answered without loading the command line.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 
 import kopf
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # as in `typing`, which is not loaded for that
-    from collections.abc import Callable
-    from typing import Any
 
 
 def main() -> int | None:
@@ -21,31 +15,9 @@ def main() -> int | None:
     if sys.argv[1:] == ["--version"]:
         print(f"kopf, version {kopf.__version__}")
         return 0
+    from kopf._cli.process import run_command
+
     return run_command()
-
-
-def run_command(credentials: Callable[[], Any] = lambda: None) -> int | None:
-    """Run the command of the arguments as the purpose of this process, and report the error it ends with.
-
-    The credentials are the only ones that operators use; without them, they are what login handlers return.
-    """
-    from kopf._kits import sweeping
-
-    sweeping.pause()
-    from kopf import cli
-
-    controls = cli.CLIControls(is_process=True)
-    try:
-        controls.vault = credentials()
-        code: int | None = cli.main(prog_name="kopf", obj=controls)
-    except Exception as error:
-        if os.environ.get("KOPF_COMPAT") == "1.45":
-            raise
-        # It is one of the command, not of its options: those are reported already.
-        from kopf._kits import reporting
-
-        return reporting.report(error, debug=controls.debug, json=controls.json_logs)
-    return code
 
 
 if __name__ == "__main__":

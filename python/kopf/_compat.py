@@ -1,7 +1,7 @@
-"""The private modules of the original framework, for operators that import them. It owns one table of names.
+"""Import aliases for the private modules of Kopf 1.45, for operators that import them.
 
-Nothing is imported until asked for. Each use is answered by our own object and a `DeprecationWarning` that
-names the public replacement, if there is one. What is not in the table fails with a message on where to look.
+Nothing is imported until it is used. Each use gives the object of this package and a `DeprecationWarning`
+with the public replacement, if there is one. Names that have no alias fail with a message on where to look.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-ROOTS = ("kopf._cogs", "kopf._core")
-ADVICE = "Private modules of the original framework are not here; for the public names, see `kopf.__all__`."
+ORIGINAL_PACKAGES = ("kopf._cogs", "kopf._core")
+DEFAULT_HINT = (
+    "Private modules of the original framework are not here; for the public names, see `kopf.__all__`."
+)
 
 _CLIENTS = "For requests of your own, use a client library: `kubernetes`, `kr8s`, `pykube-ng`."
 _NATIVE = (
@@ -26,8 +28,8 @@ _NATIVE = (
 _TASKS = "Such helpers of asyncio are not here: asyncio itself has `TaskGroup`, `timeout()`, `Runner`."
 _OLD = "The original framework moved it under `kopf` itself in its version 1.30; see `kopf.__all__`."
 
-# What is not here, and where to look instead: by the longest beginning of the path.
-GONE: dict[str, str] = {
+# Removed names, with hints on the replacements: by the longest prefix of the path.
+REMOVED: dict[str, str] = {
     "kopf._cogs.clients": _CLIENTS,
     "kopf._cogs.aiokits": _TASKS,
     "kopf._cogs.structs.finalizers": "Finalizers are at `meta.get('finalizers')` of a body.",
@@ -88,10 +90,10 @@ _LOGINS = (
 )
 
 # Where their names are here: their module -> our module -> names; "ours=theirs" where the names differ.
-TABLE: dict[str, dict[str, str]] = {
+ALIASES: dict[str, dict[str, str]] = {
     "kopf._cogs.structs.bodies": {
         "kopf._objects.bodies": "Body Meta Spec Status",
-        "kopf._objects.raw": (
+        "kopf._objects.typedefs": (
             "Annotations BodyEssence Labels MetaEssence RawBody RawEvent RawEventType RawMeta"
         ),
         "kopf._objects.references": (
@@ -117,12 +119,12 @@ TABLE: dict[str, dict[str, str]] = {
         "kopf._intents.selectors": (
             "EVERYTHING Marker NamespaceName NamespacePattern Selector match_namespace"
         ),
-        "kopf._runtime.placeholders": "Insights",
+        "kopf._compat": "Insights",
     },
     "kopf._cogs.structs.credentials": {
         "kopf._objects.credentials": "AiohttpSession ConnectionInfo KubeContext LoginError Vault VaultKey"
     },
-    "kopf._cogs.structs.ids": {"kopf._objects.raw": "HandlerId"},
+    "kopf._cogs.structs.ids": {"kopf._objects.typedefs": "HandlerId"},
     "kopf._cogs.structs.reviews": {
         "kopf._objects.reviews": (
             "Headers Operation Request RequestKind RequestPayload RequestResource Response ResponsePayload "
@@ -133,7 +135,7 @@ TABLE: dict[str, dict[str, str]] = {
     "kopf._cogs.configs.configuration": {"kopf._intents.settings": _SETTINGS},
     "kopf._cogs.configs.arrays": {"kopf._intents.selectors": "SelectorMapping"},
     "kopf._cogs.configs.progress": {
-        "kopf._objects.raw": "ProgressRecord",
+        "kopf._objects.typedefs": "ProgressRecord",
         "kopf._intents.storages.progress": (
             "AnnotationsProgressStorage MultiProgressStorage ProgressStorage SmartProgressStorage "
             "StatusProgressStorage"
@@ -145,12 +147,12 @@ TABLE: dict[str, dict[str, str]] = {
         )
     },
     "kopf._cogs.configs.conventions": {"kopf._intents.storages.conventions": _CONVENTIONS},
-    "kopf._cogs.helpers.typedefs": {"kopf._objects.logs": "Logger"},
+    "kopf._cogs.helpers.typedefs": {"kopf._objects.logging_types": "Logger"},
     "kopf._cogs.helpers.versions": {
         "kopf": "__version__=version __version_tuple__=version_tuple __commit_id__=commit_id"
     },
-    "kopf._cogs.helpers.loaders": {"kopf._runtime.loading": "preload"},
-    "kopf._cogs.aiokits.aioadapters": {"kopf._runtime.flags": "Flag raise_flag wait_flag"},
+    "kopf._cogs.helpers.loaders": {"kopf._runtime.loaders": "preload"},
+    "kopf._cogs.aiokits.aioadapters": {"kopf._runtime.stop_flags": "Flag raise_flag wait_flag"},
     "kopf._cogs.aiokits.aioenums": {
         "kopf._objects.stoppers": "AsyncFlagWaiter FlagSetter FlagWaiter SyncFlagWaiter"
     },
@@ -168,7 +170,10 @@ TABLE: dict[str, dict[str, str]] = {
         "kopf._runtime.context": "context",
         "kopf._runtime.invocation": "invoke is_async_fn",
     },
-    "kopf._core.actions.loggers": {"kopf._runtime.logs": _LOGS, "kopf._objects.logformats": "LogFormat"},
+    "kopf._core.actions.loggers": {
+        "kopf._runtime.loggers": _LOGS,
+        "kopf._objects.logging_types": "LogFormat",
+    },
     "kopf._core.actions.lifecycles": {
         "kopf._intents.lifecycles": (
             "all_at_once asap get_default_lifecycle one_by_one randomized set_default_lifecycle shuffled"
@@ -192,7 +197,7 @@ TABLE: dict[str, dict[str, str]] = {
     "kopf._core.engines.peering": {"kopf._runtime.identity": "Identity detect_own_id"},
     "kopf._core.intents.registries": {
         "kopf._intents.registries": _REGISTRIES,
-        "kopf._runtime.defaults": "SmartOperatorRegistry get_default_registry set_default_registry",
+        "kopf._runtime.default_registry": "SmartOperatorRegistry get_default_registry set_default_registry",
     },
     "kopf._core.intents.handlers": {"kopf._intents.handlers": _HANDLERS},
     "kopf._core.intents.causes": {
@@ -211,16 +216,26 @@ TABLE: dict[str, dict[str, str]] = {
         )
     },
     "kopf._core.intents.piggybacking": {"kopf._runtime.login": _LOGINS},
-    "kopf._core.reactor.inventory": {"kopf._runtime.placeholders": "ResourceMemories"},
+    "kopf._kits.loops": {"kopf._cli.event_loop": "event_loop=proper_loop"},
+    "kopf._kits.runner": {"kopf.testing": "KopfRunner"},
+    "kopf._core.reactor.inventory": {"kopf._compat": "ResourceMemories"},
     "kopf._core.reactor.running": {
         "kopf._runtime.operator": "operator run spawn_tasks",
-        "kopf._runtime.tasks": "run_tasks",
+        "kopf._runtime.supervision": "run_tasks",
     },
     "kopf._core.reactor.subhandling": {
-        "kopf._runtime.subhandling": "execute",
+        "kopf._runtime.subhandlers": "execute",
         "kopf._runtime.context": "subregistry_var subexecuted_var",
     },
 }
+
+
+class ResourceMemories:
+    """Accepted as `memories=` of an operator, and not used: the engine keeps the states of objects."""
+
+
+class Insights:
+    """Accepted as `insights=` of an operator, and not used: the engine keeps the discovered resources."""
 
 
 class _Finder:
@@ -234,11 +249,11 @@ class _Finder:
     ) -> ModuleSpec | None:
         if not fullname.startswith("kopf."):
             return None
-        is_theirs = fullname.startswith(ROOTS)
-        is_package = is_theirs and any(name.startswith(f"{fullname}.") for name in TABLE)
-        if not is_package and fullname not in TABLE:
-            if is_theirs or _advice(fullname) is not ADVICE:
-                text = f"No module named {fullname!r}. {_advice(fullname)}"
+        is_original = fullname.startswith(ORIGINAL_PACKAGES)
+        is_package = is_original and any(name.startswith(f"{fullname}.") for name in ALIASES)
+        if not is_package and fullname not in ALIASES:
+            if is_original or _hint(fullname) is not DEFAULT_HINT:
+                text = f"No module named {fullname!r}. {_hint(fullname)}"
                 raise ModuleNotFoundError(text, name=fullname)
             return None
         from importlib.machinery import ModuleSpec
@@ -270,7 +285,7 @@ def _get(module_name: str, name: str) -> object:
     if name.startswith("__") and name.endswith("__"):
         raise AttributeError(f"module {module_name!r} has no attribute {name!r}")
 
-    for our_module, names in TABLE.get(module_name, {}).items():
+    for our_module, names in ALIASES.get(module_name, {}).items():
         for entry in names.split():
             ours, _, theirs = entry.partition("=")
             if name == (theirs or ours):
@@ -278,19 +293,21 @@ def _get(module_name: str, name: str) -> object:
                 kopf = sys.modules["kopf"]
                 public = ours in getattr(kopf, "__all__", ()) and getattr(kopf, ours) is value
                 hint = f"use kopf.{ours}" if public else "there is no public replacement"
+                if our_module == "kopf.testing":
+                    hint = f"use kopf.testing.{ours}"
                 # 1: here, 2: the module's getter, 3: the user (or the import system, which is not counted).
                 warnings.warn(f"{module_name}.{name} is private; {hint}.", DeprecationWarning, stacklevel=3)
                 return value
-    advice = _advice(f"{module_name}.{name}")
-    raise AttributeError(f"module {module_name!r} has no attribute {name!r}. {advice}")
+    hint_text = _hint(f"{module_name}.{name}")
+    raise AttributeError(f"module {module_name!r} has no attribute {name!r}. {hint_text}")
 
 
-def _advice(path: str) -> str:
+def _hint(path: str) -> str:
     while path:
-        if path in GONE:
-            return GONE[path]
+        if path in REMOVED:
+            return REMOVED[path]
         path = path.rpartition(".")[0]
-    return ADVICE
+    return DEFAULT_HINT
 
 
 def install() -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, Literal, final
 
-from kopf._objects.raw import HandlerId, RawEventType
 from kopf._objects.resources import Resource
+from kopf._objects.typedefs import HandlerId, RawEventType
 
 __version__: str
 

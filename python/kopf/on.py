@@ -1,13 +1,11 @@
-"""The decorators by which handlers are declared: `@kopf.on.create(...)` and the like.
+"""Decorators that declare handlers: `@kopf.on.create(...)` and the others.
 
-It owns their signatures and nothing else, and is cheap to import: what stands behind them is loaded at the
-first use. Each must be called to get the decorator itself; that one registers the function and returns it
-unchanged.
+The module is cheap to import: the implementation is loaded at the first use. Each function must be called to
+get the decorator; the decorator registers the function and returns it unchanged.
 
-Resources are selected by up to three positional arguments, or by names:
-`@kopf.on.create('kopfexamples')`, `@kopf.on.create('kopf.dev', 'v1', 'kopfexamples')`,
-`@kopf.on.create(kopf.EVERYTHING)`.
-Times are in seconds. Wrong declarations raise `TypeError` or `ValueError` at the declaration.
+Resources are selected by up to three positional arguments, or by names: `@kopf.on.create('kopfexamples')`,
+`@kopf.on.create('kopf.dev', 'v1', 'kopfexamples')`, `@kopf.on.create(kopf.EVERYTHING)`. Times are in seconds.
+Wrong declarations raise `TypeError` or `ValueError` at the declaration.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ def _explained(fn: F) -> F:
             # Only those of the call itself, and not from within the function.
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
-            from kopf._intents.declarations import explain_call
+            from kopf._intents.decorators import explain_call
 
             raise explain_call(fn, args, kwargs, error) from None
 
@@ -80,13 +78,13 @@ def _explained(fn: F) -> F:
 
 def _declaring(decorator_name: str, options: dict[str, Any]) -> Callable[[Any], Any]:
     if callable(options.get("arg1")):
-        from kopf._intents.declarations import reject_bare_decorator
+        from kopf._intents.decorators import reject_bare_decorator
 
         reject_bare_decorator(decorator_name, options)
 
     def decorator(fn: Callable[..., Any]) -> Callable[..., Any]:
-        from kopf._intents.declarations import declare
-        from kopf._runtime.defaults import get_default_registry
+        from kopf._intents.decorators import declare
+        from kopf._runtime.default_registry import get_default_registry
 
         registry = options["registry"] if options["registry"] is not None else get_default_registry()
         declare(decorator_name, fn, options, registry)
@@ -184,7 +182,7 @@ def validate(
     value: ValueFilter | None = None,
     registry: OperatorRegistry | None = None,
 ) -> WebhookDecorator:
-    """Call the function to validate an object on its way to the cluster; `AdmissionError` refuses it."""
+    """Call the function to validate an object on its way to the cluster; `AdmissionError` denies it."""
     return _declaring("validate", locals())
 
 
@@ -538,7 +536,7 @@ def subhandler(
     options = locals()
 
     def decorator(fn: ChangingFn) -> ChangingFn:
-        from kopf._runtime.subhandling import declare
+        from kopf._runtime.subhandlers import declare
 
         declare(fn, options)
         return fn

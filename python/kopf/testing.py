@@ -1,22 +1,39 @@
-"""Tools for the tests of operators. It owns their public names.
+"""Tools for the tests of operators: clusters, operators, the runner of commands, and their errors.
 
-The fixtures `kopf_cluster` and `kopf_operator` come with the pytest plugin, which is there by itself.
+The fixtures `kopf_cluster` and `kopf_operator` are in the pytest plugin, which pytest loads by itself.
 """
 
-from kopf._kits.clusters.client import Refused
-from kopf._kits.clusters.cluster import Cluster
-from kopf._kits.clusters.controlplane import Unavailable
-from kopf._kits.clusters.laboratory import NotHad, Request
-from kopf._kits.operators import Operator, UnexpectedError
-from kopf._kits.runner import KopfRunner
+from typing import TYPE_CHECKING
+
+from kopf._cli.runner import KopfRunner
+from kopf._testing.client import ApiError
+from kopf._testing.cluster import Cluster
+from kopf._testing.control_plane import ClusterUnavailableError
+from kopf._testing.embedded import NotSupportedError, Request
+from kopf._testing.operator import Operator, UnexpectedError
 
 __all__ = [
+    "ApiError",
     "Cluster",
+    "ClusterUnavailableError",
     "KopfRunner",
-    "NotHad",
+    "NotSupportedError",
     "Operator",
-    "Refused",
     "Request",
-    "Unavailable",
     "UnexpectedError",
 ]
+
+_RENAMED = {"NotHad": "NotSupportedError", "Refused": "ApiError"}
+
+
+if not TYPE_CHECKING:  # type checkers must find those names that do not exist
+
+    def __getattr__(name: str) -> object:
+        if name not in _RENAMED:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import warnings
+
+        new = _RENAMED[name]
+        text = f"kopf.testing.{name} is deprecated; use kopf.testing.{new} instead."
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return globals()[new]

@@ -69,7 +69,7 @@ class Running:
             )
 
     def settle(self) -> None:
-        self.operator.wait_until_quiet()
+        self.operator.wait_until_idle()
 
     def stop(self) -> None:
         self.operator.stop()

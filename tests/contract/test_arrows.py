@@ -1,7 +1,7 @@
 """The arrows of the architecture are kept by machines, and each machine is seen to work.
 
 Crates depend only as the table says; Python is known to one crate; one Python module imports the compiled
-one; the rooms of the Python package import downwards only. Every check first counts what it saw, as a
+one; the Python packages import only from the layers below. Every check first counts what it saw, as a
 check that sees nothing always passes.
 """
 
@@ -192,7 +192,7 @@ def lint_imports(python: pathlib.Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_rooms_of_the_package_import_downwards():
+def test_packages_import_from_the_layers_below():
     done = lint_imports(ROOT / "python")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 broken" in done.stdout
@@ -204,14 +204,29 @@ def test_rooms_of_the_package_import_downwards():
     "where, line",
     [
         ("_objects/planted.py", "from kopf._intents import errors"),
-        ("_intents/planted.py", "from kopf._runtime import logs"),
+        ("_intents/planted.py", "from kopf._runtime import loggers"),
         ("_runtime/planted.py", "from kopf._kits import hierarchies"),
+        ("_runtime/planted.py", "from kopf._testing import clock"),
         ("_runtime/planted.py", "import kopf"),
+        ("_kits/planted.py", "from kopf._testing import cluster"),
+        ("_testing/planted.py", "from kopf._cli import dev"),
+        ("_testing/planted.py", "import kopf.testing"),
     ],
 )
-def test_planted_import_upwards_is_found(tmp_path, where, line):
+def test_planted_imports_upwards_are_found(tmp_path, where, line):
     shutil.copytree(PACKAGE, tmp_path / "kopf", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     (tmp_path / "kopf" / where).write_text(f'"""Planted."""\n{line}\n')
     done = lint_imports(tmp_path)
     assert done.returncode != 0
     assert " broken" in done.stdout and "0 broken" not in done.stdout
+
+
+def test_planted_circle_is_found(tmp_path):
+    shutil.copytree(PACKAGE, tmp_path / "kopf", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    (tmp_path / "kopf/_objects/planted.py").write_text('"""Planted."""\nfrom kopf._objects import views\n')
+    views = tmp_path / "kopf/_objects/views.py"
+    planted = "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from kopf._objects import planted\n"
+    views.write_text(views.read_text() + planted)
+    done = lint_imports(tmp_path)
+    assert done.returncode != 0
+    assert "No modules import each other in a circle BROKEN" in done.stdout

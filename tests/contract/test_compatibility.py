@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[2]
 COVERAGE = tomllib.loads((ROOT / "tests" / "contract" / "coverage.toml").read_text())
-CLAIMS = ROOT / "tests" / "contract" / "twins"
+CLAIMS = ROOT / "tests" / "contract" / "parity"
 
 
 def problem(test: str) -> str | None:

@@ -13,7 +13,7 @@ from kopf import _compat
 
 ROWS = [
     (module, theirs or ours)
-    for module, sources in _compat.TABLE.items()
+    for module, sources in _compat.ALIASES.items()
     for names in sources.values()
     for ours, _, theirs in (entry.partition("=") for entry in names.split())
 ]

@@ -35,7 +35,15 @@ ALLOWED = {
 }
 # What is ours only, and documented.
 ADDED_COMMANDS = {"cluster", "dev"}
-ADDED_TO_TESTING = {"Cluster", "NotHad", "Operator", "Refused", "Request", "Unavailable", "UnexpectedError"}
+ADDED_TO_TESTING = {
+    "Cluster",
+    "NotSupportedError",
+    "Operator",
+    "ApiError",
+    "Request",
+    "ClusterUnavailableError",
+    "UnexpectedError",
+}
 
 
 def dumped(python, **env):

@@ -15,9 +15,9 @@ raise SystemExit
 
 # Commands for development, test tools, logins and client libraries: those who need them import them.
 NOT_LOADED = {
-    "kopf._kits.dev",
-    "kopf._kits.operators",
-    "kopf._kits.pytest_plugin",
+    "kopf._cli.dev",
+    "kopf._testing.operator",
+    "kopf._testing.pytest_plugin",
     "kopf._kits.webhooks",
     "kopf.testing",
     "aiohttp",
@@ -45,7 +45,7 @@ def started(folder: pathlib.Path, *options: str, **environment: str) -> list:
 
 def test_an_operator_loads_no_more_than_it_needs(tmp_path: pathlib.Path) -> None:
     loaded, *_ = started(tmp_path)
-    assert {"asyncio", "kopf._kopf", "kopf._runtime.serving"} <= set(loaded)
+    assert {"asyncio", "kopf._kopf", "kopf._runtime.dispatcher"} <= set(loaded)
     assert not NOT_LOADED & set(loaded)
 
 

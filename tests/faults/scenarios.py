@@ -5,8 +5,8 @@ dies. All handlers are coroutines: the threads of the dead would outlive them, i
 from typing import Any
 
 import kopf
+from crash_runs import GROUP, KIND, Lives, Scenario
 from kopf.testing import Cluster
-from lives import GROUP, KIND, Lives, Scenario
 
 SCENARIOS: dict[str, Scenario] = {}
 

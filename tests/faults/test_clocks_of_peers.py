@@ -12,7 +12,7 @@ import threading
 import time
 
 import pytest
-from illusion import Illusion
+from fake_clock import FakeClock
 
 OPERATOR = """
 import kopf
@@ -43,18 +43,18 @@ def test_signs_of_life_follow_the_clock_of_the_machine(kopf_cluster, tmp_path):
     body = {"apiVersion": "kopf.dev/v1", "kind": "ClusterKopfPeering", "metadata": {"name": "faults"}}
     kopf_cluster.apply(DEFINITION)
     kopf_cluster.create(body)
-    illusion = Illusion(tmp_path)
+    fake_clock = FakeClock(tmp_path)
     script = tmp_path / "peer.py"
     script.write_text(OPERATOR)
     known = {key: it for key, it in os.environ.items() if not key.startswith("KOPF_")}
-    environment = {**known, **illusion.environment, "KUBECONFIG": str(kopf_cluster.kubeconfig)}
+    environment = {**known, **fake_clock.environment, "KUBECONFIG": str(kopf_cluster.kubeconfig)}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     command = [sys.executable, "-m", "kopf", "run", "-A", str(script)]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
         for ahead in (0, 3600, -3600):
-            illusion.set(ahead=ahead)
+            fake_clock.set(ahead=ahead)
             wait_until_near(kopf_cluster, ahead, tmp_path / "log")
     finally:
         process.terminate()

@@ -9,7 +9,7 @@ from typing import Any
 
 import kopf
 import pytest
-from lives import explore, points
+from crash_runs import explore, points
 from scenarios import SCENARIOS
 
 EACH = 4

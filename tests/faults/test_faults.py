@@ -12,13 +12,13 @@ import sys
 import time
 from collections.abc import Iterator
 
+import containment_cases  # noqa: F401
+import network_cases  # noqa: F401
+import network_path_cases  # noqa: F401
 import pytest
-import rows_containment  # noqa: F401
-import rows_network  # noqa: F401
-import rows_refusals  # noqa: F401
-import rows_ways  # noqa: F401
-from rows import ROWS
-from theatre import DEFINITION, Result, Theatre
+import rejection_cases  # noqa: F401
+from cases import CASES
+from harness import DEFINITION, Harness, Result
 
 COLUMNS = ("survived", "seconds", "lost", "doubles", "exits", "stuck", "leaked")
 
@@ -43,23 +43,23 @@ def as_table(results: list[Result]) -> str:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("title", ROWS)
+@pytest.mark.parametrize("title", CASES)
 def test_fault(title, kopf_cluster, table, request):
     python = request.config.getoption("--kopf-python")
-    fault, scenery = ROWS[title]
+    fault, scenery = CASES[title]
     kopf_cluster.apply(DEFINITION)
-    theatre = Theatre(kopf_cluster, title, scenery, python)
+    harness = Harness(kopf_cluster, title, scenery, python)
     for number in range(scenery.crowd):
-        theatre.create(f"crowd-{number}")
-    with theatre.running():
+        harness.create(f"crowd-{number}")
+    with harness.running():
         for name in "abc":
-            theatre.create(name)
+            harness.create(name)
         if not scenery.crowd:
-            theatre.wait(theatre.is_converged)
-            assert theatre.is_converged(), (theatre.calls, theatre.troupe.log)
+            harness.wait(harness.is_converged)
+            assert harness.is_converged(), (harness.calls, harness.operator_process.log)
         start = time.monotonic()
-        fault(theatre)
-        result = theatre.result(start)
+        fault(harness)
+        result = harness.result(start)
     table.append(result)
     if python != sys.executable:
         return

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 
 import pytest
-from interposer import Asked, Doing
-from theatre import DEFINITION, Scenery, Theatre
+from fault_proxy import Asked, Doing
+from harness import DEFINITION, Harness, Scenery
 
-ACTS: dict[str, Callable[[Theatre], None]] = {
-    "a creation": lambda theatre: theatre.create("d"),
-    "a change": lambda theatre: theatre.change("a", 2),
-    "a deletion": lambda theatre: theatre.delete("b"),
+ACTS: dict[str, Callable[[Harness], None]] = {
+    "a creation": lambda harness: harness.create("d"),
+    "a change": lambda harness: harness.change("a", 2),
+    "a deletion": lambda harness: harness.delete("b"),
 }
 POINTS = [
     ("a creation", 0),
@@ -32,8 +32,8 @@ PATIENCE = 30.0
 class Death:
     """The fault of dying at the patch with this number: before it is done, or after."""
 
-    def __init__(self, theatre: Theatre, number: int, *, is_done: bool) -> None:
-        self.theatre, self.number, self.is_done = theatre, number, is_done
+    def __init__(self, harness: Harness, number: int, *, is_done: bool) -> None:
+        self.harness, self.number, self.is_done = harness, number, is_done
         self.has_come = threading.Event()
         self._count = 0
         self._lock = threading.Lock()
@@ -44,7 +44,7 @@ class Death:
         with self._lock:
             number, self._count = self._count, self._count + 1
             if number == self.number:
-                self.theatre.troupe.stop(signal.SIGKILL)
+                self.harness.operator_process.stop(signal.SIGKILL)
                 self.has_come.set()
                 return Doing(lose=True) if self.is_done else Doing(drop=True)
         return None
@@ -55,18 +55,18 @@ class Death:
 @pytest.mark.parametrize(("act", "number"), POINTS)
 def test_nothing_is_lost_by_a_kill_at_a_request(act, number, is_done, kopf_cluster):
     kopf_cluster.apply(DEFINITION)
-    theatre = Theatre(kopf_cluster, f"a kill at patch {number} of {act}", Scenery(converge=PATIENCE))
-    with theatre.running():
+    harness = Harness(kopf_cluster, f"a kill at patch {number} of {act}", Scenery(converge=PATIENCE))
+    with harness.running():
         for name in "abc":
-            theatre.create(name)
-        theatre.wait(theatre.is_converged, PATIENCE)
-        death = Death(theatre, number, is_done=is_done)
-        theatre.proxy.faults.append(death)
+            harness.create(name)
+        harness.wait(harness.is_converged, PATIENCE)
+        death = Death(harness, number, is_done=is_done)
+        harness.proxy.faults.append(death)
         start = time.monotonic()
-        ACTS[act](theatre)
+        ACTS[act](harness)
         assert death.has_come.wait(PATIENCE), "there was no such request"
-        theatre.troupe.start()
-        result = theatre.result(start)
+        harness.operator_process.start()
+        result = harness.result(start)
     assert result.survived, "\n".join(result.why)
     # Who was called for what the dead process could not write, is called again.
     assert result.doubles <= 1, result.why

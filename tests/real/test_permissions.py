@@ -102,5 +102,5 @@ def write(shelf: Shelf, stopping: threading.Event) -> None:
         try:
             patch = {"status": {"writer": number}}
             shelf.cluster.patch(shelf.resource, shelf.namespace, "p1", patch, "status")
-        except kube.Refused:
+        except kube.ApiError:
             return

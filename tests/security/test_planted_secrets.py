@@ -21,8 +21,8 @@ from typing import Any
 import kopf
 import pytest
 import yaml
-from kopf.testing import Cluster, Refused
-from plants import BODY, HEADER, KEY, LATER, MARK, PASSWORD, PAYLOAD, PLUGIN, PROXY, TOKEN, found
+from kopf.testing import ApiError, Cluster
+from planted_secrets import BODY, HEADER, KEY, LATER, MARK, PASSWORD, PAYLOAD, PLUGIN, PROXY, TOKEN, found
 
 HERE = pathlib.Path(__file__).parent
 WAYS = {
@@ -114,7 +114,14 @@ def test_nothing_is_told_of_secrets_whatever_fails(way, planted_cluster, authori
     cluster, probes = planted_cluster, f"http://127.0.0.1:{free_port()}/healthz"
     options = {"server": cluster.url, "ca": str(authority), "port": free_port()}
     environment = {"CARELESS_OPTIONS": json.dumps(options)}
-    arguments = ["run", "--standalone", "-A", *WAYS[way], f"--liveness={probes}", str(HERE / "careless.py")]
+    arguments = [
+        "run",
+        "--standalone",
+        "-A",
+        *WAYS[way],
+        f"--liveness={probes}",
+        str(HERE / "leaky_operator.py"),
+    ]
     with running(arguments, tmp_path, environment) as run:
         wait_until(lambda: is_guarded(cluster), run)
         cluster.create(secret("one", key=PAYLOAD.encoded))
@@ -122,7 +129,7 @@ def test_nothing_is_told_of_secrets_whatever_fails(way, planted_cluster, authori
         wait_until(lambda: "more" in cluster.get("secrets", "one")["data"], run)
         cluster.patch("secrets", "one", {"data": {"key": LATER.encoded}})
         run.wait_for(lambda log: "sent again in" in log or "immutable" in log)
-        with pytest.raises(Refused):
+        with pytest.raises(ApiError):
             cluster.create(secret("odd", key=PAYLOAD.encoded))
         wait_until(lambda: get(probes) == 200, run)
         cluster.delete("secrets", "one")
@@ -137,7 +144,7 @@ def test_nothing_is_told_of_secrets_whatever_fails(way, planted_cluster, authori
 @pytest.mark.timeout(120)
 def test_nothing_is_told_of_what_comes_to_the_webhook(planted_cluster, authority, tmp_path):
     options = {"server": planted_cluster.url, "ca": str(authority), "port": free_port(), "direct": True}
-    arguments = ["run", "--standalone", "-A", "--debug", str(HERE / "careless.py")]
+    arguments = ["run", "--standalone", "-A", "--debug", str(HERE / "leaky_operator.py")]
     with running(arguments, tmp_path, {"CARELESS_OPTIONS": json.dumps(options)}) as run:
         resource = {"group": "", "version": "v1", "resource": "secrets"}
         request = {
@@ -175,7 +182,7 @@ def test_nothing_is_told_of_what_comes_to_the_webhook(planted_cluster, authority
 @pytest.mark.timeout(120)
 def test_nothing_is_told_of_credentials_that_cannot_be_used(planted_cluster, authority, tmp_path):
     options = {"server": planted_cluster.url, "ca": str(authority), "port": free_port(), "proxied": True}
-    arguments = ["run", "--standalone", "-A", "--debug", str(HERE / "careless.py")]
+    arguments = ["run", "--standalone", "-A", "--debug", str(HERE / "leaky_operator.py")]
     with running(arguments, tmp_path, {"CARELESS_OPTIONS": json.dumps(options)}) as run:
         run.wait_for(lambda log: "cannot reach" in log)
         run.end()
@@ -267,7 +274,7 @@ def wait_until(holds: Callable[[], Any], run: Run) -> None:
 def is_guarded(cluster: Cluster) -> bool:
     try:
         cluster.create(secret("bad", key=PAYLOAD.encoded))
-    except Refused as refused:
+    except ApiError as refused:
         return "this one is bad" in str(refused)
     cluster.delete("secrets", "bad")
     return False

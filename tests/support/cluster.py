@@ -53,7 +53,7 @@ def is_settled(body: Object) -> bool:
     return last is not None and last.get("spec", {}) == body.get("spec", {}) and not progress(body)
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """The API answered with an error; `code` is its HTTP status."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -112,7 +112,7 @@ class Cluster:
             response = connection.getresponse()
             text = response.read().decode()
             if response.status >= 400:
-                raise Refused(response.status, text)
+                raise ApiError(response.status, text)
             return json.loads(text) if text.startswith(("{", "[")) else text
         finally:
             connection.close()
@@ -124,7 +124,7 @@ class Cluster:
         """The object, or nothing if it does not exist."""
         try:
             return self.get(resource, namespace, name)
-        except Refused as error:
+        except ApiError as error:
             if error.code == 404:
                 return None
             raise
@@ -145,7 +145,7 @@ class Cluster:
     def delete(self, resource: Resource, namespace: str | None, name: str) -> None:
         try:
             self.request("DELETE", resource.path(namespace, name))
-        except Refused as error:
+        except ApiError as error:
             if error.code != 404:
                 raise
 
@@ -172,7 +172,7 @@ class Cluster:
             try:
                 self.request("GET", resource.path())
                 return resource
-            except Refused as error:
+            except ApiError as error:
                 if error.code not in (404, 429, 503) or time.monotonic() > until:
                     raise
             time.sleep(0.1)  # Nothing is there to be watched yet.
@@ -220,7 +220,7 @@ class Cluster:
                 connection.request("GET", self._url.path.rstrip("/") + path, headers=self._headers)
                 response = connection.getresponse()
                 if response.status >= 400:
-                    raise Refused(response.status, response.read().decode())
+                    raise ApiError(response.status, response.read().decode())
                 while time.monotonic() < until:
                     line = response.readline()
                     if not line:

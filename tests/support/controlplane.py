@@ -34,7 +34,7 @@ HINT = (
 )
 
 
-class Unavailable(Exception):
+class ClusterUnavailableError(Exception):
     """There is nothing to start a control plane from; the message says what to set."""
 
 
@@ -45,14 +45,16 @@ def find_assets() -> pathlib.Path:
         folder = pathlib.Path(given)
         missing = [name for name in NEEDED[:2] if not (folder / name).exists()]
         if missing:
-            raise Unavailable(f"KUBEBUILDER_ASSETS={given} has no {' and no '.join(missing)}: {HINT}")
+            raise ClusterUnavailableError(
+                f"KUBEBUILDER_ASSETS={given} has no {' and no '.join(missing)}: {HINT}"
+            )
         return folder
     if os.access(BESIDE, os.X_OK):
         done = subprocess.run([BESIDE], capture_output=True, text=True, timeout=60)
         if done.returncode == 0:
             return pathlib.Path(done.stdout.strip())
-        raise Unavailable(f"{BESIDE} failed: {done.stderr.strip()}")
-    raise Unavailable(f"no control plane: {HINT}")
+        raise ClusterUnavailableError(f"{BESIDE} failed: {done.stderr.strip()}")
+    raise ClusterUnavailableError(f"no control plane: {HINT}")
 
 
 class ControlPlane:
@@ -189,9 +191,9 @@ class ControlPlane:
         while not self._is_ready():
             for process in self.processes:
                 if process.poll() is not None:
-                    raise Unavailable(f"{process.args[0]} exited at once:\n{self._tail(process)}")  # type: ignore[index]
+                    raise ClusterUnavailableError(f"{process.args[0]} exited at once:\n{self._tail(process)}")  # type: ignore[index]
             if time.monotonic() > until:
-                raise Unavailable(
+                raise ClusterUnavailableError(
                     f"the API server is not ready after {deadline} s; its logs are in {self.folder}"
                 )
             time.sleep(0.1)  # The API server has no way to tell when it begins to listen.

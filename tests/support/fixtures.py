@@ -60,7 +60,7 @@ def control_plane(pytestconfig: pytest.Config) -> Iterator[controlplane.ControlP
         return
     try:
         assets = controlplane.find_assets()
-    except controlplane.Unavailable as error:
+    except controlplane.ClusterUnavailableError as error:
         pytest.skip(str(error))
     with controlplane.running(assets) as plane:
         yield plane

@@ -30,13 +30,13 @@ def test_levels_are_told_when_they_have_changed(root_level):
     bridge = Bridge(engine, {}, loop=object())
     root_level(logging.INFO)
     for _ in range(3):
-        bridge.receive()
+        bridge.poll()
     assert engine.levels == [logging.INFO]
     root_level(logging.DEBUG)
     # Whoever logs in between must not hide the change.
     logging.getLogger("kopf._core.reactor.running").isEnabledFor(logging.DEBUG)
-    bridge.receive()
-    bridge.receive()
+    bridge.poll()
+    bridge.poll()
     assert engine.levels == [logging.INFO, logging.DEBUG]
 
 
@@ -44,12 +44,12 @@ def test_the_most_talkative_of_the_loggers_decides(root_level):
     engine = Engine()
     bridge = Bridge(engine, {}, loop=object())
     root_level(logging.WARNING)
-    bridge.receive()
+    bridge.poll()
     logger = logging.getLogger("kopf.objects")
     logger.setLevel(logging.DEBUG)
     try:
-        bridge.receive()
+        bridge.poll()
     finally:
         logger.setLevel(logging.NOTSET)
-    bridge.receive()
+    bridge.poll()
     assert engine.levels == [logging.WARNING, logging.DEBUG, logging.WARNING]

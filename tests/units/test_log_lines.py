@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
-from kopf._objects.logformats import LogFormat
-from kopf._runtime import logs
+from kopf._objects.logging_types import LogFormat
+from kopf._runtime import loggers
 from kopf._runtime.bridge import Object
-from kopf._runtime.lines import log_framework_line
-from kopf._runtime.logs import (
+from kopf._runtime.framework_lines import log_framework_line
+from kopf._runtime.loggers import (
     KopfStreamHandler,
     LocalObjectLogger,
     ObjectLogger,
@@ -161,14 +161,14 @@ class Listener(logging.Handler):
         self.heard.append(record)
 
 
-@pytest.mark.parametrize("place", ["", "kopf", "kopf.objects"])
-def test_other_listeners_get_records(written: Callable[..., io.StringIO], place: str) -> None:
+@pytest.mark.parametrize("node", ["", "kopf", "kopf.objects"])
+def test_other_listeners_get_records(written: Callable[..., io.StringIO], node: str) -> None:
     stream, listener = written(), Listener()
-    logging.getLogger(place).addHandler(listener)
+    logging.getLogger(node).addHandler(listener)
     try:
         log_framework_line(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
     finally:
-        logging.getLogger(place).removeHandler(listener)
+        logging.getLogger(node).removeHandler(listener)
     assert [record.getMessage() for record in listener.heard] == ["info"]
     assert stream.getvalue().count("\n") == 1
 
@@ -249,8 +249,8 @@ import functools, io, logging
 seen = []
 {textwrap.dedent(AGENTS[hook])}
 import kopf
-from kopf._runtime.lines import log_framework_line
-from kopf._runtime.logs import LocalObjectLogger, configure
+from kopf._runtime.framework_lines import log_framework_line
+from kopf._runtime.loggers import LocalObjectLogger, configure
 configure()
 logging.getLogger().handlers[0].setStream(io.StringIO())
 body = kopf.Body({{"metadata": {{"name": "n"}}}})
@@ -317,7 +317,7 @@ def test_lines_of_handlers_stay_as_they_are(written: Callable[..., io.StringIO])
 
 def test_compatible_lines_are_not_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one_line(FORGED) == ESCAPED and one_line("tab\tünïcode \U0001f600") == "tab\tünïcode \U0001f600"
-    monkeypatch.setattr(logs, "IS_COMPATIBLE", True)
+    monkeypatch.setattr(loggers, "COMPAT_1_45", True)
     assert one_line(FORGED) == FORGED
 
 

@@ -8,7 +8,7 @@ import types
 import kopf
 import pytest
 import yaml
-from kopf._runtime.activities import credentials_to_wire
+from kopf._runtime.activities import serialize_credentials
 
 
 class ConfigError(Exception):
@@ -135,7 +135,7 @@ def test_proxies_of_the_environment_are_used_if_it_is_trusted(monkeypatch, serve
         monkeypatch.delenv(name, raising=False)
     for name, value in PROXIES.items():
         monkeypatch.setenv(name, value)
-    wire = credentials_to_wire(kopf.ConnectionInfo(server=server, **fields))
+    wire = serialize_credentials(kopf.ConnectionInfo(server=server, **fields))
     assert wire.get("proxy_url") == expected
 
 
@@ -153,7 +153,7 @@ def test_proxies_of_the_environment_are_used_if_it_is_trusted(monkeypatch, serve
 )
 def test_credentials_that_cannot_be_used_are_refused_with_advice(info, error, message):
     with pytest.raises(error, match=message):
-        credentials_to_wire(info)
+        serialize_credentials(info)
 
 
 KUBECONFIG = """
@@ -189,7 +189,7 @@ def test_provider_tokens_and_the_trust_in_the_environment_are_passed(kubeconfig,
     info = kopf.login_with_kubeconfig(settings=settings)
     assert (info.server, info.token, info.trust_env) == (None, "provided", trust_env)
     with pytest.raises(kopf.LoginError, match=r"no server: set `server` of the cluster in the kubeconfig"):
-        credentials_to_wire(info)
+        serialize_credentials(info)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from kopf._intents.causes import ChangingCause
 from kopf._objects.stoppers import DaemonStoppingReason, FlagSetter
 from kopf._runtime import context as ctx
-from kopf._runtime import loading, logs, posting
+from kopf._runtime import loaders, loggers, posting
 
 OWNER = kopf.Body(
     {
@@ -37,15 +37,17 @@ def formatted(formatter, **extra):
 
 def test_text_logs_have_prefixes():
     ref = {"name": "n", "namespace": "ns"}
-    formatter = logs.make_formatter(kopf.LogFormat.PLAIN, None)
+    formatter = loggers.make_formatter(kopf.LogFormat.PLAIN, None)
     assert formatted(formatter, k8s_ref=ref) == "[ns/n] hello x"
     assert formatted(formatter, k8s_ref={"name": "n"}) == "[n] hello x"
-    assert formatted(logs.make_formatter(kopf.LogFormat.PLAIN), k8s_ref=ref) == "hello x"
+    assert formatted(loggers.make_formatter(kopf.LogFormat.PLAIN), k8s_ref=ref) == "hello x"
 
 
 def test_json_logs_have_objects():
     ref = {"name": "n", "namespace": None}
-    data = json.loads(formatted(logs.make_formatter(kopf.LogFormat.JSON), k8s_ref=ref, settings=1, user="y"))
+    data = json.loads(
+        formatted(loggers.make_formatter(kopf.LogFormat.JSON), k8s_ref=ref, settings=1, user="y")
+    )
     assert data.pop("timestamp").endswith("+00:00")
     assert data == {"message": "hello x", "user": "y", "object": ref, "severity": "warn"}
 
@@ -68,11 +70,11 @@ def test_files_are_loaded_with_their_neighbours(tmp_path, monkeypatch):
     (tmp_path / "neighbour_of_op.py").write_text("x = 5")
     (tmp_path / "op.py").write_text("import neighbour_of_op\nname, x = __name__, neighbour_of_op.x")
     path = str(tmp_path / "op.py")
-    loading.preload([path], ["json"])
+    loaders.preload([path], ["json"])
     module = sys.modules.pop(f"__kopf_script_0__{path}")
     assert (module.name, module.x) == (f"__kopf_script_0__{path}", 5)
     with pytest.raises(ImportError, match="no module or loader"):
-        loading.preload([str(tmp_path / "op.txt")], [])
+        loaders.preload([str(tmp_path / "op.txt")], [])
 
 
 def test_kubeconfigs_are_merged(tmp_path, monkeypatch):

@@ -17,7 +17,8 @@ from typing import Any
 
 import kopf
 import pytest
-from kopf._kits import encryption, flavours, webhooks
+from kopf._kits import webhooks
+from kopf._kits.webhooks import local_clusters, tls_proxy
 from kopf._runtime.admission import AmbiguousResourceError, UnknownResourceError, WebhookError
 
 pytest.importorskip("kopf._kopf", reason="the native module is not built")
@@ -245,7 +246,9 @@ def test_a_port_is_not_shared():
 def test_idle_connections_do_not_keep_a_server_with_a_context_from_answering():
     async def client(config: dict[str, Any]) -> Any:
         port = int(config["url"].rpartition(":")[2])
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(encryption.HANDSHAKES + 10)]
+        idle = [
+            await asyncio.open_connection("127.0.0.1", port) for _ in range(tls_proxy.MAX_HANDSHAKES + 10)
+        ]
         told = await post("/x", b"[1]")(config)
         # The oldest ones have made room for the others.
         for reader, _ in idle[:10]:
@@ -386,15 +389,19 @@ def test_without_an_operator_the_host_is_not_known(ngrok, caplog):
 @pytest.mark.parametrize(
     "certificate, version, expected",
     [
-        ({"subject": ((("commonName", "k3s"),),)}, "", flavours.Flavour.K3S),
-        ({"subject": ((("organizationName", "k3s"),),)}, "", flavours.Flavour.K3S),
-        ({"issuer": ((("commonName", "k3s-server-ca"),),)}, "", flavours.Flavour.K3S),
-        ({"subject": ((("commonName", "minikube"),),)}, "", flavours.Flavour.MINIKUBE),
-        ({"issuer": ((("commonName", "minikubeCA"),),)}, "", flavours.Flavour.MINIKUBE),
-        ({"subjectAltName": (("DNS", "docker-for-desktop"),)}, "", flavours.Flavour.DOCKER_DESKTOP),
-        (None, "v1.30.1+k3s1", flavours.Flavour.K3S),
+        ({"subject": ((("commonName", "k3s"),),)}, "", local_clusters.LocalCluster.K3S),
+        ({"subject": ((("organizationName", "k3s"),),)}, "", local_clusters.LocalCluster.K3S),
+        ({"issuer": ((("commonName", "k3s-server-ca"),),)}, "", local_clusters.LocalCluster.K3S),
+        ({"subject": ((("commonName", "minikube"),),)}, "", local_clusters.LocalCluster.MINIKUBE),
+        ({"issuer": ((("commonName", "minikubeCA"),),)}, "", local_clusters.LocalCluster.MINIKUBE),
+        (
+            {"subjectAltName": (("DNS", "docker-for-desktop"),)},
+            "",
+            local_clusters.LocalCluster.DOCKER_DESKTOP,
+        ),
+        (None, "v1.30.1+k3s1", local_clusters.LocalCluster.K3S),
         ({"subject": ((("commonName", "kube-apiserver"),),)}, "v1.30.1", None),
     ],
 )
 def test_local_clusters_are_recognised(certificate, version, expected):
-    assert flavours.recognise(certificate, version) == expected
+    assert local_clusters.identify(certificate, version) == expected

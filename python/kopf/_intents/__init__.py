@@ -1,3 +1,1 @@
-"""What an author declares: handlers, filters, selectors, storages, settings. It must not know how they are
-run.
-"""
+"""Declarations of an operator: handlers, filters, selectors, storages, settings."""

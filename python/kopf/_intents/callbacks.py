@@ -1,6 +1,6 @@
-"""The types of users' functions. They own what type checkers are told; nothing here is needed at run time.
+"""Types of the functions that users write, for type checkers.
 
-All arguments are passed by names, and there will be more of them: every function must accept `**kwargs`.
+All arguments are passed by keyword, and new ones can be added: every function must accept `**kwargs`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body, Meta, Spec, Status
 from kopf._objects.diffs import Diff
-from kopf._objects.logs import Logger
+from kopf._objects.logging_types import Logger
 from kopf._objects.patches import Patch
-from kopf._objects.raw import Annotations, BodyEssence, Labels, RawEvent
 from kopf._objects.resources import Resource
 from kopf._objects.reviews import Headers, SSLPeer, UserInfo
 from kopf._objects.stoppers import DaemonStopped
+from kopf._objects.typedefs import Annotations, BodyEssence, Labels, RawEvent
 
 T = TypeVar("T")
 SyncOrAsync: TypeAlias = T | Coroutine[None, None, T]
@@ -98,7 +98,7 @@ class TimerFn(Protocol):
 
 
 class DelayFn(Protocol):
-    """A function that tells the initial delay of a daemon or a timer (seconds)."""
+    """A function that returns the initial delay of a daemon or a timer (seconds)."""
 
     def __call__(
         self, *, annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,

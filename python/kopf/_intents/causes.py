@@ -1,7 +1,6 @@
-"""Why a handler is called, with all that it is told. It owns the causes as data; it must not know how they
-come.
+"""Causes of handler calls, with the arguments of the handlers.
 
-These classes are also what tests construct to simulate a handler's context.
+Tests can construct these classes to simulate the context of a handler.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from kopf._objects.diffs import EMPTY, Diff
 from kopf._objects.indices import Index
 from kopf._objects.memos import AnyMemo
 from kopf._objects.patches import Patch
-from kopf._objects.raw import BodyEssence, HandlerId, RawEvent, RawEventType
 from kopf._objects.reasons import Activity, Reason, WebhookType
 from kopf._objects.resources import Resource
 from kopf._objects.reviews import Headers, Operation, SSLPeer, UserInfo
 from kopf._objects.stoppers import DaemonStopper
+from kopf._objects.typedefs import BodyEssence, HandlerId, RawEvent, RawEventType
 
 Arguments = dict[str, Callable[[Any], Any]]
 """How arguments are made of a cause, by their names."""
@@ -32,7 +31,7 @@ def _named(*names: str) -> Arguments:
 
 @dataclass
 class Cause:
-    """What is common for all causes. The indices are arguments too, and they win over all other arguments."""
+    """The base of all causes. The indices are arguments too, and they win over all other arguments."""
 
     logger: Any
     indices: Mapping[str, Index[Any, Any]]

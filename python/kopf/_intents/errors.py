@@ -1,6 +1,4 @@
-"""The errors by which handlers say what is to be done next. It owns these words; it must not know who
-listens.
-"""
+"""Exceptions with which handlers control their retries."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ class HandlerChildrenRetry(TemporaryError):
 
 
 class AdmissionError(PermanentError):
-    """The request is refused, with this message and this HTTP-like code in the response."""
+    """The request is denied, with this message and this HTTP-like code in the response."""
 
     def __init__(self, message: str | None = "", code: int | None = 500) -> None:
         super().__init__(message)

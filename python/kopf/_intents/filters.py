@@ -1,6 +1,4 @@
-"""Which objects a handler is for. It owns declared filters and their combinations; see `matching` for their
-use.
-"""
+"""Filter values and combinations of filter functions; `matching` evaluates the filters."""
 
 from __future__ import annotations
 

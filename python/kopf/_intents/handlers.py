@@ -1,6 +1,4 @@
-"""What is declared, as data. It owns the kinds of handlers; it must not know how they are
-registered or run.
-"""
+"""Handlers of all kinds, as data classes."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from kopf._intents.errors import ErrorsMode
 from kopf._intents.filters import MetaFilters
 from kopf._intents.selectors import Selector
 from kopf._objects.dicts import FieldPath
-from kopf._objects.raw import HandlerId
 from kopf._objects.reasons import Activity, Reason, WebhookType
+from kopf._objects.typedefs import HandlerId
 
 
 @dataclass(frozen=True)

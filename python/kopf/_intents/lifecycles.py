@@ -1,7 +1,7 @@
-"""Which of the handlers are called now, and which ones wait. It owns these policies and the default one.
+"""Lifecycles: functions that select the handlers to be called now, and the default lifecycle.
 
-A lifecycle gets the handlers that are not finished and not delayed, in the order of declaration, and picks
-some. It is a plain function; it is also given the state of the handlers and the arguments of the cause.
+A lifecycle gets the handlers that are neither finished nor delayed, in the order of declaration, their
+states, and the arguments of the cause.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Handlers = Sequence[Handler]
 
 @dataclass(frozen=True)
 class Progress:
-    """What a lifecycle sees of the state of a handler."""
+    """The state of a handler, for lifecycles."""
 
     retries: int
 

@@ -1,5 +1,6 @@
-"""Whether a handler is for a cause. It owns the rules of filters for the code that runs in Python:
-sub-handlers, webhooks, callbacks. The same rules for the mass of events are applied by the engine.
+"""Evaluation of filters for sub-handlers, webhooks, and filters that are functions.
+
+The engine evaluates the same rules for all other handlers.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _matches_field(handler: ResourceHandler, cause: ResourceCause) -> bool:
     sources = [cause.new, cause.old] if isinstance(cause, ChangingCause) else [cause.body]
     expected = MetaFilterToken.PRESENT if handler.value is None else handler.value
     return any(
-        _passes(expected, dicts.resolve(source, handler.field, default=dicts.ABSENCE), cause)
+        _passes(expected, dicts.resolve(source, handler.field, default=dicts.MISSING), cause)
         for source in sources
     )
 
@@ -80,8 +81,8 @@ def _matches_field(handler: ResourceHandler, cause: ResourceCause) -> bool:
 def _matches_change(handler: ResourceHandler, cause: ResourceCause) -> bool:
     if not handler.field or not isinstance(handler, ChangingHandler) or not isinstance(cause, ChangingCause):
         return True
-    old = dicts.resolve(cause.old, handler.field, default=dicts.ABSENCE)
-    new = dicts.resolve(cause.new, handler.field, default=dicts.ABSENCE)
+    old = dicts.resolve(cause.old, handler.field, default=dicts.MISSING)
+    new = dicts.resolve(cause.new, handler.field, default=dicts.MISSING)
     return (
         (not handler.field_needs_change or old != new)
         and (handler.old is None or _passes(handler.old, old, cause))
@@ -95,9 +96,9 @@ def _matches_when(handler: ResourceHandler, cause: Cause) -> bool:
 
 def _passes(expected: Any, value: Any, cause: Cause) -> bool:
     if expected is MetaFilterToken.PRESENT:
-        return value is not dicts.ABSENCE
+        return value is not dicts.MISSING
     if expected is MetaFilterToken.ABSENT:
-        return value is dicts.ABSENCE
+        return value is dicts.MISSING
     if callable(expected):
         return bool(expected(value, **cause.kwargs))
     return bool(value == expected)

@@ -1,5 +1,4 @@
-"""Where declared handlers are kept. It owns the lists, ids, and deduplication; it must not know the default
-registry.
+"""Registries of handlers, with handler ids and deduplication.
 
 An operator has six lists of handlers, each in the order of declaration.
 """
@@ -24,9 +23,9 @@ from kopf._intents.handlers import (
     WebhookHandler,
 )
 from kopf._objects.dicts import FieldPath
-from kopf._objects.raw import HandlerId
 from kopf._objects.reasons import Activity, Reason
 from kopf._objects.resources import Resource
+from kopf._objects.typedefs import HandlerId
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 ResourceHandlerT = TypeVar("ResourceHandlerT", bound=ResourceHandler)
@@ -56,9 +55,9 @@ class ActivityRegistry(GenericRegistry[ActivityHandler]):
 
     def get_handlers(self, activity: Activity) -> Sequence[ActivityHandler]:
         """The handlers of the activity; the fallback ones only if there are no others."""
-        found = [handler for handler in self._handlers if handler.activity in (None, activity)]
-        regular = [handler for handler in found if not handler._fallback]
-        return list(deduplicated(regular or found))
+        handlers = [handler for handler in self._handlers if handler.activity in (None, activity)]
+        regular = [handler for handler in handlers if not handler._fallback]
+        return list(deduplicated(regular or handlers))
 
 
 class ResourceRegistry(GenericRegistry[ResourceHandlerT]):
@@ -135,7 +134,7 @@ class OperatorRegistry:
         self._webhooks = WebhooksRegistry()
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{name}={len(it._handlers)}" for name, it in self._families().items())
+        counts = ", ".join(f"{name}={len(item._handlers)}" for name, item in self._families().items())
         return f"<{type(self).__name__}: {counts}>"
 
     def _families(self) -> dict[str, GenericRegistry[Any]]:
@@ -151,7 +150,7 @@ class OperatorRegistry:
     @property
     def has_handlers(self) -> bool:
         """Whether anything is declared, besides the logins that are there from the beginning."""
-        declared = (it for family in self._families().values() for it in family.get_all_handlers())
+        declared = (item for family in self._families().values() for item in family.get_all_handlers())
         return any(not getattr(handler, "_fallback", False) for handler in declared)
 
 

@@ -1,6 +1,4 @@
-"""Which resources a handler is for. It owns the forms of selection; it must not know what the
-cluster serves.
-"""
+"""Selectors of resources and patterns of namespaces."""
 
 from __future__ import annotations
 
@@ -63,12 +61,12 @@ class Selector:
             object.__setattr__(self, name, value)
 
         names = [self.kind, self.plural, self.singular, self.shortcut, self.category, self.any_name, self.fn]
-        given = [name for name in names if name is not None]
-        if len(given) > 1:
-            raise TypeError(f"Ambiguous resource specification with {given!r}")
-        if not given:
+        specified = [name for name in names if name is not None]
+        if len(specified) > 1:
+            raise TypeError(f"Ambiguous resource specification with {specified!r}")
+        if not specified:
             raise TypeError("Unspecific resource with no names.")
-        if any(name == "" for name in given):
+        if any(name == "" for name in specified):
             raise TypeError("Names must not be empty strings; either None or specific strings.")
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""The settings of an operator. They own names and defaults; what a setting does is known where it is used.
+"""Settings of an operator: names, types, and defaults.
 
-All are plain mutable attributes, read at the moment of use unless noted. Times are in seconds.
+All settings are plain mutable attributes, read at the moment of use unless noted. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kopf._objects.suggestions import did_you_mean
 
 Backoffs = float | Iterable[float]
 
-ORIGINAL = "1.45"
+COMPAT_VERSION = "1.45"
 """The version of Kopf whose behaviour can be asked for."""
 
-IS_COMPATIBLE = os.environ.get("KOPF_COMPAT") == ORIGINAL
+COMPAT_1_45 = os.environ.get("KOPF_COMPAT") == COMPAT_VERSION
 """Whether the environment asks for it."""
 
 
@@ -38,12 +38,12 @@ class HandlerPool(concurrent.futures.ThreadPoolExecutor):
         super().__init__(max_workers=self.size)
 
 
-class Watched:
+class ChangeTracked:
     """Counts the assignments to the attributes of all settings, so that it is cheap to know that nothing has
-    changed. What is changed inside of a value, such as in a list, is not noticed.
+    changed. Changes inside of a value, such as in a list, are not noticed.
     """
 
-    _assignments: ClassVar[int] = 0
+    _version: ClassVar[int] = 0
 
     if not TYPE_CHECKING:  # type checkers must find those settings that do not exist
 
@@ -51,12 +51,14 @@ class Watched:
             if not _is_known(type(self), name):
                 _warn_of_unknown(type(self), name)
             super().__setattr__(name, value)
-            Watched._assignments += 1
+            ChangeTracked._version += 1
 
     @reprlib.recursive_repr()
     def __repr__(self) -> str:
-        fields = [(it, getattr(self, it.name)) for it in dataclasses.fields(self) if it.repr]  # type: ignore[arg-type]
-        shown = [f"{it.name.lstrip('_')}={value!r}" for it, value in fields if not _is_default(it, value)]
+        fields = [(item, getattr(self, item.name)) for item in dataclasses.fields(self) if item.repr]  # type: ignore[arg-type]
+        shown = [
+            f"{item.name.lstrip('_')}={value!r}" for item, value in fields if not _is_default(item, value)
+        ]
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
@@ -66,12 +68,12 @@ def _is_known(cls: type[Any], name: str) -> bool:
 
 # A warning and not an error: Kopf 1.45 accepts any attributes, and operators may keep theirs here.
 def _warn_of_unknown(cls: type[Any], name: str) -> None:
-    if IS_COMPATIBLE:
+    if COMPAT_1_45:
         return
-    known = [it for it in [*cls.__dataclass_fields__, *vars(cls)] if not it.startswith("_")]
+    known_names = [item for item in [*cls.__dataclass_fields__, *vars(cls)] if not item.startswith("_")]
     group = cls.__name__.removesuffix("Settings").lower()
-    where = "settings" if group == "operator" else f"settings.{group}"
-    text = f"{where} has no {name!r}, and nothing reads it{did_you_mean(name, known)}"
+    group_name = "settings" if group == "operator" else f"settings.{group}"
+    text = f"{group_name} has no {name!r}, and nothing reads it{did_you_mean(name, known_names)}"
     warnings.warn(text, UserWarning, stacklevel=3)
 
 
@@ -79,7 +81,7 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
     if field.default is not dataclasses.MISSING:
         return bool(value == field.default)
     made = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
-    if isinstance(made, Watched):
+    if isinstance(made, ChangeTracked):
         return repr(value) == f"{type(made).__qualname__}()"
     if isinstance(made, concurrent.futures.Executor):
         return type(value) is type(made)
@@ -87,7 +89,7 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
 
 
 @dataclass(repr=False)
-class ProcessSettings(Watched):
+class ProcessSettings(ChangeTracked):
     """The process as a whole."""
 
     ultimate_exiting_timeout: float | None = 600
@@ -98,7 +100,7 @@ class ProcessSettings(Watched):
 
 
 @dataclass(repr=False)
-class PostingSettings(Watched):
+class PostingSettings(ChangeTracked):
     """Posting of Kubernetes events about objects."""
 
     enabled: bool = True
@@ -133,7 +135,7 @@ class PostingSettings(Watched):
 
 
 @dataclass(repr=False)
-class PeeringSettings(Watched):
+class PeeringSettings(ChangeTracked):
     """Agreements between operators on who is paused."""
 
     name: str = "default"
@@ -168,7 +170,7 @@ class PeeringSettings(Watched):
 
 
 @dataclass(repr=False)
-class WatchingSettings(Watched):
+class WatchingSettings(ChangeTracked):
     """Listing and watching of resources."""
 
     server_timeout: float | None = None
@@ -183,7 +185,7 @@ class WatchingSettings(Watched):
     reconnect_backoff: float = 0.1
     """The pause between watch requests."""
 
-    inactivity_timeout: float = 70.0 if IS_COMPATIBLE else 30.0
+    inactivity_timeout: float = 70.0 if COMPAT_1_45 else 30.0
     """The number of seconds without data before Kopf reconnects a watch."""
 
     chunk_size: int | None = None
@@ -209,7 +211,7 @@ _BATCH_WINDOW = "Time-based event batching was removed. Please stop configuring 
 
 
 @dataclass(repr=False)
-class QueueingSettings(Watched):
+class QueueingSettings(ChangeTracked):
     """Queues of events, one per object."""
 
     worker_limit: int | None = None
@@ -242,7 +244,7 @@ class QueueingSettings(Watched):
 
 
 @dataclass(repr=False)
-class ScanningSettings(Watched):
+class ScanningSettings(ChangeTracked):
     """Discovery of resources and namespaces."""
 
     disabled: bool = False
@@ -250,7 +252,7 @@ class ScanningSettings(Watched):
 
 
 @dataclass(repr=False)
-class AdmissionSettings(Watched):
+class AdmissionSettings(ChangeTracked):
     """Validation and mutation of objects on their way to the cluster. Read once, after startup handlers."""
 
     server: WebhookServerProtocol | None = None
@@ -261,7 +263,7 @@ class AdmissionSettings(Watched):
 
 
 @dataclass(repr=False)
-class ExecutionSettings(Watched):
+class ExecutionSettings(ChangeTracked):
     """Calls of handlers."""
 
     default_backoff: float = 60
@@ -305,7 +307,7 @@ class ExecutionSettings(Watched):
 
 
 @dataclass(repr=False)
-class BackgroundSettings(Watched):
+class BackgroundSettings(ChangeTracked):
     """Daemons and timers."""
 
     cancellation_polling: float = 60
@@ -319,7 +321,7 @@ class BackgroundSettings(Watched):
 
 
 @dataclass(repr=False)
-class NetworkingSettings(Watched):
+class NetworkingSettings(ChangeTracked):
     """Requests to the Kubernetes API."""
 
     request_timeout: float | None = 5 * 60
@@ -345,8 +347,8 @@ class NetworkingSettings(Watched):
 
 
 @dataclass(repr=False)
-class PersistenceSettings(Watched):
-    """What is kept with objects."""
+class PersistenceSettings(ChangeTracked):
+    """Persistence of the state of handlers with objects."""
 
     finalizer: str = "kopf.zalando.org/KopfFinalizerMarker"
     """The finalizer that blocks the deletion of objects until they are handled."""
@@ -362,7 +364,7 @@ class PersistenceSettings(Watched):
 
 
 @dataclass(repr=False)
-class OperatorSettings(Watched):
+class OperatorSettings(ChangeTracked):
     """All settings of an operator, in groups."""
 
     process: ProcessSettings = field(default_factory=ProcessSettings)

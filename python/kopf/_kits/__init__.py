@@ -1,1 +1,1 @@
-"""What users may use and the framework itself never does: hierarchies, events, the test runner."""
+"""Toolkits for handlers: hierarchies, Kubernetes events, webhook servers and tunnels."""

@@ -1,7 +1,7 @@
-"""Kubernetes events about objects. It owns what is posted; it must not know how: that is done by the engine.
+"""Functions that post Kubernetes events about objects.
 
-The functions work wherever an object is being handled, in any thread with the context of a handler, and never
-wait. Outside of that, they raise `LookupError`.
+They work in any thread with the context of a handler, and never wait. Outside of handlers, they raise
+`LookupError`.
 """
 
 from __future__ import annotations

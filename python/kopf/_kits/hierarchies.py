@@ -1,10 +1,8 @@
-"""Parents and children, labels and names. It owns the ways to mark objects; it must not know how they are
-created.
+"""Functions that set owner references, labels, names, and namespaces of objects.
 
-All functions change the given objects in place: dicts, models of Kubernetes clients, pykube objects, or any
-nested iterables of those. Anything else is a `TypeError`, found when its turn comes. Without an explicit
-owner,
-it is the object that is being handled; outside of handlers, it is a `LookupError`.
+All functions change the given objects in place: dicts, models of Kubernetes clients, pykube objects, or
+nested iterables of them. Anything else is a `TypeError`. The default owner is the object that is being
+handled; outside of handlers, it is a `LookupError`.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapp
 from typing import Any, cast
 
 from kopf._intents.causes import ResourceCause
-from kopf._objects import dicts, thirdparty
+from kopf._objects import client_models, dicts
 from kopf._objects.bodies import Body
 from kopf._objects.dicts import UNSET, FieldSpec, Unset
 from kopf._objects.references import OwnerReference, build_owner_reference
@@ -189,7 +187,7 @@ def _owner_or_current(owner: Body | None) -> Body:
 
 def _walk(objs: K8sObjects, *, nested: Collection[FieldSpec] | None = None) -> Iterator[Any]:
     for obj in dicts.walk(objs, nested=nested):
-        if not isinstance(obj, MutableMapping) and not thirdparty.is_model(obj):
+        if not isinstance(obj, MutableMapping) and not client_models.is_model(obj):
             raise TypeError(f"K8s object class is not supported: {type(obj)}")
         yield obj
 
@@ -220,7 +218,7 @@ def _sibling_class(obj: Any, name: str) -> Any:
     import importlib
 
     modules = (
-        cls.__module__ for cls in type(obj).__mro__ if cls.__module__.startswith(thirdparty.MODEL_PREFIXES)
+        cls.__module__ for cls in type(obj).__mro__ if cls.__module__.startswith(client_models.MODEL_PREFIXES)
     )
     library = next(modules).split(".", 1)[0]
     return getattr(importlib.import_module(f"{library}.client"), name)

@@ -1,3 +1,1 @@
-"""What a handler receives: views of objects, patches, diffs, memos, indices. It must not know how handlers
-are run.
-"""
+"""Arguments of handlers: views of objects, patches, diffs, memos, indices."""

@@ -1,7 +1,7 @@
-"""The body of an object and its usual stanzas. It owns these views; it must not know where objects come from.
+"""Body of an object, with views of its metadata, spec, and status.
 
-The source of a body is a dict, or any mapping that makes dicts and lists of its top-level values on demand.
-The constructors set what the parents' would set: they are called for each event of each object.
+The source of a body is a dict, or a mapping that converts its top-level values on access. The constructors do
+not call their parents: they are called for each event of each object.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kopf._objects.raw import Annotations, Labels
+from kopf._objects.typedefs import Annotations, Labels
 from kopf._objects.views import MappingView, ReplaceableMappingView
 
 
@@ -95,7 +95,7 @@ class Body(ReplaceableMappingView[str, Any]):
     def _stanza(self) -> Any:
         return self._src
 
-    # The source might be a native object, which lives only in this process: what is copied is its content.
+    # The source might be a native object, which cannot leave the process: its content is copied.
     def __getstate__(self) -> dict[str, Any]:
         src = self._src
         return {**self.__dict__, "_src": src if isinstance(src, (dict, MappingView)) else dict(src)}
@@ -127,5 +127,5 @@ class Body(ReplaceableMappingView[str, Any]):
         return self._status
 
     def _release(self) -> None:
-        """Let the views go that nobody else uses: they refer back to the body, and so keep it in memory."""
+        """Drop the views: they refer back to the body, and so keep it in memory."""
         self._meta = self._spec = self._status = None

@@ -1,6 +1,6 @@
-"""How to reach a cluster and who we are there. It owns these facts; it must not know where they were found.
+"""Credentials for a cluster.
 
-Secrets are never shown: not in `repr`, hence not in logs and tracebacks.
+Secrets are never in `repr()`, hence not in logs and tracebacks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MissingInKubeconfigError(LoginError, KeyError):
 
 @dataclass(frozen=True, kw_only=True)
 class KubeContext:
-    """What all kinds of credentials have in common."""
+    """The base of all kinds of credentials."""
 
     server: str
     priority: int = 0
@@ -168,7 +168,7 @@ class OnlyCredentials(Vault):
 
 
 def _without_password(value: Any) -> Any:
-    """An address with `***` in place of the password; whatever else as it is."""
+    """An address with `***` in place of the password; any other value unchanged."""
     if not isinstance(value, str) or "://" not in value or "@" not in value:
         return value
     scheme, rest = value.split("://", 1)

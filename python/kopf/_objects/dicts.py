@@ -1,6 +1,4 @@
-"""Walking nested mappings by field paths. It owns paths and nothing else: it must not know what the mappings
-mean.
-"""
+"""Access to nested mappings by field paths."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import enum
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
-from kopf._objects import thirdparty
+from kopf._objects import client_models
 
 FieldPath = tuple[str, ...]
 FieldSpec = str | FieldPath | list[str] | None
@@ -23,13 +21,13 @@ class Unset(enum.Enum):
 UNSET: Final = Unset.token
 
 
-class Absence(enum.Enum):
+class Missing(enum.Enum):
     """What filters get for a field that is not there; unlike None, it is never a value of a field."""
 
     token = enum.auto()
 
 
-ABSENCE: Final = Absence.token
+MISSING: Final = Missing.token
 
 
 def parse_field(field: FieldSpec) -> FieldPath:
@@ -83,7 +81,7 @@ def resolve_obj(obj: Any, field: FieldSpec, default: Any = UNSET) -> Any:
         try:
             if isinstance(result, Mapping):
                 result = result[key]
-            elif thirdparty.is_model(result):
+            elif client_models.is_model(result):
                 attrs = {json_name: attr for attr, json_name in result.attribute_map.items()}
                 result = getattr(result, attrs.get(key, key), None)
                 if result is None:
@@ -166,9 +164,9 @@ def walk(objs: Any, *, nested: Collection[FieldSpec] | None = None) -> Iterator[
     """
     if objs is None:
         return
-    if thirdparty.is_pykube_object(objs):
+    if client_models.is_pykube_object(objs):
         yield from walk(objs.obj, nested=nested)
-    elif isinstance(objs, Mapping) or thirdparty.is_model(objs):
+    elif isinstance(objs, Mapping) or client_models.is_model(objs):
         yield objs
         for field in nested if nested is not None else ():
             try:

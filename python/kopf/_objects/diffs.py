@@ -1,6 +1,6 @@
-"""What has changed between two states. It owns the algebra of changes; it must not know which changes matter.
+"""Differences of two states of an object.
 
-The order of items is the same for the same input: additions, removals, and then the keys in both, sorted.
+The order of items is deterministic: additions, removals, and then the keys in both, sorted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class DiffScope(enum.Flag):
 
 
 class DiffOperation(enum.StrEnum):
-    """What was done to a field; a plain string for all purposes, also in logs."""
+    """The change of a field; it behaves as a plain string, also in logs."""
 
     ADD = "add"
     CHANGE = "change"
@@ -136,7 +136,7 @@ def _reduced(d: Diff, path: dicts.FieldPath) -> Iterator[DiffItem]:
         if not path or tuple(field[: len(path)]) == path:
             yield DiffItem(op, tuple(field[len(path) :]), old, new)
         elif tuple(field) == path[: len(field)]:
-            # The change is above the field of interest: what it means for the field is to be found anew.
+            # The change is above the field: compare the values of the field.
             tail = path[len(field) :]
             yield from _items(
                 dicts.resolve(old, tail, default=None),

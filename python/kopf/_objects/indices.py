@@ -1,8 +1,7 @@
-"""In-memory indices of objects. It owns their containers; it must not know which functions fill them, and
-when.
+"""In-memory indices of objects.
 
-`Index` and `Store` are what handlers see and can name in annotations; `LiveIndex` and `LiveStore` is what
-they get. Where a value came from is known by the key of its object, whatever that is.
+Handlers see `Index` and `Store`, and can name them in annotations. `LiveIndex` and `LiveStore` implement
+them; they know from which object each value has come.
 """
 
 from __future__ import annotations

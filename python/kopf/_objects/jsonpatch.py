@@ -1,4 +1,4 @@
-"""The difference of two JSON documents as an RFC 6902 patch. It owns that and must not know Kubernetes."""
+"""Difference of two JSON documents as an RFC 6902 patch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _compare_mappings(old: Mapping[str, Any], new: Mapping[str, Any], path: str)
 
 
 def _compare_lists(old: list[Any], new: list[Any], path: str) -> Iterator[Operation]:
-    # What is the same on both ends stays as it is; this covers most of real edits: one item added or removed.
+    # The common prefix and suffix stay unchanged; this covers most edits: one item added or removed.
     head = 0
     while head < min(len(old), len(new)) and _same(old[head], new[head]):
         head += 1

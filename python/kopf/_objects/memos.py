@@ -1,18 +1,15 @@
-"""The in-memory notes of an operator on an object. It owns the container; it must not know when notes are
-forgotten.
-"""
+"""Memo of an object: arbitrary data that handlers keep in memory."""
 
 from __future__ import annotations
 
 from typing import Any
 
 AnyMemo = Any
-"""A memo as handlers see it: `Memo`, or whatever was given to the operator."""
+"""A memo as handlers see it: `Memo`, or a copy of the operator's `memo`."""
 
 
 class Memo(dict[Any, Any]):
-    """A dict whose keys are also attributes. Not persisted: it lives as long as the operator and the object
-    do.
+    """A dict whose keys are also attributes. Not persisted: it exists as long as the operator and the object.
 
     The names of methods of dicts are not readable as attributes (but are writable): use items for them.
     """

@@ -1,6 +1,4 @@
-"""The changes that handlers want to make to an object. It owns their collection; it must not know how they
-are sent.
-"""
+"""Patch of an object, to be filled by handlers."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import Any
 
 from kopf._objects import dicts, jsonpatch
 from kopf._objects.bodies import Body
-from kopf._objects.raw import RawBody
+from kopf._objects.typedefs import RawBody
 from kopf._objects.views import MutableMappingView
 
 PatchFn = Callable[[RawBody], None]
@@ -70,7 +68,7 @@ class Patch(dict[str, Any]):
     ) -> None:
         if src:
             super().__init__(src)
-        # Views refer back to the patch: those that nobody asks for would only be garbage to be collected.
+        # Views refer back to the patch: unused ones would only be work for the garbage collector.
         self._meta: MetaPatch | None = None
         self._spec: SpecPatch | None = None
         self._status: StatusPatch | None = None

@@ -1,4 +1,4 @@
-"""Why something is handled. It owns these words; what leads to each of them is decided elsewhere."""
+"""Enumerations of reasons, activities, and webhook types."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Reason(enum.StrEnum):
-    """Why an object is handled: what has happened to it, as seen against its last handled state."""
+    """Why an object is handled: its change since its last handled state."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -22,7 +22,7 @@ HANDLER_REASONS = (Reason.CREATE, Reason.UPDATE, Reason.DELETE, Reason.RESUME)
 
 
 class Activity(enum.StrEnum):
-    """What the operator as a whole is doing, regardless of objects."""
+    """Activities of the operator as a whole, regardless of objects."""
 
     STARTUP = "startup"
     CLEANUP = "cleanup"

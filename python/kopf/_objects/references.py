@@ -1,4 +1,4 @@
-"""References from one object to another. It owns their shapes and how they are built of bodies."""
+"""References to objects, and how to build them from bodies."""
 
 from __future__ import annotations
 

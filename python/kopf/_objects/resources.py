@@ -1,6 +1,4 @@
-"""Kinds of resources as the cluster serves them. It owns `Resource`; it must not know who is interested in
-them.
-"""
+"""Resources as the cluster serves them."""
 
 from __future__ import annotations
 

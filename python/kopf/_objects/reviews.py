@@ -1,11 +1,11 @@
-"""Types of admission reviews and of webhook servers. It owns shapes only and must not know any server."""
+"""Types of admission reviews and of webhook servers."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Literal, Protocol, TypedDict
 
-from kopf._objects.raw import RawBody
+from kopf._objects.typedefs import RawBody
 
 Headers = dict[str, str]
 SSLPeer = dict[str, Any]
@@ -54,7 +54,7 @@ class RequestResource(TypedDict):
 
 
 class RequestPayload(TypedDict, total=False):
-    """What is asked: who wants to do what with which object."""
+    """The request under review: the user, the operation, and the object."""
 
     uid: str
     kind: RequestKind
@@ -82,14 +82,14 @@ class Request(TypedDict, total=False):
 
 
 class ResponseStatus(TypedDict, total=False):
-    """Why the request is refused."""
+    """The reason of a denial."""
 
     code: int
     message: str
 
 
 class ResponsePayload(TypedDict, total=False):
-    """What is answered; the patch is base64 of JSON."""
+    """The response to the request; the patch is base64 of JSON."""
 
     uid: str
     allowed: bool

@@ -1,6 +1,4 @@
-"""The flags by which daemons are asked to stop. It owns the flag and its waiters; it must not know who raises
-it.
-"""
+"""Stop flags of daemons, and what daemons see of them."""
 
 from __future__ import annotations
 
@@ -28,17 +26,17 @@ class DaemonStoppingReason(enum.Flag):
     DAEMON_ABANDONED = enum.auto()
 
 
-class Moments(Protocol):
-    """How flags are waited for where time is not the real one; it is told when a flag is raised."""
+class WaitStrategy(Protocol):
+    """How to wait for flags in virtual time."""
 
-    def wait_in_thread(self, holds: Callable[[], bool], timeout: float | None) -> None:
-        """Block the thread until it holds, at most `timeout` seconds."""
+    def wait_in_thread(self, predicate: Callable[[], bool], timeout: float | None) -> None:
+        """Block the thread until the predicate is true, at most `timeout` seconds."""
 
     async def wait_in_loop(self, future: asyncio.Future[None], timeout: float | None) -> None:
         """Wait in the current event loop until the future is done, at most `timeout` seconds."""
 
-    def raised(self) -> None:
-        """Let those who wait in threads look again."""
+    def on_set(self) -> None:
+        """A flag is raised: let the threads that wait check it."""
 
 
 # Raising is quick and rare: one lock for all flags spares one per daemon.
@@ -48,15 +46,15 @@ _lock = threading.Lock()
 class FlagSetter(Generic[ReasonT]):
     """A flag with reasons: raised once, by any thread, and never lowered; reasons are accumulated.
 
-    There is one for each daemon and timer, most of which never look at it: what is needed for waiting is made
-    when somebody waits.
+    There is one for each daemon and timer, and most never look at it: the event and the futures are created
+    when they are needed.
     """
 
-    __slots__ = ("__weakref__", "_event", "_futures", "_moments", "_raised", "_waiter", "reason")
+    __slots__ = ("__weakref__", "_event", "_futures", "_raised", "_wait_strategy", "_waiter", "reason")
 
-    def __init__(self, moments: Moments | None = None) -> None:
+    def __init__(self, wait_strategy: WaitStrategy | None = None) -> None:
         super().__init__()
-        self._moments = moments
+        self._wait_strategy = wait_strategy
         self.reason: ReasonT | None = None
         self._raised = False
         self._event: threading.Event | None = None
@@ -102,16 +100,16 @@ class FlagSetter(Generic[ReasonT]):
             if self._event is not None:
                 self._event.set()
             futures, self._futures = self._futures, None
-        if self._moments is not None:
-            self._moments.raised()
+        if self._wait_strategy is not None:
+            self._wait_strategy.on_set()
         for future in futures or ():
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing waits
                 future.get_loop().call_soon_threadsafe(_wake, future)
 
     def wait_in_thread(self, timeout: float | None) -> None:
         """Block the thread for the flag or for the timeout (seconds), whichever comes first."""
-        if self._moments is not None:
-            self._moments.wait_in_thread(self.is_set, timeout)
+        if self._wait_strategy is not None:
+            self._wait_strategy.wait_in_thread(self.is_set, timeout)
         else:
             self.sync_event.wait(timeout=timeout)
 
@@ -125,8 +123,8 @@ class FlagSetter(Generic[ReasonT]):
                 self._futures = set()
             self._futures.add(future)
         try:
-            if self._moments is not None:
-                await self._moments.wait_in_loop(future, timeout)
+            if self._wait_strategy is not None:
+                await self._wait_strategy.wait_in_loop(future, timeout)
             else:
                 await asyncio.wait([future], timeout=timeout)
         finally:

@@ -1,8 +1,7 @@
-"""Live views of nested mappings. It owns how absence and nulls look through a view; it must not know
-Kubernetes.
+"""Live views of nested mappings.
 
-A view keeps its source and a path and looks the data up at every access, so that a source that is replaced
-(the body of a daemon) is followed by all views made from it.
+A view keeps its source and a path, and looks the data up at every access. When the source is replaced, as for
+the body of a daemon, all its views show the new data.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class ReplaceableMappingView(MappingView[K, V], Generic[K, V]):
     """A view whose source can be replaced as a whole, with all views made from this one following."""
 
     def _lookup(self, path: dicts.FieldPath, item: Any) -> Any:
-        """What is at the path and there at the item, if the source has a shortcut; else `NotImplemented`."""
+        """The value of the item at the path, if the source has a shortcut; else `NotImplemented`."""
         src = self._src
         if type(src) is dict or self._path or not hasattr(src, "_lookup"):
             return NotImplemented

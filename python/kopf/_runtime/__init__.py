@@ -1,1 +1,1 @@
-"""How user code runs: loading, logging, contexts, logins, and the border with the engine (`bridge` alone)."""
+"""Execution of handlers, and the connection to the engine (`bridge`)."""

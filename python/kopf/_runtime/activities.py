@@ -1,5 +1,4 @@
-"""What concerns the operator as a whole: startup, cleanup, authentication, probes. It owns their loops;
-nothing of them is persisted."""
+"""Activities of an operator: startup, cleanup, authentication, probes. Their progress is not persisted."""
 
 from __future__ import annotations
 
@@ -18,14 +17,14 @@ from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.memos import AnyMemo
-from kopf._objects.raw import HandlerId
 from kopf._objects.reasons import Activity
+from kopf._objects.typedefs import HandlerId
 from kopf._runtime.bridge import Attempt
 from kopf._runtime.context import cause_var
-from kopf._runtime.failures import OperationalError
-from kopf._runtime.invocation import Attempted, Callee, Invoker
+from kopf._runtime.errors import OperationalError
+from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler
 from kopf._runtime.login import login_with_kubeconfig, login_with_service_account
-from kopf._runtime.pulse import pulse_var
+from kopf._runtime.work_tracking import work_tracker_var
 
 
 class ActivityError(OperationalError):
@@ -35,7 +34,7 @@ class ActivityError(OperationalError):
     __module__ = "kopf._core.engines.activities"
 
     def __init__(
-        self, msg: str, *, outcomes: Mapping[HandlerId, Attempted], activity: Activity | None = None
+        self, msg: str, *, outcomes: Mapping[HandlerId, CallResult], activity: Activity | None = None
     ) -> None:
         super().__init__(msg)
         self.outcomes = outcomes
@@ -53,34 +52,34 @@ class Activities:
         memo: AnyMemo,
         indices: Mapping[str, Any],
         invoker: Invoker,
-        only: Mapping[str, credentials.KubeContext] | None = None,
+        exclusive: Mapping[str, credentials.KubeContext] | None = None,
     ) -> None:
         super().__init__()
         self._registry = registry
-        self._only = only
+        self._exclusive = exclusive
         self._settings = settings
         self._memo = memo
         self._indices = indices
         self._invoker = invoker
-        self._numbers = itertools.count(1)
-        self._pulse = pulse = pulse_var.get()
-        time = pulse.time if pulse is not None else None
-        self._sleep: Callable[[float], Awaitable[None]] = time.sleep if time is not None else asyncio.sleep
+        self._activity_numbers = itertools.count(1)
+        self._tracker = tracker = work_tracker_var.get()
+        clock = tracker.clock if tracker is not None else None
+        self._sleep: Callable[[float], Awaitable[None]] = clock.sleep if clock is not None else asyncio.sleep
 
     async def run(self, activity: Activity) -> dict[HandlerId, Any]:
-        """Call the handlers, again and again, until all of them are done; get their results.
+        """Call the handlers, with retries, until all of them are finished; get their results.
 
         Raises `ActivityError` if any of them has failed for good.
         """
         # The engine's numbers are positive.
-        number = -next(self._numbers)
+        activity_number = -next(self._activity_numbers)
         try:
-            return await self._run(activity, number)
+            return await self._run(activity, activity_number)
         finally:
-            if self._pulse is not None:
-                self._pulse.ended(number)
+            if self._tracker is not None:
+                self._tracker.work_finished(activity_number)
 
-    async def _run(self, activity: Activity, number: int) -> dict[HandlerId, Any]:
+    async def _run(self, activity: Activity, activity_number: int) -> dict[HandlerId, Any]:
         activity_logger = logging.getLogger(f"kopf.activities.{activity.value}")
         cause = ActivityCause(
             logger=activity_logger,
@@ -89,35 +88,40 @@ class Activities:
             activity=activity,
             settings=self._settings,
         )
-        pending = [_Pending(Callee(handler)) for handler in self._registry._activities.get_handlers(activity)]
-        outcomes: dict[HandlerId, Attempted] = {}
+        pending = [
+            _Pending(PreparedHandler(handler))
+            for handler in self._registry._activities.get_handlers(activity)
+        ]
+        outcomes: dict[HandlerId, CallResult] = {}
         while pending:
-            if self._pulse is not None:
-                self._pulse.began(number)
+            if self._tracker is not None:
+                self._tracker.work_started(activity_number)
             for item in pending:
-                if item.awakes > Attempt.now():
+                if item.next_attempt_at > Attempt.now():
                     continue
                 cause_var.set(cause)
                 attempt = item.attempt(self._settings.execution.default_backoff)
-                outcome = await self._invoker.attempt(
-                    item.callee, attempt, cause.kwargs, activity_logger, stored=False, keep_error=True
+                call_result = await self._invoker.invoke(
+                    item.prepared, attempt, cause.kwargs, activity_logger, store_result=False, keep_error=True
                 )
                 item.retry += 1
-                item.awakes = Attempt.now() + int((outcome.settled.delay or 0) * 1_000_000)
-                if outcome.settled.final:
-                    outcomes[item.callee.handler.id] = outcome
-            pending = [item for item in pending if item.callee.handler.id not in outcomes]
+                item.next_attempt_at = Attempt.now() + int((call_result.outcome.delay or 0) * 1_000_000)
+                if call_result.outcome.final:
+                    outcomes[item.prepared.handler.id] = call_result
+            pending = [item for item in pending if item.prepared.handler.id not in outcomes]
             if pending:
-                delay = min(item.awakes for item in pending) - Attempt.now()
-                if self._pulse is not None:
-                    self._pulse.ended(number)
+                delay = min(item.next_attempt_at for item in pending) - Attempt.now()
+                if self._tracker is not None:
+                    self._tracker.work_finished(activity_number)
                 await self._sleep(max(0, delay / 1_000_000))
-        for outcome in outcomes.values():
-            if outcome.settled.failed:
+        for call_result in outcomes.values():
+            if call_result.outcome.failed:
                 raise ActivityError(
                     "One or more handlers failed.", outcomes=outcomes, activity=activity
-                ) from outcome.error
-        return {id: outcome.result for id, outcome in outcomes.items() if outcome.result is not None}
+                ) from call_result.error
+        return {
+            id: call_result.result for id, call_result in outcomes.items() if call_result.result is not None
+        }
 
     async def authenticate(self) -> list[tuple[str, dict[str, Any]]] | None:
         """Get the credentials, by the ids of the login handlers, for the engine.
@@ -127,29 +131,29 @@ class Activities:
         that it has been given, these replace all results.
         """
         handlers = self._registry._activities.get_handlers(Activity.AUTHENTICATION)
-        if not all(handler._fallback and handler.fn in ENGINE_LOGINS for handler in handlers):
+        if not all(handler._fallback and handler.fn in NATIVE_LOGINS for handler in handlers):
             results: Mapping[Any, Any] = await self.run(Activity.AUTHENTICATION)
-        elif self._only is None:
+        elif self._exclusive is None:
             return None
-        if self._only is not None:
-            results = self._only
-        return [(str(id), credentials_to_wire(info)) for id, info in results.items()]
+        if self._exclusive is not None:
+            results = self._exclusive
+        return [(str(id), serialize_credentials(info)) for id, info in results.items()]
 
 
-ENGINE_LOGINS = (login_with_kubeconfig, login_with_service_account)
-"""The login handlers that the engine has its own, more capable twins of."""
+NATIVE_LOGINS = (login_with_kubeconfig, login_with_service_account)
+"""The login handlers for which the engine has its own implementations, with more features."""
 
 
 class _Pending:
     """A handler of an activity that is not done yet."""
 
-    def __init__(self, callee: Callee) -> None:
-        self.callee = callee
-        self.started = self.awakes = Attempt.now()
+    def __init__(self, prepared: PreparedHandler) -> None:
+        self.prepared = prepared
+        self.started = self.next_attempt_at = Attempt.now()
         self.retry = 0
 
     def attempt(self, default_backoff: float) -> Attempt:
-        handler = self.callee.handler
+        handler = self.prepared.handler
         return Attempt(
             label=str(handler),
             errors=(handler.errors or ErrorsMode.TEMPORARY).name.lower(),
@@ -161,8 +165,8 @@ class _Pending:
         )
 
 
-def credentials_to_wire(info: Any) -> dict[str, Any]:
-    """Describe the credentials for the engine. What it cannot use is an error: silence would hide it."""
+def serialize_credentials(info: Any) -> dict[str, Any]:
+    """Serialize the credentials for the engine. Fields that it cannot use are errors."""
     if not isinstance(info, credentials.KubeContext):
         raise ValueError("Only ConnectionInfo/AiohttpSession instances are accepted.")
     if isinstance(info, credentials.AiohttpSession):
@@ -186,17 +190,17 @@ def credentials_to_wire(info: Any) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(credentials.ConnectionInfo)]
     values = {name: getattr(info, name) for name in names}
     if info.trust_env and not info.proxy_url:
-        values["proxy_url"] = proxy_of_environment(info.server)
-    wire: dict[str, Any] = {name: _text(value) for name, value in values.items() if value is not None}
+        values["proxy_url"] = proxy_from_environment(info.server)
+    fields: dict[str, Any] = {name: _decode(value) for name, value in values.items() if value is not None}
     if info.expiration is not None:
         expiration = info.expiration
         aware = expiration if expiration.tzinfo is not None else expiration.replace(tzinfo=datetime.UTC)
-        wire["expiration"] = aware.timestamp()
-    return wire
+        fields["expiration"] = aware.timestamp()
+    return fields
 
 
-def proxy_of_environment(server: str) -> str | None:
-    """The proxy that the environment (`HTTPS_PROXY`, `NO_PROXY`, and alike) has for the server, if any."""
+def proxy_from_environment(server: str) -> str | None:
+    """The proxy that the environment (`HTTPS_PROXY`, `NO_PROXY`, etc.) has for the server, if any."""
     import urllib.parse
     import urllib.request
 
@@ -207,5 +211,5 @@ def proxy_of_environment(server: str) -> str | None:
     return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
 
-def _text(value: Any) -> Any:
+def _decode(value: Any) -> Any:
     return os.fsdecode(value) if isinstance(value, (bytes, os.PathLike)) else value

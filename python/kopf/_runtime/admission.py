@@ -1,6 +1,4 @@
-"""Reviews of objects on their way to the cluster. It owns the calls of admission handlers and the function
-that is given to webhook servers; it must not know how the servers work, nor what the answers look like.
-"""
+"""Admission reviews: calls of admission handlers, and the function for webhook servers."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kopf._intents import matching
@@ -22,11 +20,12 @@ from kopf._objects.patches import Patch
 from kopf._objects.reviews import Request, Response, WebhookServerProtocol
 from kopf._runtime.bridge import Attempt, Engine, Object, Review
 from kopf._runtime.context import cause_var
-from kopf._runtime.cycles import Memories
-from kopf._runtime.driving import start_task
-from kopf._runtime.failures import OperationalError
-from kopf._runtime.invocation import Callee, Invoker
-from kopf._runtime.logs import LocalObjectLogger, full_name
+from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.errors import OperationalError
+from kopf._runtime.invocation import Invoker, PreparedHandler
+from kopf._runtime.loggers import LocalObjectLogger, full_name
+from kopf._runtime.memos import MemoRegistry
+from kopf._runtime.supervision import Task, supervise
 
 logger = logging.getLogger("kopf._core.engines.admission")
 
@@ -67,22 +66,22 @@ _PROBLEMS: Mapping[str, type[Exception]] = {
 
 
 class ReviewDiff(diffs.Diff):
-    """The differences of two whole objects, found when somebody looks at them."""
+    """The diff of two whole objects, computed at the first access."""
 
     def __init__(self, old: Object | None, new: Object | None, /) -> None:
         super().__init__(())
-        self._sides: tuple[Object | None, Object | None] | None = (old, new)
+        self._pair: tuple[Object | None, Object | None] | None = (old, new)
 
     @property
     def _items(self) -> tuple[diffs.DiffItem, ...]:
-        if self._sides is not None:
-            old, new = (side.to_dict() if side is not None else None for side in self._sides)
-            self._found, self._sides = tuple(diffs.diff(old, new)), None
-        return self._found
+        if self._pair is not None:
+            old, new = (half.to_dict() if half is not None else None for half in self._pair)
+            self._cached, self._pair = tuple(diffs.diff(old, new)), None
+        return self._cached
 
     @_items.setter
     def _items(self, items: tuple[diffs.DiffItem, ...]) -> None:
-        self._found = items
+        self._cached = items
 
 
 class Admission:
@@ -94,37 +93,37 @@ class Admission:
         *,
         handlers: Sequence[ResourceHandler],
         settings: OperatorSettings,
-        memories: Memories,
+        memos: MemoRegistry,
         indices: Mapping[str, Any],
         invoker: Invoker,
     ) -> None:
         super().__init__()
         self.engine = engine
         self._handlers = handlers
-        self._callees = [Callee(handler) for handler in handlers]
+        self._prepared_handlers = [PreparedHandler(handler) for handler in handlers]
         self._settings = settings
-        self._memories = memories
+        self._memos = memos
         self._indices = indices
         self._invoker = invoker
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
-    def needed(self) -> bool:
-        """Whether there is anything to serve, or anybody who wants to."""
+    def is_needed(self) -> bool:
+        """Whether a webhook server is configured, or needed by handlers."""
         has_handlers = any(isinstance(handler, WebhookHandler) for handler in self._handlers)
         return has_handlers or self._settings.admission.server is not None
 
     async def serve(self) -> None:
-        """Run the server of the settings for as long as it goes on."""
+        """Run the webhook server of the settings until it ends."""
         server = self._settings.admission.server
         if server is None:
             raise OperationalError(NO_SERVER)
         async with contextlib.AsyncExitStack() as stack:
-            serving: WebhookServerProtocol = server
+            serve: WebhookServerProtocol = server
             if isinstance(server, contextlib.AbstractAsyncContextManager):
                 entered = await stack.enter_async_context(server)
-                serving = entered if callable(entered) else server
-            async for config in serving(self):
+                serve = entered if callable(entered) else server
+            async for config in serve(self):
                 self.engine.advertise(dict(config))
 
     async def __call__(
@@ -140,17 +139,17 @@ class Admission:
 
         Raises `WebhookError` if it makes no sense.
         """
-        opened = self.engine.review(
+        review = self.engine.review(
             request,
             webhook=webhook,
             reason=str(reason) if reason is not None else None,
             headers=headers,
             sslpeer=sslpeer,
         )
-        if isinstance(opened, tuple):
-            problem, text = opened
+        if isinstance(review, tuple):
+            problem, text = review
             raise _PROBLEMS[problem](text)
-        response: Response | None = await asyncio.get_running_loop().create_task(self._review(opened))
+        response: Response | None = await asyncio.get_running_loop().create_task(self._review(review))
         if response is None:
             raise RuntimeError("The review has been answered elsewhere.")
         return response
@@ -166,7 +165,7 @@ class Admission:
             task.add_done_callback(self._tasks.discard)
 
     async def cancel(self) -> None:
-        """Cancel what is still running, and wait for it."""
+        """Cancel all tasks, and wait for their end."""
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
@@ -181,43 +180,43 @@ class Admission:
             review.fail("Internal Server Error")
 
     async def _review(self, review: Review) -> Any:
-        cause = self._cause(review)
+        cause = self._make_cause(review)
         kwargs = cause.kwargs
-        refusals: list[tuple[int, str, int | None]] = []
-        for callee in self._choose(review, cause):
+        denials: list[tuple[int, str, int | None]] = []
+        for prepared in self._select(review, cause):
             cause_var.set(cause)
             attempt = Attempt(
-                label=str(callee.handler),
+                label=str(prepared.handler),
                 errors="permanent",
                 backoff=self._settings.execution.default_backoff,
                 started=Attempt.now(),
             )
-            attempted = await self._invoker.attempt(
-                callee, attempt, kwargs, cause.logger, stored=False, keep_error=True
+            call_result = await self._invoker.invoke(
+                prepared, attempt, kwargs, cause.logger, store_result=False, keep_error=True
             )
-            if attempted.error is not None:
-                refusals.append(_refusal(attempted.error))
+            if call_result.error is not None:
+                denials.append(_denial(call_result.error))
         warnings = [str(warning) for warning in cause.warnings]
         patch = cause.patch
         if patch.fns:
-            return review.answer(refusals, warnings, None, patch.as_json_patch())
-        return review.answer(refusals, warnings, patch or None, None)
+            return review.answer(denials, warnings, None, patch.as_json_patch())
+        return review.answer(denials, warnings, patch or None, None)
 
     # The engine has asked all filters but callbacks; those are asked before any handler is called.
-    def _choose(self, review: Review, cause: WebhookCause) -> list[Callee]:
-        chosen: dict[tuple[int, str], Callee] = {}
+    def _select(self, review: Review, cause: WebhookCause) -> list[PreparedHandler]:
+        selected: dict[tuple[int, str], PreparedHandler] = {}
         for index, guarded in review.handlers:
             handler = self._handlers[index]
             if not guarded or matching.match(handler, cause):
-                chosen.setdefault((id(handler.fn), handler.id), self._callees[index])
-        return list(chosen.values())
+                selected.setdefault((id(handler.fn), handler.id), self._prepared_handlers[index])
+        return list(selected.values())
 
-    def _cause(self, review: Review) -> WebhookCause:
+    def _make_cause(self, review: Review) -> WebhookCause:
         body = Body(review.object)
         return WebhookCause(
             logger=LocalObjectLogger(body=body, settings=self._settings),
             indices=self._indices,
-            memo=self._memories.review(review.uid, ephemeral=review.operation == "CREATE"),
+            memo=self._memos.get_for_review(review.uid, ephemeral=review.operation == "CREATE"),
             resource=review.resource,
             patch=Patch(None, body=body),
             body=body,
@@ -236,9 +235,46 @@ class Admission:
         )
 
 
-def _refusal(error: BaseException) -> tuple[int, str, int | None]:
+class WebhookServerTask:
+    """The task of the webhook server. It ends after the engine, which removes the webhooks from the cluster.
+
+    If the server ends by itself, the engine is stopped. Its error is the error of the operator.
+    """
+
+    def __init__(self, admission: Admission | None, *, on_end: Callable[[], None]) -> None:
+        super().__init__()
+        self._admission = admission
+        self._on_end = on_end
+        self._task: Task | None = None
+
+    async def __aenter__(self) -> None:
+        if self._admission is not None and self._admission.is_needed:
+            name = "admission webhook server"
+            coroutine = supervise(name, self._admission.serve(), finishable=False)
+            self._task = asyncio.get_running_loop().create_task(coroutine, name=name)
+            self._task.add_done_callback(lambda _: self._on_end())
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server has ended by itself: then the engine is stopped, too."""
+        return self._task is not None and self._task.done()
+
+    async def __aexit__(self, *_: object) -> None:
+        task = self._task
+        if task is None:
+            return
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                raise error
+
+
+def _denial(error: BaseException) -> tuple[int, str, int | None]:
     message = str(error) or repr(error)
     if isinstance(error, AdmissionError):
         return 0, message, int(error.code) if error.code else None
-    rank = 1 if isinstance(error, PermanentError) else 2 if isinstance(error, TemporaryError) else 3
-    return rank, message, None
+    severity = 1 if isinstance(error, PermanentError) else 2 if isinstance(error, TemporaryError) else 3
+    return severity, message, None

@@ -1,5 +1,7 @@
-"""The way between the engine and the event loop. It owns the batches of work and of replies; it must not know
-what the work is about. Only this module imports the native one: others take its names from here."""
+"""Batches of work items from the engine, and of their completions to the engine.
+
+Only this module imports the compiled one; other modules import its names from here.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,6 @@ from kopf._kopf import (
 )
 
 __all__ = [
-    "Answered",
     "ApiServer",
     "Attempt",
     "Batch",
@@ -61,9 +62,11 @@ __all__ = [
     "Cancel",
     "Change",
     "Close",
+    "Completion",
     "Delay",
     "Dismiss",
     "Engine",
+    "ErrorKind",
     "Finished",
     "Forget",
     "Handle",
@@ -77,7 +80,6 @@ __all__ = [
     "Object",
     "Pick",
     "Probe",
-    "Raised",
     "Recall",
     "Refresh",
     "Review",
@@ -97,98 +99,98 @@ __all__ = [
     "plain",
 ]
 
-Answered = Script | Run | Signal
-"""What is answered in batches."""
+Completion = Script | Run | Signal
+"""An item that is completed in batches."""
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
 # The loggers that the engine writes to, or their common parents: the most verbose of them sets the threshold.
-LOGGERS = [
+ENGINE_LOGGERS = [
     logging.getLogger(name)
     for name in ("kopf.objects", "kopf._core.reactor", "kopf._core.engines", "kopf._cogs.clients")
 ]
 
 
-class Raised:
-    """What a handler raised, as the engine's rules name it."""
+class ErrorKind:
+    """The kind of a handler's error, for the engine's rules."""
 
-    NOTHING = 0
+    NONE = 0
     TEMPORARY = 1
     PERMANENT = 2
-    CHILDREN = 3
-    ARBITRARY = 4
+    SUBHANDLERS = 3
+    UNEXPECTED = 4
 
 
 class Bridge:
-    """Takes the work of one engine, and sends the replies back: both in batches, in one loop."""
+    """Polls the items of one engine, and completes them, both in batches and in one event loop."""
 
     def __init__(
         self,
         engine: Engine,
-        receivers: Mapping[type[Any], Callable[[Any], None]],
+        request_handlers: Mapping[type[Any], Callable[[Any], None]],
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__()
         self._engine = engine
-        self._receivers = receivers
+        self._request_handlers = request_handlers
         self._loop = loop if loop is not None else asyncio.get_running_loop()
-        self._answered: list[Answered] = []
-        self.refresh: Callable[[], None] = lambda: None
-        """What is to be told to the engine before it goes on with the replies."""
-        self._receiving = False
+        self._completions: list[Completion] = []
+        self.before_completion: Callable[[], None] = lambda: None
+        """Called before completions are sent, e.g. to push settings that a handler has changed."""
+        self._polling = False
         self._fileno: int | None = None
         self._level: int | None = None
 
     def open(self) -> None:
-        """Begin to receive."""
+        """Start polling."""
         self._fileno = self._engine.fileno()
-        self._loop.add_reader(self._fileno, self.receive)
+        self._loop.add_reader(self._fileno, self.poll)
 
     def close(self) -> None:
-        """Stop receiving; the replies that are ready are sent."""
+        """Stop polling; the completions that are ready are sent."""
         if self._fileno is not None:
             self._loop.remove_reader(self._fileno)
             self._fileno = None
-        self._send()
+        self._flush()
 
-    def drain(self) -> None:
-        """Receive all that is there now, in as many batches as it takes."""
-        while self.receive():
+    def poll_all(self) -> None:
+        """Poll and handle all items that are ready, in as many batches as needed."""
+        while self.poll():
             pass
 
-    def receive(self) -> bool:
-        """Receive one batch of what is there now; whether there was anything."""
-        self._pass_level()
-        self._receiving = True
-        items, receivers = self._engine.poll(), self._receivers
+    def poll(self) -> bool:
+        """Poll and handle one batch of items; false if there were none."""
+        self._push_log_level()
+        self._polling = True
+        items, request_handlers = self._engine.poll(), self._request_handlers
         try:
             for item in items:
                 try:
-                    receivers[type(item)](item)
+                    request_handlers[type(item)](item)
                 except Exception as e:
                     logger.exception(f"The engine's request cannot be served: {e}")
         finally:
-            self._receiving = False
-            self._send()
+            self._polling = False
+            self._flush()
         return bool(items)
 
-    def answered(self, item: Answered) -> None:
-        """Send the prepared reply, together with the others of this turn of the loop."""
-        if not self._answered and not self._receiving:
-            self._loop.call_soon(self._send)
-        self._answered.append(item)
+    def complete(self, item: Completion) -> None:
+        """Complete the item, together with the others of this turn of the event loop."""
+        if not self._completions and not self._polling:
+            self._loop.call_soon(self._flush)
+        self._completions.append(item)
 
-    def _pass_level(self) -> None:
-        """Let the engine know which lines are not even to be formatted."""
-        level = min(255, *(logger.getEffectiveLevel() for logger in LOGGERS))
+    def _push_log_level(self) -> None:
+        """Set the log level of the engine: lines below it are not formatted."""
+        level = min(255, *(logger.getEffectiveLevel() for logger in ENGINE_LOGGERS))
         if level != self._level:
             self._level = level
             self._engine.set_log_level(level)
 
-    def _send(self) -> None:
-        if self._answered:
-            answered, self._answered = self._answered, []
-            # A handler may have changed it, and the engine logs what follows from its outcome.
-            self._pass_level()
-            self.refresh()
-            self._engine.complete(answered)
+    def _flush(self) -> None:
+        if self._completions:
+            completions, self._completions = self._completions, []
+            # A handler may have changed it, and the engine logs what follows from the outcome.
+            self._push_log_level()
+            self.before_completion()
+            self._engine.complete(completions)

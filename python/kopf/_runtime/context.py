@@ -1,7 +1,7 @@
-"""In which context user code runs. It owns the context variables; each has one meaning and one writer.
+"""Context variables for the functions of users.
 
-They are seen by everything that a handler calls: in tasks, and in threads that were started with a copied
-context.
+They are visible in everything that a handler calls: in tasks, and in threads that are started with a copy of
+the context.
 """
 
 from __future__ import annotations

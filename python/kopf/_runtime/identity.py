@@ -1,4 +1,4 @@
-"""Who an operator is among others. It owns the making of identities; not what they are used for."""
+"""Identity of an operator among its peers."""
 
 from __future__ import annotations
 

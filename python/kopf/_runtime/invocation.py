@@ -1,6 +1,6 @@
-"""Attempts to call a handler. It owns the call and its logs; it must not know what the handler is for.
+"""One attempt of one handler: the call, its outcome, and its log lines.
 
-What an exception means, the engine's rules say; they are asked here, so that the real exception is logged.
+The engine's rules classify the errors. They are asked here, so that the log has the real exception.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from kopf._intents.errors import (
 )
 from kopf._intents.handlers import Handler
 from kopf._intents.lifecycles import LifeCycleFn
-from kopf._intents.settings import ORIGINAL, OperatorSettings
-from kopf._objects.logs import Logger
-from kopf._runtime.bridge import Attempt, Raised, Settled, plain
+from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
+from kopf._objects.logging_types import Logger
+from kopf._runtime.bridge import Attempt, ErrorKind, Settled, plain
 from kopf._runtime.context import handler_var
-from kopf._runtime.failures import add_hint, author_traceback, failure_observer_var
-from kopf._runtime.lines import log_framework_line
-from kopf._runtime.logs import OwnLine
-from kopf._runtime.threads import Threads
+from kopf._runtime.errors import add_hint, author_traceback, error_observer_var
+from kopf._runtime.executor import ExecutorPool
+from kopf._runtime.framework_lines import log_framework_line
+from kopf._runtime.loggers import FrameworkMessage
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-class Attempted(NamedTuple):
-    """What came of an attempt: the verdict, the result; and, if asked for, what was raised (or would be, at
-    a limit).
+class CallResult(NamedTuple):
+    """The result of one call: the outcome, the returned value; and, if it is kept, the error (the one of the
+    limit, if a limit is reached).
     """
 
-    settled: Settled
+    outcome: Settled
     result: Any = None
     error: BaseException | None = None
 
 
-class Callee:
-    """A handler that is ready to be called."""
+class PreparedHandler:
+    """A handler with what is known about its function."""
 
     __slots__ = ("fn", "handler", "is_async", "label")
 
@@ -64,106 +64,106 @@ class Callee:
 class Invoker:
     """Calls handlers: asynchronous ones in the loop, synchronous ones in the executor of the settings."""
 
-    def __init__(self, settings: OperatorSettings, threads: Threads) -> None:
+    def __init__(self, settings: OperatorSettings, pool: ExecutorPool) -> None:
         super().__init__()
         self._settings = settings
-        self.threads = threads
-        self.observe = failure_observer_var.get()
-        """Gets the exceptions of handlers, for tests."""
+        self.pool = pool
+        self.observe = error_observer_var.get()
+        """Called with the exceptions of handlers, in tests."""
         self.running: dict[Attempt, tuple[Handler, Logger, float]] = {}
-        """The calls of functions that have begun and not ended: what is called, for which object, since when
+        """The running calls: the handler, the logger of the object, and the start
         (by the monotonic clock).
         """
 
-    async def attempt(
+    async def invoke(
         self,
-        callee: Callee,
+        prepared: PreparedHandler,
         attempt: Attempt,
         kwargs: Mapping[str, Any],
         logger: Logger,
         *,
-        stored: bool,
-        then: Callable[[], Awaitable[None]] | None = None,
+        store_result: bool,
+        after_call: Callable[[], Awaitable[None]] | None = None,
         keep_error: bool = False,
-    ) -> Attempted:
-        """Call the handler once, if its limits allow, and log what came of it.
+    ) -> CallResult:
+        """Call the handler once, if its limits allow, and log the outcome.
 
-        If the function returns, the rest of the handler follows, and its errors are those of the handler.
+        If the function returns, `after_call` follows as a part of the handler, with its errors.
         If the result is to be stored, it is returned as a deep copy; if it is not JSON, it is dropped.
         """
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(f"{attempt.label} is invoked.")
-        settled = attempt.precheck()
-        if settled is not None:
-            log_framework_line(logger, settled.level, settled.text)
-            return Attempted(settled, error=_limit_error(settled) if keep_error else None)
+        outcome = attempt.precheck()
+        if outcome is not None:
+            log_framework_line(logger, outcome.level, outcome.text)
+            return CallResult(outcome, error=_limit_error(outcome) if keep_error else None)
         error: BaseException | None = None
         result = None
         try:
             # The indices are arguments too, and they win over all others.
-            arguments = {**_of_attempt(callee, attempt), **kwargs}
-            handler_var.set(callee.handler)
-            self.running[attempt] = (callee.handler, logger, time.monotonic())
-            if callee.is_async:
-                coroutine = callee.fn(**arguments)
+            arguments = {**_attempt_kwargs(prepared, attempt), **kwargs}
+            handler_var.set(prepared.handler)
+            self.running[attempt] = (prepared.handler, logger, time.monotonic())
+            if prepared.is_async:
+                coroutine = prepared.fn(**arguments)
                 # It may wait for days, and needs only what the function keeps of them.
                 del arguments, kwargs
                 result = await coroutine
             else:
                 execution = self._settings.execution
-                result = await self.threads.call(execution.executor, callee.fn, arguments, execution._limit)
-            if then is not None:
-                await then()
-            settled = attempt.settle(Raised.NOTHING)
+                result = await self.pool.call(execution.executor, prepared.fn, arguments, execution._limit)
+            if after_call is not None:
+                await after_call()
+            outcome = attempt.settle(ErrorKind.NONE)
         except asyncio.CancelledError:
             logger.warning(f"{attempt.label} is cancelled. Will escalate.")
             raise
         except Exception as e:
             error = e
-            settled = settle(attempt, e)
+            outcome = classify_error(attempt, e)
             if self.observe is not None:
-                self.observe(callee.handler, e)
-            if settled.traceback and self._settings.process.compat != ORIGINAL:
+                self.observe(prepared.handler, e)
+            if outcome.traceback and self._settings.process.compat != COMPAT_VERSION:
                 add_hint(e)
                 # With `--debug` or `--verbose`, also the frames of Kopf are of interest.
                 shown = logger.isEnabledFor(logging.DEBUG)
                 e.__traceback__ = e.__traceback__ if shown else author_traceback(e.__traceback__)
         finally:
             self.running.pop(attempt, None)
-        level = settled.level
+        level = outcome.level
         if level and error is None:
-            log_framework_line(logger, level, settled.text)
+            log_framework_line(logger, level, outcome.text)
         elif level:
-            logger.log(level, OwnLine(settled.text), exc_info=error if settled.traceback else None)
+            logger.log(level, FrameworkMessage(outcome.text), exc_info=error if outcome.traceback else None)
         if error is None:
-            if stored and result is not None:
-                result = _stored(result, callee, logger)
-            return Attempted(settled, result)
+            if store_result and result is not None:
+                result = to_json_result(result, prepared, logger)
+            return CallResult(outcome, result)
         try:
             if not keep_error:
-                return Attempted(settled)
-            if settled.limit is not None:
-                limit = _limit_error(settled)
+                return CallResult(outcome)
+            if outcome.limit is not None:
+                limit = _limit_error(outcome)
                 limit.__cause__ = error
-                return Attempted(settled, None, limit)
-            return Attempted(settled, None, error)
+                return CallResult(outcome, None, limit)
+            return CallResult(outcome, None, error)
         finally:
             # Its traceback refers to this frame.
             del error
 
 
-def choose(
-    lifecycle: LifeCycleFn, offered: Mapping[int, HandlerT], **kwargs: Any
+def select_handlers(
+    lifecycle: LifeCycleFn, candidates: Mapping[int, HandlerT], **kwargs: Any
 ) -> list[tuple[int, HandlerT]]:
-    """Let the lifecycle choose from the handlers with these keys; get the chosen ones, each of them once.
+    """Let the lifecycle select from the handlers with these keys; each selected handler is listed once.
 
     A handler can be replaced by another one with the same id, such as by its copy with other options.
     Any other handler is a `ValueError`: nothing is known of its progress.
     """
-    by_identity = {id(handler): key for key, handler in offered.items()}
-    by_id = {handler.id: key for key, handler in offered.items()}
+    by_identity = {id(handler): key for key, handler in candidates.items()}
+    by_id = {handler.id: key for key, handler in candidates.items()}
     chosen: dict[int, HandlerT] = {}
-    for handler in lifecycle(list(offered.values()), **kwargs):
+    for handler in lifecycle(list(candidates.values()), **kwargs):
         key = by_identity.get(id(handler), by_id.get(getattr(handler, "id", None)))  # type: ignore[arg-type]
         if key is None:
             name = getattr(lifecycle, "__qualname__", repr(lifecycle))
@@ -176,7 +176,7 @@ def choose(
     return list(chosen.items())
 
 
-def attempt_of(attempt: Attempt, handler: Handler, declared: Handler, settings: OperatorSettings) -> Attempt:
+def attempt_for(attempt: Attempt, handler: Handler, declared: Handler, settings: OperatorSettings) -> Attempt:
     """The attempt of a handler that a lifecycle has returned instead of the declared one."""
     if handler is declared:
         return attempt
@@ -193,27 +193,27 @@ def attempt_of(attempt: Attempt, handler: Handler, declared: Handler, settings: 
     )
 
 
-def _of_attempt(callee: Callee, attempt: Attempt) -> dict[str, Any]:
+def _attempt_kwargs(prepared: PreparedHandler, attempt: Attempt) -> dict[str, Any]:
     started = attempt.started
     return {
-        "param": callee.handler.param,
+        "param": prepared.handler.param,
         "retry": attempt.retry,
         "started": EPOCH + datetime.timedelta(0, 0, started),
         "runtime": datetime.timedelta(0, 0, Attempt.now() - started),
     }
 
 
-def settle(attempt: Attempt, error: Exception) -> Settled:
-    """Ask the rules what follows from the error."""
+def classify_error(attempt: Attempt, error: Exception) -> Settled:
+    """Ask the engine's rules for the outcome of the error."""
     message = str(error)
     shown = message or repr(error)
     if isinstance(error, HandlerChildrenRetry):
-        return attempt.settle(Raised.CHILDREN, message, error.delay, shown)
+        return attempt.settle(ErrorKind.SUBHANDLERS, message, error.delay, shown)
     if isinstance(error, TemporaryError):
-        return attempt.settle(Raised.TEMPORARY, message, error.delay, shown)
+        return attempt.settle(ErrorKind.TEMPORARY, message, error.delay, shown)
     if isinstance(error, PermanentError):
-        return attempt.settle(Raised.PERMANENT, message, None, shown)
-    return attempt.settle(Raised.ARBITRARY, message, None, shown)
+        return attempt.settle(ErrorKind.PERMANENT, message, None, shown)
+    return attempt.settle(ErrorKind.UNEXPECTED, message, None, shown)
 
 
 def is_async_fn(fn: Callable[..., Any] | None) -> bool:
@@ -225,7 +225,7 @@ def is_async_fn(fn: Callable[..., Any] | None) -> bool:
     return inspect.iscoroutinefunction(fn)
 
 
-def _stored(result: Any, callee: Callee, logger: Logger) -> Any:
+def to_json_result(result: Any, prepared: PreparedHandler, logger: Logger) -> Any:
     """The result as JSON, or None. The function has done its work, and is not called again for its result."""
     try:
         return plain(result)
@@ -233,16 +233,16 @@ def _stored(result: Any, callee: Callee, logger: Logger) -> Any:
         kind = type(result)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
         text = (
-            f"{callee.label} has returned a result of type {module}{kind.__qualname__}, which is not stored"
+            f"{prepared.label} has returned a result of type {module}{kind.__qualname__}, which is not stored"
             f" in the status of the object: {e}."
             f" Return nothing, or a dict of JSON types, e.g. model.model_dump(mode='json')."
         )
-        logger.error(OwnLine(text))
+        logger.error(FrameworkMessage(text))
         return None
 
 
-def _limit_error(settled: Settled) -> Exception:
-    return (HandlerTimeoutError if settled.limit == "timeout" else HandlerRetriesError)(settled.message)
+def _limit_error(outcome: Settled) -> Exception:
+    return (HandlerTimeoutError if outcome.limit == "timeout" else HandlerRetriesError)(outcome.message)
 
 
 async def invoke(
@@ -252,7 +252,7 @@ async def invoke(
     kwargs: Mapping[str, Any] | None = None,
     **_: Any,
 ) -> Any:
-    """Call a function, sync or async, with these arguments. For those who test their handlers."""
+    """Call a function, sync or async, with these arguments; for tests of handlers."""
     arguments = dict(kwargs or {})
     if is_async_fn(fn):
         return await fn(**arguments)

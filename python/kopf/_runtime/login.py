@@ -1,7 +1,6 @@
-"""How credentials are found without being asked for. It owns the built-in logins; not when and how they are
-called.
+"""Built-in login handlers.
 
-The functions are login handlers, and users can call them from theirs, too. They are synchronous unless noted.
+Users can also call them from their own login handlers. They are synchronous unless noted.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import credentials
-from kopf._objects.logs import Logger
+from kopf._objects.logging_types import Logger
 
 PRIORITY_OF_CLIENT = 10
 PRIORITY_OF_ASYNC_CLIENT = 15
@@ -91,7 +90,7 @@ def login_via_client(
             ) from (e2 or e1)
 
     configuration = Configuration.get_default_copy()
-    headers = [configuration.get_api_key_with_prefix(key) for key in _KEYS]
+    headers = [configuration.get_api_key_with_prefix(key) for key in _TOKEN_KEYS]
     return _from_configuration(configuration, settings, headers, priority=PRIORITY_OF_CLIENT)
 
 
@@ -120,7 +119,7 @@ async def login_via_async_client(
             ) from (e2 or e1)
 
     configuration = Configuration.get_default_copy()
-    headers = [configuration.get_api_key_with_prefix(key) for key in _KEYS]
+    headers = [configuration.get_api_key_with_prefix(key) for key in _TOKEN_KEYS]
     # Since its version 33.3, these are coroutines.
     headers = [await header if inspect.isawaitable(header) else header for header in headers]
     proxy_url = getattr(configuration, "proxy", None)
@@ -129,7 +128,7 @@ async def login_via_async_client(
     )
 
 
-_KEYS = ("BearerToken", "authorization")
+_TOKEN_KEYS = ("BearerToken", "authorization")
 """Where tokens are in the configurations of the libraries: now, and as it was once."""
 
 
@@ -236,7 +235,7 @@ def login_with_service_account(*, settings: OperatorSettings, **_: Any) -> crede
 
 
 def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> credentials.ConnectionInfo | None:
-    """Log in as the current context of the kubeconfigs says; None if there are no kubeconfigs.
+    """Log in with the current context of the kubeconfigs; None if there are no kubeconfigs.
 
     The first value found in several files wins. Plugins are not executed: such users have no credentials.
     What is wrong with the files is a `LoginError`, which is also an error as in Kopf 1.45: `yaml.YAMLError`
@@ -248,9 +247,9 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> credential
     paths = os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG
     files = [path.strip() for path in paths.split(os.pathsep) if path]
     current_context: str | None = None
-    contexts = _Section("context")
-    clusters = _Section("cluster")
-    users = _Section("user")
+    contexts = _KubeconfigSection("context")
+    clusters = _KubeconfigSection("cluster")
+    users = _KubeconfigSection("user")
     for path in files:
         config = _read_kubeconfig(path)
         current_context = current_context or config.get("current-context")
@@ -259,10 +258,10 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> credential
 
     if current_context is None:
         raise credentials.LoginError("Current context is not set in kubeconfigs.")
-    where = os.pathsep.join(files)
-    context = contexts.get(current_context, f"current-context of {where}")
-    cluster = clusters.get(context.get("cluster"), f"contexts[{current_context}].cluster of {where}")
-    user = users.get(context.get("user"), f"contexts[{current_context}].user of {where}")
+    files_text = os.pathsep.join(files)
+    context = contexts.get(current_context, f"current-context of {files_text}")
+    cluster = clusters.get(context.get("cluster"), f"contexts[{current_context}].cluster of {files_text}")
+    user = users.get(context.get("user"), f"contexts[{current_context}].user of {files_text}")
     provider = (user.get("auth-provider") or {}).get("config") or {}
     server: Any = cluster.get("server")
     return credentials.ConnectionInfo(
@@ -284,7 +283,7 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> credential
     )
 
 
-class _Section:
+class _KubeconfigSection:
     """The named items of one kind in all kubeconfigs: the first one of a name counts."""
 
     def __init__(self, key: str) -> None:
@@ -331,8 +330,8 @@ def _read_kubeconfig(path: str) -> Mapping[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as e:
         # The parser quotes what it cannot read, and tokens may be there.
         mark = getattr(e, "problem_mark", None)
-        where = f" at line {mark.line + 1}" if mark is not None else ""
-        raise CorruptedKubeconfigError(f"The kubeconfig {path} cannot be parsed{where}.") from None
+        files_text = f" at line {mark.line + 1}" if mark is not None else ""
+        raise CorruptedKubeconfigError(f"The kubeconfig {path} cannot be parsed{files_text}.") from None
     if not isinstance(config, Mapping):
         raise CorruptedKubeconfigError(f"The kubeconfig {path} is not a mapping.")
     return config

@@ -1,6 +1,4 @@
-"""The operator as its users start and stop it. It owns what they can say, and what is meant by it; how the
-operator lives is up to `life`.
-"""
+"""Public functions that run an operator."""
 
 from __future__ import annotations
 
@@ -20,12 +18,12 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo, Memo
 from kopf._runtime.bridge import __version__
-from kopf._runtime.defaults import get_default_registry
-from kopf._runtime.flags import Flag
+from kopf._runtime.default_registry import get_default_registry
 from kopf._runtime.identity import detect_own_id
-from kopf._runtime.life import Errand, Life
-from kopf._runtime.tasks import Task
-from kopf._runtime.tasks import run_tasks as run_tasks
+from kopf._runtime.running import OperatorRunner, PeeringCommand
+from kopf._runtime.stop_flags import Flag
+from kopf._runtime.supervision import Task
+from kopf._runtime.supervision import run_tasks as run_tasks
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
@@ -114,14 +112,16 @@ async def spawn_tasks(
     _command: Coroutine[None, None, None] | None = None,
 ) -> Collection[Task]:
     """Start an operator in the current event loop; its tasks are to be passed to `run_tasks`."""
-    return _spawn_tasks(**locals(), errand=None)
+    return _spawn_tasks(**locals(), peering_command=None)
 
 
-async def run_errand(errand: Errand, **kwargs: Any) -> None:
+async def run_peering_command(peering_command: PeeringCommand, **kwargs: Any) -> None:
     """Let an operator do one thing instead of working, with the same arguments as of `spawn_tasks`."""
     existing_tasks = asyncio.all_tasks()
     defaults = inspect.signature(spawn_tasks).parameters.values()
-    tasks = _spawn_tasks(**{**{arg.name: arg.default for arg in defaults}, **kwargs}, errand=errand)
+    tasks = _spawn_tasks(
+        **{**{arg.name: arg.default for arg in defaults}, **kwargs}, peering_command=peering_command
+    )
     await run_tasks(tasks, ignored=existing_tasks)
 
 
@@ -146,7 +146,7 @@ def _spawn_tasks(
     vault: Any,
     memo: AnyMemo | None,
     _command: Coroutine[None, None, None] | None,
-    errand: Errand | None,
+    peering_command: PeeringCommand | None,
 ) -> Collection[Task]:
     scope = _scope(namespaces=namespaces, namespace=namespace, clusterwide=clusterwide)
     logger.debug(f"Starting Kopf {__version__}.")
@@ -160,7 +160,7 @@ def _spawn_tasks(
         settings.peering.standalone = standalone
     if priority is not None:
         settings.peering.priority = priority
-    life = Life(
+    runner = OperatorRunner(
         registry=registry,
         settings=settings,
         lifecycle=lifecycle if lifecycle is not None else lifecycles.get_default_lifecycle(),
@@ -173,9 +173,9 @@ def _spawn_tasks(
         command=_command,
         liveness_endpoint=liveness_endpoint,
         vault=vault,
-        errand=errand,
+        peering_command=peering_command,
     )
-    return life.spawn()
+    return runner.spawn()
 
 
 def _scope(
@@ -188,7 +188,7 @@ def _scope(
         raise TypeError("Either namespaces= or namespace= can be passed. Got both.")
     if namespace:
         text = "namespace= is deprecated; use namespaces=[...]"
-        warnings.warn(text, DeprecationWarning, stacklevel=_users_level())
+        warnings.warn(text, DeprecationWarning, stacklevel=_user_stacklevel())
         namespaces = [namespace]
     if clusterwide and namespaces:
         raise TypeError("The operator can be either cluster-wide or namespaced, not both.")
@@ -197,12 +197,12 @@ def _scope(
             "Absence of either namespaces or cluster-wide flag will become an error soon."
             " For now, switching to the cluster-wide mode for backward compatibility.",
             FutureWarning,
-            stacklevel=_users_level(),
+            stacklevel=_user_stacklevel(),
         )
     return list(namespaces)
 
 
-def _users_level() -> int:
+def _user_stacklevel() -> int:
     """The `stacklevel` of warnings by which the caller of this function points to the user's code.
 
     How many frames of Kopf and of asyncio are in between depends on how the operator is started.

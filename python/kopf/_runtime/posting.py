@@ -1,7 +1,6 @@
-"""Kubernetes events on their way to the engine. It owns their queue, and the handler that makes them of logs;
-how events are posted, the engine knows.
+"""Posting of Kubernetes events: the queue to the engine, and the log handler.
 
-Nobody waits here: what is put within one turn of the event loop is handed over together.
+Nothing waits here: the events of one turn of the event loop are passed to the engine together.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kopf._objects.references import ObjectReference
 from kopf._runtime.context import event_queue_loop_var, event_queue_var
-from kopf._runtime.logs import logger as objects_logger
+from kopf._runtime.loggers import logger as objects_logger
 
 Backoffs = float | Iterable[float]
 
@@ -81,29 +80,29 @@ class EventQueue:
         events = []
         for item in items:
             try:
-                events.append(_to_wire(item))
+                events.append(_serialize_event(item))
             except Exception as e:
                 logger.warning(f"Failed to post an event. Ignoring and continuing. {e!r} Event: {item!r}.")
         if events:
             self._post(events)
 
 
-def _to_wire(item: K8sEvent) -> tuple[dict[str, Any], str, str, str, list[float]]:
-    ref: dict[str, Any] = {key: _text(value) for key, value in item.ref.items() if value is not None}
+def _serialize_event(item: K8sEvent) -> tuple[dict[str, Any], str, str, str, list[float]]:
+    ref: dict[str, Any] = {key: _sanitize(value) for key, value in item.ref.items() if value is not None}
     backoffs = item.backoffs if isinstance(item.backoffs, Iterable) else [item.backoffs]
     pauses = [float(pause) for pause in itertools.islice(backoffs, MAX_ATTEMPTS)]
-    return ref, _text(item.type), _text(item.reason), _text(item.message), pauses
+    return ref, _sanitize(item.type), _sanitize(item.reason), _sanitize(item.message), pauses
 
 
 # Texts come from anywhere, such as from exceptions about files; not everything in them can be sent.
-def _text(value: Any) -> str:
+def _sanitize(value: Any) -> str:
     return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
 class K8sPoster(logging.Handler):
-    """Posts what is logged about objects, if the settings in the records say so.
+    """Posts the log records about objects, if it is enabled in the settings of the records.
 
-    It does nothing where no object is being handled: there is nobody to post.
+    It does nothing where no object is being handled: there is no operator to post the event.
     """
 
     @staticmethod

@@ -18,7 +18,7 @@ ENDINGS = {
     "a task is left to the end of the loop": """
         async def main():
             cluster = await Cluster().__aenter__()
-            asyncio.ensure_future(cluster.until(lambda: False, timeout=None))
+            asyncio.ensure_future(cluster.wait_until(lambda: False, timeout=None))
             await asyncio.sleep(0)
             return cluster
         cluster = asyncio.run(main())
@@ -57,7 +57,7 @@ ENDINGS = {
         async def main():
             global cluster
             cluster = await Cluster().__aenter__()
-            asyncio.ensure_future(cluster.until(lambda: False, timeout=None))
+            asyncio.ensure_future(cluster.wait_until(lambda: False, timeout=None))
             await asyncio.sleep(0)
             sys.exit()
         asyncio.run(main())
@@ -75,10 +75,12 @@ def test_a_cluster_is_started_and_watched_in_asyncio():
         async with Cluster() as cluster:
             with Operator(cluster, handlers):
                 cluster.apply(CONFIG)
-                patch = await cluster.until(lambda: [it for it in cluster.requests if it.method == "PATCH"])
+                patch = await cluster.wait_until(
+                    lambda: [it for it in cluster.requests if it.method == "PATCH"]
+                )
                 assert patch[0].json["metadata"]["annotations"]["example.com/keys"] == "1"
                 with pytest.raises(TimeoutError):
-                    await cluster.until(lambda: None, timeout=0.05)
+                    await cluster.wait_until(lambda: None, timeout=0.05)
 
     asyncio.run(main())
 
@@ -86,7 +88,7 @@ def test_a_cluster_is_started_and_watched_in_asyncio():
 def test_the_end_of_the_server_ends_the_waiting():
     async def main():
         async with Cluster() as cluster:
-            waiting = asyncio.ensure_future(cluster.until(lambda: None))
+            waiting = asyncio.ensure_future(cluster.wait_until(lambda: None))
             await asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="shut down"):
             await waiting

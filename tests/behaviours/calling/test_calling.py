@@ -106,7 +106,7 @@ def test_functions_get_all_arguments_also_through_wrappers(operate, make, way, d
 
     operator = operate(declare)
     make("one")
-    operator.wait_until_quiet()
+    operator.wait_until_idle()
     assert seen and arguments <= seen[0]
 
 
@@ -118,7 +118,7 @@ def test_functions_must_accept_what_they_get(operate, make, caplog):
 
     operator = operate(declare, allow_errors=TypeError)
     make("one")
-    operator.wait_until_quiet()
+    operator.wait_until_idle()
     assert "got an unexpected keyword argument" in caplog.text
 
 
@@ -145,7 +145,7 @@ def test_waiting_handlers_are_tasks_with_names_and_stacks(operate, make):
     seen = []
     operator = operate(declare)
     make("one")
-    operator.wait_until_quiet()
+    operator.wait_until_idle()
     [memo] = seen
     assert memo.seen[0] == "Handler 'slow' of default/one" and memo.own == "Daemon 'watcher' of default/one"
     assert memo.seen[1] and memo.state == inspect.CORO_SUSPENDED
@@ -180,7 +180,7 @@ def test_context_variables_do_not_leak_from_object_to_object(operate, make):
     operator = operate(declare)
     for number in range(5):
         make(f"it-{number}")
-    operator.wait_until_quiet()
+    operator.wait_until_idle()
     assert len(seen) >= 20 and set(seen) == {"nothing"}
 
 
@@ -197,7 +197,7 @@ def test_levels_that_a_handler_sets_are_obeyed_at_once(operate, make, caplog):
     try:
         operator = operate(declare)
         make("one")
-        operator.wait_until_quiet()
+        operator.wait_until_idle()
     finally:
         root.setLevel(level)
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]

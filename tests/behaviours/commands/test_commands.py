@@ -303,7 +303,7 @@ def test_objects_wait_for_the_definition_of_their_kind(command, tmp_path):
         cluster.create(definition)
         running.until("Applied: Widget first")
         running.until("Hello, first!")
-        cluster.forget_definitions()
+        cluster.disown_crds()
     assert running.stop() == 0
 
 

@@ -49,12 +49,12 @@ def live(handlers, *acts, body=CONFIG):
     with Cluster() as cluster:
         cluster.apply(DEFINITION)
         with Operator(cluster, lambda: handlers(cluster)) as operator:
-            operator.wait_until_quiet()
+            operator.wait_until_idle()
             cluster.create(body)
-            operator.wait_until_quiet()
+            operator.wait_until_idle()
             for act in acts:
                 act(cluster)
-                operator.wait_until_quiet()
+                operator.wait_until_idle()
             found = cluster.list(body["kind"].lower() + ("s" if body is CONFIG else "es"))
     return found[0] if found else None
 
@@ -163,12 +163,12 @@ def test_what_others_change_between_two_handlers_is_an_update_with_that_only():
             diffs.append([tuple(item) for item in diff])
 
     with Cluster() as cluster, Operator(cluster, lambda: handlers(cluster)) as operator:
-        operator.wait_until_quiet()
+        operator.wait_until_idle()
         cluster.create(CONFIG)
         cluster.wait_for("configmaps", "one", {"metadata": {"labels": {"own": "yes"}}})
         cluster.patch("configmaps", "one", {"data": {"x": "2"}})
         until(lambda: diffs)
-        operator.wait_until_quiet()
+        operator.wait_until_idle()
     assert diffs == [[("change", ("data", "x"), "1", "2")]]
 
 
@@ -194,10 +194,10 @@ def test_progress_in_the_status_is_kept_until_the_object_counts_as_handled(timeo
         with Operator(cluster, lambda: handlers(cluster)):
             cluster.inject("cut-off", 1, verb="patch", resource=KIND, after=1)
             cluster.create(BOX)
-            until(lambda: cluster.is_cut_off)
-        cluster.withdraw_faults()
+            until(lambda: cluster.is_disconnected)
+        cluster.clear_faults()
         with Operator(cluster, lambda: handlers(cluster)) as operator:
-            operator.wait_until_quiet()
+            operator.wait_until_idle()
             [body] = cluster.list(KIND)
     assert calls == [0, 1]
     assert body["status"] == {"create": "done", "progress": {}}
@@ -217,11 +217,11 @@ def test_nobody_is_blamed_for_what_goes_with_the_finalizer(caplog):
     body = {**CONFIG, "metadata": {"name": "one", "finalizers": ["example.com/other"]}}
     caplog.set_level(logging.WARNING)
     with Cluster() as cluster, Operator(cluster, lambda: handlers(cluster)) as operator:
-        operator.wait_until_quiet()
+        operator.wait_until_idle()
         cluster.create(body)
-        operator.wait_until_quiet()
+        operator.wait_until_idle()
         delete(cluster)
-        operator.wait_until_quiet()
+        operator.wait_until_idle()
         there = cluster.get("configmaps", "one")
     assert there["metadata"]["finalizers"] == ["example.com/other"]
     assert there["metadata"]["annotations"]["bye"] == "1"
@@ -256,7 +256,7 @@ def test_daemons_and_timers_find_their_object_in_the_indices(compat):
             stopped.wait()
 
     with Cluster() as cluster, Operator(cluster, lambda: handlers(cluster)) as operator:
-        operator.wait_until_quiet()
+        operator.wait_until_idle()
         cluster.create(CONFIG)
         until(lambda: len(seen) == 3)
     assert seen == {"daemon": True, "timer": True, "thread": True}
@@ -282,7 +282,7 @@ def test_subhandlers_that_do_not_match_leave_no_trace():
             records.append(json.loads(body.metadata["annotations"]["kopf.zalando.org/parent"]))
 
     with Cluster() as cluster, Operator(cluster, lambda: handlers(cluster)) as operator:
-        operator.wait_until_quiet()
+        operator.wait_until_idle()
         cluster.create(CONFIG)
         until(lambda: records)
     assert "subrefs" not in records[0]

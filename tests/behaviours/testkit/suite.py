@@ -81,7 +81,7 @@ def test_there_is_a_file_for_other_clients(kopf_cluster):
 def test_faults_and_the_journal(kopf_cluster, calls):
     kopf_cluster.inject("conflict", verb="patch", resource="gadgets", times=1)
     kopf_cluster.create({**GADGET, "spec": {"number": 1}})
-    kopf_cluster.wait_until_quiet()
+    kopf_cluster.wait_until_idle()
     assert [it.code for it in kopf_cluster.requests if it.method == "PATCH"] == [409]
     kopf_cluster.advance(1)
     kopf_cluster.wait_for("gadgets", "one", {"status": {"greet": 1}})

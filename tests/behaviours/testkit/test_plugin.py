@@ -77,7 +77,7 @@ def failing(error):
 def test_quiet(kopf_cluster, kopf_operator):
     operator = kopf_operator(failing(ValueError("Oops.")))
     kopf_cluster.apply(POD)
-    operator.wait_until_quiet()
+    operator.wait_until_idle()
 
 def test_waiting(kopf_cluster, kopf_operator):
     kopf_operator(failing(ValueError("Oops.")))
@@ -87,22 +87,22 @@ def test_waiting(kopf_cluster, kopf_operator):
 def test_without_waiting(kopf_cluster, kopf_operator):
     operator = kopf_operator(failing(ValueError("Oops.")))
     kopf_cluster.apply(POD)
-    operator._passage.settle(10)
+    operator._clock_control.wait_until_idle(10)
 
 def test_on_purpose(kopf_cluster, kopf_operator):
     operator = kopf_operator(failing(kopf.TemporaryError("Not yet.", delay=100)))
     kopf_cluster.apply(POD)
-    operator.wait_until_quiet()
+    operator.wait_until_idle()
 
 def test_expected(kopf_cluster, kopf_operator):
     operator = kopf_operator(failing(ValueError("Oops.")), allow_errors=(KeyError, ValueError))
     kopf_cluster.apply(POD)
-    operator.wait_until_quiet()
+    operator.wait_until_idle()
 
 def test_lenient(kopf_cluster, kopf_operator):
     operator = kopf_operator(failing(ValueError("Oops.")), strict=False)
     kopf_cluster.apply(POD)
-    operator.wait_until_quiet()
+    operator.wait_until_idle()
 """
 
 
@@ -122,7 +122,7 @@ def test_unexpected_exceptions_of_handlers_fail_the_test(tmp_path, options):
         return
     assert "3 failed, 3 passed in" in done.stdout, done.stdout
     for name in ("test_quiet", "test_waiting", "test_without_waiting"):
-        summary = f"FAILED test_strict.py::{name} - kopf._kits.operators.UnexpectedError: Handler 'greet'"
+        summary = f"FAILED test_strict.py::{name} - kopf._testing.operator.UnexpectedError: Handler 'greet'"
         assert summary in done.stdout
     assert "ValueError: Oops." in done.stdout
     assert "def wait_for(" not in done.stdout and "def check(" not in done.stdout, "our frames are hidden"

@@ -7,7 +7,7 @@ import sys
 import kopf
 import pytest
 import yaml
-from kopf.testing import Cluster, KopfRunner, Operator, Refused
+from kopf.testing import ApiError, Cluster, KopfRunner, Operator
 
 FILE = pathlib.Path(__file__).with_name("handlers.py")
 POD = """
@@ -65,10 +65,10 @@ def test_yaml_is_applied_and_applied_again(kopf_cluster):
 
 
 def test_refusals_say_why(kopf_cluster):
-    with pytest.raises(Refused, match="NotFound") as error:
+    with pytest.raises(ApiError, match="NotFound") as error:
         kopf_cluster.get("configmaps", "nope")
     assert error.value.code == 404
-    with pytest.raises(LookupError, match="Is its definition"):
+    with pytest.raises(LookupError, match="Is its CRD"):
         kopf_cluster.get("unheardofs", "nope")
 
 
@@ -86,17 +86,17 @@ def test_clusters_are_apart():
 
 
 def test_the_objects_survive_in_a_file(tmp_path):
-    from kopf._kits.clusters import state
+    from kopf._testing import snapshot
 
     with Cluster() as first:
         first.apply(POD)
         owner = first.get("cm", "one")["metadata"]["uid"]
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "one", "uid": owner}
         first.patch("cm", "two", {"metadata": {"ownerReferences": [reference]}})
-        kept = state.save(first, tmp_path / "state.json")
+        kept = snapshot.save(first, tmp_path / "state.json")
         names = {it["metadata"]["name"] for it in first.list("cm")}
     with Cluster() as second:
-        assert state.load(second, tmp_path / "state.json") == kept
+        assert snapshot.load(second, tmp_path / "state.json") == kept
         assert {it["metadata"]["name"] for it in second.list("cm")} == names
         [back] = second.get("cm", "two")["metadata"]["ownerReferences"]
         assert back["uid"] == second.get("cm", "one")["metadata"]["uid"] != owner
@@ -193,3 +193,26 @@ def test_errors_of_manifests_name_the_file(tmp_path, kopf_cluster):
         kopf_cluster.apply(tmp_path / "bad.yaml")
     with pytest.raises(TypeError, match=r"text\.yaml is not a manifest"):
         kopf_cluster.apply(tmp_path / "text.yaml")
+
+
+@pytest.mark.parametrize("old, new", [("NotHad", "NotSupportedError"), ("Refused", "ApiError")])
+def test_deprecated_errors_are_the_renamed_ones(old, new):
+    with pytest.warns(DeprecationWarning, match=f"kopf.testing.{old} is deprecated; use kopf.testing.{new}"):
+        assert getattr(kopf.testing, old) is getattr(kopf.testing, new)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        kopf.testing.Nothing  # noqa: B018
+
+
+def test_deprecated_names_of_clusters_and_operators():
+    with Cluster() as cluster:
+        with pytest.warns(DeprecationWarning, match=r"Cluster.cut_off is deprecated; use disconnect_clients"):
+            cluster.cut_off()
+        with pytest.warns(DeprecationWarning, match=r"Cluster.is_cut_off is deprecated; use is_disconnected"):
+            assert cluster.is_cut_off
+        with pytest.warns(
+            DeprecationWarning, match=r"Cluster.withdraw_faults is deprecated; use clear_faults"
+        ):
+            cluster.withdraw_faults()
+        assert not cluster.is_disconnected
+        with Operator(cluster) as operator, pytest.warns(DeprecationWarning, match="use wait_until_idle"):
+            operator.wait_until_quiet()

@@ -40,7 +40,7 @@ def test_each_version_has_its_own_bodies():
     with Cluster() as cluster:
         cluster.apply(DEFINITION)
         with Operator(cluster, handlers) as operator:
-            operator.wait_until_quiet()
+            operator.wait_until_idle()
 
             def handled(name, size):
                 # Kopf adds the finalizer for one version and removes it for the other one: it is never quiet.

@@ -18,17 +18,17 @@ native = pytest.importorskip("kopf._kopf", reason="the native module is not buil
 if not hasattr(native, "rehearse"):
     pytest.skip("the native module is built without the feature `testing`", allow_module_level=True)
 
-from kopf._intents import lifecycles, wire
+from kopf._intents import lifecycles, serialization
 from kopf._intents.handlers import ChangingHandler, ResourceHandler, WatchingHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime.bridge import Bridge, Engine
-from kopf._runtime.cycles import Memories
+from kopf._runtime.dispatcher import Dispatcher
+from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker
-from kopf._runtime.life import make_resource
-from kopf._runtime.serving import Server
-from kopf._runtime.threads import Threads
+from kopf._runtime.memos import MemoRegistry
+from kopf._runtime.running import make_resource
 
 OBJECT: dict[str, Any] = {
     "apiVersion": "kopf.dev/v1",
@@ -82,7 +82,7 @@ class Rig:
         make_resource: Any = make_resource,
     ) -> None:
         self.engine = Engine(
-            handlers=[wire.handler_to_wire(handler) for handler in handlers],
+            handlers=[serialization.serialize_handler(handler) for handler in handlers],
             settings={},
             lifecycle="custom",
             namespaces=[],
@@ -91,17 +91,17 @@ class Rig:
         )
         self.settings = OperatorSettings()
         self.loop = asyncio.get_running_loop()
-        self.server = Server(
+        self.server = Dispatcher(
             handlers=handlers,
             settings=self.settings,
             lifecycle=lifecycle,
-            memories=Memories(memo if memo is not None else Memo()),
+            memos=MemoRegistry(memo if memo is not None else Memo()),
             indices=Indexers(),
-            invoker=Invoker(self.settings, Threads(self.loop)),
+            invoker=Invoker(self.settings, ExecutorPool(self.loop)),
             login=self._login,
         )
-        self.bridge = Bridge(self.engine, self.server.receivers, self.loop)
-        self.server.answered = self.bridge.answered
+        self.bridge = Bridge(self.engine, self.server.request_handlers, self.loop)
+        self.server.complete = self.bridge.complete
         self.server.set_context()
 
     async def _login(self) -> None:

@@ -15,18 +15,18 @@ if not hasattr(native, "admit"):
     pytest.skip("the native module is built without the feature `testing`", allow_module_level=True)
 
 import kopf
-from kopf._intents import wire
+from kopf._intents import serialization
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime import admission as reviews
 from kopf._runtime.bridge import Bridge, Engine
-from kopf._runtime.cycles import Memories
+from kopf._runtime.dispatcher import Dispatcher
+from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker
-from kopf._runtime.life import make_resource, resource_handlers
-from kopf._runtime.serving import Server
-from kopf._runtime.threads import Threads
+from kopf._runtime.memos import MemoRegistry
+from kopf._runtime.running import make_resource, resource_handlers
 
 RESOURCE: dict[str, Any] = {
     "group": "kopf.dev",
@@ -49,13 +49,13 @@ class Rig:
     def __init__(self) -> None:
         self.registry = OperatorRegistry()
         self.settings = OperatorSettings()
-        self.memos = Memories(Memo(common=[]))
+        self.memos = MemoRegistry(Memo(common=[]))
 
     def open(self) -> reviews.Admission:
         loop = asyncio.get_running_loop()
         handlers = resource_handlers(self.registry)
         self.engine = Engine(
-            handlers=[wire.handler_to_wire(handler) for handler in handlers],
+            handlers=[serialization.serialize_handler(handler) for handler in handlers],
             settings={},
             lifecycle="asap",
             namespaces=[],
@@ -63,17 +63,17 @@ class Rig:
             make_resource=make_resource,
         )
         native.admit(self.engine, RESOURCE)
-        invoker = Invoker(self.settings, Threads(loop))
+        invoker = Invoker(self.settings, ExecutorPool(loop))
         common: dict[str, Any] = {
             "handlers": handlers,
             "settings": self.settings,
-            "memories": self.memos,
+            "memos": self.memos,
             "invoker": invoker,
         }
-        server = Server(lifecycle=kopf.lifecycles.asap, login=self._login, indices=Indexers(), **common)
+        server = Dispatcher(lifecycle=kopf.lifecycles.asap, login=self._login, indices=Indexers(), **common)
         admission = reviews.Admission(self.engine, indices={}, **common)
         server.review = admission.receive
-        self.bridge = Bridge(self.engine, server.receivers, loop)
+        self.bridge = Bridge(self.engine, server.request_handlers, loop)
         server.set_context()
         self.bridge.open()
         return admission
@@ -281,19 +281,19 @@ def test_memos_are_kept_but_those_of_creations(rig):
         memo.common.append(operation)
 
     ask(rig, review(operation="CREATE", oldObject=None))
-    assert "seen" not in rig.memos.review("o1", ephemeral=True)
+    assert "seen" not in rig.memos.get_for_review("o1", ephemeral=True)
     ask(rig, review())
     ask(rig, review(object=None, operation="DELETE"))
-    assert rig.memos.recall("o1")["seen"] == ["UPDATE", "DELETE"]
-    assert rig.memos.recall("o1").common == ["CREATE", "UPDATE", "DELETE"]
+    assert rig.memos.get("o1")["seen"] == ["UPDATE", "DELETE"]
+    assert rig.memos.get("o1").common == ["CREATE", "UPDATE", "DELETE"]
 
 
 def test_objects_that_were_only_reviewed_are_forgotten_when_there_are_many(rig, monkeypatch):
-    monkeypatch.setattr("kopf._runtime.cycles.MAX_REVIEWED", 2)
+    monkeypatch.setattr("kopf._runtime.handling.MAX_REVIEWED", 2)
     for uid in ("a", "b", "c"):
-        rig.memos.review(uid, ephemeral=False)["mark"] = uid
-    assert "mark" not in rig.memos.review("a", ephemeral=True)
-    assert rig.memos.recall("c")["mark"] == "c"
+        rig.memos.get_for_review(uid, ephemeral=False)["mark"] = uid
+    assert "mark" not in rig.memos.get_for_review("a", ephemeral=True)
+    assert rig.memos.get("c")["mark"] == "c"
 
 
 def test_our_server_answers_many_at_once(rig):

@@ -12,17 +12,17 @@ import kopf
 import pytest
 from kopf._intents.registries import OperatorRegistry
 from kopf._objects.reasons import Activity
-from kopf._runtime import flags, operator
-from kopf._runtime.activities import Activities, ActivityError, credentials_to_wire
+from kopf._runtime import operator, stop_flags
+from kopf._runtime.activities import Activities, ActivityError, serialize_credentials
+from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker, is_async_fn
-from kopf._runtime.life import make_resource
-from kopf._runtime.threads import Threads
+from kopf._runtime.running import make_resource
 
 
 def run_activity(registry, activity=Activity.STARTUP, settings=None):
     async def main():
         used = settings if settings is not None else kopf.OperatorSettings()
-        invoker = Invoker(used, Threads())
+        invoker = Invoker(used, ExecutorPool())
         activities = Activities(registry=registry, settings=used, memo={}, indices={}, invoker=invoker)
         return await (
             activities.authenticate() if activity == Activity.AUTHENTICATION else activities.run(activity)
@@ -111,19 +111,19 @@ def test_credentials_are_described_for_the_engine():
 
 def test_strange_credentials_are_refused():
     with pytest.raises(ValueError, match="Only ConnectionInfo/AiohttpSession instances are accepted"):
-        credentials_to_wire({"server": "x"})
+        serialize_credentials({"server": "x"})
 
 
 def test_unusable_credentials_are_refused_with_advice():
     with pytest.raises(TypeError, match=r"Return kopf\.ConnectionInfo with the same server"):
-        credentials_to_wire(kopf.AiohttpSession(server="x", aiohttp_session=object()))
+        serialize_credentials(kopf.AiohttpSession(server="x", aiohttp_session=object()))
 
     class Signing(kopf.ConnectionInfo):
         def as_http_headers(self):
             return {"X-Signature": "secret"}
 
     with pytest.raises(TypeError, match=r"Signing.as_http_headers\(\) cannot be used"):
-        credentials_to_wire(Signing(server="x"))
+        serialize_credentials(Signing(server="x"))
 
 
 def test_failed_startup_stops_the_operator_without_cleanup():
@@ -162,7 +162,7 @@ def test_flags_start_and_stop_the_operator(make, caplog):
 
     def stopper():
         ready.wait(5) if isinstance(ready, threading.Event) else ready.result(5)
-        flags.raise_flag(stop)
+        stop_flags.raise_flag(stop)
 
     thread = threading.Thread(target=stopper)
     thread.start()

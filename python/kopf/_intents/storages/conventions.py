@@ -1,6 +1,4 @@
-"""How the keys of annotations are made and recognised. It owns names; it must not know what is stored under
-them.
-"""
+"""Conventions for the keys of annotations."""
 
 from __future__ import annotations
 
@@ -10,14 +8,14 @@ from typing import Any
 
 from kopf._objects.bodies import Body
 from kopf._objects.patches import Patch
-from kopf._objects.raw import BodyEssence
+from kopf._objects.typedefs import BodyEssence
 
 MAX_NAME_LENGTH = 63
 MAX_PREFIX_LENGTH = 189  # of 253, with the slash and the longest name
 
 
 class CollisionEvadingConvention:
-    """Keeps apart the notes of objects that share annotations: a deployment copies its own to its replica
+    """Keeps apart the annotations of objects that copy them: a deployment copies its own to its replica
     sets.
     """
 
@@ -77,7 +75,7 @@ class StorageKeyFormingConvention(CollisionEvadingConvention):
         return key.replace("/", ".").replace("<", "_").replace(">", "_")
 
     def make_suffix(self, key: str) -> str:
-        """What tells apart the keys that are cut to the same beginning."""
+        """A suffix that distinguishes keys that are cut to the same prefix."""
         # Not needed by those whose keys are made by the engine.
         import base64
         import hashlib

@@ -1,8 +1,6 @@
-"""The storages of the last handled essence. They own what an essence is and where it is kept; not how it is
-compared.
+"""Storages of the last handled essence.
 
-An essence is the author's intent: the object without its status, system metadata, and the operators' own
-notes.
+An essence is an object without its status, system metadata, and Kopf's annotations.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from kopf._intents.storages.conventions import (
 from kopf._objects import dicts
 from kopf._objects.bodies import Body
 from kopf._objects.patches import Patch
-from kopf._objects.raw import BodyEssence
+from kopf._objects.typedefs import BodyEssence
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -166,7 +164,7 @@ class MultiDiffBaseStorage(DiffBaseStorage):
         """Make the essence without anything of all storages."""
         essence = super().build(body=body, extra_fields=extra_fields)
         for storage in self.storages:
-            # The extra fields are taken from what is already an essence: what was dropped does not come back.
+            # The extra fields are taken from what is already an essence: dropped fields do not come back.
             essence = storage.build(body=Body(essence), extra_fields=extra_fields)
         return essence
 

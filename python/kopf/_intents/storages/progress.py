@@ -1,6 +1,4 @@
-"""The storages of the progress of handlers. They own where and how the records are kept; not
-what is in them.
-"""
+"""Storages of handler progress."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from kopf._intents.storages.conventions import (
 from kopf._objects import dicts
 from kopf._objects.bodies import Body
 from kopf._objects.patches import Patch
-from kopf._objects.raw import BodyEssence, HandlerId, ProgressRecord
+from kopf._objects.typedefs import BodyEssence, HandlerId, ProgressRecord
 
 _ABSENT = object()
 
@@ -50,7 +48,7 @@ class ProgressStorage(StorageStanzaCleaner, metaclass=ABCMeta):
 
     @abstractmethod
     def clear(self, *, essence: BodyEssence) -> BodyEssence:
-        """Return the essence without what is kept by this storage; the original is not changed."""
+        """Return a copy of the essence without the fields of this storage."""
         return copy.deepcopy(essence)
 
     def flush(self) -> None:
@@ -62,7 +60,7 @@ class AnnotationsProgressStorage(
     StorageKeyMarkingConvention,
     ProgressStorage,
 ):
-    """Keeps each record in an annotation of its own, as compact JSON; None fields are written only if
+    """Keeps each record in a separate annotation, as compact JSON; None fields are written only if
     verbose.
     """
 

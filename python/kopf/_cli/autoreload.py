@@ -1,0 +1,147 @@
+"""Detection of changed files, for `kopf dev --reload`.
+
+If `watchfiles` is installed, the operating system reports the changes. Otherwise, the files are scanned
+regularly, for at most a twentieth of the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Protocol
+
+SCAN_INTERVAL = 0.5
+MAX_SCAN_SHARE = 0.05  # of the time that looking may take
+# Installed packages, and what is made from files: the author does not edit these.
+IGNORED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages", "dist-packages"})
+
+Sources = Callable[[], Collection[pathlib.Path]]
+"""The files besides Python modules, such as manifests: they can come and go."""
+
+
+class FileWatcher(Protocol):
+    """Reports changed files."""
+
+    def changed(self) -> set[pathlib.Path]:
+        """The files that have changed since the last call."""
+
+    def close(self) -> None:
+        """Stop watching."""
+
+
+def watch_files(folders: Collection[pathlib.Path], sources: Sources) -> FileWatcher:
+    """Watch the Python files below the folders, and the other files."""
+    try:
+        import watchfiles
+    except ImportError:
+        return PollingWatcher(folders, sources)
+    return NativeWatcher(folders, sources, watchfiles)
+
+
+def python_files(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """The Python files of the folder and of those in it, except for virtual environments and the like."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                yield pathlib.Path(entry.path)
+            elif entry.is_dir(follow_symlinks=False) and not is_ignored(pathlib.Path(entry.path)):
+                yield from python_files(pathlib.Path(entry.path))
+
+
+def is_ignored(folder: pathlib.Path) -> bool:
+    """Whether nothing in the folder belongs to the operator."""
+    name = folder.name
+    return name.startswith(".") or name in IGNORED_FOLDERS or (folder / "pyvenv.cfg").exists()
+
+
+class PollingWatcher:
+    """Looks at the times of the files, and not too often."""
+
+    def __init__(
+        self,
+        folders: Collection[pathlib.Path],
+        sources: Sources,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self._folders = [folder.resolve() for folder in folders]
+        self._sources = sources
+        self._clock = clock
+        self._next = 0.0
+        self._known = self._scan()
+
+    def changed(self) -> set[pathlib.Path]:
+        """The files that have come, gone, or changed; nothing before it is time to look again."""
+        if self._clock() < self._next:
+            return set()
+        found = self._scan()
+        differences = found.items() ^ self._known.items()
+        self._known = found
+        return {path for path, _ in differences}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _scan(self) -> dict[pathlib.Path, int]:
+        began = self._clock()
+        found = {}
+        paths = {path for folder in self._folders for path in python_files(folder)}
+        for path in paths.union(self._sources()):
+            with contextlib.suppress(OSError):  # it has gone meanwhile
+                found[path] = path.stat().st_mtime_ns
+        ended = self._clock()
+        self._next = ended + max(SCAN_INTERVAL, (ended - began) / MAX_SCAN_SHARE)
+        return found
+
+
+class NativeWatcher:
+    """Gets the changes from the operating system."""
+
+    def __init__(self, folders: Collection[pathlib.Path], sources: Sources, watchfiles: Any) -> None:
+        super().__init__()
+        self._roots = {folder.resolve() for folder in folders}
+        self._sources = sources
+        self._watchfiles = watchfiles
+        self._changed: set[pathlib.Path] = set()
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kopf-reload", daemon=True)
+        self._thread.start()
+
+    def changed(self) -> set[pathlib.Path]:
+        """The files that have changed since the last call."""
+        with self._lock:
+            changed, self._changed = self._changed, set()
+        return changed
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        folders = self._roots | {path.resolve().parent for path in self._sources()}
+        changes = self._watchfiles.watch(
+            *folders,
+            watch_filter=self._is_watched,
+            stop_event=self._stop,
+            debounce=300,
+            raise_interrupt=False,
+        )
+        for batch in changes:
+            with self._lock:
+                self._changed.update(pathlib.Path(path) for _, path in batch)
+
+    def _is_watched(self, change: object, path: str) -> bool:
+        file = pathlib.Path(path)
+        if file in {source.resolve() for source in self._sources()}:
+            return True
+        root = next((root for root in self._roots if root in file.parents), None)
+        if root is None or file.suffix != ".py":
+            return False
+        inner = [folder for folder in file.parents if root in folder.parents]
+        return not any(is_ignored(folder) for folder in inner)

@@ -1,0 +1,348 @@
+"""Commands of the command line. They import what they need when they are called, so that `--help` is fast."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from kopf._cli import gc_tuning
+from kopf._cli.options import (
+    CLIControls,
+    FileParamType,
+    HandlersParamType,
+    LogFormatParamType,
+    PathParamType,
+    is_compatible,
+    liveness_option,
+    logging_options,
+    option,
+)
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from kopf._objects.logging_types import LogFormat
+
+DEV_PRIORITY = 666
+
+
+def _print_version(context: click.Context, _: click.Parameter, is_set: bool) -> None:
+    if is_set and not context.resilient_parsing:
+        from kopf._runtime.bridge import __version__
+
+        click.echo(f"kopf, version {__version__}")
+        context.exit()
+
+
+@click.group(
+    name="kopf",
+    context_settings={
+        "auto_envvar_prefix": "KOPF",
+        "help_option_names": ["-h", "--help"],
+        "show_default": True,
+        "max_content_width": 100,
+    },
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Kubernetes operators in Python."""
+    # An operator has more to load.
+    if context.invoked_subcommand != "run":
+        gc_tuning.freeze_and_enable_gc()
+
+
+def _check_scope(namespaces: Collection[str], clusterwide: bool) -> None:
+    if namespaces and clusterwide:
+        raise click.UsageError("Either --namespace or --all-namespaces can be used, not both.")
+
+
+@main.command()
+@logging_options
+@option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Serve the whole cluster.")
+@option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    metavar="PATTERN",
+    help="Serve these namespaces, e.g. 'team-*,!team-x'.",
+)
+@option("--standalone", is_flag=True, default=None, help="Ignore other operators.")
+@option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}, to pause the others.")
+@liveness_option
+@option(
+    "-P",
+    "--peering",
+    "peering_name",
+    envvar="KOPF_RUN_PEERING",
+    metavar="NAME",
+    help="Join this peering: pause while an operator with a higher priority is alive.",
+)
+@option("-p", "--priority", type=int, help="The priority in the peering; the highest one works.")
+@option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="Import this module.")
+@click.argument("paths", nargs=-1, type=HandlersParamType())
+@click.make_pass_decorator(CLIControls, ensure=True)
+def run(
+    controls: CLIControls,
+    paths: Collection[str],
+    modules: Collection[str],
+    peering_name: str | None,
+    priority: int | None,
+    dev: bool | None,
+    standalone: bool | None,
+    namespaces: Collection[str],
+    clusterwide: bool,
+    liveness_endpoint: str | None,
+) -> None:
+    """Run an operator.
+
+    Load the files and the modules, and call their handlers.
+    """
+    legacy = os.environ.get("KOPF_RUN_NAMESPACE")
+    namespaces = (*namespaces, legacy) if legacy else tuple(namespaces)
+    _check_scope(namespaces, clusterwide)
+
+    from kopf._cli.event_loop import event_loop
+    from kopf._runtime import loaders, operator, shutdown
+    from kopf._runtime.default_registry import get_default_registry, set_default_registry
+
+    # In other processes, such as tests, the handlers may be declared already.
+    if controls.is_process and not paths and not modules and not is_compatible():
+        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
+    if controls.registry is not None:
+        set_default_registry(controls.registry)
+    gc_tuning.freeze_and_enable_gc()
+    try:
+        loaders.preload(paths=paths, modules=modules)
+    except KeyboardInterrupt:
+        raise SystemExit(shutdown.FORCED_EXIT_CODE) from None
+    if not get_default_registry().has_handlers and not is_compatible():
+        names = ", ".join([*paths, *modules]) or "the registry"
+        import logging
+
+        logging.getLogger("kopf._core.reactor.running").warning(
+            f"No handlers are declared in {names}: the operator has nothing to do. Handlers are declared by "
+            "decorators with arguments, such as @kopf.on.create('guests')."
+        )
+    gc_tuning.freeze_and_enable_gc()
+    exit = shutdown.ProcessShutdown()
+    if controls.is_process:
+        shutdown.process_shutdown_var.set(exit)
+    with contextlib.ExitStack() as stack:
+        stack.callback(exit.wait)
+        loop = stack.enter_context(event_loop(controls.loop))
+        operator.run(
+            standalone=standalone,
+            namespaces=namespaces,
+            clusterwide=clusterwide,
+            priority=DEV_PRIORITY if dev else priority,
+            peering_name=peering_name,
+            liveness_endpoint=liveness_endpoint,
+            registry=controls.registry,
+            settings=controls.settings,
+            stop_flag=controls.stop_flag,
+            ready_flag=controls.ready_flag,
+            vault=controls.vault,
+            loop=loop,
+        )
+
+
+@main.command()
+@logging_options
+@option("-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="The namespaces.")
+@option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Use the cluster-scoped peering object.")
+@option("-i", "--id", type=str, default=None, help="The identity in the peering object.")
+@option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}.")
+@option(
+    "-P",
+    "--peering",
+    "peering_name",
+    required=True,
+    envvar="KOPF_FREEZE_PEERING",
+    metavar="NAME",
+    help="The peering.",
+)
+@option("-p", "--priority", type=int, default=100, help="Operators with a lower priority are paused.")
+@option("-t", "--lifetime", type=int, required=True, metavar="SECONDS", help="The duration.")
+@option("-m", "--message", type=str, help="Accepted, but not used.")
+@click.make_pass_decorator(CLIControls, ensure=True)
+def freeze(
+    controls: CLIControls,
+    id: str | None,
+    message: str | None,
+    lifetime: int,
+    namespaces: Collection[str],
+    clusterwide: bool,
+    peering_name: str,
+    dev: bool | None,
+    priority: int,
+) -> None:
+    """Pause the operators of a peering."""
+    _check_scope(namespaces, clusterwide)
+    from kopf._intents.settings import OperatorSettings
+
+    settings = controls.settings if controls.settings is not None else OperatorSettings()
+    settings.peering.lifetime = lifetime
+    _run_peering_command(
+        controls,
+        "freeze",
+        id,
+        settings=settings,
+        namespaces=namespaces,
+        clusterwide=clusterwide,
+        peering_name=peering_name,
+        priority=DEV_PRIORITY if dev else priority,
+    )
+
+
+@main.command()
+@logging_options
+@option("-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="The namespaces.")
+@option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Use the cluster-scoped peering object.")
+@option("-i", "--id", type=str, default=None, help="The identity in the peering object.")
+@option(
+    "-P",
+    "--peering",
+    "peering_name",
+    required=True,
+    envvar="KOPF_RESUME_PEERING",
+    metavar="NAME",
+    help="The peering.",
+)
+@click.make_pass_decorator(CLIControls, ensure=True)
+def resume(
+    controls: CLIControls,
+    id: str | None,
+    namespaces: Collection[str],
+    clusterwide: bool,
+    peering_name: str,
+) -> None:
+    """Resume the operators of a peering."""
+    _check_scope(namespaces, clusterwide)
+    _run_peering_command(
+        controls,
+        "resume",
+        id,
+        settings=controls.settings,
+        namespaces=namespaces,
+        clusterwide=clusterwide,
+        peering_name=peering_name,
+    )
+
+
+def _run_peering_command(
+    controls: CLIControls, command: Literal["freeze", "resume"], identity: str | None, **kwargs: Any
+) -> None:
+    import asyncio
+
+    from kopf._cli.event_loop import event_loop
+    from kopf._runtime import operator
+    from kopf._runtime.identity import detect_own_id
+
+    with event_loop(controls.loop) as loop:
+        coroutine = operator.run_peering_command(
+            command,
+            identity=identity if identity is not None else detect_own_id(manual=True),
+            registry=controls.registry,
+            stop_flag=controls.stop_flag,
+            ready_flag=controls.ready_flag,
+            vault=controls.vault,
+            **kwargs,
+        )
+        with contextlib.suppress(asyncio.CancelledError):
+            if loop is not None:
+                loop.run_until_complete(coroutine)
+            else:
+                asyncio.run(coroutine)
+
+
+@main.command()
+@option("--kubeconfig", type=FileParamType, help="Write the kubeconfig to this file when it is ready.")
+@option("--port", type=int, default=0, show_default="any free port", help="Port on 127.0.0.1.")
+@option(
+    "--controllers/--no-controllers",
+    default=True,
+    help="Imitate built-in controllers (Deployments, Jobs, Services).",
+)
+def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> None:
+    """Run the embedded Kubernetes API server.
+
+    It is for development and has no nodes.
+    """
+    from kopf._cli import dev
+
+    dev.serve(kubeconfig, port, controllers=controllers)
+
+
+@main.command(name="dev")
+@option(
+    "--manifests",
+    multiple=True,
+    type=PathParamType(exists=True),
+    help="Apply this file, or the files of this folder.",
+)
+@option("--reload", is_flag=True, help="Restart the operator when its files change.")
+@option("--state", "state_file", type=FileParamType, help="Keep the objects in this file between runs.")
+@option("--kubeconfig", type=FileParamType, help="Write the kubeconfig to this file when it is ready.")
+@option("--port", type=int, default=0, show_default="any free port", help="Port on 127.0.0.1.")
+@option("-v", "--verbose", is_flag=True, help="Log what Kopf itself does.")
+@option("-d", "--debug", is_flag=True, help="The same, with the event loop and whole tracebacks.")
+@option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
+@option("--log-format", type=LogFormatParamType(), default="full", help="The format of log lines.")
+@option(
+    "-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="Serve these namespaces only."
+)
+@liveness_option
+@option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="Import this module.")
+@click.argument("paths", nargs=-1, type=HandlersParamType())
+def develop(
+    paths: Collection[str],
+    modules: Collection[str],
+    manifests: Collection[pathlib.Path],
+    reload: bool,
+    state_file: pathlib.Path | None,
+    kubeconfig: pathlib.Path | None,
+    port: int,
+    verbose: bool,
+    debug: bool,
+    quiet: bool,
+    log_format: LogFormat,
+    namespaces: Collection[str],
+    liveness_endpoint: str | None,
+) -> None:
+    """Run an operator with the embedded API server.
+
+    It needs no cluster. The operator runs in another process, with options of `kopf run`.
+    """
+    from kopf._cli import dev
+
+    if not paths and not modules:
+        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
+    flags = {"--verbose": verbose, "--debug": debug, "--quiet": quiet}
+    options = [flag for flag, is_set in flags.items() if is_set]
+    options += [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]
+    options += [f"--log-format={log_format.name.lower()}"]
+    options += [f"--liveness={liveness_endpoint}"] if liveness_endpoint else []
+    code = dev.develop(
+        paths,
+        modules=modules,
+        manifests=manifests,
+        reload=reload,
+        state_file=state_file,
+        kubeconfig=kubeconfig,
+        port=port,
+        options=options,
+    )
+    raise SystemExit(code)

@@ -1,0 +1,359 @@
+"""Commands `kopf dev` and `kopf cluster`: an embedded cluster for development.
+
+The operator of `kopf dev` is a child process. It is restarted when its files change, so that its code is
+always loaded from the beginning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Collection, Iterator, Mapping
+from typing import IO, Any
+
+import click
+import yaml
+
+from kopf._cli import autoreload
+from kopf._cli.activity_log import ActivityEntry, ActivityLog
+from kopf._testing import snapshot
+from kopf._testing.client import ApiError
+from kopf._testing.cluster import Cluster, kubeconfig_environment
+from kopf._testing.discovery import UnknownKindError
+from kopf._testing.manifests import apply_order, read
+from kopf._testing.private_files import write_private
+
+OPERATOR = "kopf._cli.dev_operator"
+
+POLL_INTERVAL = 0.3  # seconds between looks at the operator
+STOP_TIMEOUT = 15.0
+STOP_POLL_INTERVAL = 0.1
+
+_COLOURS = {"DEBUG": "bright_black", "INFO": "green", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
+_LEVEL = re.compile(r"\[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*\]")
+
+
+def serve(kubeconfig: pathlib.Path | None, port: int, *, controllers: bool) -> None:
+    """Run the server until Ctrl+C or SIGTERM."""
+    with _stop_signals() as stop, _running_cluster(Cluster(port=port, controllers=controllers)) as cluster:
+        path = _write_kubeconfig(cluster, kubeconfig)
+        click.echo(f"The cluster is at {cluster.url}; stop it with Ctrl+C. Try:")
+        click.echo(f"  kubectl --kubeconfig {shlex.quote(str(path))} get namespaces")
+        try:
+            stop.wait()
+        finally:
+            _remove_kubeconfig(path, kubeconfig)
+
+
+def develop(
+    paths: Collection[str],
+    *,
+    modules: Collection[str] = (),
+    manifests: Collection[pathlib.Path],
+    reload: bool,
+    state_file: pathlib.Path | None,
+    kubeconfig: pathlib.Path | None,
+    port: int,
+    options: Collection[str],
+) -> int:
+    """Run the server and the operator until Ctrl+C or SIGTERM; the exit code of the operator, if it ends
+    itself.
+    """
+    with _stop_signals() as stop, _running_cluster(Cluster(port=port, controllers=True)) as cluster:
+        path = _write_kubeconfig(cluster, kubeconfig)
+        if state_file is not None and state_file.exists():
+            _print(f"{snapshot.load(cluster, state_file)} objects are back from {state_file}.")
+        objects = _Manifests(cluster)
+        for manifest in manifests:
+            objects.apply(manifest)
+        _print(f"The cluster is at {cluster.url}; stop everything with Ctrl+C. Try:")
+        _print(f"  kubectl --kubeconfig {shlex.quote(str(path))} get {_example_resource(manifests)}")
+        try:
+            with contextlib.nullcontext() if "--quiet" in options else ActivityLog(cluster, _print_entry):
+                arguments = [*options, *(f"--module={name}" for name in modules), *paths]
+                operator = _Supervisor(arguments, cluster)
+                return operator.run(stop, objects, _create_watcher(paths, manifests) if reload else None)
+        finally:
+            _remove_kubeconfig(path, kubeconfig)
+            if state_file is not None:
+                _save(cluster, state_file)
+
+
+@contextlib.contextmanager
+def _running_cluster(cluster: Cluster) -> Iterator[Cluster]:
+    try:
+        cluster.start()
+    except OSError as error:
+        raise click.ClickException(
+            f"{error}. Choose another --port, or leave it out for a free one."
+        ) from error
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _create_watcher(paths: Collection[str], manifests: Collection[pathlib.Path]) -> autoreload.FileWatcher:
+    """Watch the files of the operator, and the files in their folders, which it can import."""
+    folders = {pathlib.Path(path).resolve().parent for path in paths} or {pathlib.Path.cwd()}
+    return autoreload.watch_files(
+        folders, lambda: [item for manifest in manifests for item in _manifest_files(manifest)]
+    )
+
+
+class _StopSignals:
+    """Signals to stop: the first one stops gracefully, a second Ctrl+C at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event = threading.Event()
+        self.signals: list[int] = []
+
+    def receive(self, signum: int, frame: types.FrameType | None) -> None:
+        self.signals.append(signum)
+        self.event.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.event.wait(timeout)
+
+
+class _Manifests:
+    """The objects of the manifests: those whose kind is not served yet are applied when its CRD comes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._waiting: list[tuple[pathlib.Path, Mapping[str, Any]]] = []
+        self._version = 0
+        self._known: list[pathlib.Path] = []
+
+    def apply(self, manifest: pathlib.Path) -> None:
+        """Apply all objects of the file or folder that can be applied."""
+        if manifest not in self._known:
+            self._known.append(manifest)
+        self._waiting = [item for item in self._waiting if item[0] != manifest]
+        try:
+            bodies = sorted(read(manifest), key=apply_order)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError) as error:
+            _print(f"{manifest} cannot be read: {error}")
+            return
+        for body in bodies:
+            try:
+                self._apply(body)
+            except UnknownKindError as error:
+                _print(f"{manifest}: {error} {_describe(body)} is applied when the CRD comes.")
+                self._waiting.append((manifest, body))
+            except (ApiError, LookupError, TypeError) as error:
+                _print(f"{manifest}: {_describe(body)} cannot be applied: {error}")
+
+    def reapply(self, changed: Collection[pathlib.Path]) -> None:
+        """Apply those manifests again that have changed."""
+        for manifest in self._known:
+            if {manifest.resolve(), *(item.resolve() for item in _manifest_files(manifest))}.intersection(
+                item.resolve() for item in changed
+            ):
+                self.apply(manifest)
+
+    def retry(self) -> None:
+        """Apply the objects that wait for their CRDs, if anything has changed in the cluster."""
+        if not self._waiting or self._cluster.version == self._version:
+            return
+        self._version = self._cluster.version
+        waiting, self._waiting = self._waiting, []
+        for manifest, body in waiting:
+            try:
+                self._apply(body)
+            except UnknownKindError:
+                self._waiting.append((manifest, body))
+            except (ApiError, LookupError, TypeError) as error:
+                _print(f"{manifest}: {_describe(body)} cannot be applied: {error}")
+
+    def _apply(self, body: Mapping[str, Any]) -> None:
+        for applied in self._cluster.apply(body):
+            _print(f"Applied: {_describe(applied)}.")
+
+
+def _describe(body: Mapping[str, Any]) -> str:
+    meta = body.get("metadata") or {}
+    return f"{body.get('kind')} {meta.get('name')}"
+
+
+class _Supervisor:
+    """Keeps one operator running: the one of the newest files."""
+
+    def __init__(self, arguments: Collection[str], cluster: Cluster) -> None:
+        super().__init__()
+        self._arguments = arguments
+        self._cluster = cluster
+
+    def run(self, stop: _StopSignals, objects: _Manifests, watcher: autoreload.FileWatcher | None) -> int:
+        """Run until it is stopped; the exit code. Without a watch, also until the operator ends itself."""
+        operator = self._start()
+        reported = False
+        try:
+            while not stop.wait(POLL_INTERVAL):
+                objects.retry()
+                code = operator.poll()
+                if code is not None and watcher is None:
+                    return _exit_code(code)
+                if code is not None and not reported:
+                    _print(
+                        f"The operator has ended (exit code {_exit_code(code)}). Waiting for changed files."
+                    )
+                    reported = True
+                if watcher is not None and (changed := watcher.changed()):
+                    names = ", ".join(sorted(map(_display_path, changed)))
+                    _print(f"{names}: changed. The operator is started again.")
+                    _stop_operator(operator, stop)
+                    if stop.event.is_set():
+                        break
+                    objects.reapply(changed)
+                    operator = self._start()
+                    reported = False
+        finally:
+            code = _stop_operator(operator, stop)
+            if watcher is not None:
+                watcher.close()
+        # It was stopped before it could listen to signals.
+        early = len(stop.signals) == 1 and code in (-signal.SIGTERM, -signal.SIGINT, 130)
+        return 0 if early else _exit_code(code)
+
+    def _start(self) -> subprocess.Popen[str]:
+        coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        operator = subprocess.Popen(
+            [sys.executable, "-m", OPERATOR, "run", *self._arguments],
+            env=_environment(self._cluster),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if coloured else None,
+            text=True,
+            errors="replace",
+            # Ctrl+C is for us: we stop the operator, and in the right order.
+            start_new_session=True,
+        )
+        if operator.stderr is not None:
+            threading.Thread(target=_forward_log, args=(operator.stderr,), daemon=True).start()
+        return operator
+
+
+def _stop_operator(operator: subprocess.Popen[str], stop: _StopSignals) -> int:
+    """Stop the operator as we were stopped ourselves; the exit code as `subprocess` has it.
+
+    After Ctrl+C, there is a person who can press it again; otherwise, the operator is killed after a while.
+    """
+    passed = min(len(stop.signals), 1)
+    first = stop.signals[0] if stop.signals else signal.SIGTERM
+    if operator.poll() is None:
+        operator.send_signal(signal.SIGINT if first == signal.SIGINT else signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT
+    while True:
+        try:
+            return operator.wait(STOP_POLL_INTERVAL)
+        except subprocess.TimeoutExpired:
+            pass
+        received = list(stop.signals)
+        if signal.SIGINT in received[passed:]:
+            operator.send_signal(signal.SIGINT)
+        passed = len(received)
+        if signal.SIGINT not in received and time.monotonic() > deadline:
+            _print(f"The operator has not stopped in {STOP_TIMEOUT:.0f} seconds: it is killed.")
+            operator.kill()
+            operator.wait()
+            return 1
+
+
+def _exit_code(code: int) -> int:
+    """The code as shells have it: more than 128 if the process was ended by a signal."""
+    return code if code >= 0 else 128 - code
+
+
+def _display_path(path: pathlib.Path) -> str:
+    return os.path.relpath(path) if path.is_relative_to(pathlib.Path.cwd()) else str(path)
+
+
+def _forward_log(lines: IO[str]) -> None:
+    for line in lines:
+        level = _LEVEL.search(line)
+        colour = _COLOURS[level.group(1)] if level else None
+        click.echo(click.style(line, fg=colour, reset=True) if colour else line, nl=False, err=True)
+
+
+def _environment(cluster: Cluster) -> dict[str, str]:
+    variables = {**os.environ, "PYTHONUNBUFFERED": "1", **kubeconfig_environment(cluster)}
+    return {name: value for name, value in variables.items() if value is not None}
+
+
+def _save(cluster: Cluster, path: pathlib.Path) -> None:
+    try:
+        count = snapshot.save(cluster, path)
+    except OSError as error:
+        raise click.ClickException(
+            f"The objects cannot be kept in {path}: {error.strerror or error}. The file is as it was before."
+        ) from error
+    _print(f"{count} objects are kept in {path}.")
+
+
+def _example_resource(manifests: Collection[pathlib.Path]) -> str:
+    """Something of the user's own to look at."""
+    for manifest in manifests:
+        for file in _manifest_files(manifest):
+            found = re.search(r"\bplural:\s*([\w.-]+)", _read_text(file))
+            if found:
+                return found.group(1)
+    return "namespaces"
+
+
+def _manifest_files(manifest: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(manifest.iterdir()) if manifest.is_dir() else [manifest]
+
+
+def _read_text(file: pathlib.Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _write_kubeconfig(cluster: Cluster, kubeconfig: pathlib.Path | None) -> pathlib.Path:
+    """Write the kubeconfig to the file, in whole or not at all: other processes may wait for it."""
+    if kubeconfig is None:
+        return cluster.kubeconfig
+    write_private(kubeconfig, cluster.kubeconfig.read_text(encoding="utf-8"))
+    return kubeconfig
+
+
+def _remove_kubeconfig(path: pathlib.Path, kubeconfig: pathlib.Path | None) -> None:
+    if path == kubeconfig:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[_StopSignals]:
+    """Collects Ctrl+C, SIGTERM, and the end of the terminal, for as long as the block lasts."""
+    stop = _StopSignals()
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    previous = {signum: signal.signal(signum, stop.receive) for signum in signals}
+    try:
+        yield stop
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+
+
+def _print_entry(line: ActivityEntry) -> None:
+    # To the same stream as the log, so that the order of both is kept where they go to the same place.
+    coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    click.echo(click.style(line.text, fg=line.colour) if coloured else line.text, err=True)
+
+
+def _print(text: str) -> None:
+    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    click.echo(click.style(text, fg="cyan") if coloured else text)

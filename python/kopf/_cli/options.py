@@ -1,0 +1,168 @@
+"""Options of the command line: parameter types, logging options, and the controls for embedding commands."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kopf._objects.logging_types import LogFormat
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from kopf._intents.registries import OperatorRegistry
+    from kopf._intents.settings import OperatorSettings
+
+
+@dataclass
+class CLIControls:
+    """Arguments of commands from their callers, such as tests, and results for the callers.
+
+    `is_process` is whether the process is only for the command: then it can be ended at once. `debug` and
+    `json_logs` are those of the options.
+    """
+
+    ready_flag: Any = None
+    stop_flag: Any = None
+    vault: Any = None
+    registry: OperatorRegistry | None = None
+    settings: OperatorSettings | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+    debug: bool = False
+    json_logs: bool = False
+    is_process: bool = False
+
+
+# Every option shows the environment variable that sets it.
+option = functools.partial(click.option, show_envvar=True)
+
+
+class LogFormatParamType(click.Choice[LogFormat]):
+    """The formats of logs by their names, in any case."""
+
+    def __init__(self) -> None:
+        super().__init__(choices=list(LogFormat), case_sensitive=False)
+
+    def normalize_choice(self, choice: Any, ctx: click.Context | None) -> str:
+        """Names instead of values: the values are the formats themselves."""
+        return (choice.name if isinstance(choice, LogFormat) else str(choice)).lower()
+
+
+def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the logging options to a command; the logging is configured before the command is called."""
+
+    @option("-v", "--verbose", is_flag=True, help="Log what Kopf itself does.")
+    @option("-d", "--debug", is_flag=True, help="The same, with the event loop and whole tracebacks.")
+    @option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
+    @option("--log-format", type=LogFormatParamType(), default="full", help="The format of log lines.")
+    @option("--log-refkey", type=str, show_default="object", help="JSON key for the reference to the object.")
+    @option(
+        "--log-prefix/--no-log-prefix",
+        default=None,
+        show_default="yes, except for JSON",
+        help="Begin messages with the names of objects.",
+    )
+    @functools.wraps(fn)
+    def wrapper(
+        verbose: bool,
+        debug: bool,
+        quiet: bool,
+        log_format: LogFormat,
+        log_prefix: bool | None,
+        log_refkey: str | None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        controls = click.get_current_context().ensure_object(CLIControls)
+        controls.debug = debug
+        controls.json_logs = log_format is LogFormat.JSON
+        from kopf._runtime import loggers
+
+        loggers.configure(
+            debug=debug,
+            verbose=verbose,
+            quiet=quiet,
+            log_format=log_format,
+            log_refkey=log_refkey,
+            log_prefix=log_prefix,
+        )
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
+def is_compatible() -> bool:
+    """Whether the environment asks for the behaviour of Kopf 1.45."""
+    from kopf._intents.settings import COMPAT_1_45
+
+    return COMPAT_1_45
+
+
+class LivenessParamType(click.ParamType[str]):
+    """The URL of the health checks."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check that the URL can be served."""
+        import urllib.parse
+
+        if is_compatible():
+            return value
+        try:
+            url = urllib.parse.urlsplit(str(value))
+            is_valid = url.scheme == "http" and bool(url.netloc) and url.port != 0
+        except ValueError:  # the port
+            is_valid = False
+        if not is_valid:
+            self.fail(f"{value!r} is not a URL such as http://0.0.0.0:8080/healthz", param, ctx)
+        return value
+
+
+liveness_option = option(
+    "-L",
+    "--liveness",
+    "liveness_endpoint",
+    type=LivenessParamType(),
+    metavar="URL",
+    help="Serve health checks at this URL, e.g. http://0.0.0.0:8080/healthz.",
+)
+
+
+class HandlersParamType(click.ParamType[str]):
+    """A file with handlers."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check that the file can be loaded."""
+        from importlib.machinery import all_suffixes
+
+        path = str(value)
+        if is_compatible():
+            return path
+        if os.path.isdir(path):
+            self.fail(f"{path!r} is a directory: name its files, or use -m for a package.", param, ctx)
+        if not os.path.exists(path):
+            self.fail(f"There is no file {path!r}.", param, ctx)
+        if not path.endswith(tuple(all_suffixes())):
+            self.fail(f"{path!r} is not a Python file.", param, ctx)
+        return path
+
+
+class PathParamType(click.Path):
+    """A path of a file, as an object."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check and convert the path."""
+        import pathlib
+
+        return pathlib.Path(str(super().convert(value, param, ctx)))
+
+
+FileParamType = PathParamType(dir_okay=False)

@@ -1,0 +1,333 @@
+"""Servers for admission webhooks in the operator's process. HTTP and TLS are served by the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import contextvars
+import json
+import logging
+import os
+import pathlib
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from typing import Any, ClassVar, Self
+
+from kopf._kits.webhooks import local_clusters, tls_proxy
+from kopf._objects.reviews import WebhookClientConfig, WebhookFn
+from kopf._runtime import bridge
+from kopf._runtime.admission import Admission, AmbiguousResourceError, UnknownResourceError, WebhookError
+
+PathT = str | os.PathLike[str]
+
+logger = logging.getLogger("kopf._kits.webhooks")
+
+WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses to listen at that are no addresses to connect to, with those that are."""
+
+
+class WebhookServerBase:
+    """Base of servers and tunnels: they are callable, and are context managers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._generators: list[AsyncGenerator[WebhookClientConfig, None]] = []
+
+    def __repr__(self) -> str:
+        values = {name: vars(self).get(name) for name in ("addr", "port", "host", "path")}
+        texts = [f"{name}={value!r}" for name, value in values.items() if value is not None]
+        return f"{type(self).__name__}({', '.join(texts)})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        generators, self._generators = self._generators, []
+        for generator in generators:
+            await generator.aclose()
+
+    def __call__(self, fn: WebhookFn, /) -> AsyncIterator[WebhookClientConfig]:
+        """Serve the requests by the function, for as long as the configs are iterated over."""
+        generator = self._serve(fn)
+        self._generators.append(generator)
+        return generator
+
+    def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
+        raise TypeError(f"{type(self).__name__} does not say how it serves.")
+
+
+class WebhookServer(WebhookServerBase):
+    """An HTTP(S) server in the operator's process; with no certificate given, a self-signed one.
+
+    `addr` and `port` are where to listen (by default, everywhere, on a random port), `host` and `path` are
+    for the URL that Kubernetes uses. `file_check_interval` is how often the files are checked (seconds).
+    """
+
+    DEFAULT_HOST: ClassVar[str | None] = None
+
+    def __init__(
+        self,
+        *,
+        addr: str | None = None,
+        port: int | None = None,
+        path: str | None = None,
+        host: str | None = None,
+        cadata: bytes | None = None,
+        cafile: PathT | None = None,
+        cadump: PathT | None = None,
+        context: ssl.SSLContext | None = None,
+        insecure: bool = False,
+        certfile: PathT | None = None,
+        pkeyfile: PathT | None = None,
+        password: str | None = None,
+        extra_sans: Iterable[str] = (),
+        verify_mode: ssl.VerifyMode | None = None,
+        verify_cafile: PathT | None = None,
+        verify_capath: PathT | None = None,
+        verify_cadata: str | bytes | None = None,
+        file_check_interval: float = 60.0,
+    ) -> None:
+        super().__init__()
+        self.addr = addr
+        self.port = port
+        self.path = path
+        self.host = host
+        self.cadata = cadata
+        self.cafile = cafile
+        self.cadump = cadump
+        self.context = context
+        self.insecure = insecure
+        self.certfile = certfile
+        self.pkeyfile = pkeyfile
+        self.password = password
+        self.extra_sans = extra_sans
+        self.verify_mode = verify_mode
+        self.verify_cafile = verify_cafile
+        self.verify_capath = verify_capath
+        self.verify_cadata = verify_cadata
+        self.file_check_interval = file_check_interval
+
+    async def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
+        if self.insecure and self.context is not None:
+            raise ValueError("Insecure mode cannot have an SSL context specified.")
+        engine = fn.engine if isinstance(fn, Admission) else None
+        async with contextlib.AsyncExitStack() as stack:
+            listener: bridge.WebhookServer | tls_proxy.TlsProxy
+            if self.context is None:
+                server = bridge.WebhookServer(
+                    engine=engine, **self._listener_options(), **self._tls_options()
+                )
+                stack.callback(server.stop)
+                port, listener = server.port, server
+            else:
+                server = bridge.WebhookServer(engine=engine, path=self.path or "", listening=False)
+                stack.callback(server.stop)
+                listener = await stack.enter_async_context(
+                    tls_proxy.TlsProxy(
+                        server,
+                        self.context,
+                        addr=self.addr,
+                        port=self.port or 0,
+                        sources=self._tls_options(),
+                    )
+                )
+                port = listener.port
+            if engine is None:
+                stack.enter_context(_RequestPump(server, fn))
+            yield self._config(port, listener.authority())
+            while True:
+                await asyncio.sleep(self.file_check_interval)
+                if self._reload(listener):
+                    yield self._config(port, listener.authority())
+
+    @staticmethod
+    def _reload(listener: bridge.WebhookServer | tls_proxy.TlsProxy) -> bool:
+        try:
+            return listener.reload()
+        except (OSError, ValueError) as e:
+            # Files are replaced one by one: what does not fit now may fit the next time.
+            logger.error(f"The changed certificates of the webhook server cannot be used (yet): {e}")
+            return False
+
+    def _listener_options(self) -> dict[str, Any]:
+        return {
+            "addr": self.addr or None,
+            "port": self.port or 0,
+            "path": self.path or "",
+            "insecure": self.insecure,
+        }
+
+    def _tls_options(self) -> dict[str, Any]:
+        verified = self.verify_cafile or self.verify_capath or self.verify_cadata
+        mode = self.verify_mode
+        if mode is None and verified:
+            mode = ssl.CERT_OPTIONAL
+        verify_cadata = self.verify_cadata
+        return {
+            "certfile": as_path(self.certfile),
+            "pkeyfile": as_path(self.pkeyfile),
+            "password": self.password,
+            "cafile": as_path(self.cafile),
+            "cadata": self.cadata,
+            "hostnames": self._hostnames(),
+            "demand": _VERIFY_MODES.get(mode, "none"),
+            "verify_cafile": as_path(self.verify_cafile),
+            "verify_capath": as_path(self.verify_capath),
+            "verify_cadata": verify_cadata.encode() if isinstance(verify_cadata, str) else verify_cadata,
+        }
+
+    def _host(self) -> str:
+        addr = self.addr or "localhost"
+        return self.host or self.DEFAULT_HOST or WILDCARD_ADDRESSES.get(addr, addr)
+
+    def _hostnames(self) -> list[str]:
+        names = [self._host(), self.addr, *self.extra_sans]
+        return list(dict.fromkeys(name for name in names if name and name not in WILDCARD_ADDRESSES))
+
+    def _url(self, host: str, port: int) -> str:
+        scheme, usual = ("http", 80) if self.insecure else ("https", 443)
+        host = f"[{host}]" if ":" in host else host
+        address = host if port == usual else f"{host}:{port}"
+        return f"{scheme}://{address}{self.path or ''}"
+
+    def _config(self, port: int, authority: bytes | None) -> WebhookClientConfig:
+        logger.debug(f"Listening for webhooks at {self._url(self.addr or '*', port)}")
+        config = WebhookClientConfig(url=self._url(self._host(), port))
+        logger.debug(f"Accessing the webhooks at {config['url']}")
+        if authority is not None:
+            config["caBundle"] = base64.b64encode(authority).decode("ascii")
+            if self.cadump is not None:
+                pathlib.Path(self.cadump).write_bytes(authority)
+        return config
+
+    @staticmethod
+    def build_certificate(hostnames: Iterable[str], password: str | None = None) -> tuple[bytes, bytes]:
+        """Make a self-signed certificate and its private key, both in PEM."""
+        return bridge.build_certificate(list(hostnames), password)
+
+
+_VERIFY_MODES: dict[ssl.VerifyMode | None, str] = {
+    ssl.CERT_NONE: "none",
+    ssl.CERT_OPTIONAL: "optional",
+    ssl.CERT_REQUIRED: "required",
+}
+
+
+def as_path(path: PathT | None) -> str | None:
+    """Convert the path to a string."""
+    return os.fspath(path) if path is not None else None
+
+
+class _RequestPump:
+    """Passes the requests of a server to a function that is not the operator's own, such as a wrapper."""
+
+    def __init__(self, server: bridge.WebhookServer, fn: WebhookFn) -> None:
+        super().__init__()
+        self._server = server
+        self._fn = fn
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __enter__(self) -> None:
+        self._loop.add_reader(self._server.fileno(), self._receive)
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.remove_reader(self._server.fileno())
+        for task in self._tasks:
+            task.cancel()
+
+    def _receive(self) -> None:
+        for call in self._server.poll():
+            task = self._loop.create_task(self._respond(call))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _respond(self, call: bridge.Call) -> None:
+        try:
+            request = json.loads(call.body)
+        except ValueError as e:
+            call.reject(400, str(e))
+            return
+        try:
+            response = await self._fn(
+                request, webhook=call.webhook, headers=call.headers, sslpeer=call.sslpeer
+            )
+            call.answer(response)
+        except AmbiguousResourceError as e:
+            call.reject(409, str(e) or repr(e))
+        except UnknownResourceError as e:
+            call.reject(404, str(e) or repr(e))
+        except WebhookError as e:
+            call.reject(400, str(e) or repr(e))
+        except Exception as e:
+            logger.exception(f"The admission request cannot be served: {e}")
+            call.reject(500, "Internal Server Error")
+
+
+class WebhookK3dServer(WebhookServer):
+    """A server for clusters of K3d/K3s on the same machine."""
+
+    DEFAULT_HOST = "host.k3d.internal"
+
+
+class WebhookMinikubeServer(WebhookServer):
+    """A server for clusters of Minikube on the same machine."""
+
+    DEFAULT_HOST = "host.minikube.internal"
+
+
+class WebhookDockerDesktopServer(WebhookServer):
+    """A server for clusters of Docker Desktop on the same machine."""
+
+    DEFAULT_HOST = "host.docker.internal"
+
+
+_HOSTS = {
+    local_clusters.LocalCluster.K3S: WebhookK3dServer.DEFAULT_HOST,
+    local_clusters.LocalCluster.MINIKUBE: WebhookMinikubeServer.DEFAULT_HOST,
+    local_clusters.LocalCluster.DOCKER_DESKTOP: WebhookDockerDesktopServer.DEFAULT_HOST,
+}
+
+
+_engine_var: contextvars.ContextVar[bridge.Engine | None] = contextvars.ContextVar("engine", default=None)
+"""The engine of the operator whose cluster is to be recognised."""
+
+
+class ClusterDetector:
+    """Base of automatic servers and tunnels: detection of the operator's cluster."""
+
+    @staticmethod
+    async def guess_host() -> str | None:
+        """Find the name under which the pods of the cluster reach this machine; None if it is not known.
+
+        It is known while an operator uses this server; override it for clusters of other kinds.
+        """
+        engine = _engine_var.get()
+        local_cluster = await local_clusters.detect(engine) if engine is not None else None
+        return _HOSTS[local_cluster] if local_cluster is not None else None
+
+    async def _detect(self, fn: WebhookFn, otherwise: str) -> str | None:
+        token = _engine_var.set(fn.engine if isinstance(fn, Admission) else None)
+        try:
+            host = await self.guess_host()
+        finally:
+            _engine_var.reset(token)
+        if host is None:
+            logger.debug(f"Cluster detection failed, {otherwise}.")
+        else:
+            logger.debug(f"Cluster detection found the hostname: {host}")
+        return host
+
+
+class WebhookAutoServer(ClusterDetector, WebhookServer):
+    """A server for the local cluster that is detected on the same machine."""
+
+    async def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
+        host = await self._detect(fn, "running a simple local server")
+        if host is not None:
+            # A host that is given by the user is stronger than any guess.
+            self.DEFAULT_HOST = host  # type: ignore[misc]
+        async with contextlib.aclosing(super()._serve(fn)) as configs:
+            async for config in configs:
+                yield config

@@ -1,0 +1,199 @@
+"""TLS proxy for webhook servers with an `SSLContext` of the user; the engine's server gets the decrypted
+bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import pathlib
+import socket
+import ssl
+import tempfile
+from collections.abc import Mapping
+from typing import Any, Self
+
+from kopf._runtime import bridge
+
+logger = logging.getLogger("kopf._kits.webhooks")
+
+CHUNK_SIZE = 64 * 1024
+MAX_HANDSHAKES = 50
+"""How many clients may be in their TLS handshakes. Beyond that, the one that began first is dropped."""
+HANDSHAKE_TIMEOUT = 10.0
+ACCEPT_RETRY_DELAY = 0.1
+"""Seconds until the next attempt when the system gives no more connections."""
+BACKLOG = 128
+VERIFY_MODES = {"none": None, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class TlsProxy:
+    """Accepts TLS connections, and passes the decrypted bytes to a server without TLS."""
+
+    def __init__(
+        self,
+        server: bridge.WebhookServer,
+        context: ssl.SSLContext,
+        *,
+        addr: str | None,
+        port: int,
+        sources: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        self._server = server
+        self._context = context
+        self._addr = addr
+        self._sources = sources
+        self._authority = b""
+        self._fingerprint = b""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self.port = port
+
+    async def __aenter__(self) -> Self:
+        self._fingerprint = self._compute_fingerprint()
+        self._load()
+        self._verify()
+        listener = _listen(self._addr, self.port)
+        listener.setblocking(False)
+        self.port = listener.getsockname()[1]
+        self._track(asyncio.create_task(self._accept(listener)))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def authority(self) -> bytes:
+        """The certificates in PEM that clients are to trust."""
+        return self._authority
+
+    def reload(self) -> bool:
+        """Read the files again; whether they have changed and are used now."""
+        fingerprint = self._compute_fingerprint()
+        if fingerprint == self._fingerprint or not self._has_files():
+            return False
+        self._load()
+        self._fingerprint = fingerprint
+        return True
+
+    def _has_files(self) -> bool:
+        return bool(self._sources["certfile"] and self._sources["pkeyfile"])
+
+    def _load(self) -> None:
+        sources = self._sources
+        if self._has_files():
+            certfile, pkeyfile = sources["certfile"], sources["pkeyfile"]
+            self._context.load_cert_chain(certfile, pkeyfile, sources["password"])
+            self._authority = sources["cadata"] or pathlib.Path(sources["cafile"] or certfile).read_bytes()
+            return
+        certificate, key = bridge.build_certificate(sources["hostnames"], None)
+        with tempfile.NamedTemporaryFile() as file:  # 0600; there is no other way into a context
+            file.write(certificate + key)
+            file.flush()
+            self._context.load_cert_chain(file.name)
+        self._authority = certificate
+
+    def _verify(self) -> None:
+        sources = self._sources
+        cafile, capath = sources["verify_cafile"], sources["verify_capath"]
+        cadata = sources["verify_cadata"]
+        if cafile or capath or cadata:
+            is_pem = isinstance(cadata, bytes) and cadata.lstrip().startswith(b"-----BEGIN")
+            self._context.load_verify_locations(cafile, capath, cadata.decode() if is_pem else cadata)
+        mode = VERIFY_MODES[sources["demand"]]
+        if mode is not None and self._context.verify_mode == ssl.CERT_NONE:
+            self._context.verify_mode = mode
+
+    def _compute_fingerprint(self) -> bytes:
+        names = ("certfile", "pkeyfile", "cafile")
+        paths = [self._sources[name] for name in names if self._sources[name]]
+        return hashlib.sha256(b"".join(pathlib.Path(path).read_bytes() for path in paths)).digest()
+
+    def _track(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        is_exhausted = False
+        with listener:
+            while True:
+                try:
+                    client, _ = await loop.sock_accept(listener)
+                    is_exhausted = False
+                except OSError as e:
+                    if not is_exhausted:
+                        logger.error(f"The webhook server cannot accept connections for now: {e}")
+                    is_exhausted = True
+                    await asyncio.sleep(ACCEPT_RETRY_DELAY)
+                    continue
+                if len(self._handshakes) >= MAX_HANDSHAKES:
+                    oldest = next(iter(self._handshakes))
+                    self._handshakes.pop(oldest)
+                    oldest.cancel()
+                task = loop.create_task(self._serve(client))
+                self._handshakes[task] = None
+                self._track(task)
+
+    # Handshakes fail of clients that are none of ours: port scanners, load balancers, clients without trust.
+    async def _serve(self, client: socket.socket) -> None:
+        task = asyncio.current_task()
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await self._decrypt(client)
+                with contextlib.closing(writer):
+                    if task is not None:
+                        self._handshakes.pop(task, None)
+                    await self._forward(reader, writer)
+        finally:
+            if task is not None:
+                self._handshakes.pop(task, None)
+
+    async def _decrypt(self, client: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol,
+            client,
+            ssl=self._context,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
+        )
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+    # The engine's server limits these connections: it closes the one that is silent for the longest time.
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner_socket = socket.socket(fileno=self._server.connect(writer.get_extra_info("peercert") or None))
+        inner_reader, inner_writer = await asyncio.open_connection(sock=inner_socket)
+        with contextlib.closing(inner_writer):
+            requests = asyncio.create_task(_pump(reader, inner_writer))
+            try:
+                await _pump(inner_reader, writer)
+            finally:
+                requests.cancel()
+                await asyncio.wait([requests])
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(CHUNK_SIZE):
+            writer.write(data)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+        else:
+            writer.close()
+
+
+def _listen(addr: str | None, port: int) -> socket.socket:
+    if addr:
+        family, _, _, _, address = socket.getaddrinfo(addr, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))

@@ -1,0 +1,109 @@
+"""Framework log lines about objects: each handler call writes one.
+
+While only Kopf's handler is installed and nothing in `logging` is patched, the text is written directly to
+the stream of that handler. Otherwise, the lines are logged as usual. Only `logging` creates log records.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from types import FunctionType
+
+from kopf._objects.logging_types import Logger
+from kopf._runtime.loggers import (
+    FrameworkMessage,
+    KopfStreamHandler,
+    LocalObjectLogger,
+    ObjectLogger,
+    ObjectPrefixingTextFormatter,
+    ObjectTextFormatter,
+    TerseObjectLogger,
+    line_prefix,
+    logger,
+)
+from kopf._runtime.posting import K8sPoster
+
+
+def log_framework_line(adapter: Logger, level: int, text: str) -> None:
+    """Log a line of the framework; it has no arguments."""
+    if type(adapter) in _ADAPTERS and isinstance(adapter, ObjectLogger):
+        if not adapter.isEnabledFor(level):
+            return
+        handler = _sole_handler(adapter, level)
+        if handler is not None and _write_text(handler, adapter, level, text):
+            return
+    adapter.log(level, FrameworkMessage(text))
+
+
+def _sole_handler(adapter: ObjectLogger, level: int) -> KopfStreamHandler | None:
+    """Kopf's handler of the root logger, if nothing else can observe the line."""
+    if _is_patched():
+        return None
+    for poster in logger.handlers:
+        if type(poster) is not K8sPoster or (
+            type(adapter) is ObjectLogger and poster.accepts(level, adapter.settings)
+        ):
+            return None
+    parent: logging.Logger = logger
+    while parent.parent is not None:
+        if not parent.propagate:
+            return None
+        parent = parent.parent
+        if parent.parent is not None and parent.handlers:
+            return None
+    if len(parent.handlers) != 1:
+        return None
+    handler = parent.handlers[0]
+    return handler if type(handler) is KopfStreamHandler and not handler.filters else None
+
+
+def _is_patched() -> bool:
+    return (
+        logging.getLogRecordFactory() is not logging.LogRecord
+        or any(vars(cls) != attrs for cls, attrs in _ORIGINALS)
+        or bool(logger.filters)
+        or any(map(callable, vars(logger).values()))
+    )
+
+
+def _write_text(handler: KopfStreamHandler, adapter: ObjectLogger, level: int, text: str) -> bool:
+    """Write the line as it would be formatted from a record; false if that needs a record."""
+    formatter = handler.formatter
+    if type(formatter) is not ObjectPrefixingTextFormatter and type(formatter) is not ObjectTextFormatter:
+        return False
+    if level < handler.level:
+        return True
+    line = formatter.format_line(level, line_prefix(adapter), text)
+    if line is None:
+        return False
+    handler.acquire()
+    try:
+        handler.stream.write(line + handler.terminator)
+        handler.stream.flush()
+    except Exception:
+        return False  # it is reported as `logging` does, when it fails there again
+    finally:
+        handler.release()
+    return True
+
+
+_ADAPTERS = frozenset({ObjectLogger, LocalObjectLogger, TerseObjectLogger})
+_CLASSES = (
+    logging.Logger,
+    logging.LoggerAdapter,
+    logging.Handler,
+    logging.StreamHandler,
+    logging.Formatter,
+)
+
+
+def _is_own(value: object) -> bool:
+    if type(value) is FunctionType:
+        return value.__globals__ is vars(logging)
+    return not callable(value) or value is time.localtime
+
+
+# Agents that observe applications replace methods of these classes, some of them before Kopf is imported.
+# So, only what `logging` itself has put there is kept to compare with.
+_ORIGINALS = [(cls, {name: value for name, value in vars(cls).items() if _is_own(value)}) for cls in _CLASSES]

@@ -1,0 +1,99 @@
+"""Checks of the declared handlers at the start of an operator.
+
+They find mistakes that otherwise show when an object comes, or never. They log warnings and stop nothing: a
+suspected mistake can be intended.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+
+from kopf._intents.causes import ActivityCause, ChangingCause, ResourceCause, WatchingCause, WebhookCause
+from kopf._intents.handlers import (
+    ActivityHandler,
+    ChangingHandler,
+    Handler,
+    IndexingHandler,
+    ResourceHandler,
+    SpawningHandler,
+    WatchingHandler,
+    WebhookHandler,
+)
+from kopf._objects.suggestions import did_you_mean
+
+_ATTEMPT_KWARGS = frozenset({"param", "retry", "started", "runtime"})
+_HANDLER_KWARGS: dict[type[Handler], frozenset[str]] = {
+    ActivityHandler: frozenset(ActivityCause._arguments) | _ATTEMPT_KWARGS,
+    IndexingHandler: frozenset(ResourceCause._arguments) | _ATTEMPT_KWARGS,
+    WatchingHandler: frozenset(WatchingCause._arguments) | _ATTEMPT_KWARGS,
+    SpawningHandler: frozenset(ResourceCause._arguments) | _ATTEMPT_KWARGS | {"stopped"},
+    ChangingHandler: frozenset(ChangingCause._arguments) | _ATTEMPT_KWARGS,
+    WebhookHandler: frozenset(WebhookCause._arguments) | _ATTEMPT_KWARGS,
+}
+
+
+def check(handlers: Iterable[Handler], indices: Collection[str] = ()) -> Iterator[str]:
+    """Find what is probably wrong with the handlers; each finding is a text for the log."""
+    checked: set[tuple[int, type[Handler]]] = set()
+    for handler in (all_handlers := list(handlers)):
+        if (id(handler.fn), type(handler)) not in checked:
+            checked.add((id(handler.fn), type(handler)))
+            yield from _check_arguments(handler, frozenset(indices))
+    yield from _check_ids(all_handlers)
+
+
+def _check_arguments(handler: Handler, indices: frozenset[str]) -> Iterator[str]:
+    passed = next((names for kind, names in _HANDLER_KWARGS.items() if isinstance(handler, kind)), None)
+    try:
+        # The outermost function is what is called: it may add arguments for the wrapped one, or remove some.
+        parameters = inspect.signature(handler.fn, follow_wrapped=False).parameters.values()
+    except (TypeError, ValueError):
+        return
+    if passed is None:
+        return
+    named = {
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+    required = [
+        parameter.name
+        for parameter in parameters
+        if parameter.name in named and parameter.default is parameter.empty
+    ]
+    for name in required:
+        if name not in passed and name not in indices:
+            hint = did_you_mean(name, passed | indices)
+            yield f"{_location(handler.fn)} needs the argument {name!r}, which Kopf does not pass to it{hint}"
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters) and passed - named:
+        yield f"{_location(handler.fn)} must accept more arguments than it names: add **_ to them."
+
+
+def _check_ids(handlers: Iterable[Handler]) -> Iterator[str]:
+    first_handlers: dict[tuple[Any, ...], ResourceHandler] = {}
+    for handler in handlers:
+        if not isinstance(handler, (ChangingHandler, SpawningHandler)):
+            continue
+        reason = (handler.reason, handler.initial) if isinstance(handler, ChangingHandler) else ()
+        first = first_handlers.setdefault((handler.id, *reason, repr(handler.selector)), handler)
+        if first is not handler and first.fn is not handler.fn and _same_objects(handler, first):
+            yield (
+                f"{_location(first.fn)} and {_location(handler.fn)} have the same id {str(handler.id)!r} for "
+                "the same objects: only one of them is called. Rename one of the functions, or set id=... in "
+                "its decorator."
+            )
+
+
+def _same_objects(first: ResourceHandler, second: ResourceHandler) -> bool:
+    names = ("selector", "labels", "annotations", "when", "field", "value", "old", "new")
+    return all(getattr(first, name, None) == getattr(second, name, None) for name in names)
+
+
+def _location(fn: Callable[..., Any]) -> str:
+    name = (getattr(fn, "__qualname__", None) or repr(fn)).rpartition("<locals>.")[2]
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    location = f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code is not None else ""
+    return f"{name}(){location}"

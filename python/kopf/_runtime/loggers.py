@@ -1,0 +1,312 @@
+"""Loggers of objects, log formatters, and the configuration of logging.
+
+A log record about an object has a reference to it (`k8s_ref`). Formatters convert it to a prefix, or to a
+field of JSON.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import re
+import time
+from collections.abc import Mapping, MutableMapping
+from typing import Any, TextIO
+
+from kopf._intents.settings import COMPAT_1_45, OperatorSettings
+from kopf._objects.bodies import Body
+from kopf._objects.logging_types import LogFormat
+from kopf._runtime.bridge import Object
+
+DEFAULT_JSON_REFKEY = "object"
+RESERVED_EXTRAS = frozenset({"settings", "k8s_skip", "k8s_ref"})
+
+_STANDARD_ATTRS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_SEVERITIES = (
+    (logging.DEBUG, "debug"),
+    (logging.INFO, "info"),
+    (logging.WARNING, "warn"),
+    (logging.ERROR, "error"),
+)
+
+logger = logging.getLogger("kopf.objects")
+
+
+class FrameworkMessage(str):
+    """A line of the framework: always one line in text logs, also if it quotes text with line breaks."""
+
+    __slots__ = ()
+
+
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def one_line(text: str) -> str:
+    """The text with its control characters escaped, except tabs."""
+    if COMPAT_1_45 or text.isprintable():
+        return text
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+class ObjectFormatter(logging.Formatter):
+    """The common class of all formatters here."""
+
+    _cached_second: tuple[int, str] = (-1, "")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """The same as usually, but a second is made into text only once: most of the lines come in bursts."""
+        if datefmt is not None:
+            return super().formatTime(record, datefmt)
+        return self._format_time(record.created, record.msecs)
+
+    def _format_time(self, created: float, msecs: float) -> str:
+        second = int(created)
+        known, text = self._cached_second
+        if known != second:
+            text = time.strftime(self.default_time_format, self.converter(second))
+            self._cached_second = (second, text)
+        return f"{text},{int(msecs):03d}"
+
+
+class ObjectTextFormatter(ObjectFormatter):
+    """Formats records as text lines."""
+
+    def __init__(self, fmt: str | None = None, *args: Any, **kwargs: Any) -> None:
+        super().__init__(fmt, *args, **kwargs)
+        self._template = fmt if not args and not kwargs else None
+
+    def format_line(self, level: int, prefix: str, text: str) -> str | None:
+        """Format a framework line without a record; None if the format has more fields than are known."""
+        if self._template is None:
+            return None
+        created = time.time()
+        fields = {
+            "asctime": self._format_time(created, created % 1 * 1000),
+            "name": logger.name,
+            "levelname": logging.getLevelName(level),
+            "message": one_line(text),
+        }
+        try:
+            return self._template % fields
+        except KeyError:
+            return None
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format the record. Lines of the framework cannot be continued or forged by what they quote."""
+        msg = record.msg
+        if type(msg) is not FrameworkMessage:
+            return super().format(record)
+        # Handlers take their turns with a record, so that no other one sees this.
+        record.msg = one_line(msg)
+        try:
+            return super().format(record)
+        finally:
+            record.msg = msg
+
+
+class ObjectJsonFormatter(ObjectFormatter):
+    """Formats records as JSON, one object per line: the message, extras, the time, the severity, and the
+    object.
+    """
+
+    def __init__(self, *args: Any, refkey: str | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._refkey = refkey or DEFAULT_JSON_REFKEY
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Make one line of JSON."""
+        attrs = vars(record)
+        fields: dict[str, Any]
+        if isinstance(record.msg, Mapping) and not record.args:
+            fields = {"message": "", **record.msg}
+        else:
+            fields = {"message": record.getMessage()}
+        fields |= {
+            key: value
+            for key, value in attrs.items()
+            if key not in _STANDARD_ATTRS and key not in RESERVED_EXTRAS and not key.startswith("_")
+        }
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        if record.exc_text:
+            fields["exc_info"] = record.exc_text
+        if record.stack_info:
+            fields["stack_info"] = self.formatStack(record.stack_info)
+        fields["timestamp"] = datetime.datetime.fromtimestamp(record.created, tz=datetime.UTC).isoformat()
+        if "k8s_ref" in attrs:
+            fields[self._refkey] = attrs["k8s_ref"]
+        fields.setdefault("severity", _severity(record.levelno))
+        return json.dumps(fields, default=_to_json)
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def _severity(level: int) -> str:
+    for threshold, severity in _SEVERITIES:
+        if level <= threshold:
+            return severity
+    return "fatal"
+
+
+def full_name(namespace: str | None, name: str | None) -> str:
+    """The name of an object with its namespace, if it has one."""
+    return f"{namespace}/{name}" if namespace else f"{name}"
+
+
+class ObjectPrefixingMixin(ObjectFormatter):
+    """Puts the object's namespace and name in front of messages."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format the record with the prefix; the record itself is left as it was, for the other handlers."""
+        ref = getattr(record, "k8s_ref", None)
+        if not ref:
+            return super().format(record)
+        prefix = one_line(f"[{full_name(ref.get('namespace'), ref.get('name', ''))}]")
+        msg = record.msg
+        # Handlers take their turns with a record, so that no other one sees this.
+        record.msg = type(msg)(f"{prefix} {msg}") if type(msg) is FrameworkMessage else f"{prefix} {msg}"
+        try:
+            return super().format(record)
+        finally:
+            record.msg = msg
+
+
+class ObjectPrefixingTextFormatter(ObjectPrefixingMixin, ObjectTextFormatter):
+    """Formats records as text lines with prefixes."""
+
+    def format_line(self, level: int, prefix: str, text: str) -> str | None:
+        """Format a framework line with the prefix."""
+        return super().format_line(level, prefix, f"{prefix} {text}")
+
+
+class ObjectPrefixingJsonFormatter(ObjectPrefixingMixin, ObjectJsonFormatter):
+    """Formats records as JSON with prefixes in messages."""
+
+
+class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
+    """A logger of one object; its messages can become Kubernetes events, if it is enabled in the settings."""
+
+    def __init__(self, *, body: Body, settings: OperatorSettings) -> None:
+        self.logger = logger
+        self._body = body
+        self.settings = settings
+        self._extra: dict[str, Any] | None = None
+
+    # Most loggers log nothing: the extra is created when it is needed.
+    @property
+    def extra(self) -> dict[str, Any]:  # type: ignore[override]
+        """What goes along with each message: the reference to the object, the settings."""
+        if self._extra is None:
+            self._extra = _extra(self._body, self.settings)
+        return self._extra
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Add the reference to the object to what was given with the call."""
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs
+
+
+def line_prefix(adapter: ObjectLogger) -> str:
+    """The namespace and name of the object, as lines begin with them if prefixes are enabled."""
+    source = adapter._body._src
+    if adapter._extra is None and isinstance(source, Object):
+        return one_line(f"[{full_name(source.namespace, source.name)}]")
+    ref = adapter.extra["k8s_ref"]
+    return one_line(f"[{full_name(ref.get('namespace'), ref.get('name', ''))}]")
+
+
+class LocalObjectLogger(ObjectLogger):
+    """A logger of one object; its messages never become Kubernetes events."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Add the reference to the object, and the mark that the message is only for logs."""
+        msg, kwargs = super().process(msg, kwargs)
+        kwargs["extra"]["k8s_skip"] = True
+        return msg, kwargs
+
+
+class TerseObjectLogger(LocalObjectLogger):
+    """A logger of one object for very frequent actions: its messages below warnings need one level more
+    verbosity.
+    """
+
+    def isEnabledFor(self, level: int) -> bool:
+        """Whether a message of the level is to be logged."""
+        return super().isEnabledFor(level if level >= logging.WARNING else level - 10)
+
+
+def _extra(body: Body, settings: OperatorSettings) -> dict[str, Any]:
+    source = body._src
+    if isinstance(source, Object):
+        # The same, but without making anything of the metadata.
+        ref = {
+            "apiVersion": source.api_version,
+            "kind": source.kind,
+            "name": source.name,
+            "uid": source.uid,
+            "namespace": source.namespace,
+        }
+        return {"settings": settings, "k8s_skip": False, "k8s_ref": ref}
+    metadata = body.metadata
+    ref = {
+        "apiVersion": body.get("apiVersion"),
+        "kind": body.get("kind"),
+        "name": metadata.get("name"),
+        "uid": metadata.get("uid"),
+        "namespace": metadata.get("namespace"),
+    }
+    return {"settings": settings, "k8s_skip": False, "k8s_ref": ref}
+
+
+class KopfStreamHandler(logging.StreamHandler[TextIO]):
+    """The handler that `configure` installs, and replaces when it is called again."""
+
+
+def configure(
+    debug: bool | None = None,
+    verbose: bool | None = None,
+    quiet: bool | None = None,
+    log_format: LogFormat | str = LogFormat.FULL,
+    log_prefix: bool | None = False,
+    log_refkey: str | None = None,
+) -> None:
+    """Set up the root logger: its level, and one handler to stderr.
+
+    `log_format` is one of the known formats, or a %-format; anything else is a `ValueError`.
+    `log_prefix` is whether messages begin with the object's name; None: for all formats but JSON.
+    `log_refkey` is the key of the object in JSON.
+    """
+    formatter = make_formatter(log_format=log_format, log_prefix=log_prefix, log_refkey=log_refkey)
+    handler = KopfStreamHandler()
+    handler.setFormatter(formatter)
+
+    root = logging.getLogger()
+    root.handlers[:] = [h for h in root.handlers if not isinstance(h, KopfStreamHandler)]
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG if debug or verbose else logging.WARNING if quiet else logging.INFO)
+
+    # The event loop is too talkative for anything but debugging of the event loop.
+    asyncio_logger = logging.getLogger("asyncio")
+    asyncio_logger.propagate = bool(debug)
+    if not debug:
+        asyncio_logger.handlers[:] = [logging.NullHandler()]
+
+
+def make_formatter(
+    log_format: LogFormat | str = LogFormat.FULL,
+    log_prefix: bool | None = False,
+    log_refkey: str | None = None,
+) -> ObjectFormatter:
+    """Make the formatter for the options of `configure`."""
+    prefixed = log_prefix if log_prefix is not None else log_format is not LogFormat.JSON
+    if log_format is LogFormat.JSON:
+        return (ObjectPrefixingJsonFormatter if prefixed else ObjectJsonFormatter)(refkey=log_refkey)
+    fmt = log_format.value if isinstance(log_format, LogFormat) else log_format
+    if not isinstance(fmt, str):
+        raise ValueError(f"Unsupported log format: {log_format!r}")
+    return (ObjectPrefixingTextFormatter if prefixed else ObjectTextFormatter)(fmt)

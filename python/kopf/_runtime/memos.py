@@ -1,0 +1,67 @@
+"""Registry of the memos of objects, and of the patch functions that wait for the next handling."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+from kopf._objects.memos import AnyMemo, Memo
+from kopf._objects.patches import PatchFn
+
+MAX_REVIEWED = 10_000
+"""The limit of memos of objects that were only seen in admission reviews."""
+
+
+class MemoRegistry:
+    """The memos of objects, and their deferred patch functions, as long as the objects exist."""
+
+    def __init__(self, memo: AnyMemo) -> None:
+        super().__init__()
+        self._memo = memo
+        self._memos: dict[str, AnyMemo] = {}
+        self._reviewed: dict[str, AnyMemo] = {}
+        self._deferred_fns: dict[str, list[PatchFn]] = {}
+
+    def get(self, uid: str) -> AnyMemo:
+        """Get the memo of the object; a new one is a copy of the operator's memo."""
+        try:
+            return self._memos[uid]
+        except KeyError:
+            reviewed = self._reviewed.pop(uid, None)
+            memo = self._memos[uid] = self._new() if reviewed is None else reviewed
+            return memo
+
+    def get_for_review(self, uid: str, *, ephemeral: bool) -> AnyMemo:
+        """Get the memo of a reviewed object; an ephemeral one is not kept: its object might never exist.
+
+        The deletion of objects that were only seen in reviews is not noticed: the number of their memos is
+        limited.
+        """
+        if uid in self._memos:
+            return self._memos[uid]
+        memo = self._reviewed.pop(uid, None)
+        if memo is None:
+            memo = self._new()
+        if not ephemeral:
+            self._reviewed[uid] = memo
+            if len(self._reviewed) > MAX_REVIEWED:
+                del self._reviewed[next(iter(self._reviewed))]
+        return memo
+
+    def _new(self) -> AnyMemo:
+        # The generic copying is slow, and most memos are of this type.
+        return Memo(self._memo) if type(self._memo) is Memo else copy.copy(self._memo)
+
+    def discard(self, uid: str) -> None:
+        """Forget the deleted object."""
+        self._reviewed.pop(uid, None)
+        self._memos.pop(uid, None)
+        self._deferred_fns.pop(uid, None)
+
+    def defer_fns(self, uid: str, fns: Iterable[PatchFn]) -> None:
+        """Keep the patch functions that could not be applied for the next handling."""
+        self._deferred_fns[uid] = list(fns)
+
+    def pop_deferred_fns(self, uid: str) -> list[PatchFn]:
+        """Take the patch functions that could not be applied in the previous handling."""
+        return self._deferred_fns.pop(uid, [])

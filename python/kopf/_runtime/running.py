@@ -1,0 +1,372 @@
+"""Run of one operator: its root tasks, from the startup to the cleanup."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import signal
+import threading
+from collections.abc import Collection, Coroutine, Sequence
+from typing import Any, Literal
+
+from kopf._intents import lifecycles, serialization
+from kopf._intents.handlers import Handler, ResourceHandler
+from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.registries import OperatorRegistry
+from kopf._intents.selectors import NamespacePattern
+from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
+from kopf._objects import credentials
+from kopf._objects.indices import Indexers
+from kopf._objects.memos import AnyMemo
+from kopf._objects.reasons import Activity
+from kopf._objects.resources import Resource
+from kopf._runtime import handler_checks, posting
+from kopf._runtime.activities import Activities, serialize_credentials
+from kopf._runtime.admission import Admission, WebhookServerTask
+from kopf._runtime.bridge import Bridge, Engine, __version__
+from kopf._runtime.context import settings_var
+from kopf._runtime.dispatcher import Dispatcher
+from kopf._runtime.errors import EngineError, OperationalError
+from kopf._runtime.executor import ExecutorPool
+from kopf._runtime.invocation import Invoker, is_async_fn
+from kopf._runtime.loop_monitor import EventLoopMonitor
+from kopf._runtime.memos import MemoRegistry
+from kopf._runtime.settings_sync import SettingsSync
+from kopf._runtime.shutdown import Shutdown
+from kopf._runtime.stop_flags import Flag, raise_flag, wait_flag
+from kopf._runtime.supervision import Task, supervise
+from kopf._runtime.work_tracking import work_tracker_var
+
+logger = logging.getLogger("kopf._core.reactor.running")
+
+PeeringCommand = Literal["freeze", "resume"]
+
+BUILTIN_LIFECYCLES = {
+    lifecycles.all_at_once: "all_at_once",
+    lifecycles.one_by_one: "one_by_one",
+    lifecycles.randomized: "randomized",
+    lifecycles.shuffled: "shuffled",
+    lifecycles.asap: "asap",
+}
+
+
+class APIError(OperationalError):
+    """The API server has rejected a request that the operator cannot work without."""
+
+
+class OperatorRunner:
+    """Runs one operator, from its startup to its cleanup."""
+
+    def __init__(
+        self,
+        *,
+        registry: OperatorRegistry,
+        settings: OperatorSettings,
+        lifecycle: LifeCycleFn,
+        identity: str,
+        namespaces: list[NamespacePattern],
+        memo: AnyMemo,
+        indexers: Indexers,
+        stop_flag: Flag | None,
+        ready_flag: Flag | None,
+        command: Coroutine[None, None, None] | None,
+        liveness_endpoint: str | None,
+        vault: Any,
+        peering_command: PeeringCommand | None,
+    ) -> None:
+        super().__init__()
+        self._registry = registry
+        self._settings = settings
+        self._lifecycle = lifecycle
+        self._identity = identity
+        self._namespaces = namespaces
+        self._memo = memo
+        self._indexers = indexers
+        self._ensure_indices()
+        self._stop_flag = stop_flag
+        self._ready_flag = ready_flag
+        self._command = command
+        self._liveness_endpoint = liveness_endpoint
+        credentials_given = dict(vault.items()) if vault is not None else {}
+        is_exclusive = vault is not None and isinstance(vault, credentials.OnlyCredentials)
+        self._credentials = {} if is_exclusive else credentials_given
+        self._peering_command: PeeringCommand | None = peering_command
+        self._loop = asyncio.get_running_loop()
+        self._signalled: asyncio.Future[Any] = self._loop.create_future()
+        self._started = asyncio.Event()
+        self._pool = ExecutorPool(self._loop)
+        self._invoker = Invoker(settings, self._pool)
+        self._shutdown = Shutdown(self._loop, self._invoker, settings)
+        self._login_error: Exception | None = None
+        self._activities = Activities(
+            registry=registry,
+            settings=settings,
+            memo=memo,
+            indices=indexers.indices,
+            invoker=self._invoker,
+            exclusive=credentials_given if is_exclusive else None,
+        )
+        self._tasks: list[Task] = []
+
+    # They are empty before the first object, but they are there.
+    def _ensure_indices(self) -> None:
+        self._indexers.ensure([handler.id for handler in self._registry._indexing.get_all_handlers()])
+
+    def spawn(self) -> list[Task]:
+        """Start the root tasks; when any of them ends, all must be ended."""
+        self._install_signal_handlers()
+        self._spawn("stop-flag checker", self._check_stop_flags(), finishable=True)
+        self._spawn("ultimate termination", self._arm_kill_timer(), finishable=True)
+        # The handlers have logged their errors already.
+        self._spawn("startup/cleanup activities", self._start_and_clean_up(), logged=False)
+        if self._command is not None:
+            self._spawn("the command", self._command, when_started=True, finishable=True)
+        elif self._peering_command is not None:
+            self._spawn("the command", self._run_engine(), when_started=True, finishable=True)
+        else:
+            self._spawn("multidimensional multitasker", self._run_engine(), when_started=True)
+        return self._tasks
+
+    def _spawn(
+        self,
+        name: str,
+        coroutine: Coroutine[Any, Any, None],
+        *,
+        when_started: bool = False,
+        finishable: bool = False,
+        logged: bool = True,
+    ) -> None:
+        delayed = self._when_started(coroutine) if when_started else coroutine
+        supervised = supervise(name, delayed, finishable=finishable) if logged else delayed
+        task = self._loop.create_task(supervised, name=name)
+        # A task that is cancelled before its first step awaits nothing; Python would warn of all of these.
+        task.add_done_callback(lambda _: (delayed.close(), coroutine.close()))
+        self._tasks.append(task)
+
+    def _install_signal_handlers(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            # In tests, operators always run in threads.
+            level = logging.WARNING if work_tracker_var.get() is None else logging.DEBUG
+            logger.log(level, "OS signals are ignored: running not in the main thread.")
+            return
+        try:
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                self._loop.add_signal_handler(signum, self._receive_signal, signum)
+        except NotImplementedError:
+            logger.warning("OS signals are ignored: can't add signal handler in Windows.")
+
+    def _receive_signal(self, signum: signal.Signals) -> None:
+        if not self._signalled.done():
+            self._signalled.set_result(signum)
+        elif self._settings.process.compat != COMPAT_VERSION:
+            self._shutdown.interrupt(signum)
+
+    async def _check_stop_flags(self) -> None:
+        waiters: list[asyncio.Future[Any]] = [self._signalled]
+        flag_waiter: Task | None = None
+        if self._stop_flag is not None:
+            flag_waiter = self._loop.create_task(wait_flag(self._stop_flag), name="stop-flag waiter")
+            waiters.append(flag_waiter)
+        try:
+            done, _ = await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if flag_waiter is not None:
+                flag_waiter.cancel()
+        result = done.pop().result()
+        if isinstance(result, signal.Signals):
+            logger.info(f"Signal {result.name!s} is received. Operator is stopping.")
+        elif result is None:
+            logger.info("Stop-flag is raised. Operator is stopping.")
+        else:
+            logger.info(f"Stop-flag is set to {result!r}. Operator is stopping.")
+        if self._settings.process.compat != COMPAT_VERSION:
+            self._shutdown.begin()
+
+    # It sleeps until the operator is stopping, and then schedules the kill of the process.
+    async def _arm_kill_timer(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            timeout = self._settings.process.ultimate_exiting_timeout
+            by_flag = self._stop_flag is not None
+            if timeout is not None and not by_flag:
+                thread = threading.get_ident()
+                self._loop.call_later(timeout, functools.partial(signal.pthread_kill, thread, signal.SIGKILL))
+
+    async def _when_started(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        await self._started.wait()
+        await coroutine
+
+    def _log_handler_checks(self, handlers: Collection[Handler]) -> None:
+        if self._settings.process.compat == COMPAT_VERSION:
+            return
+        indices = [handler.id for handler in self._registry._indexing.get_all_handlers()]
+        for text in handler_checks.check(handlers, indices):
+            logger.warning(text)
+
+    async def _start_and_clean_up(self) -> None:
+        settings_var.set(self._settings)
+        self._log_handler_checks(self._registry._activities.get_all_handlers())
+        try:
+            await self._activities.run(Activity.STARTUP)
+        except asyncio.CancelledError:
+            logger.warning("Startup activity is only partially executed due to cancellation.")
+            raise
+        raise_flag(self._ready_flag)
+        self._started.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        current = asyncio.current_task()
+        others = {task for task in self._tasks if task is not current and not task.done()}
+        try:
+            if others:
+                await asyncio.wait(others)
+        except asyncio.CancelledError:
+            logger.warning("Cleanup activity is not executed at all due to cancellation.")
+            raise
+        try:
+            # Kopf 1.45 does not call the cleanup handlers of an operator that never got credentials.
+            if self._login_error is not None and self._settings.process.compat == COMPAT_VERSION:
+                raise self._login_error
+            await self._activities.run(Activity.CLEANUP)
+        except asyncio.CancelledError:
+            logger.warning("Cleanup activity is only partially executed due to cancellation.")
+            raise
+        finally:
+            self._shutdown.end()
+
+    async def _run_engine(self) -> None:
+        # Not earlier: the handlers of startup may change the settings and even declare handlers.
+        handlers = resource_handlers(self._registry)
+        self._ensure_indices()
+        self._log_handler_checks(handlers)
+        lifecycle = BUILTIN_LIFECYCLES.get(self._lifecycle, "custom")
+        globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
+        iterated: serialization.Iterated = {}
+        engine = Engine(
+            handlers=[serialization.serialize_handler(handler) for handler in handlers],
+            settings=serialization.serialize_settings(self._settings, iterated),
+            lifecycle=lifecycle,
+            namespaces=globs,
+            foreign=len(globs) < len(self._namespaces),
+            agent=f"kopf/{__version__}",
+            make_resource=make_resource,
+            identity=self._identity,
+            liveness=_parse_endpoint(self._liveness_endpoint) if self._liveness_endpoint else None,
+            credentials=[(str(key), serialize_credentials(info)) for key, info in self._credentials.items()],
+            errand=self._peering_command,
+        )
+        tracker = work_tracker_var.get()
+        if tracker is not None:
+            tracker.set_loop(self._loop)
+            engine.be_prompt()
+            tracker.set_engine(engine.pending)
+        memos = MemoRegistry(self._memo)
+        dispatcher = Dispatcher(
+            handlers=handlers,
+            settings=self._settings,
+            lifecycle=self._lifecycle,
+            memos=memos,
+            indices=self._indexers,
+            invoker=self._invoker,
+            login=self._activities.authenticate,
+            probe=functools.partial(self._activities.run, Activity.PROBE),
+            namespaces=self._namespaces,
+        )
+        bridge = Bridge(engine, dispatcher.request_handlers, self._loop)
+        bridge.before_completion = SettingsSync(engine, self._settings, iterated).push_if_changed
+        dispatcher.complete = bridge.complete
+        admission = Admission(
+            engine,
+            handlers=handlers,
+            settings=self._settings,
+            memos=memos,
+            indices=self._indexers.indices,
+            invoker=self._invoker,
+        )
+        dispatcher.review = admission.receive
+        events = posting.EventQueue(engine.post)
+        dispatcher.set_context(events)
+        bridge.open()
+        loop_monitor = contextlib.ExitStack()
+        if self._settings.process.compat != COMPAT_VERSION and any(
+            is_async_fn(handler.fn) for handler in handlers
+        ):
+            loop_monitor.enter_context(EventLoopMonitor(self._loop, self._invoker))
+        try:
+            engine.start()
+            webhooks = WebhookServerTask(
+                admission if self._peering_command is None else None, on_end=engine.stop
+            )
+            async with webhooks:
+                failure = await self._wait_until_finished(engine, dispatcher.finished, webhooks)
+                bridge.poll_all()
+        finally:
+            await dispatcher.cancel()
+            await admission.cancel()
+            bridge.close()
+            loop_monitor.close()
+            self._login_error = dispatcher.login_error
+        if failure is not None and failure[0] == "login" and dispatcher.login_error is not None:
+            raise dispatcher.login_error
+        if failure is not None:
+            raise _failure_to_error(*failure)
+
+    async def _wait_until_finished(
+        self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None], webhooks: WebhookServerTask
+    ) -> tuple[str, str] | None:
+        cancelled = False
+        while not finished.done():
+            try:
+                await asyncio.wait([finished])
+            except asyncio.CancelledError:
+                # The engine finishes its work, and then ends by itself.
+                cancelled = True
+                engine.stop()
+        failure = finished.result()
+        if cancelled and failure is None:
+            return None
+        if failure is None and self._peering_command is None and not webhooks.ended:
+            logger.warning("The engine has finished unexpectedly.")
+        return failure
+
+
+def _failure_to_error(kind: str, message: str) -> Exception:
+    match kind:
+        case "login" | "activity":
+            return credentials.LoginError(message)
+        case "api":
+            return APIError(message)
+        case _:
+            return EngineError(message)
+
+
+def resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
+    """All handlers of the engine; their positions are their numbers."""
+    groups: list[Collection[ResourceHandler]] = [
+        registry._indexing.get_all_handlers(),
+        registry._watching.get_all_handlers(),
+        registry._spawning.get_all_handlers(),
+        registry._changing.get_all_handlers(),
+        registry._webhooks.get_all_handlers(),
+    ]
+    return [handler for group in groups for handler in group]
+
+
+def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
+    """The host, the port, and the path of the health endpoint."""
+    import urllib.parse
+
+    parts = urllib.parse.urlsplit(endpoint)
+    if parts.scheme != "http":
+        raise OperationalError(f"Unsupported scheme: {endpoint}")
+    return parts.hostname or "localhost", parts.port or 80, parts.path or "/"
+
+
+def make_resource(fields: dict[str, Any]) -> Resource:
+    """Build a resource from the engine's description."""
+    sets = ("shortcuts", "categories", "subresources", "verbs")
+    values: dict[str, Any] = {k: frozenset(v) if k in sets else v for k, v in fields.items()}
+    return Resource(**values)

@@ -1,0 +1,148 @@
+"""Shutdown of an operator: reports of what it waits for, and the immediate exit on a second Ctrl+C."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import logging
+import os
+import signal
+import threading
+import time
+import types
+from collections.abc import Callable, Collection
+
+from kopf._intents.handlers import Handler
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.logging_types import Logger
+from kopf._runtime.invocation import Invoker
+from kopf._runtime.loggers import ObjectLogger, line_prefix
+
+REPORT_AFTER = 3.0
+REPORT_EVERY = 10.0
+SHOWN = 5
+# One Ctrl+C can come as two signals: from the terminal, and from the program that has started this one.
+SAME_SIGNAL_WITHIN = 0.5
+FORCED_EXIT_CODE = 130
+HINT = " Press Ctrl+C again to stop at once; unfinished handlers are repeated at the next start."
+
+Calls = Collection[tuple[Handler, Logger, float]]
+
+logger = logging.getLogger("kopf._core.reactor.running")
+
+
+def end_process() -> None:
+    """End the process without waiting for anything, not even for threads."""
+    logging.shutdown()
+    os._exit(FORCED_EXIT_CODE)
+
+
+class ProcessShutdown:
+    """The exit of a process that is only for one operator, after the event loop is closed.
+
+    Functions in threads cannot be interrupted: the process waits for them, unless Ctrl+C is pressed again.
+    """
+
+    def __init__(self, end: Callable[[], None] = end_process) -> None:
+        super().__init__()
+        self._end = end
+        self._calls: Calls = ()
+        self._executor: concurrent.futures.Executor | None = None
+        self._since = time.monotonic()
+        self._timeout: float | None = None
+
+    def leave(self, calls: Calls, since: float, settings: OperatorSettings) -> None:
+        """The operator has ended, and leaves these calls to be finished in the executor of the settings."""
+        self._calls, self._since = list(calls), since
+        self._executor = settings.execution.executor
+        self._timeout = settings.process.ultimate_exiting_timeout
+
+    def force(self, calls: Calls) -> None:
+        """End the process in the middle of these calls."""
+        what = f" Not finished: {describe_calls(calls)}." if calls else ""
+        logger.warning(f"Ctrl+C is pressed again. Operator is stopped at once, without cleanup.{what}")
+        self._end()
+
+    def wait(self) -> None:
+        """Wait for the functions in threads; it is called in the main thread after the event loop."""
+        if not self._calls or self._executor is None:
+            return
+        previous = signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            waiter = threading.Thread(target=self._executor.shutdown, name="kopf-exit", daemon=True)
+            waiter.start()
+            report = self._since + REPORT_AFTER
+            while waiter.is_alive():
+                waiter.join(max(0.0, report - time.monotonic()))
+                if waiter.is_alive():
+                    self._check_timeout()
+                    logger.info(f"Waiting for {describe_calls(self._calls)}.{HINT}")
+                    report = time.monotonic() + REPORT_EVERY
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+    def _interrupt(self, signum: int, frame: types.FrameType | None) -> None:
+        self.force(self._calls)
+
+    def _check_timeout(self) -> None:
+        if self._timeout is not None and time.monotonic() > self._since + self._timeout:
+            logger.error(f"The process is killed: after {self._timeout} s, {describe_calls(self._calls)}.")
+            signal.raise_signal(signal.SIGKILL)
+
+
+process_shutdown_var: contextvars.ContextVar[ProcessShutdown | None] = contextvars.ContextVar(
+    "process_exit_var", default=None
+)
+"""Only the command line sets it: an application that embeds an operator ends in its own way."""
+
+
+class Shutdown:
+    """The exit of one operator, from its beginning; it is used in the thread of the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, invoker: Invoker, settings: OperatorSettings) -> None:
+        super().__init__()
+        self._loop = loop
+        self._invoker = invoker
+        self._settings = settings
+        self._process = process_shutdown_var.get()
+        self._since: float | None = None
+
+    def begin(self) -> None:
+        """The operator is asked to stop: from now on, the log shows what it waits for."""
+        if self._since is None:
+            self._since = time.monotonic()
+            self._loop.call_later(REPORT_AFTER, self._report)
+
+    def end(self) -> None:
+        """The operator has stopped; functions in threads may still run."""
+        if self._process is not None and self._since is not None:
+            self._process.leave(self._invoker.running.values(), self._since, self._settings)
+
+    def interrupt(self, signum: int) -> None:
+        """One more signal is received. A second Ctrl+C ends the process; all other signals change nothing."""
+        if self._process is None or self._since is None or signum != signal.SIGINT:
+            return
+        if time.monotonic() - self._since >= SAME_SIGNAL_WITHIN:
+            self._process.force(self._invoker.running.values())
+
+    def _report(self) -> None:
+        calls = self._invoker.running.values()
+        if calls:
+            logger.info(f"Waiting for {describe_calls(calls)}.{HINT if self._process is not None else ''}")
+        self._loop.call_later(REPORT_EVERY, self._report)
+
+
+def describe_calls(calls: Calls) -> str:
+    """The handlers with their objects, the oldest call first."""
+    now = time.monotonic()
+    texts = []
+    for handler, object_logger, began in sorted(calls, key=lambda call: call[2])[:SHOWN]:
+        # The logger of an object knows which one it is.
+        object_name = (
+            f" of {line_prefix(object_logger).strip('[]')}" if isinstance(object_logger, ObjectLogger) else ""
+        )
+        texts.append(f"{handler.id}{object_name} ({now - began:.0f} s)")
+    if len(calls) > SHOWN:
+        texts.append(f"{len(calls) - SHOWN} more")
+    return f"{len(calls)} handler{'s' if len(calls) > 1 else ''}: {', '.join(texts)}"

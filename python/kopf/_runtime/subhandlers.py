@@ -1,0 +1,270 @@
+"""Sub-handlers: their declaration and execution in the call of their parent.
+
+The engine's rules (`Batch`) decide which sub-handlers are due and what is persisted. This module has what
+needs the context of the parent: filters, the lifecycle, the calls, and the storage of progress.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kopf._intents import lifecycles
+from kopf._intents.causes import Cause, ChangingCause
+from kopf._intents.decorators import make_subhandler
+from kopf._intents.errors import ErrorsMode, HandlerChildrenRetry
+from kopf._intents.handlers import ChangingHandler
+from kopf._intents.lifecycles import LifeCycleFn, Progress
+from kopf._intents.registries import ChangingRegistry, generate_id
+from kopf._intents.settings import OperatorSettings
+from kopf._objects import dicts, diffs
+from kopf._objects.logging_types import Logger
+from kopf._objects.typedefs import HandlerId
+from kopf._runtime.bridge import Attempt, Batch
+from kopf._runtime.context import (
+    cause_var,
+    context,
+    handler_var,
+    subexecuted_var,
+    subinvoker_var,
+    sublifecycle_var,
+    subrefs_var,
+    subregistry_var,
+    subsettings_var,
+)
+from kopf._runtime.handling import store_results
+from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler, attempt_for, select_handlers
+
+EMPTY_SELECTION_DELAY = 1.0
+"""Seconds until the next attempt if a user's lifecycle selects no handlers though some are due."""
+
+BUILTIN_LIFECYCLES = (
+    lifecycles.all_at_once,
+    lifecycles.one_by_one,
+    lifecycles.randomized,
+    lifecycles.shuffled,
+    lifecycles.asap,
+)
+"""The lifecycles that are not called if no handlers are due."""
+
+
+def declare(fn: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Add a sub-handler to the handler that is being called; outside of handlers, it is a `LookupError`."""
+    parent = handler_var.get()
+    handler = make_subhandler(fn, options, parent)
+    subregistry_var.get().append(handler)
+
+
+async def call(
+    invoker: Invoker,
+    prepared: PreparedHandler,
+    attempt: Attempt,
+    cause: Cause,
+    kwargs: Mapping[str, Any],
+    logger: Logger,
+) -> CallResult:
+    """Call a handler which can have sub-handlers; those that it declares are executed as a part of it.
+
+    The context variables are left as the handler had them.
+    """
+    subrefs: set[str] = set()
+    cause_var.set(cause)
+    subregistry_var.set(ChangingRegistry())
+    subexecuted_var.set(False)
+    subrefs_var.set((*subrefs_var.get(()), subrefs))
+    call_result = await invoker.invoke(
+        prepared, attempt, kwargs, logger, store_result=True, after_call=finish
+    )
+    if subrefs:
+        return call_result._replace(outcome=call_result.outcome.with_subrefs(sorted(subrefs)))
+    return call_result
+
+
+async def finish() -> None:
+    """Execute the sub-handlers that the current handler has declared but not executed."""
+    if subexecuted_var.get():
+        return
+    handlers = subregistry_var.get().get_all_handlers()
+    if not handlers and sublifecycle_var.get() in BUILTIN_LIFECYCLES:
+        return
+    await execute()
+
+
+async def execute(
+    *,
+    fns: Any = None,
+    handlers: Any = None,
+    registry: Any = None,
+    lifecycle: Any = None,
+    cause: Any = None,
+) -> None:
+    """Execute the sub-handlers: the given ones, or (once per call of the parent) those that it has declared.
+
+    If some of them are to be continued later, it raises an error that the parent must let through.
+    """
+    cause = cause if cause is not None else cause_var.get(None)
+    if cause is None or isinstance(cause, ChangingCause):
+        inherited = sublifecycle_var.get()
+        cause = cause if cause is not None else cause_var.get()
+        lifecycle = lifecycle if lifecycle is not None else inherited
+        lifecycle = lifecycle if lifecycle is not None else lifecycles.get_default_lifecycle()
+    if sum(source is not None for source in (fns, handlers, registry)) > 1:
+        raise TypeError("Only one of the fns, handlers, registry can be passed. Got more.")
+    chosen = registry if registry is not None else _registry_of(fns, handlers)
+    if not isinstance(cause, ChangingCause):
+        raise RuntimeError(
+            "Sub-handlers of event-handlers are not supported and have no practical use "
+            "(there are no retries or state tracking)."
+        )
+    if chosen is None:
+        if subexecuted_var.get():
+            return
+        subexecuted_var.set(True)
+        chosen = subregistry_var.get()
+    await _execute(chosen, lifecycle, cause)
+
+
+def _registry_of(fns: Any, handlers: Any) -> ChangingRegistry | None:
+    if handlers is not None:
+        built = list(handlers)
+    elif isinstance(fns, Mapping):
+        built = [_plain_subhandler(fn, id) for id, fn in fns.items()]
+    elif isinstance(fns, Iterable):
+        built = [_plain_subhandler(fn, None) for fn in fns]
+    elif fns is not None:
+        raise ValueError(f"fns must be a mapping or an iterable, got {fns.__class__}.")
+    else:
+        return None
+    registry = ChangingRegistry()
+    for handler in built:
+        registry.append(handler)
+    return registry
+
+
+# Unlike the declared ones, these do not inherit from the parent that the field must change.
+def _plain_subhandler(fn: Callable[..., Any], id: str | None) -> ChangingHandler:
+    parent = handler_var.get()
+    return ChangingHandler(
+        id=generate_id(fn, id, prefix=parent.id),
+        fn=fn,
+        param=None,
+        errors=None,
+        timeout=None,
+        retries=None,
+        backoff=None,
+        selector=None,
+        labels=None,
+        annotations=None,
+        when=None,
+        field=None,
+        value=None,
+        reason=None,
+        initial=None,
+        deleted=None,
+        requires_finalizer=None,
+        field_needs_change=None,
+        old=None,
+        new=None,
+    )
+
+
+async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: ChangingCause) -> None:
+    settings = subsettings_var.get()
+    storage = settings.persistence.progress_storage
+    declared = registry.get_resource_handlers(cause.resource)
+    selected: Sequence[Any] = registry.get_handlers(cause)
+    records = _fetch_records([handler.id for handler in declared], cause, settings)
+    # Of those that are not for this change, the records are to be removed with the parent's.
+    for subrefs in subrefs_var.get(()):
+        subrefs.update(records, (handler.id for handler in selected))
+    batch = Batch(
+        cause.reason.value,
+        records,
+        [_retry_options(handler, settings) for handler in selected],
+    )
+    for id, problem in batch.malformed:
+        _warn_of_record(cause, f"the record of {id}: {problem}")
+    due = batch.awakened()
+    picked = _select(selected, due, lifecycle, cause)
+    results: list[tuple[str, Any]] = []
+    for index, handler in picked:
+        with context([(sublifecycle_var, lifecycle), *_parent_context()]):
+            field_cause = _field_cause(cause, handler)
+            call_result = await call(
+                subinvoker_var.get(),
+                PreparedHandler(handler),
+                attempt_for(batch.attempt(index), handler, selected[index], settings),
+                field_cause,
+                field_cause.kwargs,
+                cause.logger,
+            )
+        batch.learn(call_result.outcome)
+        if call_result.result is not None:
+            results.append((handler.id, call_result.result))
+    for id, record in batch.changed():
+        storage.store(key=id, record=record, body=cause.body, patch=cause.patch)
+    storage.flush()
+    store_results(cause.patch, results)
+    if not batch.done:
+        undecided = bool(due) and not picked
+        raise HandlerChildrenRetry(delay=max(batch.delay() or 0, EMPTY_SELECTION_DELAY if undecided else 0))
+
+
+# The variables of the parent, to be restored after its sub-handlers, which set them for themselves.
+def _parent_context() -> list[tuple[Any, Any]]:
+    variables = (cause_var, handler_var, subregistry_var, subexecuted_var, subrefs_var)
+    return [(var, var.get()) for var in variables]
+
+
+def _fetch_records(
+    ids: Iterable[HandlerId], cause: ChangingCause, settings: OperatorSettings
+) -> dict[str, Any]:
+    records: dict[str, Any] = {}
+    for id in ids:
+        try:
+            record = settings.persistence.progress_storage.fetch(key=id, body=cause.body)
+        except json.JSONDecodeError as e:
+            _warn_of_record(cause, f"the record of {id}: {e}")
+            continue
+        if record is not None:
+            records[id] = record
+    return records
+
+
+def _warn_of_record(cause: ChangingCause, problem: str) -> None:
+    cause.logger.warning(f"Ignoring the state kept on the object, as it cannot be read: {problem}")
+
+
+def _retry_options(
+    handler: ChangingHandler, settings: OperatorSettings
+) -> tuple[str, str, str, float | None, int | None, float]:
+    errors = (handler.errors or ErrorsMode.TEMPORARY).name.lower()
+    backoff = handler.backoff if handler.backoff is not None else settings.execution.default_backoff
+    return handler.id, str(handler), errors, handler.timeout, handler.retries, backoff
+
+
+def _select(
+    handlers: Sequence[ChangingHandler],
+    due: Sequence[tuple[int, int]],
+    lifecycle: LifeCycleFn,
+    cause: ChangingCause,
+) -> list[tuple[int, ChangingHandler]]:
+    if not due and lifecycle in BUILTIN_LIFECYCLES:
+        return []
+    candidates = {index: handlers[index] for index, _ in due}
+    state = {handlers[index].id: Progress(retries) for index, retries in due}
+    return select_handlers(lifecycle, candidates, state=state, **cause.kwargs)
+
+
+# The field of a sub-handler is looked for in what its parent sees: it can be a field of the object already.
+def _field_cause(cause: ChangingCause, handler: ChangingHandler) -> ChangingCause:
+    if not handler.field:
+        return cause
+    return dataclasses.replace(
+        cause,
+        old=dicts.resolve(cause.old, handler.field, default=None),
+        new=dicts.resolve(cause.new, handler.field, default=None),
+        diff=diffs.reduce(cause.diff, handler.field),
+    )

@@ -1,0 +1,100 @@
+"""Supervision of the root tasks of an operator: they end together, with their errors, and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine
+from typing import Any
+
+from kopf._intents.settings import COMPAT_1_45
+from kopf._runtime import errors
+from kopf._runtime.work_tracking import work_tracker_var
+
+Task = asyncio.Task[Any]
+
+HUNG_TASKS_TIMEOUT = 5.0
+
+_LOGGED_MARK = "_kopf_logged"
+
+logger = logging.getLogger("kopf._core.reactor.running")
+
+
+async def run_tasks(root_tasks: Collection[Task], *, ignored: Collection[Task] = frozenset()) -> None:
+    """Wait until any of the operator's tasks ends, and end them all, and all others started since then.
+
+    Raises the error of the task that failed, if any did.
+    """
+    try:
+        await asyncio.wait(root_tasks, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        await _stop(root_tasks, title="Root", cancelled=True)
+        await _cancel_remaining(root_tasks, ignored)
+        raise
+    await _stop([task for task in root_tasks if not task.done()], title="Root", cancelled=False)
+    await _cancel_remaining(root_tasks, ignored)
+    for task in root_tasks:
+        if task.done() and not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                raise error
+
+
+async def _stop(tasks: Collection[Task], *, title: str, cancelled: bool) -> None:
+    if not tasks:
+        logger.debug(f"{title} tasks stopping is skipped: no tasks given.")
+        return
+    how = "cancelling" if cancelled else "finishing"
+    pending = {task for task in tasks if not task.done()}
+    for task in pending:
+        task.cancel()
+    while pending:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError:
+            # A second cancellation does not skip the cleanup of the operator.
+            logger.debug(f"{title} tasks are not stopped: double-{how}; tasks left: {pending!r}")
+            continue
+        pending = {task for task in pending if not task.done()}
+    logger.debug(f"{title} tasks are stopped: {how} normally; tasks left: {pending!r}")
+
+
+async def _cancel_remaining(root_tasks: Collection[Task], ignored: Collection[Task]) -> None:
+    remaining = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}
+    if remaining:
+        tracker = work_tracker_var.get()
+        if tracker is not None and tracker.clock is not None:
+            ending = asyncio.ensure_future(asyncio.wait(remaining))
+            await tracker.clock.wait_in_loop(ending, HUNG_TASKS_TIMEOUT, lambda: None)
+            ending.cancel()
+        else:
+            await asyncio.wait(remaining, timeout=HUNG_TASKS_TIMEOUT)
+    await _stop([task for task in remaining if not task.done()], title="Hung", cancelled=False)
+
+
+async def supervise(name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool) -> None:
+    """Run the coroutine, and log how it has ended.
+
+    An error is logged once, even if it passes through several guards, and with a traceback only if the
+    author's code, or a defect of Kopf, has caused it.
+    """
+    title = name[:1].upper() + name[1:]
+    try:
+        await coroutine
+    except asyncio.CancelledError:
+        logger.debug(f"{title} is cancelled.")
+        raise
+    except Exception as e:
+        if COMPAT_1_45:
+            logger.exception(f"{title} has failed: {e}")
+        elif not getattr(e, _LOGGED_MARK, False):
+            setattr(e, _LOGGED_MARK, True)
+            tb = errors.author_traceback(e.__traceback__)
+            is_self_explanatory = errors.is_self_explanatory(e) and not logger.isEnabledFor(logging.DEBUG)
+            logger.error(
+                f"{title} has failed: {e}", exc_info=None if is_self_explanatory else (type(e), e, tb)
+            )
+        raise
+    task = asyncio.current_task()
+    if not finishable and not (task is not None and task.cancelling()):
+        logger.warning(f"{title} has finished unexpectedly.")

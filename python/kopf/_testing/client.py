@@ -1,0 +1,170 @@
+"""HTTP client of the testing kit, with the credentials of one kubeconfig.
+
+It shares no code with the engine, so that tests see the mistakes of the engine.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import ssl
+import tempfile
+import threading
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from kopf._objects.credentials import ConnectionInfo
+
+USER_AGENT = "kopf-testing"
+JSON = "application/json"
+MERGE = "application/merge-patch+json"
+TIMEOUT = 30.0
+
+
+class ApiError(Exception):
+    """The API server has rejected a request; `code` and `reason` are those of its `Status`."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(f"{reason or 'ApiError'} ({code}): {message}")
+        self.code = code
+        self.reason = reason
+
+
+class Client:
+    """Requests of one user; each thread has its own connection."""
+
+    def __init__(self, kubeconfig: pathlib.Path) -> None:
+        super().__init__()
+        self.info = read_kubeconfig(kubeconfig)
+        self._url = urllib.parse.urlsplit(self.info.server)
+        self._headers = {"Accept": JSON, "User-Agent": USER_AGENT, **self.info.as_http_headers()}
+        self._ssl = _ssl_context(self.info) if self._url.scheme == "https" else None
+        self._local = threading.local()
+
+    def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:
+        """Make a request; the decoded response, or `ApiError`."""
+        payload = None if body is None else json.dumps(body)
+        headers = self._headers | ({"Content-Type": content_type} if payload is not None else {})
+        connection = getattr(self._local, "connection", None) or self._connect(TIMEOUT)
+        self._local.connection = None
+        path = self._url.path.rstrip("/") + path
+        try:
+            try:
+                connection.request(method, path, payload, headers)
+                response = connection.getresponse()
+            except (ConnectionError, http.client.HTTPException):
+                # An idle connection may have been closed by the server in between: once more with a new one.
+                connection.close()
+                connection = self._connect(TIMEOUT)
+                connection.request(method, path, payload, headers)
+                response = connection.getresponse()
+            text = response.read()
+        except BaseException:
+            connection.close()
+            raise
+        self._local.connection = connection
+        if response.status >= 400:
+            raise _api_error(response.status, text)
+        return json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
+
+    def watch(self, path: str, silence_timeout: float) -> Iterator[dict[str, Any]]:
+        """The events of a watch, until it is closed or silent for so many seconds."""
+        connection = self._connect(silence_timeout)
+        try:
+            connection.request("GET", self._url.path.rstrip("/") + path, headers=self._headers)
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise _api_error(response.status, response.read())
+            while line := response.readline():
+                yield json.loads(line)
+        except (TimeoutError, http.client.HTTPException, ConnectionError):
+            return
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the connection of this thread; those of others are closed with their threads."""
+        connection = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+            self._local.connection = None
+
+    def _connect(self, timeout: float) -> http.client.HTTPConnection:
+        host, port = self._url.hostname or "localhost", self._url.port
+        if self._ssl is not None:
+            return http.client.HTTPSConnection(host, port, timeout=timeout, context=self._ssl)
+        return http.client.HTTPConnection(host, port, timeout=timeout)
+
+
+def _api_error(code: int, text: bytes) -> ApiError:
+    try:
+        status = json.loads(text)
+    except ValueError:
+        status = {}
+    if not isinstance(status, dict):
+        status = {}
+    return ApiError(code, status.get("reason", ""), status.get("message", text.decode(errors="replace")))
+
+
+def read_kubeconfig(path: pathlib.Path) -> ConnectionInfo:
+    """The credentials of the current context of one file. Plugins are not executed."""
+    config = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    context = _find_entry(config, "contexts", config.get("current-context"))["context"]
+    cluster = _find_entry(config, "clusters", context["cluster"])["cluster"]
+    user = _find_entry(config, "users", context["user"]).get("user") or {}
+    token = user.get("token")
+    if token is None and "tokenFile" in user:
+        token = (path.parent / user["tokenFile"]).read_text(encoding="utf-8").strip()
+    return ConnectionInfo(
+        server=cluster["server"],
+        ca_data=_read_pem(cluster, "certificate-authority", path.parent),
+        insecure=cluster.get("insecure-skip-tls-verify"),
+        certificate_data=_read_pem(user, "client-certificate", path.parent),
+        private_key_data=_read_pem(user, "client-key", path.parent),
+        username=user.get("username"),
+        password=user.get("password"),
+        token=token,
+        default_namespace=context.get("namespace"),
+    )
+
+
+def _find_entry(config: Mapping[str, Any], section: str, name: Any) -> dict[str, Any]:
+    for item in config.get(section) or []:
+        if item["name"] == name:
+            return dict(item)
+    raise ValueError(f"The kubeconfig has no {section} named {name!r}.")
+
+
+def _read_pem(section: Mapping[str, Any], key: str, folder: pathlib.Path) -> str | None:
+    if f"{key}-data" in section:
+        return base64.b64decode(section[f"{key}-data"]).decode()
+    return (folder / section[key]).read_text(encoding="utf-8") if key in section else None
+
+
+def _ssl_context(info: ConnectionInfo) -> ssl.SSLContext:
+    authority = info.ca_data.decode() if isinstance(info.ca_data, bytes) else info.ca_data
+    # Loading the authorities of the system takes longer than a whole test: only if there is no own one.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if authority else ssl.create_default_context()
+    if authority:
+        context.load_verify_locations(cadata=authority)
+    if info.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if info.certificate_data and info.private_key_data:
+        # The standard library reads certificates from files only.
+        handle, name = tempfile.mkstemp()
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(f"{info.certificate_data!s}\n{info.private_key_data!s}\n")
+            context.load_cert_chain(name)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+    return context

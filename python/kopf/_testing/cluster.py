@@ -1,0 +1,222 @@
+"""Clusters for tests and development: embedded, from the binaries of a control plane, or by a kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import secrets
+import tempfile
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from kopf._objects.credentials import ConnectionInfo
+from kopf._runtime.bridge import ApiServer
+from kopf._testing.api import ClusterApi
+from kopf._testing.client import ApiError, Client
+from kopf._testing.control_plane import ClusterUnavailableError, ControlPlane, find_assets
+from kopf._testing.discovery import CRDS, NAMESPACES, ResourceMapping
+from kopf._testing.embedded import Kind
+
+ResourceMappings = list[ResourceMapping]
+Names = list[str]
+
+
+IN_CLUSTER = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+"""The variables by which client libraries know that they run in a pod."""
+
+
+def kubeconfig_environment(cluster: Cluster) -> dict[str, str | None]:
+    """The variables by which client libraries find the cluster, even in a pod of another one.
+
+    None is for variables to be removed.
+    """
+    return {"KUBECONFIG": str(cluster.kubeconfig)} | dict.fromkeys(IN_CLUSTER)
+
+
+class Cluster(ClusterApi):
+    """A cluster for the duration of the `with` block.
+
+    `kind` is `embedded` (in the memory of this process, started in milliseconds), `assets` (etcd & kube-
+    apiserver from `KUBEBUILDER_ASSETS`), or `kubeconfig` (one that is there already: `kubeconfig=`, or the
+    environment's). Objects and CRDs that were created here are deleted from clusters that go on
+    without us.
+    """
+
+    def __init__(
+        self,
+        kind: Kind = "embedded",
+        *,
+        kubeconfig: str | os.PathLike[str] | None = None,
+        namespace: str = "default",
+        port: int = 0,
+        tls: bool = True,
+        token: str | None = None,
+        controllers: bool = False,
+        access: bool = False,
+    ) -> None:
+        super().__init__()
+        if kind not in ("embedded", "assets", "kubeconfig"):
+            raise ValueError(f"There is no kind of clusters {kind!r}.")
+        self.kind: Kind = kind
+        self.namespace = namespace
+        self._kubeconfig_option = kubeconfig
+        self._options: dict[str, Any] = {
+            "port": port,
+            "tls": tls,
+            "token": token,
+            "controllers": controllers,
+            "access": access,
+        }
+        self._cleanup = contextlib.ExitStack()
+        self._path: pathlib.Path | None = None
+
+    def __repr__(self) -> str:
+        address = self._client.info.server if self._client is not None else "not running"
+        return f"<{type(self).__name__}: {self.kind}, {address}, namespace={self.namespace!r}>"
+
+    def __enter__(self) -> Cluster:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Cluster:
+        if self.kind == "embedded":
+            self._start(await ApiServer.launch(**self._options))
+        else:
+            await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    def start(self) -> None:
+        """Start it, or connect to it."""
+        self._start(ApiServer(**self._options) if self.kind == "embedded" else None)
+
+    def _start(self, server: ApiServer | None) -> None:
+        with contextlib.ExitStack() as stack:
+            match self.kind:
+                case "embedded":
+                    assert server is not None
+                    self._server = server
+                    stack.callback(self._server.shutdown)
+                    stack.callback(self._clock_control.reset)
+                    self._path = _folder(stack) / "kubeconfig"
+                    _write_kubeconfig(self._path, self._server.kubeconfig)
+                case "assets":
+                    plane = ControlPlane(_folder(stack))
+                    stack.callback(plane.stop)
+                    plane.start()
+                    self._path = plane.kubeconfig
+                case "kubeconfig":
+                    self._path = _existing_kubeconfig(self._kubeconfig_option)
+            self._client = Client(self._path)
+            stack.callback(self._client.close)
+            if self.kind == "kubeconfig":
+                stack.callback(self._remove_created)
+            self._cleanup = stack.pop_all()
+
+    def stop(self) -> None:
+        """Stop it; or remove what was created in it, if it goes on without us."""
+        self._cleanup.close()
+        self._server = self._client = None
+
+    @property
+    def kubeconfig(self) -> pathlib.Path:
+        """The file by which others connect to it."""
+        if self._path is None:
+            raise RuntimeError("The cluster is not started yet.")
+        return self._path
+
+    @property
+    def connection(self) -> ConnectionInfo:
+        """The same as a login handler returns."""
+        return self._http.info
+
+    @property
+    def url(self) -> str:
+        """The address of the API server."""
+        return self._http.info.server
+
+    def resource_types(self) -> ResourceMappings:
+        """All resources that the cluster serves; the preferred versions come first."""
+        self._discovery.invalidate()
+        return self._discovery.all()
+
+    @property
+    def crds(self) -> Names:
+        """The names of the CRDs that were created here, and are not removed yet."""
+        return [name for mapping, _, name in self._created if mapping == CRDS]
+
+    def remove_crds(self, names: Iterable[str]) -> None:
+        """Remove CRDs that were created elsewhere, maybe by several processes."""
+        self._created += [(CRDS, None, name) for name in set(names)]
+        self._remove_created()
+
+    def disown_crds(self) -> None:
+        """Do not remove the CRDs that were created here."""
+        self._created = [item for item in self._created if item[0] != CRDS]
+
+    def hand_over_crds(self, other: Cluster) -> None:
+        """Let the other instance for the same cluster remove the CRDs that were created here."""
+        other._created += [item for item in self._created if item[0] == CRDS]
+        self.disown_crds()
+
+    def _remove_created(self) -> None:
+        for mapping, target_namespace, name in reversed(self._created):
+            with contextlib.suppress(ApiError):
+                path = mapping.path(target_namespace, name)
+                if mapping not in (CRDS, NAMESPACES):
+                    # No operator is running that would remove them.
+                    self.call("PATCH", path, {"metadata": {"finalizers": None}})
+                self.call("DELETE", path)
+        self._created.clear()
+
+
+def require_kind(kind: Kind) -> None:
+    """Raise `ClusterUnavailableError` if there can be no cluster of this kind here."""
+    if kind == "assets":
+        find_assets()
+    elif kind == "kubeconfig":
+        _existing_kubeconfig(None)
+
+
+def create_unique_namespace(cluster: Cluster) -> str:
+    """Create a namespace with a new name in the cluster, and make it the default one."""
+    name = f"kopf-{secrets.token_hex(4)}"
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    cluster.namespace = name
+    return name
+
+
+def _folder(stack: contextlib.ExitStack) -> pathlib.Path:
+    folder = tempfile.TemporaryDirectory(prefix="kopf.", ignore_cleanup_errors=True)
+    return pathlib.Path(stack.enter_context(folder))
+
+
+def _write_kubeconfig(path: pathlib.Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text, encoding="utf-8")
+
+
+def _existing_kubeconfig(option: str | os.PathLike[str] | None) -> pathlib.Path:
+    explicit = os.fspath(option) if option else os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    path = pathlib.Path(explicit or "~/.kube/config").expanduser()
+    if not path.exists():
+        raise ClusterUnavailableError(f"There is no kubeconfig {path}.")
+    return path

@@ -1,0 +1,177 @@
+"""Control plane on the loopback interface, from the binaries in `KUBEBUILDER_ASSETS`.
+
+It consists of etcd, kube-apiserver, and kube-controller-manager (garbage collection, namespaces) if that is
+there.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import pathlib
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+ASSETS = "KUBEBUILDER_ASSETS"
+READY_TIMEOUT = 90.0
+
+
+class ClusterUnavailableError(Exception):
+    """There is no such cluster here; the message names what is missing."""
+
+
+class ControlPlane:
+    """One control plane in one folder."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.kubeconfig = folder / "kubeconfig"
+        self._token = secrets.token_urlsafe(16)
+        self._port = _free_port()
+        self._authority = folder / "pki" / "apiserver.crt"
+        self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
+
+    def start(self) -> None:
+        """Start everything, and wait until requests are served."""
+        assets = find_assets()
+        pki = self.folder / "pki"
+        pki.mkdir(parents=True)
+        (pki / "sa.key").write_text(_signing_key())
+        (pki / "tokens.csv").write_text(f'{self._token},admin,admin,"system:masters"\n')
+        store = f"http://127.0.0.1:{_free_port()}"
+        self._spawn(
+            assets / "etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            "--log-level=error",
+            "--unsafe-no-fsync",
+            f"--listen-client-urls={store}",
+            f"--advertise-client-urls={store}",
+            f"--listen-peer-urls=http://127.0.0.1:{_free_port()}",
+        )
+        self._spawn(
+            assets / "kube-apiserver",
+            f"--etcd-servers={store}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._port}",
+            f"--cert-dir={pki}",
+            f"--token-auth-file={pki / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={pki / 'sa.key'}",
+            f"--service-account-signing-key-file={pki / 'sa.key'}",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--disable-admission-plugins=ServiceAccount",
+        )
+        self._wait_until_ready()
+        self._write_kubeconfig()
+        if (assets / "kube-controller-manager").exists():
+            self._spawn(
+                assets / "kube-controller-manager",
+                f"--kubeconfig={self.kubeconfig}",
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--use-service-account-credentials=false",
+                "--controllers=namespace-controller,garbage-collector-controller",
+            )
+
+    def stop(self) -> None:
+        """Stop everything; etcd last, as the API server does not end without it."""
+        for _, process in reversed(self._processes):
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+
+    def _spawn(self, binary: pathlib.Path, *args: str) -> None:
+        with (self.folder / f"{binary.name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [binary, *args],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Ctrl+C is for us: it must not take etcd away before the API server.
+                start_new_session=True,
+            )
+        self._processes.append((binary.name, process))
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_TIMEOUT
+        while not self._is_ready():
+            for name, process in self._processes:
+                if process.poll() is not None:
+                    log = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
+                    raise ClusterUnavailableError("\n".join([f"{name} has exited at once:", *log[-5:]]))
+            if time.monotonic() > deadline:
+                raise ClusterUnavailableError(f"The API server is not ready after {READY_TIMEOUT} seconds.")
+            time.sleep(0.1)  # it does not report that it listens
+
+    def _is_ready(self) -> bool:
+        if not self._authority.exists() or not self._authority.stat().st_size:
+            return False
+        url = f"https://127.0.0.1:{self._port}/readyz"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self._token}"})
+        try:
+            context = ssl.create_default_context(cafile=str(self._authority))
+            with urllib.request.urlopen(request, context=context, timeout=5):
+                return True
+        except (OSError, ssl.SSLError, urllib.error.URLError):
+            return False
+
+    def _write_kubeconfig(self) -> None:
+        authority = base64.b64encode(self._authority.read_bytes()).decode()
+        cluster = {"server": f"https://127.0.0.1:{self._port}", "certificate-authority-data": authority}
+        context = {"cluster": "kopf", "user": "admin", "namespace": "default"}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "kopf",
+            "clusters": [{"name": "kopf", "cluster": cluster}],
+            "users": [{"name": "admin", "user": {"token": self._token}}],
+            "contexts": [{"name": "kopf", "context": context}],
+        }
+        self.kubeconfig.touch(mode=0o600)
+        self.kubeconfig.write_text(json.dumps(config, indent=2))
+
+
+def find_assets() -> pathlib.Path:
+    """The folder with the binaries; `ClusterUnavailableError` if they are not there."""
+    named = os.environ.get(ASSETS)
+    if not named:
+        raise ClusterUnavailableError(
+            f"Set {ASSETS} to a folder with etcd and kube-apiserver,"
+            " such as `setup-envtest use -p path` prints."
+        )
+    folder = pathlib.Path(named)
+    missing = [name for name in ("etcd", "kube-apiserver") if not (folder / name).exists()]
+    if missing:
+        raise ClusterUnavailableError(f"{ASSETS}={named} has no {' and no '.join(missing)}.")
+    return folder
+
+
+def _free_port() -> int:
+    """A free port below the range of outgoing connections, so that none of them takes it meanwhile."""
+    while True:
+        port = secrets.randbelow(10_000) + 20_000
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+
+
+def _signing_key() -> str:
+    """A new P-256 key for the tokens of service accounts: SEC 1 in PEM, without the public half."""
+    scalar = b"\0" + secrets.token_bytes(31)  # below the order of the curve in any case
+    der = bytes.fromhex("30310201010420") + scalar + bytes.fromhex("a00a06082a8648ce3d030107")
+    text = base64.b64encode(der).decode()
+    return f"-----BEGIN EC PRIVATE KEY-----\n{text}\n-----END EC PRIVATE KEY-----\n"

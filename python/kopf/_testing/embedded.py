@@ -1,0 +1,229 @@
+"""Features of the embedded API server for tests: virtual time, faults, and the request log."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kopf._runtime.bridge import ApiServer
+from kopf._testing.client import USER_AGENT
+from kopf._testing.clock import ClockControl
+from kopf._testing.deprecated import deprecated_alias
+
+Kind = Literal["embedded", "assets", "kubeconfig"]
+Fault = Literal[
+    "latency",
+    "too-many-requests",
+    "code",
+    "reset",
+    "conflict",
+    "gone",
+    "silence",
+    "stale",
+    "lost",
+    "cut-off",
+]
+
+
+class NotSupportedError(Exception):
+    """This kind of cluster does not support the feature."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request that the operator (or anybody else) has made to the embedded server."""
+
+    at: float
+    """Seconds since the server's start."""
+    method: str
+    path: str
+    query: str
+    content_type: str
+    agent: str
+    body: bytes
+    code: int
+    """0 if the connection was reset on request."""
+    user: str
+    accept: str
+    """The `Accept` header."""
+
+    @property
+    def json(self) -> Any:
+        """The decoded body; None if there is none."""
+        return json.loads(self.body) if self.body else None
+
+
+Requests = list[Request]
+
+
+class EmbeddedFeatures:
+    """The features of clusters that only the embedded API server has."""
+
+    kind: Kind
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._server: ApiServer | None = None
+        self._clock_control = ClockControl(lambda: self.activity_marker)
+        self._checks: list[Callable[[], None]] = []
+
+    def add_check(self, check: Callable[[], None]) -> None:
+        """Call the function while something is awaited in the cluster: it can end the wait by an error."""
+        self._checks.append(check)
+
+    def remove_check(self, check: Callable[[], None]) -> None:
+        """Do not call the function any more."""
+        if check in self._checks:
+            self._checks.remove(check)
+
+    def _check(self) -> None:
+        __tracebackhide__ = True
+        for check in list(self._checks):
+            check()
+
+    @property
+    def _embedded(self) -> ApiServer:
+        if self.kind != "embedded":
+            raise NotSupportedError(
+                f"Only the embedded server can do that, and this cluster is of kind {self.kind!r}."
+            )
+        if self._server is None:
+            raise RuntimeError("The cluster is not running.")
+        return self._server
+
+    @property
+    def clock(self) -> ClockControl:
+        """The control of virtual time."""
+        if self.kind != "embedded":
+            raise NotSupportedError(
+                f"Only with the embedded server can time be moved; this cluster is {self.kind!r}."
+            )
+        return self._clock_control
+
+    @property
+    def now(self) -> datetime.datetime:
+        """The current time of the operators and the server."""
+        return self.clock.now
+
+    def freeze(self) -> None:
+        """Stop time, until `thaw()`: delays, intervals, and back-offs end only when time is advanced."""
+        self.clock.freeze()
+
+    def thaw(self) -> None:
+        """Let time continue from where it is."""
+        self.clock.thaw()
+
+    def advance(self, time: float | datetime.timedelta, *, timeout: float = 30) -> None:
+        """Advance time by these seconds, with everything that happens meanwhile, and wait until idle.
+
+        Every moment for which the operators wait is lived through. Functions of handlers take the time they
+        take in reality, and so do requests; `timeout` (seconds) is for them. If time was not frozen, it goes
+        on afterwards, but ahead of the real one.
+        """
+        __tracebackhide__ = True
+        seconds = time.total_seconds() if isinstance(time, datetime.timedelta) else time
+        if not isinstance(seconds, (int, float)):
+            raise TypeError(
+                f"The time is seconds or a datetime.timedelta, not {type(time).__name__} {time!r}."
+            )
+        if seconds < 0:
+            raise ValueError("Time does not go back.")
+        self.clock.advance(seconds, timeout)
+        self._check()
+
+    def wait_until_idle(self, *, timeout: float = 10) -> None:
+        """Wait until the server and all operators of this process are idle."""
+        __tracebackhide__ = True
+        self.clock.wait_until_idle(timeout)
+        self._check()
+
+    @property
+    def requests(self) -> Requests:
+        """The request log of the embedded server, the oldest first, without the requests of this object."""
+        return self.requests_since(0)[1]
+
+    def requests_since(self, count: int) -> tuple[int, Requests]:
+        """How many requests there have been, and those after the first so many."""
+        total, entries = self._embedded.journal(count)
+        return total, [item for item in (Request(*entry) for entry in entries) if item.agent != USER_AGENT]
+
+    async def wait_until(self, predicate: Callable[[], Any], *, timeout: float | None = 10) -> Any:
+        """Wait in asynchronous code until it holds, and return what has come of that.
+
+        The function is called now, and whenever the embedded server has served a request: of the operator,
+        for example. Nothing is polled in between, and no thread waits.
+        """
+        async with asyncio.timeout(timeout):
+            while True:
+                count = self._embedded.journal_count()
+                if found := predicate():
+                    return found
+                await self._embedded.asked(count)
+
+    def clear_requests(self) -> None:
+        """Clear the request log."""
+        self._embedded.clear_journal()
+
+    def inject(
+        self,
+        fault: Fault,
+        number: float = 0,
+        *,
+        verb: str = "",
+        resource: str = "",
+        times: int | None = None,
+        after: int = 0,
+    ) -> None:
+        """Make the embedded server misbehave, until it has happened so many times, or is withdrawn.
+
+        The number is seconds for `latency` and `too-many-requests`, the code for `code`, the version for
+        `stale`; of `cut-off`, whether (1) or not (0) the request is done. The resource is a plural name; with
+        a subresource, `widgets/status`, only that is concerned. The first requests that fit are spared, if
+        `after` is given.
+        """
+        self._embedded.inject(fault, number, verb=verb, plural=resource, times=times, after=after)
+
+    def disconnect_clients(self) -> None:
+        """Disconnect all clients from the embedded server until the faults are cleared: for the server, all
+        operators have crashed.
+        """
+        self._embedded.cut_off()
+
+    @property
+    def is_disconnected(self) -> bool:
+        """Whether all clients are disconnected, by `disconnect_clients()` or by the fault `cut-off`."""
+        return self._embedded.is_cut_off
+
+    def clear_faults(self) -> None:
+        """Clear all injected faults."""
+        self._embedded.clear_faults()
+
+    def drop_watches(self, resource: str = "") -> None:
+        """Close the open watches of a resource, or all."""
+        self._embedded.cut_watches(resource)
+
+    def compact(self) -> None:
+        """Compact the history: all earlier resource versions are too old (410) for watches."""
+        self._embedded.compact()
+
+    @property
+    def version(self) -> int:
+        """The newest resource version of the embedded server: it grows with every write."""
+        return self._embedded.resource_version
+
+    until = deprecated_alias("until", "wait_until")
+    wait_until_quiet = deprecated_alias("wait_until_quiet", "wait_until_idle")
+    cut_off = deprecated_alias("cut_off", "disconnect_clients")
+    is_cut_off = deprecated_alias("is_cut_off", "is_disconnected")
+    withdraw_faults = deprecated_alias("withdraw_faults", "clear_faults")
+    cut_watches = deprecated_alias("cut_watches", "drop_watches")
+    forget_history = deprecated_alias("forget_history", "compact")
+
+    @property
+    def activity_marker(self) -> tuple[int, int]:
+        """A value that changes with every write and every request to the embedded server."""
+        return self._embedded.resource_version, self._embedded.journal_count()

@@ -1,0 +1,335 @@
+"""Operators for tests: each runs in a thread, on one cluster, with its own registry."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import dataclasses
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from types import TracebackType
+from typing import Any
+
+from kopf._intents.errors import ErrorsMode, PermanentError, TemporaryError
+from kopf._intents.handlers import ActivityHandler, Handler
+from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.registries import OperatorRegistry
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.reasons import Activity
+from kopf._objects.typedefs import HandlerId
+from kopf._runtime import loaders, operator
+from kopf._runtime.default_registry import get_default_registry, set_default_registry
+from kopf._runtime.errors import error_observer_var
+from kopf._runtime.work_tracking import work_tracker_var
+from kopf._testing.cluster import Cluster
+from kopf._testing.deprecated import deprecated_alias
+from kopf._testing.idle_tracker import IdleTracker
+
+Handlers = str | os.PathLike[str] | Callable[[], Any]
+
+# Nothing of a test may stop here for as long as an operator in production may take.
+STOP_TIMEOUT = 10.0
+
+# Seconds without any activity that count as idle where it is not known for certain.
+QUIET_PERIOD = 0.5
+
+# For the startup handlers: nothing of a test may wait for ever.
+STARTUP_TIMEOUT = 30.0
+
+# The default registry belongs to the process: only one operator is loaded at a time.
+_loading = threading.Lock()
+
+
+class UnexpectedError(Exception):
+    """A handler has raised an exception that the test does not expect; the exception is the cause."""
+
+
+class Operator:
+    """Runs an operator for the duration of the `with` block, in a separate thread.
+
+    The handlers are files, and functions which declare some; those that use the default registry are
+    declared in this operator's registry only. On entry, it waits until the operator is started; the errors
+    of the operator are raised on exit.
+
+    If it is `strict`, then unexpected exceptions of handlers are raised, too, as `UnexpectedError`: as soon
+    as the test waits for something, or on exit. Expected are `TemporaryError` and `PermanentError`,
+    exceptions of handlers with `errors=ErrorsMode.IGNORED`, and those of the types of `allow_errors`.
+    `timeout` is for the exit, `startup_timeout` for the startup handlers (seconds).
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *handlers: Handlers,
+        registry: OperatorRegistry | None = None,
+        settings: OperatorSettings | None = None,
+        lifecycle: LifeCycleFn | None = None,
+        namespaces: Collection[str] | None = None,
+        memo: Any = None,
+        standalone: bool = True,
+        priority: int | None = None,
+        identity: str | None = None,
+        timeout: float = STOP_TIMEOUT,
+        startup_timeout: float = STARTUP_TIMEOUT,
+        strict: bool = True,
+        allow_errors: type[Exception] | tuple[type[Exception], ...] = (),
+    ) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self.registry = registry if registry is not None else OperatorRegistry()
+        self.settings = settings if settings is not None else OperatorSettings()
+        self._lifecycle = lifecycle
+        # An embedded cluster is served as a whole; a shared one only in the namespace of the test.
+        is_own_cluster = cluster.kind == "embedded"
+        self._namespaces = (
+            list(namespaces) if namespaces is not None else [] if is_own_cluster else [cluster.namespace]
+        )
+        self._memo = memo
+        self._standalone = standalone
+        self._priority = priority
+        self._identity = identity
+        self._timeout = timeout
+        self._startup_timeout = startup_timeout
+        self._strict = strict
+        self._allow_errors = allow_errors
+        self._unexpected: list[tuple[str, Exception]] = []
+        self._handlers = handlers
+        self._added_paths: list[str] = []
+        # Other clusters have real time.
+        self._clock_control = cluster.clock if is_own_cluster else None
+        self._tracker = IdleTracker(self._clock_control.clock if self._clock_control is not None else None)
+        self._clock_registration = contextlib.ExitStack()
+        self._ready = threading.Event()
+        self._started_or_failed = threading.Event()  # either ready, or ended before that
+        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "not running"
+        return f"<{type(self).__name__}: {state}, with {self.registry!r} on {self.cluster!r}>"
+
+    def __enter__(self) -> Operator:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        if exc_val is None:
+            self.stop()
+        else:
+            with contextlib.suppress(Exception):  # the error of the block is more important
+                self.stop()
+
+    def start(self) -> None:
+        """Load the handlers, and start; returns when the startup handlers have succeeded."""
+        __tracebackhide__ = True
+        with _loading, _default_registry(self.registry):
+            paths = [os.fspath(item) for item in self._handlers if not callable(item)]
+            for path in paths:
+                if not os.path.isfile(path):
+                    raise FileNotFoundError(f"There is no file {path!r} with handlers in {os.getcwd()!r}.")
+            before = len(sys.path)
+            try:
+                loaders.preload(paths=paths, modules=[])
+            finally:
+                self._added_paths = sys.path[: len(sys.path) - before]
+            for declare in self._handlers:
+                if callable(declare):
+                    with _short_ids(self.registry):
+                        declare()
+        self._add_login_handler()
+        self._thread = threading.Thread(target=self._run, name="kopf-operator", daemon=True)
+        if self._clock_control is not None:
+            self._clock_registration.enter_context(self._clock_control.track(self._tracker))
+        self._thread.start()
+        self.cluster.add_check(self.check)
+        deadline = time.monotonic() + self._startup_timeout
+        if self._clock_control is not None:
+            self._clock_control.advance_until(self._started_or_failed.is_set, self._startup_timeout)
+        if not self._started_or_failed.wait(max(0.0, deadline - time.monotonic())):
+            with contextlib.suppress(Exception):  # it is probably the startup handler that does not return
+                self.stop()
+            raise TimeoutError(
+                f"The startup handlers have not finished in {self._startup_timeout} seconds; see the log for "
+                "their errors. If they need longer, set startup_timeout=..."
+            )
+        if not self._ready.is_set():
+            self.stop()
+
+    def stop(self) -> None:
+        """Stop gracefully, as by a signal; raises what the operator has ended with, if it is an error."""
+        __tracebackhide__ = True
+        if self._thread is None:
+            return
+        self.cluster.remove_check(self.check)
+        if self._loop is not None and self._stop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended by itself
+                self._loop.call_soon_threadsafe(self._stop.set)
+        deadline = time.monotonic() + self._timeout
+        if self._clock_control is not None:
+            self._clock_control.advance_until(lambda: not self.running, self._timeout)
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        self._clock_registration.close()
+        if self._thread.is_alive():
+            raise TimeoutError(f"The operator has not stopped in {self._timeout} seconds.")
+        self._thread = None
+        # The folders of the files are importable for as long as the operator runs: others have theirs.
+        for path in self._added_paths:
+            with contextlib.suppress(ValueError):
+                sys.path.remove(path)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        self.check()
+
+    def check(self) -> None:
+        """Raise `UnexpectedError` if a handler has raised an unexpected exception, unless it is not strict.
+
+        Each exception is raised once.
+        """
+        __tracebackhide__ = True
+        unexpected, self._unexpected = self._unexpected, []
+        if unexpected and self._strict:
+            texts = [f"{name} has failed: {type(error).__name__}: {error}" for name, error in unexpected]
+            hint = "If it is expected, start the operator with allow_errors=..., or with strict=False."
+            raise UnexpectedError("\n".join([*texts, hint])) from unexpected[0][1]
+
+    def disable_strict(self) -> None:
+        """Ignore unexpected exceptions: the test has failed already, for another reason."""
+        self._strict = False
+
+    def _on_handler_error(self, handler: Handler, error: Exception) -> None:
+        """Keep an unexpected exception of a handler; called in the operator's thread."""
+        expected = isinstance(error, (TemporaryError, PermanentError, self._allow_errors))
+        if not expected and handler.errors is not ErrorsMode.IGNORED:
+            self._unexpected.append((str(handler), error))
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet, by itself or not."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def wait_until_idle(self, *, pause: float | None = None, timeout: float = 10) -> None:
+        """Wait until no handler runs, nothing is written, and nothing is on its way.
+
+        Handlers that wait for their next attempt are idle, and so are daemons that wait. With the embedded
+        server, this is known for certain; with others, nothing must start for the pause (seconds).
+        """
+        __tracebackhide__ = True
+        deadline = time.monotonic() + timeout
+        self._tracker.wait_until_connected(timeout)
+        remaining = deadline - time.monotonic()
+        if self._clock_control is not None and pause is None:
+            self._clock_control.wait_until_idle(remaining)
+        elif not self._tracker.wait_until_idle(pause if pause is not None else QUIET_PERIOD, remaining):
+            raise TimeoutError(f"The operator was not idle within {timeout} seconds.")
+        self.check()
+
+    wait_until_quiet = deprecated_alias("wait_until_quiet", "wait_until_idle")
+
+    def _add_login_handler(self) -> None:
+        if any(
+            not item._fallback for item in self.registry._activities.get_handlers(Activity.AUTHENTICATION)
+        ):
+            return
+        connection = self.cluster.connection
+
+        def login_to_cluster(**_: Any) -> Any:
+            return connection
+
+        self.registry._activities.append(
+            ActivityHandler(
+                id=HandlerId("login_to_cluster"),
+                fn=login_to_cluster,
+                param=None,
+                errors=None,
+                timeout=None,
+                retries=None,
+                backoff=None,
+                activity=Activity.AUTHENTICATION,
+                _fallback=False,
+            )
+        )
+
+    def _run(self) -> None:
+        try:
+            # An empty context: the operator must not get the context variables of the test.
+            contextvars.Context().run(self._run_in_context)
+        except BaseException as e:
+            self._error = e
+        finally:
+            self._started_or_failed.set()
+
+    def _run_in_context(self) -> None:
+        work_tracker_var.set(self._tracker)
+        error_observer_var.set(self._on_handler_error)
+        with asyncio.Runner() as runner:
+            runner.run(self._main())
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._tracker.set_loop(self._loop)
+        ready = asyncio.Event()
+        signal_task = asyncio.create_task(self._signal_ready(ready))
+        logging.getLogger("kopf").debug("An operator is started for a test.")
+        try:
+            await operator.operator(
+                registry=self.registry,
+                settings=self.settings,
+                lifecycle=self._lifecycle,
+                namespaces=self._namespaces,
+                clusterwide=not self._namespaces,
+                memo=self._memo,
+                standalone=self._standalone,
+                priority=self._priority,
+                identity=self._identity,
+                stop_flag=self._stop,
+                ready_flag=ready,
+            )
+        finally:
+            signal_task.cancel()
+
+    async def _signal_ready(self, ready: asyncio.Event) -> None:
+        await ready.wait()
+        self._ready.set()
+        self._started_or_failed.set()
+
+
+@contextlib.contextmanager
+def _short_ids(registry: OperatorRegistry) -> Iterator[None]:
+    """Let the functions which are declared in the block have their bare names for ids.
+
+    They are local functions of tests: their full names are long, and change with the tests.
+    """
+    families = registry._families().values()
+    before = [len(family._handlers) for family in families]
+    yield
+    for family, count in zip(families, before, strict=True):
+        used = {handler.id: handler.fn for handler in family._handlers}
+        for index, handler in enumerate(family._handlers[count:], start=count):
+            short = HandlerId(handler.id.rpartition("<locals>.")[2])
+            # If two functions have the same bare name, only the first one gets it.
+            if used.setdefault(short, handler.fn) is handler.fn:
+                family._handlers[index] = dataclasses.replace(handler, id=short)
+
+
+@contextlib.contextmanager
+def _default_registry(registry: OperatorRegistry) -> Iterator[None]:
+    previous = get_default_registry()
+    set_default_registry(registry)
+    try:
+        yield
+    finally:
+        set_default_registry(previous)

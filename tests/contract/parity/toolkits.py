@@ -1,0 +1,592 @@
+"""Claims about what authors call: hierarchies, events, embedding, webhooks, runners, private modules."""
+
+import asyncio
+import concurrent.futures
+import contextvars
+import copy
+import inspect
+import logging
+import socket
+import ssl
+import threading
+import types
+
+import kopf
+from parity_runner import logged, mro, outcome, outcomes, shown, warned
+
+OWNER = {
+    "apiVersion": "v1",
+    "kind": "K",
+    "metadata": {"name": "own", "uid": "u", "namespace": "ns", "labels": {"a": "b"}},
+}
+
+
+def changed(fn, obj, *args, **kwargs):
+    """What becomes of an object, and what the call leads to."""
+    obj = copy.deepcopy(obj)
+    result = outcome(fn, obj, *args, **kwargs)
+    return [result, shown(obj)]
+
+
+OBJECTS = [
+    {},
+    {"metadata": {}},
+    {"metadata": {"name": "n"}},
+    {"metadata": {"generateName": "g-", "namespace": "other", "labels": {"a": "x", "c": "d"}}},
+    {"metadata": {"namespace": None, "ownerReferences": [{"uid": "u", "name": "old"}]}},
+    {"metadata": {"ownerReferences": [{"uid": "z"}]}},
+    [{}, [{"kind": "A"}]],
+    {"spec": {"template": {}, "jobs": [{}]}},
+]
+
+
+def claim_owner_references():
+    return [
+        *[changed(kopf.append_owner_reference, obj, OWNER) for obj in OBJECTS],
+        *[changed(kopf.append_owner_reference, obj, kopf.Body(OWNER), controller=None) for obj in OBJECTS],
+        *[changed(kopf.append_owner_reference, {}, OWNER, block_owner_deletion=False, controller=False)],
+        *[changed(kopf.remove_owner_reference, obj, OWNER) for obj in OBJECTS],
+        changed(kopf.append_owner_reference, {}, {"kind": "K"}),
+        changed(kopf.append_owner_reference, OBJECTS[5], {"kind": "K", "metadata": {"name": "x"}}),
+    ]
+
+
+def claim_labels():
+    labels = {"a": "1", "b": "2"}
+    return [
+        *[changed(kopf.label, obj, labels) for obj in OBJECTS],
+        *[changed(kopf.label, obj, labels, forced=True) for obj in OBJECTS],
+        *[changed(kopf.label, obj, {}) for obj in OBJECTS],
+        changed(kopf.label, OBJECTS[7], labels, nested="spec.template"),
+        changed(kopf.label, OBJECTS[7], labels, nested=["spec.template", "spec.nope", ("spec",)]),
+        changed(kopf.label, {"spec": 1}, labels, nested="spec.template"),
+        changed(kopf.label, {}, None),
+        changed(kopf.label, {}),
+        warned(changed, kopf.label, OBJECTS[3], labels, force=True),
+    ]
+
+
+def claim_names():
+    return [
+        *[changed(kopf.harmonize_naming, obj, "x") for obj in OBJECTS],
+        *[changed(kopf.harmonize_naming, obj, "x", strict=True) for obj in OBJECTS],
+        *[changed(kopf.harmonize_naming, obj, "x", strict=True, forced=True) for obj in OBJECTS],
+        *[changed(kopf.harmonize_naming, obj, "x", forced=True) for obj in OBJECTS],
+        changed(kopf.harmonize_naming, {}, None),
+        changed(kopf.harmonize_naming, {}),
+    ]
+
+
+def claim_namespaces():
+    return [
+        *[changed(kopf.adjust_namespace, obj, "x") for obj in OBJECTS],
+        *[changed(kopf.adjust_namespace, obj, "x", forced=True) for obj in OBJECTS],
+        changed(kopf.adjust_namespace, {}, None),
+        changed(kopf.adjust_namespace, {}),
+    ]
+
+
+def claim_adoption():
+    return [
+        *[changed(kopf.adopt, obj, OWNER) for obj in OBJECTS],
+        *[changed(kopf.adopt, obj, OWNER, strict=True, forced=True) for obj in OBJECTS],
+        changed(kopf.adopt, OBJECTS[7], OWNER, nested="spec.template"),
+        changed(kopf.adopt, {}, {"metadata": {"name": "x", "labels": None}}),
+        changed(kopf.adopt, {}, {"metadata": {"labels": {}}}),
+        changed(kopf.adopt, {}, {"kind": "C", "metadata": {"name": "c", "uid": "q"}}),
+        changed(kopf.adopt, {}),
+    ]
+
+
+def claim_things_that_cannot_be_adopted():
+    things = [1, None, types.MappingProxyType({}), kopf.Body({}), [{}, 1], (x for x in [{}])]
+    return [outcome(kopf.adopt, thing, OWNER) for thing in things]
+
+
+def within(call, **overrides):
+    from kopf._core.actions.execution import cause_var
+    from kopf._core.actions.invocation import context
+    from kopf._core.intents.causes import ChangingCause
+
+    fields = dict(
+        logger=logging.getLogger("x"),
+        indices={},
+        memo=kopf.Memo(),
+        resource=kopf.Resource("", "v1", "x"),
+        patch=kopf.Patch(),
+        body=kopf.Body(OWNER),
+        initial=False,
+        reason=kopf.Reason.CREATE,
+    )
+    with context([(cause_var, ChangingCause(**{**fields, **overrides}))]):
+        return call()
+
+
+def claim_the_implicit_owner():
+    obj: dict = {}
+    toolkits = [kopf.adopt, kopf.label, kopf.harmonize_naming]
+    answers = [within(lambda fn=fn: changed(fn, {})) for fn in toolkits]
+    answers += [within(lambda: changed(kopf.append_owner_reference, {}))]
+    thread = threading.Thread
+
+    def in_thread():
+        run = contextvars.copy_context().run
+        worker = thread(target=run, args=(kopf.adopt, obj))
+        worker.start()
+        worker.join()
+
+    within(in_thread)
+    return [*answers, obj]
+
+
+# --- Events.
+
+
+def posted(call, **posting):
+    from kopf._core.actions.invocation import context
+    from kopf._core.engines.posting import event_queue_loop_var, event_queue_var, settings_var
+
+    settings = kopf.OperatorSettings()
+    for name, value in posting.items():
+        setattr(settings.posting, name, value)
+
+    async def main():
+        queue: asyncio.Queue = asyncio.Queue()
+        values = [
+            (settings_var, settings),
+            (event_queue_var, queue),
+            (event_queue_loop_var, asyncio.get_running_loop()),
+        ]
+        with context(values):
+            result = outcome(call)
+        return [result, *[shown(tuple(queue.get_nowait())) for _ in range(queue.qsize())]]
+
+    return asyncio.run(main())
+
+
+def failing(**kwargs):
+    try:
+        raise ValueError("oops")
+    except ValueError:
+        kopf.exception(OWNER, **kwargs)
+
+
+EVENTS = [
+    lambda: kopf.event(OWNER, type="T", reason="R"),
+    lambda: kopf.event([OWNER, [kopf.Body(OWNER)]], type="T", reason="R", message="m", backoffs=1),
+    lambda: kopf.event(None, type="T", reason="R"),
+    lambda: kopf.info(OWNER, reason="R", message="m"),
+    lambda: kopf.warn(OWNER, reason="R", backoffs=[1, 2]),
+    lambda: kopf.exception(OWNER),
+    lambda: kopf.exception(OWNER, reason="R", message="m", exc=ValueError("x")),
+    lambda: kopf.exception(OWNER, exc=ValueError()),
+    failing,
+    lambda: failing(message="m"),
+]
+
+
+def claim_events():
+    return [posted(event) for event in EVENTS]
+
+
+def claim_gates_of_events():
+    gates = [{"enabled": False}, {"level": logging.WARNING}, {"level": logging.ERROR}, {"level": 100}]
+    return [[len(posted(event, **gate)) - 1 for event in EVENTS] for gate in gates]
+
+
+def claim_events_outside_of_handlers():
+    return [outcome(event).split(" at ")[0] for event in EVENTS]
+
+
+def claim_events_of_logs():
+    def log(**extra):
+        settings = kopf.OperatorSettings()
+        settings.posting.loggers = True
+        logger = kopf.ObjectLogger(body=kopf.Body(OWNER), settings=settings)
+        for level in [logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL]:
+            logger.log(level, "m %s", level, extra=extra)
+
+    def local():
+        kopf.LocalObjectLogger(body=kopf.Body(OWNER), settings=kopf.OperatorSettings()).error("m")
+
+    root = logging.getLogger("kopf.objects")
+    root.setLevel(logging.DEBUG)
+    try:
+        return [posted(log), posted(lambda: log(k8s_skip=True)), posted(local)]
+    finally:
+        root.setLevel(logging.NOTSET)
+
+
+# --- Embedding.
+
+
+def claim_scopes_of_operators():
+    async def spawned(**kwargs):
+        tasks = await kopf.spawn_tasks(registry=kopf.OperatorRegistry(), **kwargs)
+        names = [task.get_name() for task in tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return len(names) > 3
+
+    def spawn(**kwargs):
+        return warned(lambda: asyncio.run(spawned(**kwargs)))
+
+    return [
+        spawn(namespaces=["x"], namespace="y")[-1],
+        spawn(namespaces=["x"], clusterwide=True)[-1],
+        spawn(namespace="y")[:1],
+        spawn()[:1],
+        spawn(clusterwide=True)[:1] == ["True"],
+        spawn(clusterwide=True, nope=1)[-1],
+    ]
+
+
+def claim_operators_that_end_before_they_begin():
+    import gc
+
+    async def spawned():
+        tasks = await kopf.spawn_tasks(registry=kopf.OperatorRegistry(), clusterwide=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def run():
+        asyncio.run(spawned())
+        gc.collect()
+
+    return warned(run)
+
+
+def claim_settings_of_operators():
+    async def spawned(settings, **kwargs):
+        tasks = await kopf.spawn_tasks(registry=kopf.OperatorRegistry(), settings=settings, **kwargs)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    answers = []
+    for kwargs in [
+        {"clusterwide": True},
+        {"namespaces": ["x"]},
+        {"clusterwide": True, "standalone": True, "priority": 5},
+        {"clusterwide": True, "standalone": False, "peering_name": "p"},
+    ]:
+        settings = kopf.OperatorSettings()
+        asyncio.run(spawned(settings, **kwargs))
+        peering = settings.peering
+        answers.append(
+            [peering.standalone, peering.priority, peering.name, peering.mandatory, peering.clusterwide]
+        )
+    return answers
+
+
+def claim_startup_that_fails():
+    def run(raising):
+        registry = kopf.OperatorRegistry()
+        calls = []
+
+        @kopf.on.startup(registry=registry)
+        async def starting(**_):
+            raise raising
+
+        @kopf.on.startup(registry=registry)
+        async def another(**_):
+            calls.append("another")
+
+        @kopf.on.cleanup(registry=registry)
+        async def cleaning(**_):
+            calls.append("cleanup")
+
+        result = outcome(kopf.run, registry=registry, clusterwide=True)
+        return [result, calls]
+
+    return [run(kopf.PermanentError("boo")), run(kopf.AdmissionError("boo"))]
+
+
+def claim_operator_without_logins():
+    registry = kopf.OperatorRegistry()
+    calls = []
+    kopf.on.cleanup(registry=registry)(lambda **_: calls.append("cleanup"))
+    result = outcome(kopf.run, registry=registry, clusterwide=True)
+    return [result.split(".")[0], calls]
+
+
+def claim_activities_get_arguments():
+    registry = kopf.OperatorRegistry()
+    seen = {}
+    stop = threading.Event()
+    settings = kopf.OperatorSettings()
+    memo = kopf.Memo(x=1)
+
+    @kopf.on.startup(registry=registry, param=5)
+    async def starting(**kwargs):
+        seen.update(kwargs)
+
+    @kopf.on.login(registry=registry)
+    def login(**_):
+        stop.set()
+
+    outcome(kopf.run, registry=registry, clusterwide=True, settings=settings, stop_flag=stop, memo=memo)
+    return [
+        sorted(seen),
+        seen["param"],
+        seen["retry"],
+        seen["memo"] is memo,
+        seen["settings"] is settings,
+        seen["logger"].name,
+        str(seen["activity"]),
+        seen["started"].tzinfo is not None,
+        type(seen["runtime"]).__name__,
+    ]
+
+
+def claim_flags():
+    def run(flag):
+        registry = kopf.OperatorRegistry()
+        ready = threading.Event()
+
+        @kopf.on.login(registry=registry)
+        def login(**_):
+            flag.set() if hasattr(flag, "set") else flag.set_result("why")
+
+        lines = logged(kopf.run, registry=registry, clusterwide=True, stop_flag=flag, ready_flag=ready)
+        return [[line for line in lines if "Stop-flag" in line], ready.is_set()]
+
+    return [run(threading.Event()), run(concurrent.futures.Future())]
+
+
+# --- Webhooks.
+
+
+def claim_webhook_servers():
+    servers = [
+        kopf.WebhookServer,
+        kopf.WebhookK3dServer,
+        kopf.WebhookMinikubeServer,
+        kopf.WebhookDockerDesktopServer,
+    ]
+    one = kopf.WebhookServer(addr="1.2.3.4", port=5, path="/p", extra_sans=["x"], insecure=True)
+    return [
+        [cls.DEFAULT_HOST for cls in servers],
+        {name: shown(value) for name, value in sorted(vars(one).items()) if not name.startswith("_")},
+        [hasattr(one, "__aenter__"), hasattr(one, "__aexit__"), callable(one)],
+        outcome(kopf.WebhookServer, "x").split("(")[0],
+        mro(kopf.WebhookAutoServer),
+    ]
+
+
+def served(server, count=1):
+    async def respond(request, **_):
+        return {}
+
+    async def main():
+        configs = []
+        async with server as entered:
+            async for config in entered(respond):
+                configs.append(config)
+                if len(configs) == count:
+                    break
+        return configs
+
+    return outcome(lambda: asyncio.run(asyncio.wait_for(main(), 10)))
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+def claim_urls_of_webhook_servers():
+    def url(cls=kopf.WebhookServer, **kwargs):
+        port = free_port()
+        return served(cls(insecure=True, port=port, **kwargs)).replace(str(port), "PORT")
+
+    return [
+        url(),
+        url(addr="127.0.0.1"),
+        url(addr="0.0.0.0", path="/p/"),
+        url(host="me.example", path="/p"),
+        url(addr="127.0.0.1", host="me.example"),
+        url(kopf.WebhookK3dServer),
+        served(kopf.WebhookServer(insecure=True, context=ssl.create_default_context())),
+    ]
+
+
+# --- Runners, private modules.
+
+
+def claim_runners():
+    from kopf.testing import KopfRunner
+
+    runner = KopfRunner(["run", "-A"], env={"x": "y"}, timeout=5, reraise=False)
+    names = ["args", "kwargs", "reraise", "timeout", "registry", "settings"]
+    return [{name: shown(getattr(runner, name)) for name in names}, mro(KopfRunner)]
+
+
+def ends_of_runs(*runs):
+    from kopf.testing import KopfRunner
+
+    answers = []
+    for args in runs:
+        with KopfRunner(args, reraise=False, timeout=5) as runner:
+            pass
+        answers.append([runner.exit_code, shown(runner.exception), type(runner.exc_info).__name__])
+
+        def raising(args=args):
+            with KopfRunner(args, timeout=5):
+                pass
+
+        try:
+            raising()
+        except BaseException as e:
+            answers.append(type(e).__name__)
+    return answers
+
+
+def claim_runs_that_end():
+    return ends_of_runs(["run", "--nope"], ["--version", "x"])
+
+
+def claim_runs_of_missing_files():
+    return ends_of_runs(["run", "/nope.py"])
+
+
+def claim_private_factories():
+    from kopf._cogs.structs.credentials import Vault
+    from kopf._core.engines.indexing import OperatorIndexers
+    from kopf._core.engines.posting import K8sPoster, enqueue
+    from kopf._core.intents.registries import get_callable_id
+    from kopf._core.reactor.inventory import ResourceMemories
+
+    return [
+        mro(K8sPoster),
+        [issubclass(K8sPoster, logging.Handler), callable(K8sPoster.filter)],
+        outcome(lambda: Vault({"x": kopf.ConnectionInfo(server="s")}) is None),
+        [len(OperatorIndexers()), list(OperatorIndexers())],
+        outcome(lambda: ResourceMemories() is None),
+        list(inspect.signature(enqueue).parameters),
+        get_callable_id(posted),
+    ]
+
+
+def claim_posters_can_be_patched():
+    from kopf._core.engines.posting import K8sPoster
+
+    seen = []
+    original = K8sPoster.filter
+    K8sPoster.filter = lambda self, record: seen.append(record.getMessage()) or False
+    try:
+        kopf.get_default_registry()
+        kopf.ObjectLogger(body=kopf.Body(OWNER), settings=kopf.OperatorSettings()).warning("seen")
+    finally:
+        K8sPoster.filter = original
+    return seen
+
+
+def claim_causes_in_tests_of_users():
+    from kopf._core.intents import causes
+
+    classes = [
+        "ActivityCause",
+        "WatchingCause",
+        "ChangingCause",
+        "IndexingCause",
+        "SpawningCause",
+        "WebhookCause",
+    ]
+    answers = [
+        list(inspect.signature(getattr(causes, name)).parameters) for name in [*classes, "DaemonCause"]
+    ]
+    return [*answers, sorted(within(lambda: cause_kwargs())), [str(r) for r in causes.HANDLER_REASONS]]
+
+
+def claim_causes_are_values():
+    from kopf._core.intents.causes import ActivityCause
+
+    def cause(memo):
+        return ActivityCause(logger=None, indices={}, memo=memo, activity="startup", settings=None)
+
+    return [cause(1) == cause(1), cause(1) == cause(2), repr(cause(1)), outcome(hash, cause(1))]
+
+
+def cause_kwargs():
+    from kopf._core.actions.execution import cause_var
+
+    return cause_var.get().kwargs
+
+
+def claim_diffs_of_private_modules():
+    from kopf._cogs.structs import dicts, diffs
+
+    one = {"a": 1, "b": {"c": [1]}, "z": None}
+    two = {"a": 2, "b": {"c": [1, 2], "d": {}}}
+    found = diffs.diff(one, two)
+    cases = [("b",), ("b", "c"), ("a",), (), ("nope",), ("a", "x")]
+    return [
+        sorted(map(shown, found)),
+        [sorted(map(shown, diffs.reduce(found, case))) for case in cases],
+        outcomes(
+            lambda: diffs.diff(None, one),
+            lambda: diffs.diff(one, None),
+            lambda: diffs.diff(None, None),
+            lambda: diffs.diff(1, 1.0),
+            lambda: diffs.diff(1, True),
+            lambda: diffs.diff({}, 1),
+        ),
+        outcomes(
+            lambda: dicts.parse_field("a.b"),
+            lambda: dicts.parse_field(["a"]),
+            lambda: dicts.parse_field(None),
+            lambda: dicts.parse_field(1),
+            lambda: dicts.resolve(one, "b.c"),
+            lambda: dicts.resolve(one, "b.nope"),
+            lambda: dicts.resolve(one, "b.nope", 5),
+            lambda: dicts.resolve(one, "a.x"),
+            lambda: dicts.resolve(None, "a", None),
+            lambda: list(dicts.walk([one, [two, None]])) == [one, two],
+        ),
+    ]
+
+
+def claim_namespace_patterns():
+    import re
+
+    from kopf._cogs.structs.references import match_namespace
+
+    patterns = ["a", "a*", "!a", "a*,!ab", "!a*,ab", "*,!a", "a?", "[ab]", "a, b", "", re.compile("a.*")]
+    return [[match_namespace(name, pattern) for name in ["a", "ab", "b"]] for pattern in patterns]
+
+
+def claim_types_of_functions():
+    from kopf._core.intents import callbacks
+
+    kinds = ["Activity", "Changing", "Daemon", "Delay", "Indexing", "MetaFilter", "Timer", "Watching"]
+    kinds += ["Webhook", "WhenFilter"]
+    return {
+        kind: sorted(
+            [parameter.name, parameter.kind.name, parameter.default is not parameter.empty]
+            for parameter in inspect.signature(getattr(callbacks, f"{kind}Fn").__call__).parameters.values()
+        )
+        for kind in kinds
+    }
+
+
+def claim_detection_of_coroutines():
+    import functools
+
+    from kopf._core.actions.invocation import is_async_fn
+
+    async def one(**_): ...
+
+    def two(**_): ...
+
+    class Three:
+        async def __call__(self, **_): ...
+
+    wrapped = functools.wraps(one)(lambda **_: None)
+    return [
+        is_async_fn(fn)
+        for fn in [one, two, functools.partial(one), wrapped, functools.partial(wrapped), Three()]
+    ]

@@ -1,0 +1,77 @@
+"""Faults that must cost only what they hit: objects that cannot be read, watches that bring nothing."""
+
+import json
+import time
+
+from cases import case, changes, faulty, meanwhile, on
+from fault_proxy import Asked, Doing
+from harness import GROUP, Harness
+
+DEFINITIONS = "customresourcedefinitions"
+
+
+def nested(levels: int) -> str:
+    """A value of so many levels, as text: Python's own encoder does not go so deep."""
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+def poison(levels: int) -> str:
+    """An object that no handler can get."""
+    metadata = '{"name":"poison","namespace":"default","uid":"poison","resourceVersion":"1"}'
+    head = f'"apiVersion":"{GROUP}/v1","kind":"Parcel","metadata":{metadata}'
+    return f'{{{head},"spec":{nested(levels)}}}'
+
+
+def definition(levels: int) -> str:
+    """A CRD with so many nested properties."""
+    schema = '{"type":"object","properties":{"a":' * levels + '{"type":"object"}' + "}}" * levels
+    metadata = '{"name":"deeps.example.org","uid":"deep","resourceVersion":"1"}'
+    head = f'"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{metadata}'
+    names = '"group":"example.org","names":{"plural":"deeps","kind":"Deep"},"scope":"Namespaced"'
+    version = f'{{"name":"v1","served":true,"storage":true,"schema":{{"openAPIV3Schema":{schema}}}}}'
+    return f'{{{head},"spec":{{{names},"versions":[{version}]}}}}'
+
+
+@case("watches that are closed at once, for 5 s")
+def very_short(harness: Harness) -> None:
+    before = len(harness.proxy.asked)
+    meanwhile(harness, on("watch", doing=Doing(answer=(200, "", {}))), 5, cut=True)
+    watches = [asked for _, asked, _ in harness.proxy.asked[before:] if asked.watch]
+    assert len(watches) < 100, f"a tight loop: {len(watches)} watches in 5 s"
+
+
+@case("an object nested 10,000 levels is listed and watched")
+def deep_object(harness: Harness) -> None:
+    def listed(asked: Asked) -> Doing | None:
+        if asked.verb != "list" or not asked.path.endswith("/parcels"):
+            return None
+        items = [*harness.cluster.list("parcels"), "POISON"]
+        page = {"apiVersion": f"{GROUP}/v1", "kind": "ParcelList", "metadata": {"resourceVersion": "0"}}
+        text = json.dumps({**page, "items": items}).replace('"POISON"', poison(10_000))
+        return Doing(answer=(200, text, {"Content-Type": "application/json"}))
+
+    with faulty(harness, listed):
+        harness.proxy.cut()
+        # The last one comes first; what is expired is listed again.
+        expired = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "no"}
+        lines = [json.dumps({"type": "ERROR", "object": expired})]
+        kinds = ("DELETED", "MODIFIED", "ADDED")
+        lines += [f'{{"type":"{kind}","object":{poison(10_000)}}}' for kind in kinds]
+        harness.proxy.injected.extend(line.encode() + b"\n" for line in lines)
+        changes(harness)
+        time.sleep(2)
+
+
+@case("a CRD with 200 nested properties is watched")
+def deep_definition(harness: Harness) -> None:
+    line = f'{{"type":"ADDED","object":{definition(200)}}}\n'
+
+    def watched(asked: Asked) -> Doing | None:
+        if not asked.watch or DEFINITIONS not in asked.path:
+            return None
+        return Doing(answer=(200, line, {"Content-Type": "application/json"}))
+
+    with faulty(harness, watched):
+        harness.proxy.cut()
+        changes(harness)
+        time.sleep(2)

@@ -1,0 +1,110 @@
+"""The refusals of patches: of the status, of every third patch, and without the permission to get."""
+
+import itertools
+import threading
+import time
+
+from cases import case, changes, faulty
+from fault_proxy import Asked, Doing, Fault, refusal
+from harness import KIND, Harness
+
+REASONS = {
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    409: "Conflict",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+
+
+def refused_status(code: int) -> Fault:
+    """The fault for patches of the status."""
+
+    def fault(asked: Asked) -> Doing | None:
+        is_status = asked.verb == "patch" and asked.path.endswith("/status")
+        return refusal(code, REASONS[code]) if is_status else None
+
+    return fault
+
+
+def status_row(code: int) -> None:
+    def refused(harness: Harness) -> None:
+        with faulty(harness, refused_status(code)):
+            start = time.monotonic()
+            changes(harness)
+            harness.wait(lambda: not exists(harness, "b"), 10)
+            gone = time.monotonic() - start
+            harness.wait(lambda: harness.has_called("second", "d"), 10)
+            time.sleep(1)
+        harness.demands.append(("the deletion does not wait for the status", lambda: gone < 3))
+
+    case(f"{code} to patches of the status")(refused)
+
+
+def exists(harness: Harness, name: str) -> bool:
+    return any(body["metadata"]["name"] == name for body in harness.cluster.list(KIND))
+
+
+for code in REASONS:
+    status_row(code)
+
+
+def every_third(doing: Doing) -> Fault:
+    numbers, lock = itertools.count(1), threading.Lock()
+
+    def fault(asked: Asked) -> Doing | None:
+        if asked.verb != "patch" or "/parcels" not in asked.path:
+            return None
+        with lock:
+            return doing if next(numbers) % 3 == 0 else None
+
+    return fault
+
+
+@case("422 to every third patch for 10 s, with 40 objects", converge=40)
+def every_third_patch(harness: Harness) -> None:
+    with faulty(harness, every_third(refusal(422, "Invalid"))):
+        for number in range(40):
+            harness.create(f"third-{number}")
+        changes(harness)
+        time.sleep(10)
+
+
+@case("another writer all the time, and no permission to get", converge=30)
+def busy_writer(harness: Harness) -> None:
+    def fault(asked: Asked) -> Doing | None:
+        # Of single objects: what is listed has no name in its path.
+        is_get = asked.method == "GET" and not asked.watch and "/parcels/" in asked.path
+        return refusal(403, "Forbidden") if is_get else None
+
+    stopping = threading.Event()
+
+    def write() -> None:
+        for number in itertools.count():
+            if stopping.wait(0.01):
+                return
+            for name in ("a", "c"):
+                harness.cluster.patch(KIND, name, {"status": {"writer": number}}, subresource="status")
+
+    with faulty(harness, fault):
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            changes(harness)
+            for value in (3, 4):
+                harness.change("a", value)
+                time.sleep(1)
+            start = time.monotonic()
+            harness.create("e")
+            harness.delete("e")
+            harness.wait(lambda: not exists(harness, "e"), 10)
+            taken = time.monotonic() - start
+        finally:
+            stopping.set()
+            writer.join(10)
+    harness.demands.append(("a deletion takes its usual time", lambda: taken < 5))

@@ -1,0 +1,99 @@
+"""Which files are watched by `kopf dev --reload`, and when they are looked at."""
+
+import os
+
+import pytest
+from kopf._cli import autoreload
+from kopf._cli.autoreload import NativeWatcher, PollingWatcher, python_files
+
+
+@pytest.fixture
+def project(tmp_path):
+    for name in [
+        *["op.py", "package/inner.py", "README.md", ".venv/lib/a.py", "env/pyvenv.cfg", "env/lib/b.py"],
+        *["node_modules/c.py", "__pycache__/d.py", ".git/e.py", "lib/site-packages/f.py"],
+    ]:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return tmp_path
+
+
+class Clock:
+    """Moves on by a step whenever it is asked."""
+
+    def __init__(self, step=0.0):
+        self.now, self.step = 0.0, step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+def test_only_the_files_of_the_author_are_watched(project):
+    assert {str(path.relative_to(project)) for path in python_files(project)} == {
+        "op.py",
+        "package/inner.py",
+    }
+
+
+def test_changes_are_found_when_it_is_time_to_look(project):
+    clock = Clock()
+    manifest = project / "crd.yaml"
+    watch = PollingWatcher([project], lambda: [manifest], clock)
+    os.utime(project / "op.py", ns=(1, 1))
+    assert watch.changed() == set(), "it is too early"
+    clock.now += autoreload.SCAN_INTERVAL
+    assert watch.changed() == {project / "op.py"}
+    manifest.touch()
+    (project / "package" / "inner.py").unlink()
+    (project / "new.py").touch()
+    os.utime(project / ".venv" / "lib" / "a.py", ns=(1, 1))
+    clock.now += autoreload.SCAN_INTERVAL
+    assert watch.changed() == {manifest, project / "package" / "inner.py", project / "new.py"}
+    watch.close()
+
+
+def test_looking_takes_a_twentieth_of_the_time_at_most(project):
+    clock = Clock(step=1.0)  # a look takes one second
+    watch = PollingWatcher([project], list, clock)
+    clock.step = 0.0
+    os.utime(project / "op.py", ns=(1, 1))
+    clock.now += 19.0
+    assert watch.changed() == set()
+    clock.now += 1.0
+    assert watch.changed() == {project / "op.py"}
+
+
+def test_the_operating_system_reports_changes_of_the_same_files(project):
+    class Watchfiles:
+        def watch(self, *folders, watch_filter, stop_event, debounce, raise_interrupt):
+            self.folders = folders
+            paths = [path for path in project.rglob("*") if watch_filter(1, str(path))]
+            yield {(1, str(path)) for path in paths}
+            stop_event.wait(30)
+
+    manifest = project / "crd.yaml"
+    manifest.touch()
+    library = Watchfiles()
+    watch = NativeWatcher([project], lambda: [manifest], library)
+    watch.close()
+    assert watch.changed() == {project / "op.py", project / "package" / "inner.py", manifest}
+    assert library.folders == (project,)
+    assert watch.changed() == set()
+
+
+def test_the_real_library_reports_changes(project):
+    pytest.importorskip("watchfiles")
+    import time
+
+    watch = autoreload.watch_files([project], list)
+    assert isinstance(watch, NativeWatcher)
+    until = time.monotonic() + 30
+    found = set()
+    while not found and time.monotonic() < until:
+        (project / "op.py").write_text(str(time.monotonic()))
+        watch._stop.wait(0.05)
+        found = watch.changed()
+    watch.close()
+    assert found == {project / "op.py"}

@@ -1,0 +1,106 @@
+"""What is kept of daemons and timers while they live: there can be as many as objects."""
+
+from __future__ import annotations
+
+import contextvars
+from typing import Any
+
+import pytest
+from kopf._intents.causes import DaemonCause
+from kopf._intents.handlers import DaemonHandler
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.memos import Memo
+from kopf._runtime.bridge import Object
+from kopf._runtime.context import cause_var
+from kopf._runtime.daemon_instances import DaemonInstance, DaemonObject
+from kopf._runtime.invocation import PreparedHandler
+from kopf._runtime.memos import MemoRegistry
+
+TEXT = '{"kind":"K","metadata":{"name":"%s","namespace":"ns","uid":"u","labels":{"a":"b"}},"spec":{"x":1}}'
+
+
+def handler(fn: Any) -> DaemonHandler:
+    given: dict[str, Any] = dict.fromkeys(DaemonHandler.__dataclass_fields__)
+    return DaemonHandler(**{**given, "fn": fn, "id": "fn"})
+
+
+def run_of(fn: Any, indices: dict[str, Any] | None = None) -> DaemonInstance:
+    daemon_object = DaemonObject(
+        "u", Object.decode(TEXT % "n"), None, MemoRegistry(Memo()), OperatorSettings()
+    )  # type: ignore[arg-type]
+    return DaemonInstance(daemon_object, PreparedHandler(handler(fn)), indices or {})
+
+
+def test_nothing_is_made_before_the_first_call() -> None:
+    async def fn(**_: Any) -> None:
+        pass
+
+    run = run_of(fn)
+    assert run._patch is run._stopper is run.daemon_object._logger is None
+    assert run.daemon_object._memos._memos == {}
+    assert run.daemon_object.body._meta is run.daemon_object.body._spec is None
+
+
+def test_functions_get_all_arguments() -> None:
+    def fn(**kwargs: Any) -> Any:
+        return kwargs
+
+    index = object()
+    run = run_of(fn, {"index": index})
+    arguments = run.cause.arguments
+    all_names = {"logger", "memo", "resource", "patch", "body", "spec", "meta", "status", "uid", "name"}
+    all_names |= {"namespace", "labels", "annotations", "stopped"}
+    assert all_names <= arguments.keys()
+    assert arguments["index"] is index
+    assert arguments["patch"] is run.patch
+    assert arguments["spec"] == {"x": 1}
+    assert bool(arguments["stopped"]) is False
+    run.stopper.set()
+    assert bool(arguments["stopped"]) is True
+
+
+def test_an_index_wins_over_the_flag() -> None:
+    def fn(stopped: Any, **_: Any) -> None:
+        pass
+
+    assert run_of(fn, {"stopped": "index"}).cause.arguments["stopped"] == "index"
+
+
+@pytest.mark.parametrize("carry", [True, False])
+def test_the_next_call_gets_an_empty_patch(carry: bool) -> None:
+    def fn(patch: Any, **_: Any) -> None:
+        pass
+
+    run = run_of(fn)
+    run.reset_patch(carry)
+    patch = run.cause.arguments["patch"]
+    run.reset_patch(carry)
+    assert run.cause.arguments["patch"] is patch  # nothing was done with it
+    patch.status["x"] = 1
+    patch.fns.append(print)
+    run.reset_patch(carry)
+    assert run.cause.arguments["patch"] is run.patch is run.cause.patch is not patch
+    assert run.patch == {}
+    assert run.patch.fns == ([print] if carry else [])
+
+
+def test_the_views_follow_the_object() -> None:
+    def fn(body: Any, spec: Any, **_: Any) -> None:
+        pass
+
+    run = run_of(fn)
+    body = run.cause.arguments["body"]
+    run.daemon_object.update(Object.decode(TEXT % "other"))
+    assert body.metadata.name == "other"
+    assert run.cause.arguments["name"] == "other"
+
+
+def test_the_cause_is_in_the_context_of_the_calls() -> None:
+    async def fn(**_: Any) -> None:
+        pass
+
+    run = run_of(fn)
+    cause: Any = run.context.run(cause_var.get)
+    assert isinstance(cause, DaemonCause)
+    assert cause.body is run.body and cause.stopper is run.stopper and cause.memo is run.memo
+    assert cause_var.get(None) is None and contextvars.copy_context().get(cause_var) is None

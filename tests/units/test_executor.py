@@ -1,0 +1,254 @@
+"""How synchronous functions share the threads of an executor."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Coroutine
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from kopf._intents.settings import ExecutionSettings, HandlerPool
+from kopf._runtime import executor as executor_module
+from kopf._runtime.executor import ExecutorPool, ThreadJob
+
+LONG = 60.0
+
+
+def submissions(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is submitted to the executor from now on."""
+    seen: list[Any] = []
+    submit = executor.submit
+
+    def noting(fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        seen.append(fn)
+        return submit(fn, *args, **kwargs)
+
+    monkeypatch.setattr(executor, "submit", noting)
+    return seen
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(coroutine, LONG))
+
+
+def test_many_calls_take_turns_of_few_submissions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor_module, "TIME_SLICE", LONG)
+    gate = threading.Event()
+
+    def call(number: int) -> int:
+        assert gate.wait(LONG)
+        return number
+
+    async def main(executor: HandlerPool) -> None:
+        calls = ExecutorPool()
+        tasks = [asyncio.create_task(calls.call(executor, call, {"number": i})) for i in range(100)]
+        await asyncio.sleep(0)  # all of them have begun
+        gate.set()
+        assert await asyncio.gather(*tasks) == list(range(100))
+
+    with HandlerPool(3) as executor:
+        seen = submissions(executor, monkeypatch)
+        run(main(executor))
+    assert len(seen) == 3
+
+
+def test_as_many_run_at_the_same_time_as_there_can_be_threads() -> None:
+    barrier = threading.Barrier(4)
+
+    async def main(executor: HandlerPool) -> None:
+        calls = ExecutorPool()
+        await asyncio.gather(*(calls.call(executor, barrier.wait, {"timeout": LONG}) for _ in range(8)))
+
+    with HandlerPool(4) as executor:
+        run(main(executor))
+
+
+def test_one_thread_calls_in_order_and_lets_others_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor_module, "TIME_SLICE", -1.0)
+    gate, order = threading.Event(), list[Any]()
+
+    def call(number: int) -> None:
+        assert gate.wait(LONG)
+        order.append(number)
+
+    async def main(executor: HandlerPool) -> None:
+        calls = ExecutorPool()
+        tasks = [asyncio.create_task(calls.call(executor, call, {"number": i})) for i in range(5)]
+        await asyncio.sleep(0)
+        executor.submit(order.append, "other")
+        gate.set()
+        await asyncio.gather(*tasks)
+
+    with HandlerPool(1) as executor:
+        run(main(executor))
+    assert order == [0, "other", 1, 2, 3, 4]
+
+
+def test_an_executor_that_is_shut_down_refuses_and_another_one_takes_over() -> None:
+    async def main() -> None:
+        calls = ExecutorPool()
+        with HandlerPool(1) as executor:
+            assert await calls.call(executor, int, {}) == 0
+        with pytest.raises(RuntimeError, match="shutdown"):
+            await calls.call(executor, int, {})
+        with HandlerPool(1) as executor:
+            assert await calls.call(executor, int, {}) == 0
+
+    run(main())
+
+
+def test_what_was_put_before_the_shutdown_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor_module, "TIME_SLICE", -1.0)
+    gate = threading.Event()
+
+    async def main() -> None:
+        calls, executor = ExecutorPool(), HandlerPool(1)
+        tasks = [asyncio.create_task(calls.call(executor, gate.wait, {"timeout": LONG})) for _ in range(5)]
+        await asyncio.sleep(0)
+        executor.shutdown(wait=False)
+        gate.set()
+        assert await asyncio.gather(*tasks) == [True] * 5
+
+    run(main())
+
+
+def test_executors_of_others_get_every_call() -> None:
+    class Counting(ThreadPoolExecutor):
+        count = 0
+
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            self.count += 1
+            return super().submit(fn, *args, **kwargs)
+
+    async def main(executor: Counting) -> None:
+        calls = ExecutorPool()
+        await asyncio.gather(*(calls.call(executor, int, {}) for _ in range(10)))
+
+    with Counting(1) as executor:
+        run(main(executor))
+    assert executor.count == 10
+
+
+def test_a_call_that_returns_while_another_one_is_returning_is_collected() -> None:
+    async def main() -> None:
+        calls = ExecutorPool()
+        first, second = (ThreadJob(calls, int, {}, calls._loop.create_future()) for _ in range(2))
+
+        class Preempted(collections.deque[Any]):
+            """The thread is preempted right after its call is in the queue, and another thread returns."""
+
+            def append(self, call: Any) -> None:
+                super().append(call)
+                if call is first:
+                    calls.on_done(second)
+
+        calls._done = Preempted()
+        calls.on_done(first)
+        await asyncio.gather(first.future, second.future)
+
+    run(main())
+
+
+@pytest.mark.timeout(120)
+def test_no_call_is_lost_when_threads_are_preempted_at_any_point() -> None:
+    async def main(executor: HandlerPool) -> None:
+        calls = ExecutorPool()
+        for _ in range(1000):
+            await asyncio.gather(*(calls.call(executor, int, {}) for _ in range(8)))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with HandlerPool(8) as executor:
+            run(main(executor))
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_errors_of_functions_leave_nothing_to_the_garbage_collector() -> None:
+    class Kept:
+        pass
+
+    left: list[Any] = []
+
+    def fail() -> None:
+        kept = Kept()
+        left.append(weakref.ref(kept))
+        raise ValueError("boo")
+
+    async def main(executor: HandlerPool) -> None:
+        with contextlib.suppress(ValueError):
+            await ExecutorPool().call(executor, fail, {})
+        # The thread lets go its frames a moment after it has woken the loop.
+        executor.shutdown()
+        assert left[0]() is None
+
+    gc.disable()
+    try:
+        run(main(HandlerPool(1)))
+    finally:
+        gc.enable()
+
+
+def test_the_executors_of_users_run_as_many_calls_as_they_are_limited_to() -> None:
+    settings, running, most, lock = ExecutionSettings(), 0, 0, threading.Lock()
+    barrier = threading.Barrier(2)
+    settings.executor = ThreadPoolExecutor(8)
+    settings.max_workers = 2
+
+    def call() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        barrier.wait(LONG)
+        with lock:
+            running -= 1
+
+    async def main() -> None:
+        calls = ExecutorPool()
+        limit = settings._limit
+        await asyncio.gather(*(calls.call(settings.executor, call, {}, limit) for _ in range(8)))
+
+    with settings.executor:
+        run(main())
+    assert most == 2
+
+
+def test_the_default_pool_is_of_the_size_that_is_set() -> None:
+    settings = ExecutionSettings()
+    assert isinstance(settings.executor, HandlerPool) and settings._limit is None
+    settings.max_workers = 50
+    assert isinstance(settings.executor, HandlerPool) and settings.executor.size == 50
+    settings.executor = ThreadPoolExecutor(8)
+    assert settings._limit is None
+
+
+def test_calls_in_abandoned_tasks_do_not_wait_for_their_threads() -> None:
+    started, release = threading.Event(), threading.Event()
+
+    def call() -> None:
+        started.set()
+        assert release.wait(LONG)
+
+    async def main(executor: HandlerPool) -> None:
+        calls = ExecutorPool()
+        task = asyncio.create_task(calls.call(executor, call, {}))
+        await asyncio.to_thread(started.wait, LONG)
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+        calls.abandon([task])
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        release.set()
+
+    with HandlerPool(1) as executor:
+        run(main(executor))

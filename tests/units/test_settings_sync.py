@@ -1,0 +1,37 @@
+"""Settings that are changed at run time reach the engine, once, and only if they make sense."""
+
+import kopf
+from kopf._intents import serialization
+from kopf._runtime.settings_sync import SettingsSync
+
+
+class Engine:
+    def __init__(self):
+        self.seen = []
+
+    def configure(self, settings):
+        if settings["execution"]["default_backoff"] is None:
+            raise ValueError("no back-off")
+        self.seen.append(settings["execution"]["default_backoff"])
+
+
+def test_the_engine_is_told_of_changes_only(caplog):
+    settings, engine = kopf.OperatorSettings(), Engine()
+    refresher = SettingsSync(engine, settings)
+    refresher.push_if_changed()
+    assert engine.seen == []
+    settings.execution.default_backoff = 5
+    settings.posting.enabled = False
+    refresher.push_if_changed()
+    refresher.push_if_changed()
+    assert engine.seen == [5]
+    settings.execution.default_backoff = None
+    refresher.push_if_changed()
+    assert engine.seen == [5] and "The changed settings are ignored" in caplog.text
+
+
+def test_the_limit_of_threads_is_among_the_settings():
+    settings = kopf.OperatorSettings()
+    assert serialization.serialize_settings(settings)["execution"]["max_workers"] is None
+    settings.execution.max_workers = 3
+    assert serialization.serialize_settings(settings)["execution"]["max_workers"] == 3

@@ -1,0 +1,209 @@
+"""The exit of an operator: what it waits for, and how it is cut short. And loops that are blocked."""
+
+import asyncio
+import concurrent.futures
+import logging
+import signal
+import threading
+import time
+from types import SimpleNamespace
+
+import kopf
+import pytest
+from kopf._runtime import shutdown
+from kopf._runtime.loop_monitor import EventLoopMonitor
+from kopf._runtime.shutdown import ProcessShutdown, Shutdown, process_shutdown_var
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+class Loop:
+    """Calls nothing by itself."""
+
+    def __init__(self):
+        self.later = []
+
+    def call_later(self, delay, fn):
+        self.later.append((delay, fn))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(shutdown, "time", clock)
+    return clock
+
+
+def call(id, began):
+    return (SimpleNamespace(id=id, fn=None), logging.getLogger("x"), began)
+
+
+def invoker(*calls):
+    return SimpleNamespace(running=dict(enumerate(calls)))
+
+
+def test_the_log_shows_what_the_exit_waits_for(clock, caplog):
+    caplog.set_level(logging.INFO)
+    loop, running = Loop(), invoker(call("two", 98), call("one", 90))
+    Shutdown(loop, running, kopf.OperatorSettings()).begin()
+    [(delay, report)] = loop.later
+    clock.now += delay
+    report()
+    assert caplog.messages == ["Waiting for 2 handlers: one (13 s), two (5 s)."]
+    assert [delay for delay, _ in loop.later] == [3, 10], "and again later"
+    running.running.clear()
+    report()
+    assert len(caplog.messages) == 1, "there is nothing to report"
+
+
+def test_many_handlers_are_counted(clock):
+    calls = [call(f"h{n}", 90) for n in range(7)]
+    assert shutdown.describe_calls(calls) == (
+        "7 handlers: h0 (10 s), h1 (10 s), h2 (10 s), h3 (10 s), h4 (10 s), 2 more"
+    )
+
+
+@pytest.mark.parametrize(
+    "signum, after, is_forced",
+    [
+        (signal.SIGINT, 1.0, True),
+        (signal.SIGINT, 0.1, False),  # the same Ctrl+C, from the terminal and from a parent process
+        (signal.SIGTERM, 1.0, False),
+    ],
+)
+def test_a_second_interrupt_ends_the_process(clock, caplog, signum, after, is_forced):
+    ended = []
+    token = process_shutdown_var.set(ProcessShutdown(lambda: ended.append(True)))
+    try:
+        leaving = Shutdown(Loop(), invoker(call("one", 99)), kopf.OperatorSettings())
+    finally:
+        process_shutdown_var.reset(token)
+    leaving.interrupt(signal.SIGINT)
+    assert not ended, "it is not even stopping"
+    leaving.begin()
+    clock.now += after
+    leaving.interrupt(signum)
+    assert bool(ended) == is_forced
+    assert ("Not finished: 1 handler: one (" in caplog.text) == is_forced
+
+
+def test_applications_that_embed_an_operator_are_not_ended(clock):
+    leaving = Shutdown(Loop(), invoker(), kopf.OperatorSettings())
+    leaving.begin()
+    clock.now += 10
+    leaving.interrupt(signal.SIGINT)
+
+
+def test_the_process_waits_for_threads_and_can_be_interrupted(caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(shutdown, "REPORT_AFTER", 0.0)
+    release = threading.Event()
+    settings = kopf.OperatorSettings()
+    settings.execution.executor = concurrent.futures.ThreadPoolExecutor()
+    settings.execution.executor.submit(release.wait)
+    ended = []
+
+    def end():
+        ended.append(True)
+        release.set()
+
+    waiting = ProcessShutdown(end)
+    waiting.leave([call("one", 0.0)], time.monotonic(), settings)
+
+    class Interrupting(logging.Handler):
+        def emit(self, record):
+            if record.getMessage().startswith("Waiting for 1 handler: one ("):
+                signal.raise_signal(signal.SIGINT)
+
+    root = logging.getLogger()
+    handler = Interrupting()
+    root.addHandler(handler)
+    try:
+        waiting.wait()
+    finally:
+        root.removeHandler(handler)
+    assert ended
+    assert "Press Ctrl+C again" in caplog.text and "stopped at once" in caplog.text
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_process_does_not_wait_if_nothing_is_left():
+    waiting = ProcessShutdown()
+    waiting.wait()
+    waiting.leave([], 0.0, kopf.OperatorSettings())
+    waiting.wait()
+
+
+class Reports(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.texts = []
+        self.came = threading.Event()
+
+    def emit(self, record):
+        self.texts.append(record.getMessage())
+        self.came.set()
+
+
+@pytest.fixture
+def reports():
+    handler = Reports()
+    root = logging.getLogger()
+    root.addHandler(handler)
+    yield handler
+    root.removeHandler(handler)
+
+
+def test_a_blocked_loop_is_reported_with_the_handler_and_the_line(reports):
+    def wait():
+        assert reports.came.wait(30)
+
+    async def fn():
+        wait()
+
+    async def main():
+        running = invoker((SimpleNamespace(id="greet", fn=fn), None, 0.0))
+        with EventLoopMonitor(asyncio.get_running_loop(), running, interval=0.01, threshold=0.05):
+            await fn()
+
+    asyncio.run(main())
+    [text] = reports.texts
+    assert text.startswith("The event loop is blocked for 0.05 seconds by greet (test_shutdown.py:")
+    assert "all other handlers wait" in text
+
+
+def test_loops_that_answer_are_not_reported(reports):
+    async def main():
+        running = invoker((SimpleNamespace(id="greet", fn=None), None, 0.0))
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+        watch = EventLoopMonitor(loop, running, interval=0.001, threshold=10)
+        answer = watch._on_response
+        watch._on_response = lambda: (answer(), asked.set())
+        with watch:
+            await asked.wait()
+
+    asyncio.run(main())
+    assert reports.texts == []
+
+
+def test_nothing_is_asked_while_no_handlers_run():
+    class Silent:
+        def call_soon_threadsafe(self, fn):
+            raise AssertionError("the idle loop is woken")
+
+    looked = threading.Event()
+
+    class Running(dict):
+        def __bool__(self):
+            looked.set()
+            return False
+
+    with EventLoopMonitor(Silent(), SimpleNamespace(running=Running()), interval=0.001, threshold=0.001):
+        assert looked.wait(30)
