@@ -45,47 +45,29 @@
 //! - **Access**: anonymous requests are off; users have tokens, no certificates, no aggregation of cluster roles.
 //! - **Priority and fairness, audit, metrics, aggregation of other API servers**: not there.
 
-mod access;
-mod body;
-mod builtin;
-mod clock;
+mod admission;
+mod api;
+mod apply;
+mod authz;
+mod base;
 mod cluster;
-mod columns;
 mod controllers;
-mod convert;
-mod crd;
-mod discovery;
-mod encoding;
-mod faults;
-mod fields;
+mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod http_service;
-mod journal;
-mod kinds;
-mod managers;
-mod meta;
-mod openapi;
+mod http;
 mod patch;
-mod request;
-mod response;
-mod route;
+mod registry;
 mod schema;
-mod selectors;
+mod scheme;
 mod server;
-mod status;
-mod store;
-mod table;
-mod tls;
-mod verbs;
-mod watch;
-mod webhook_client;
-mod webhooks;
-mod work;
+mod storage;
+mod testkit;
 
-pub use clock::set_time;
-pub use controllers::Controllers;
-pub use faults::{Done, Fault, Faults, Injection};
-pub use journal::{Entry, Journal};
-pub use request::User;
-pub use server::{Server, ServerError, ServerOptions, start};
+pub use base::clock::set_time;
+pub use base::options::{Controllers, ServerOptions};
+pub use base::user::User;
+pub use error::server::ServerError;
+pub use server::{Server, start};
+pub use testkit::faults::{Done, Fault, Faults, Injection};
+pub use testkit::journal::{Entry, Journal};

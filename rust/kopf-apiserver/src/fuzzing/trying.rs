@@ -133,7 +133,7 @@ fn some_value(dice: &mut Dice, text: &[u8]) -> Option<(usize, usize)> {
 fn run(name: &str, seeds: &[Vec<u8>], law: fn(&[u8])) {
     let setting = |key: &str| std::env::var(key).ok().and_then(|v| v.parse::<u64>().ok());
     let time = setting("KOPF_FUZZ_SECONDS").map_or(Duration::from_millis(500), Duration::from_secs);
-    let seed = setting("KOPF_FUZZ_SEED").unwrap_or_else(crate::meta::random_bits);
+    let seed = setting("KOPF_FUZZ_SEED").unwrap_or_else(crate::base::random::random_bits);
     let mut dice = Dice(seed | 1);
     if let Ok(folder) = std::env::var("KOPF_FUZZ_CORPUS") {
         write_corpus(&std::path::Path::new(&folder).join(name), seeds);

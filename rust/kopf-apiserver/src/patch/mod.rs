@@ -1,6 +1,5 @@
 //! The four dialects of patches, each a pure function over JSON values.
 
-pub(crate) mod apply;
 pub(crate) mod json;
 pub(crate) mod strategic;
 

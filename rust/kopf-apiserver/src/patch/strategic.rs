@@ -175,7 +175,7 @@ mod tests {
 
     fn check(before: &Value, patch: &Value, after: &Value) {
         let mut found = before.clone();
-        assert_eq!(merge(&mut found, patch, &crate::builtin::schema("core.v1.PodSpec")), Ok(()));
+        assert_eq!(merge(&mut found, patch, &crate::scheme::builtin::schema("core.v1.PodSpec")), Ok(()));
         assert_eq!(found, *after, "{patch}");
     }
 

@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{Place, Schema, Type};
+use super::{Schema, Type};
+use crate::base::field_path::Place;
 
 /// What was met besides the value.
 #[derive(Debug, Default)]

@@ -47,7 +47,7 @@ thread_local! {
 
 /// Now, in whole seconds. Most writes are of the same second as the one before.
 pub(crate) fn now() -> String {
-    let moment = crate::clock::now();
+    let moment = crate::base::clock::now();
     LAST_SECOND.with_borrow_mut(|(second, text)| {
         if *second != moment.as_second() {
             *second = moment.as_second();

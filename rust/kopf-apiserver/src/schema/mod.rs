@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::base::field_path::Place;
+use crate::base::json::strings;
+
 pub(crate) mod cel;
 pub(crate) mod decode;
 pub(crate) mod formats;
@@ -158,13 +161,6 @@ fn type_named(name: &str) -> Type {
     }
 }
 
-pub(crate) fn strings(value: Option<&Value>) -> Vec<String> {
-    value
-        .and_then(Value::as_array)
-        .map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
-        .unwrap_or_default()
-}
-
 impl Checks {
     fn from_json(json: &Value) -> Option<Self> {
         const KEYS: [&str; 17] = [
@@ -259,40 +255,6 @@ fn prune_map(map: &mut Map<String, Value>, schema: &Schema, place: &Place<'_>, d
     });
 }
 
-/// Where a reader is in an object. Only complaints need it as text, and most objects give none.
-#[derive(Clone, Copy)]
-pub(crate) enum Place<'p> {
-    Top,
-    /// A field of a structure.
-    Member(&'p Place<'p>, &'p str),
-    /// A key of a map.
-    Key(&'p Place<'p>, &'p str),
-    Item(&'p Place<'p>, usize),
-}
-
-impl Place<'_> {
-    pub(crate) fn show(&self) -> String {
-        match self {
-            Self::Top => String::new(),
-            Self::Member(within, key) | Self::Key(within, key) => join(&within.show(), key),
-            Self::Item(within, index) => format!("{}[{index}]", within.show()),
-        }
-    }
-    /// Only the names of fields.
-    pub(crate) fn fields(&self) -> String {
-        match self {
-            Self::Top => String::new(),
-            Self::Member(within, key) => join(&within.fields(), key),
-            Self::Key(within, _) | Self::Item(within, _) => within.fields(),
-        }
-    }
-}
-
-/// A field's path, as messages write it.
-pub(crate) fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
-}
-
 /// Fills declared defaults; an explicit null of a field that may not be null counts as absent.
 pub(crate) fn fill_defaults(value: &mut Value, schema: &Schema) {
     match value {
@@ -331,7 +293,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::status::Cause;
+    use crate::error::status::Cause;
 
     fn schema() -> Schema {
         Schema::from_json(

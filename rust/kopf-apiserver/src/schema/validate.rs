@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{Checks, ListType, Schema, Type, formats, join};
-use crate::status::Cause;
+use super::{Checks, ListType, Schema, Type, formats};
+use crate::base::field_path::join;
+use crate::error::status::Cause;
 
 /// Checks an object against its schema; lists complaints, and apart from them those about twins in lists.
 pub(crate) fn validate(value: &Value, schema: &Schema) -> (Vec<Cause>, Vec<Cause>) {

@@ -1,0 +1,4 @@
+//! Admission.
+
+mod client;
+pub(crate) mod webhooks;

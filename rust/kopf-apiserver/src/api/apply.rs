@@ -1,0 +1,181 @@
+//! Server-side apply, from the configuration in the body to the changed or new object.
+
+use serde_json::{Value, json};
+
+use super::Call;
+use super::body;
+use super::change::{change, check_name, check_uid, check_version, entry, other_part};
+use super::write::{ATTEMPTS, create_object};
+use crate::apply::field_set::{self, Set};
+use crate::apply::managed_fields::{self, Entry};
+use crate::apply::merge;
+use crate::base::json::json_complaint;
+use crate::base::json::text;
+use crate::error::status::{Cause, Status};
+use crate::http::render::view_value;
+use crate::http::request::WriteOptions;
+use crate::http::response::Response;
+use crate::registry::prepare::{self, Findings};
+use crate::schema::formats;
+
+/// Server-side apply.
+pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Status> {
+    if call.request.query.get("fieldManager").is_empty() {
+        let cause = Cause::required("fieldManager", "is required for apply patch");
+        return Err(Status::bad_options("PatchOptions", &[cause]));
+    }
+    let name = call.name.as_deref().unwrap_or_default();
+    let mut config = read_config(call)?;
+    check_name(&config, name)?;
+    let said_namespace = text(&config, "/metadata/namespace").to_owned();
+    body::check_place(call, &mut config)?;
+    if config.pointer("/metadata/managedFields").is_some() {
+        return Err(Status::bad_request("metadata.managedFields must be nil"));
+    }
+    let mut findings = Findings::default();
+    let typed = body::shape_body(call, config.clone(), &mut findings)?;
+    let schema = call.resource.managed_schema();
+    let unknown = findings.unknown.first().filter(|_| call.resource.custom.is_none());
+    let untyped = unknown
+        .map(|field| format!(".{field}: field not declared in schema"))
+        .or_else(|| field_set::twins(&config, &schema, &mut Vec::new()));
+    if let Some(why) = untyped {
+        let place = &said_namespace;
+        let (group, version) = crate::base::names::split_api_version(text(&config, "/apiVersion"));
+        return Err(Status::internal(format!(
+            "failed to create typed patch object ({place}/{name}; {}{version}, Kind={}): {why}",
+            if group.is_empty() { "/".to_owned() } else { format!("{group}/") },
+            call.resource.kind
+        )));
+    }
+    let warnings = findings.judge(options.strictness, &call.resource)?;
+    drop_unknown(&mut config, &typed);
+    merge::drop_nulls(&mut config);
+    for _ in 0..ATTEMPTS {
+        let mut set = Set::new();
+        let mut own = config.clone();
+        own_part(call, &mut own);
+        field_set::of_object(&own, &schema, &mut Vec::new(), &mut set);
+        field_set::strip(&mut set, other_part(call));
+        let who = entry(call, options, true, set);
+        let Some(old) = call.cluster.get(&call.resource, &call.namespace, name) else {
+            if call.subresource.is_some() {
+                return Err(Status::not_found(call.resource.group_resource(), name));
+            }
+            let made = create_object(call, typed, options, Some(who)).await?;
+            return Ok(made.response(201, call.request, &call.resource)?.warn(&warnings));
+        };
+        check_uid(call, &config, &old)?;
+        if !text(&config, "/metadata/resourceVersion").is_empty() {
+            check_version(call, &config, &old)?;
+        }
+        let before = view_value(&old, &call.resource);
+        let mut entries =
+            before.get("metadata").and_then(Value::as_object).map(managed_fields::read).unwrap_or_default();
+        if entries.is_empty() {
+            entries.extend(untracked(call, &before, &schema));
+        }
+        let known = entries
+            .iter()
+            .find(|e| e.apply && e.manager == who.manager && e.set == who.set)
+            .map(|e| e.time.clone());
+        let mut applied = merge::apply(&before, &own, &schema, entries, who, options.force);
+        if !applied.conflicts.is_empty() {
+            return Err(Status::apply_conflict(&applied.conflicts));
+        }
+        let object = prepare::shape(&call.resource, applied.object, None, &mut Findings::default())
+            .map_err(|why| Status::invalid_patch(&config, &why))?;
+        // An apply that says what it said before does not touch the time.
+        if let (Some(time), true) = (known, same_intent(&object, &before)) {
+            applied
+                .entries
+                .iter_mut()
+                .filter(|e| e.apply && e.manager == options.manager)
+                .for_each(|e| e.time.clone_from(&time));
+        }
+        if let Some(made) = change(call, &old, &before, object, options, Some(applied.entries)).await? {
+            return Ok(made.response(200, call.request, &call.resource)?.warn(&warnings));
+        }
+    }
+    Err(Status::modified(call.resource.group_resource(), name))
+}
+
+/// What an object that nobody tracked holds belongs to those before the first apply.
+fn untracked(call: &Call<'_>, live: &Value, schema: &crate::schema::Schema) -> Option<Entry> {
+    let mut set = Set::new();
+    field_set::of_object(live, schema, &mut Vec::new(), &mut set);
+    field_set::strip(&mut set, other_part(call));
+    let manager = "before-first-apply".to_owned();
+    (!set.is_empty()).then(|| Entry {
+        manager,
+        apply: false,
+        api_version: call.resource.api_version(),
+        time: formats::now(),
+        subresource: String::new(),
+        set,
+    })
+}
+
+fn same_intent(a: &Value, b: &Value) -> bool {
+    let strip = |v: &Value| {
+        let mut v = v.clone();
+        if let Some(meta) = v.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.shift_remove("managedFields");
+            meta.shift_remove("resourceVersion");
+        }
+        v
+    };
+    strip(a) == strip(b)
+}
+
+fn read_config(call: &Call<'_>) -> Result<Value, Status> {
+    let bytes = &call.request.body;
+    let (mut config, _) = crate::base::json::parse_json(bytes)
+        .map_err(|e| Status::bad_request(format!("error decoding YAML: {}", json_complaint(bytes, &e))))?;
+    if !config.is_object() {
+        return Err(Status::bad_request(
+            "error decoding YAML: json: cannot unmarshal into Go value of type map",
+        ));
+    }
+    let (kind, api_version) = (text(&config, "/kind"), text(&config, "/apiVersion"));
+    if kind != call.resource.kind || api_version != call.resource.api_version() {
+        let (group, version) = crate::base::names::split_api_version(api_version);
+        return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
+    }
+    if let Value::Object(map) = &mut config {
+        map.entry("metadata").or_insert_with(|| json!({}));
+    }
+    Ok(config)
+}
+
+/// Leaves of the configuration that the kind does not know do not take part.
+fn drop_unknown(config: &mut Value, typed: &Value) {
+    if let (Value::Object(map), Value::Object(known)) = (config, typed) {
+        map.retain(|key, value| known.contains_key(key) || is_blank(value));
+        for (key, value) in map.iter_mut() {
+            if let Some(below) = known.get(key) {
+                drop_unknown(value, below);
+            }
+        }
+    }
+}
+
+fn is_blank(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(s) => s.is_empty(),
+        Value::Array(l) => l.is_empty(),
+        Value::Object(m) => m.is_empty(),
+        _ => false,
+    }
+}
+
+/// The part of a configuration that this door takes.
+fn own_part(call: &Call<'_>, config: &mut Value) {
+    let Some(map) = config.as_object_mut() else { return };
+    if call.status_only() {
+        map.retain(|k, _| matches!(k.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+    } else if call.resource.subresource("status").is_some() && call.subresource.is_none() {
+        map.shift_remove("status");
+    }
+}

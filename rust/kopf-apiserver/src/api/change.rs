@@ -1,0 +1,275 @@
+//! What every change of a stored object goes through: its version and identity are checked, the parts behind other doors
+//! are kept, the managers of fields are booked, webhooks are asked, and the result is stored or the object goes.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{Call, body};
+use crate::admission::webhooks::{self, Operation};
+use crate::apply::field_set::{self, Comparison, Set};
+use crate::apply::managed_fields::{self, Entry};
+use crate::base::json::{at, text};
+use crate::cluster::OBJECT_LIMIT;
+use crate::error::status::{Cause, Status};
+use crate::http::render::Outcome;
+use crate::http::request::WriteOptions;
+use crate::registry::{meta, prepare};
+use crate::schema::formats;
+use crate::storage::encoding;
+use crate::storage::store::{Refused, Stored};
+
+/// Carries a change out. `None` when somebody else changed the object in between. `applied` are the managers' entries when
+/// the change comes from an apply.
+pub(super) async fn change(
+    call: &Call<'_>,
+    old: &Arc<Stored>,
+    before: &Value,
+    mut new: Value,
+    options: &WriteOptions,
+    applied: Option<Vec<Entry>>,
+) -> Result<Option<Outcome>, Status> {
+    keep_other_parts(call, before, &mut new);
+    let nothing = Map::new();
+    let old_meta = before.get("metadata").and_then(Value::as_object).unwrap_or(&nothing);
+    // Objects whose managers were wiped stay without until somebody applies.
+    let reset = at(&new, "/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
+    let mut causes = match new.get_mut("metadata").and_then(Value::as_object_mut) {
+        Some(meta) => meta::carry_over(meta, old_meta),
+        None => Vec::new(),
+    };
+    let untracked_door = call.resource.custom.is_some() && call.subresource.as_deref() == Some("scale");
+    let entries = match applied {
+        Some(entries) => Some(entries),
+        None if untracked_door => Some(managed_fields::read(old_meta)),
+        None if reset || !old_meta.contains_key("managedFields") => Some(Vec::new()),
+        None => rebooked(call, before, old_meta, &mut new, options),
+    };
+    if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
+        if let Some(entries) = entries {
+            managed_fields::write(meta, entries);
+        }
+        meta.insert("resourceVersion".into(), old.version.to_string().into());
+    }
+    count_generation(call, before, &mut new);
+    let mut new = webhooks::mutate(&call.admission(Operation::Update, options), new, Some(before)).await?;
+    crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut new, Some(before));
+    causes.extend(prepare::validate_object(&call.resource, &new, Some(before)).await?);
+    prepare::refuse(&call.resource, &new, &causes)?;
+    webhooks::validate(&call.admission(Operation::Update, options), Some(&new), Some(before)).await?;
+    check_size(&new, old.json.len() + call.request.body.len())?;
+    if options.dry_run || new == *before {
+        return Ok(Some(Outcome::Shown(new)));
+    }
+    let free = at(&new, "/metadata/finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty);
+    let deleting = old_meta.contains_key("deletionTimestamp");
+    let graceful = old_meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| g > 0);
+    if deleting && free && !graceful && !call.resource.is("", "namespaces") {
+        return match call.cluster.remove(&call.resource, old, new.clone()) {
+            Ok(_) => Ok(Some(Outcome::Shown(new))),
+            Err(_) => Ok(None),
+        };
+    }
+    match call.cluster.replace(&call.resource, old, new) {
+        Ok(stored) => Ok(Some(Outcome::Stored(stored))),
+        Err(Refused::Missing) => Err(Status::not_found(call.resource.group_resource(), &old.name)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// A change through one door leaves what lies behind the others.
+fn keep_other_parts(call: &Call<'_>, old: &Value, new: &mut Value) {
+    let Some(map) = new.as_object_mut() else { return };
+    let mut restore = |key: &str| match old.get(key) {
+        Some(value) => {
+            map.insert(key.to_owned(), value.clone());
+        }
+        None => {
+            map.shift_remove(key);
+        }
+    };
+    if call.status_only() {
+        let others: Vec<String> = old.as_object().into_iter().flatten().map(|(k, _)| k.clone()).collect();
+        for key in
+            others.iter().filter(|k| *k != "status" && (call.resource.custom.is_some() || *k != "metadata"))
+        {
+            restore(key);
+        }
+        if call.resource.custom.is_some() {
+            map.retain(|k, _| k == "status" || old.get(k).is_some());
+        }
+    } else if call.resource.subresource("status").is_some() && call.subresource.is_none() {
+        restore("status");
+    }
+}
+
+/// The generation counts changes of what the author wants, not of what was observed.
+fn count_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
+    if !call.resource.counts_generations() || call.status_only() {
+        return;
+    }
+    let has_status = call.resource.subresource("status").is_some();
+    let counts = |key: &str| match key {
+        "metadata" | "apiVersion" | "kind" => false,
+        "status" => !has_status,
+        _ => true,
+    };
+    let nothing = Map::new();
+    let (was, is) = (old.as_object().unwrap_or(&nothing), new.as_object().unwrap_or(&nothing));
+    let changed = was.iter().any(|(k, v)| counts(k) && is.get(k) != Some(v))
+        || is.keys().any(|k| counts(k) && !was.contains_key(k));
+    let said = |v: &Value, key: &str| v.get("metadata").and_then(|meta| meta.get(key)).cloned();
+    // Two kinds count changes of their metadata as well.
+    let told = match call.resource.plural.as_str() {
+        "deployments" if call.resource.group == "apps" => {
+            said(old, "annotations") != said(new, "annotations")
+        }
+        "endpointslices" => said(old, "labels") != said(new, "labels"),
+        _ => false,
+    };
+    if told || changed {
+        let count = at(old, "/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
+        if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.insert("generation".into(), (count + 1).into());
+        }
+    }
+}
+
+pub(super) fn check_name(value: &Value, name: &str) -> Result<(), Status> {
+    match text(value, "/metadata/name") {
+        "" => Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
+        said if said != name => Err(Status::bad_request(format!(
+            "the name of the object ({said}) does not match the name on the URL ({name})"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Compares the version that the change was made for; tells whether one was given.
+pub(super) fn check_version(call: &Call<'_>, value: &Value, old: &Stored) -> Result<bool, Status> {
+    match text(value, "/metadata/resourceVersion") {
+        "" | "0" if needs_version(call) => {
+            let cause =
+                Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+            Err(Status::invalid(&call.resource.group, &call.resource.plural, &old.name, &[cause]))
+        }
+        "" => Ok(false),
+        said => {
+            let version: u64 = said.parse().map_err(|_| {
+                Status::internal(format!("strconv.ParseUint: parsing \"{said}\": invalid syntax"))
+            })?;
+            if version == old.version {
+                Ok(true)
+            } else {
+                Err(Status::modified(call.resource.group_resource(), &old.name))
+            }
+        }
+    }
+}
+
+/// Kinds that may only be replaced by who has seen their newest version.
+fn needs_version(call: &Call<'_>) -> bool {
+    const STRICT: [(&str, &str); 9] = [
+        ("coordination.k8s.io", "leases"),
+        ("apiextensions.k8s.io", "customresourcedefinitions"),
+        ("apiregistration.k8s.io", "apiservices"),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        ("policy", "poddisruptionbudgets"),
+        ("storage.k8s.io", "csistoragecapacities"),
+        ("networking.k8s.io", "ipaddresses"),
+    ];
+    call.resource.custom.is_some() || STRICT.iter().any(|(g, p)| call.resource.is(g, p))
+}
+
+pub(super) fn check_uid(call: &Call<'_>, value: &Value, old: &Stored) -> Result<(), Status> {
+    let said = text(value, "/metadata/uid");
+    if said.is_empty() || said == &*old.uid {
+        return Ok(());
+    }
+    let group =
+        if call.resource.group.is_empty() { String::new() } else { format!("{}/", call.resource.group) };
+    let place = if call.namespace.is_empty() { String::new() } else { format!("{}/", call.namespace) };
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{place}{}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {said}, UID in object meta: {}",
+        call.resource.plural, old.name, old.uid
+    );
+    Err(Status::conflict(call.resource.group_resource(), &old.name, &why))
+}
+
+/// Objects must not outgrow what a real server can store; `parts` are the sizes of what the object was made of.
+pub(super) fn check_size(value: &Value, parts: usize) -> Result<(), Status> {
+    // Measuring costs as much as storing: it is only done for what can be too large.
+    if parts > OBJECT_LIMIT / 4 && value.to_string().len() > OBJECT_LIMIT {
+        return Err(Status::internal("etcdserver: request is too large"));
+    }
+    Ok(())
+}
+
+/// The managers' entries after a change that was not an apply. `None` when they are in the object already.
+fn rebooked(
+    call: &Call<'_>,
+    old: &Value,
+    old_meta: &Map<String, Value>,
+    new: &mut Value,
+    options: &WriteOptions,
+) -> Option<Vec<Entry>> {
+    let changes = changes(call, old, new);
+    let who = entry(call, options, false, Set::new());
+    let meta = new.get_mut("metadata").and_then(Value::as_object_mut)?;
+    let nothing = Value::Null;
+    let known = old_meta.get("managedFields").unwrap_or(&nothing);
+    let said = meta.get("managedFields").unwrap_or(&nothing);
+    if !encoding::alike(said, known) {
+        // Who writes managers means it: so they are moved from one way of applying to the other.
+        let said = if said == known { Vec::new() } else { managed_fields::read(meta) };
+        if !said.is_empty() {
+            return Some(managed_fields::book(said, &changes, who));
+        }
+        meta.insert("managedFields".into(), known.clone());
+    }
+    if managed_fields::book_again(meta, &changes, &who) {
+        return None;
+    }
+    Some(managed_fields::book(managed_fields::read(old_meta), &changes, who))
+}
+
+/// The managers' entries of a new object that was not applied; `ground` is what counts as nothing.
+pub(super) fn booked(call: &Call<'_>, ground: &Value, new: &Value, options: &WriteOptions) -> Vec<Entry> {
+    managed_fields::book(Vec::new(), &changes(call, ground, new), entry(call, options, false, Set::new()))
+}
+
+fn changes(call: &Call<'_>, old: &Value, new: &Value) -> Comparison {
+    let mut changes = Comparison::default();
+    let schema = call.resource.managed_schema();
+    field_set::compare(Some(old), Some(new), &schema, &mut Vec::new(), &mut changes);
+    for set in [&mut changes.added, &mut changes.modified, &mut changes.removed] {
+        field_set::strip(set, other_part(call));
+    }
+    changes
+}
+
+/// The stanza that a change through this door does not touch.
+pub(super) fn other_part(call: &Call<'_>) -> &'static str {
+    match call.subresource.as_deref() {
+        Some("status") => "f:spec",
+        None if call.resource.subresource("status").is_some() => "f:status",
+        _ => "",
+    }
+}
+
+pub(super) fn entry(call: &Call<'_>, options: &WriteOptions, apply: bool, set: Set) -> Entry {
+    Entry {
+        manager: options.manager.clone(),
+        apply,
+        api_version: call.resource.api_version(),
+        // The door for scaling does not keep the time.
+        time: if call.subresource.as_deref() == Some("scale") { String::new() } else { formats::now() },
+        subresource: call.subresource.clone().unwrap_or_default(),
+        set,
+    }
+}

@@ -1,0 +1,351 @@
+//! Deletion of one object and of collections; what follows (garbage, namespaces) is done behind the request.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::{Call, read};
+use crate::admission::webhooks::{self, Operation};
+use crate::base::json::text;
+use crate::cluster::work_queue::Work;
+use crate::error::status::{Cause, Status};
+use crate::http::render;
+use crate::http::render::Page;
+use crate::http::request::WriteOptions;
+use crate::http::response::Response;
+use crate::schema::formats;
+use crate::storage::store::{Refused, Stored};
+
+/// Options of a deletion, from the body or the query.
+struct Options {
+    write: WriteOptions,
+    propagation: Option<String>,
+    grace: Option<i64>,
+    uid: Option<String>,
+    version: Option<String>,
+}
+
+fn options(call: &Call<'_>) -> Result<Options, Status> {
+    let mut write = call.request.write_options("DeleteOptions")?;
+    let query = &call.request.query;
+    let bytes = &call.request.body;
+    let body: Value = if bytes.iter().all(u8::is_ascii_whitespace) {
+        Value::Null
+    } else {
+        serde_json::from_slice(bytes).map_err(|e| {
+            let why = crate::base::json::json_complaint(bytes, &e);
+            Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
+        })?
+    };
+    let given = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
+    let propagation = given("propagationPolicy")
+        .or_else(|| Some(query.get("propagationPolicy").to_owned()))
+        .filter(|p| !p.is_empty());
+    let mut causes = Vec::new();
+    let dry = crate::base::json::strings(body.get("dryRun"));
+    if !dry.is_empty() {
+        if dry.iter().any(|d| d != "All") {
+            causes.push(Cause::unsupported("dryRun", &Value::from(dry.clone()), &["All".to_owned()]));
+        }
+        write.dry_run = true;
+    }
+    let orphan = body.get("orphanDependents").and_then(Value::as_bool);
+    if let Some(policy) = &propagation {
+        let known = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);
+        if !known.iter().take(3).any(|k| k == policy) {
+            causes.push(Cause::unsupported("propagationPolicy", &policy.as_str().into(), &known));
+        }
+        if orphan.is_some() {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            causes.push(Cause::invalid("propagationPolicy", &policy.as_str().into(), detail));
+        }
+    }
+    if !causes.is_empty() {
+        return Err(Status::bad_options("DeleteOptions", &causes));
+    }
+    let propagation = propagation.or(orphan.map(|o| if o { "Orphan" } else { "Background" }.to_owned()));
+    let pre =
+        |key: &str| body.pointer(&format!("/preconditions/{key}")).and_then(Value::as_str).map(str::to_owned);
+    let grace = body
+        .get("gracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .or_else(|| query.get("gracePeriodSeconds").parse().ok());
+    Ok(Options { write, propagation, grace, uid: pre("uid"), version: pre("resourceVersion") })
+}
+
+/// What became of an object that was to be deleted.
+enum Fate {
+    Gone(Value),
+    /// It stays until its finalizers, its grace or its namespace's contents are done.
+    Waiting(Value),
+}
+
+pub(crate) async fn one(call: &Call<'_>) -> Result<Response, Status> {
+    call.request.shape()?;
+    let options = options(call)?;
+    let name = call.name.as_deref().unwrap_or_default();
+    let warnings = warnings(call, &options);
+    let answer = match delete(call, name, &options).await {
+        Ok(Fate::Gone(last)) if !returns_object(call) => Response::json(200, &success(call, &last)),
+        Ok(Fate::Gone(last) | Fate::Waiting(last)) => {
+            render::value(200, call.request, &call.resource, &last)?
+        }
+        Err(status) => status.into(),
+    };
+    Ok(answer.warn(&warnings))
+}
+
+fn warnings(call: &Call<'_>, options: &Options) -> Vec<String> {
+    let surprising = call.resource.is("batch", "jobs") && options.propagation.is_none();
+    let text = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set \
+                propagationPolicy=Orphan to suppress this warning";
+    if surprising { vec![text.to_owned()] } else { Vec::new() }
+}
+
+/// Kinds whose deletion answers with the object itself.
+fn returns_object(call: &Call<'_>) -> bool {
+    const KINDS: [&str; 8] = [
+        "pods",
+        "services",
+        "persistentvolumes",
+        "persistentvolumeclaims",
+        "podtemplates",
+        "resourcequotas",
+        "serviceaccounts",
+        "namespaces",
+    ];
+    call.resource.group.is_empty() && KINDS.contains(&call.resource.plural.as_str())
+}
+
+fn success(call: &Call<'_>, last: &Value) -> Value {
+    let mut details = Map::new();
+    details.insert("name".into(), text(last, "/metadata/name").into());
+    if !call.resource.group.is_empty() {
+        details.insert("group".into(), call.resource.group.clone().into());
+    }
+    details.insert("kind".into(), call.resource.plural.clone().into());
+    details.insert("uid".into(), text(last, "/metadata/uid").into());
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
+
+async fn delete(call: &Call<'_>, name: &str, options: &Options) -> Result<Fate, Status> {
+    for _ in 0..20 {
+        let old = call.cluster.get(&call.resource, &call.namespace, name);
+        let old = old.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+        preconditions(call, &old, options)?;
+        if call.resource.is("", "namespaces") && matches!(name, "default" | "kube-system" | "kube-public") {
+            return Err(Status::forbidden(
+                call.resource.group_resource(),
+                name,
+                "this namespace may not be deleted",
+                &[],
+            ));
+        }
+        let before = render::view_value(&old, &call.resource);
+        webhooks::validate(&call.admission(Operation::Delete, &options.write), None, Some(&before)).await?;
+        match attempt(call, &old, before, options) {
+            Ok(fate) => return Ok(fate),
+            Err(Refused::Missing) => return Err(Status::not_found(call.resource.group_resource(), name)),
+            Err(_) => {}
+        }
+    }
+    Err(Status::modified(call.resource.group_resource(), name))
+}
+
+fn preconditions(call: &Call<'_>, old: &Stored, options: &Options) -> Result<(), Status> {
+    let why = if let Some(uid) = options.uid.as_ref().filter(|u| ***u != *old.uid) {
+        format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and \
+             then recreated",
+            old.uid
+        )
+    } else if let Some(version) = options.version.as_ref().filter(|v| **v != old.version.to_string()) {
+        format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object \
+             might have been modified",
+            old.version
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Status::conflict_of_kind(&call.resource.group, &call.resource.kind, &old.name, &why))
+}
+
+/// One try; refused when somebody else changed the object in between.
+fn attempt(call: &Call<'_>, old: &Arc<Stored>, mut value: Value, options: &Options) -> Result<Fate, Refused> {
+    let deleting = value.pointer("/metadata/deletionTimestamp").is_some();
+    let changed = set_propagation(&mut value, options, orphans_by_default(call));
+    if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") && !deleting {
+        hold_definition(&mut value);
+    }
+    let finalizers =
+        value.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
+    let is_namespace = call.resource.is("", "namespaces");
+    let held = finalizers || (is_namespace && value.pointer("/spec/finalizers").is_some());
+    let grace = grace_of(call, &value, options);
+    if !held && (grace == 0 || (deleting && options.grace == Some(0))) {
+        if call.resource.is("", "pods") {
+            mark(call, &mut value, 0, !deleting);
+        }
+        if options.write.dry_run {
+            return Ok(Fate::Gone(value));
+        }
+        let stored = call.cluster.remove(&call.resource, old, value)?;
+        return Ok(Fate::Gone(render::view_value(&stored, &call.resource)));
+    }
+    if deleting && !changed {
+        return Ok(Fate::Waiting(value));
+    }
+    if !deleting {
+        mark(
+            call,
+            &mut value,
+            grace,
+            call.resource.counts_generations() && call.resource.group != "apiextensions.k8s.io",
+        );
+        if is_namespace {
+            value["status"]["phase"] = "Terminating".into();
+        }
+    }
+    if options.write.dry_run {
+        return Ok(Fate::Waiting(value));
+    }
+    let stored = call.cluster.replace(&call.resource, old, value)?;
+    follow_up(call, &stored);
+    Ok(Fate::Waiting(render::view_value(&stored, &call.resource)))
+}
+
+/// The oldest of the controllers' kinds let their pods go unless told otherwise.
+fn orphans_by_default(call: &Call<'_>) -> bool {
+    call.resource.is("", "replicationcontrollers") || call.resource.is("batch", "jobs")
+}
+
+/// A definition goes after its objects.
+fn hold_definition(value: &mut Value) {
+    let mut finalizers = crate::base::json::strings(value.pointer("/metadata/finalizers"));
+    finalizers.push(crate::registry::crd::CLEANUP.to_owned());
+    value["metadata"]["finalizers"] = finalizers.into();
+    let condition = json!({"type": "Terminating", "status": "True", "lastTransitionTime": formats::now(),
+        "reason": "InstanceDeletionPending", "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"});
+    if let Some(conditions) = value.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
+        conditions.push(condition);
+    }
+}
+
+/// What must be done behind the request for an object that waits.
+fn follow_up(call: &Call<'_>, stored: &Stored) {
+    if call.resource.is("", "namespaces") {
+        call.cluster.later(Work::Namespace(stored.name.clone()));
+    } else if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        call.cluster.later(Work::Definition(stored.name.clone()));
+    }
+    if call.cluster.options.garbage_collection {
+        call.cluster.later(Work::Deleting(
+            call.resource.store_key.clone(),
+            stored.namespace.clone(),
+            stored.name.clone(),
+        ));
+    }
+}
+
+fn mark(call: &Call<'_>, value: &mut Value, grace: i64, count: bool) {
+    let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let due = crate::base::clock::now()
+        .saturating_add(jiff::SignedDuration::from_secs(grace))
+        .unwrap_or(jiff::Timestamp::MAX);
+    meta.insert("deletionTimestamp".into(), formats::stamp(due, false).into());
+    if !call.resource.is("", "namespaces") && call.resource.group != "apiextensions.k8s.io" {
+        meta.insert("deletionGracePeriodSeconds".into(), grace.into());
+    }
+    if count && let Some(generation) = meta.get("generation").and_then(Value::as_i64) {
+        meta.insert("generation".into(), (generation + 1).into());
+    }
+}
+
+/// Pods on a node get time to end; everything else goes at once.
+fn grace_of(call: &Call<'_>, value: &Value, options: &Options) -> i64 {
+    if !call.resource.is("", "pods") || text(value, "/spec/nodeName").is_empty() {
+        return 0;
+    }
+    if matches!(text(value, "/status/phase"), "Succeeded" | "Failed") {
+        return 0;
+    }
+    let own = value.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
+    options.grace.unwrap_or(own).max(0)
+}
+
+/// The finalizers by which dependents are waited for or let go.
+fn set_propagation(value: &mut Value, options: &Options, orphans: bool) -> bool {
+    let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return false };
+    let before = crate::base::json::strings(meta.get("finalizers"));
+    let mut after = before.clone();
+    let wanted = match options.propagation.as_deref() {
+        Some("Orphan") => Some("orphan"),
+        Some("Foreground") => Some("foregroundDeletion"),
+        Some(_) => None,
+        // The oldest of the controllers' kinds still lets its pods go by default.
+        None if orphans => Some("orphan"),
+        None => return false,
+    };
+    after.retain(|f| !matches!(f.as_str(), "orphan" | "foregroundDeletion") || Some(f.as_str()) == wanted);
+    if let Some(wanted) = wanted.filter(|w| !after.iter().any(|f| f == w)) {
+        after.push(wanted.to_owned());
+    }
+    if after == before {
+        return false;
+    }
+    if after.is_empty() {
+        meta.shift_remove("finalizers")
+    } else {
+        meta.insert("finalizers".into(), after.into())
+    };
+    true
+}
+
+pub(crate) async fn many(call: &Call<'_>) -> Result<Response, Status> {
+    let options = options(call)?;
+    let page = read::selected(call)?;
+    let mut deleted = Vec::new();
+    for object in &page.objects {
+        let inner = Call {
+            cluster: call.cluster,
+            request: call.request,
+            resource: call.resource.clone(),
+            namespace: object.namespace.to_string(),
+            name: Some(object.name.to_string()),
+            subresource: None,
+            warnings: call.warnings.clone(),
+        };
+        match delete(&inner, &object.name, &options).await {
+            // Listed as they were found, or as they wait now.
+            Ok(Fate::Gone(_)) => deleted.push(object.clone()),
+            Ok(Fate::Waiting(_)) => {
+                deleted.extend(call.cluster.get(&call.resource, &object.namespace, &object.name));
+            }
+            Err(status) if status.code == 404 => {}
+            Err(status) => return Err(status),
+        }
+    }
+    let answer = Page { version: page.version, objects: deleted, next: None, remaining: None };
+    render::list(call.request, &call.resource, &answer)
+}
+
+/// An eviction is a deletion that asks politely; there are no budgets to ask here.
+pub(crate) async fn evict(call: &Call<'_>) -> Result<Response, Status> {
+    let name = call.name.as_deref().unwrap_or_default();
+    let mut options = Options {
+        write: call.request.write_options("CreateOptions")?,
+        propagation: None,
+        grace: None,
+        uid: None,
+        version: None,
+    };
+    if let Ok(body) = serde_json::from_slice::<Value>(&call.request.body) {
+        options.grace = body.pointer("/deleteOptions/gracePeriodSeconds").and_then(Value::as_i64);
+    }
+    delete(call, name, &options).await?;
+    Ok(Response::json(
+        201,
+        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+    ))
+}

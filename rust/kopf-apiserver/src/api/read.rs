@@ -1,0 +1,228 @@
+//! Get, list and watch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+use super::Call;
+use super::watch::{Filter, Watch};
+use crate::error::status::{Cause, Status};
+use crate::http::render;
+use crate::http::render::Page;
+use crate::http::response::{Body, Response};
+use crate::registry::selectors::{Fields, Labels, Shard};
+use crate::storage::store::Stored;
+
+pub(crate) fn get(call: &Call<'_>) -> Result<Response, Status> {
+    let name = call.name.as_deref().unwrap_or_default();
+    call.request.shape()?;
+    let found = call.cluster.get(&call.resource, &call.namespace, name);
+    let found = found.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+    render::object(200, call.request, &call.resource, &found)
+}
+
+/// What a list or a watch asks for.
+struct Options {
+    filter: Filter,
+    version: Option<u64>,
+    exact: bool,
+    limit: usize,
+    next: Option<Token>,
+}
+
+/// Where a list goes on.
+struct Token {
+    version: u64,
+    after: (String, String),
+}
+
+impl Token {
+    fn parse(text: &str) -> Result<Self, Status> {
+        let bad = |why: String| Status::bad_request(format!("invalid continue token: {why}"));
+        let bytes = URL_SAFE_NO_PAD
+            .decode(text.trim_end_matches('='))
+            .map_err(|e| bad(format!("continue key is not valid: illegal base64 data: {e}")))?;
+        let json: Value = serde_json::from_slice(&bytes).map_err(|e| {
+            bad(format!("continue key is not valid: {}", crate::base::json::json_complaint(&bytes, &e)))
+        })?;
+        let start = json["start"].as_str().unwrap_or_default().trim_end_matches('\0');
+        let (namespace, name) = start.split_once('/').unwrap_or(("", start));
+        match json["rv"].as_i64().and_then(|v| u64::try_from(v).ok()) {
+            Some(version) => Ok(Self { version, after: (namespace.to_owned(), name.to_owned()) }),
+            None => Err(bad(
+                "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"
+                    .into(),
+            )),
+        }
+    }
+    fn write(version: u64, last: &Stored) -> String {
+        let start = format!("{}/{}\0", last.namespace, last.name);
+        URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": version, "start": start}).to_string())
+    }
+}
+
+fn options(call: &Call<'_>) -> Result<Options, Status> {
+    let query = &call.request.query;
+    let matching = query.get("resourceVersionMatch");
+    let initial = query.flag("sendInitialEvents");
+    let version_text = query.get("resourceVersion");
+    let watching = query.flag("watch");
+    let forbidden =
+        |why: &str| Status::bad_options("ListOptions", &[Cause::forbidden("resourceVersionMatch", why)]);
+    if query.has("sendInitialEvents") && !watching {
+        let cause = Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list");
+        return Err(Status::bad_options("ListOptions", &[cause]));
+    }
+    if initial && matching != "NotOlderThan" {
+        return Err(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+    }
+    if watching && !matching.is_empty() && !query.has("sendInitialEvents") {
+        return Err(forbidden(
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        ));
+    }
+    if !matching.is_empty() && !watching {
+        if version_text.is_empty() {
+            return Err(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
+        }
+        if !query.get("continue").is_empty() {
+            return Err(forbidden("resourceVersionMatch is forbidden with continue"));
+        }
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            let known = ["Exact".to_owned(), "NotOlderThan".to_owned(), String::new()];
+            let cause = Cause::unsupported("resourceVersionMatch", &matching.into(), &known);
+            return Err(Status::bad_options("ListOptions", &[cause]));
+        }
+        if matching == "Exact" && version_text == "0" {
+            return Err(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+        }
+    }
+    for number in ["limit", "timeoutSeconds"] {
+        let text = query.get(number);
+        if !text.is_empty() && text.parse::<i64>().is_err() {
+            return Err(Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax")));
+        }
+    }
+    let version = parse_version(version_text).map_err(|status| {
+        // A watch meets the same mistake deeper inside, and says so with another code.
+        let bare = status.message.trim_start_matches("invalid resource version: ").to_owned();
+        if watching { Status::internal(bare) } else { status }
+    })?;
+    let labels = Labels::parse(query.get("labelSelector"))?;
+    let fields = Fields::parse(query.get("fieldSelector"), &call.resource)?;
+    let shards = query.get("shardSelector");
+    let shards =
+        if call.cluster.options.sharding && !shards.is_empty() { Shard::parse(shards)? } else { Vec::new() };
+    let next = match query.get("continue") {
+        "" => None,
+        text => Some(Token::parse(text)?),
+    };
+    if next.is_some() && version.is_some_and(|v| v > 0) {
+        let message = "specifying resource version is not allowed when using continue";
+        return Err(Status::bad_request(message));
+    }
+    let name = call.name.clone().or_else(|| fields.name().map(str::to_owned));
+    Ok(Options {
+        filter: Filter { namespace: call.all_namespaces().map(str::to_owned), name, labels, fields, shards },
+        version,
+        exact: matching == "Exact",
+        limit: query.number("limit").and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
+        next,
+    })
+}
+
+fn parse_version(text: &str) -> Result<Option<u64>, Status> {
+    match text {
+        "" => Ok(None),
+        _ => text.parse().map(Some).map_err(|_| {
+            let why = format!("strconv.ParseUint: parsing \"{text}\": invalid syntax");
+            let shown = format!("resourceVersion: Invalid value: \"{text}\": {why}");
+            Status::bad_request(format!("invalid resource version: {shown}"))
+        }),
+    }
+}
+
+pub(crate) fn list(call: &Call<'_>) -> Result<Response, Status> {
+    call.request.shape()?;
+    let options = options(call)?;
+    let page = page(call, &options)?;
+    render::list(call.request, &call.resource, &page)
+}
+
+/// The objects that a collection's verb is about.
+pub(crate) fn selected(call: &Call<'_>) -> Result<Page, Status> {
+    page(call, &options(call)?)
+}
+
+fn page(call: &Call<'_>, options: &Options) -> Result<Page, Status> {
+    let store = &call.cluster.store;
+    let current = store.version();
+    if let Some(asked) = options.version.filter(|v| *v > current) {
+        return Err(Status::future_version(asked, current));
+    }
+    let table = &call.resource.store_key;
+    let namespace = options.filter.namespace.as_deref();
+    let stale =
+        call.cluster.faults.stale_version(&call.resource.plural).filter(|_| options.version.is_none());
+    let at = options.next.as_ref().map(|t| t.version).or(options.version.filter(|_| options.exact)).or(stale);
+    let snapshot = match at {
+        None => store.list(table, namespace),
+        Some(version) => store.list_at(table, namespace, version).map_err(|oldest| match &options.next {
+            Some(_) => Status::gone(
+                "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+                 without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
+                 results. Continuing with the provided token results in an inconsistent list - objects that were created, \
+                 modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+            ),
+            None => Status::gone(format!("too old resource version: {version} ({oldest})")),
+        })?,
+    };
+    let after = options.next.as_ref().map(|t| (t.after.0.as_str(), t.after.1.as_str()));
+    let mut chosen: Vec<Arc<Stored>> = snapshot
+        .objects
+        .into_iter()
+        .filter(|o| after.is_none_or(|after| (&*o.namespace, &*o.name) > after))
+        .filter(|o| options.filter.matches(o))
+        .collect();
+    let mut page = Page { version: snapshot.version, objects: Vec::new(), next: None, remaining: None };
+    // Version 0 means "whatever is at hand": the server answers from its cache and ignores the limit.
+    if options.limit > 0 && chosen.len() > options.limit && options.version != Some(0) {
+        let rest = chosen.len() - options.limit;
+        chosen.truncate(options.limit);
+        page.next = chosen.last().map(|last| Token::write(snapshot.version, last));
+        page.remaining =
+            Some(rest).filter(|_| options.filter.labels.is_empty() && options.filter.fields.is_empty());
+    }
+    page.objects = chosen;
+    Ok(page)
+}
+
+pub(crate) fn watch(call: &Call<'_>) -> Result<Response, Status> {
+    let shape = call.request.shape()?;
+    let options = options(call)?;
+    let query = &call.request.query;
+    let timeout = query.number("timeoutSeconds").filter(|s| *s > 0);
+    // A real server closes watches by itself after half an hour to an hour.
+    let seconds = timeout.unwrap_or_else(|| 1800 + crate::base::random::random_bits() % 1800);
+    let watch = Watch::new(
+        call.cluster,
+        &call.resource,
+        options.filter,
+        options.version.unwrap_or(0),
+        super::watch::Manner {
+            shape,
+            include: render::include(call.request),
+            bookmarks: query.flag("allowWatchBookmarks"),
+            // Without a version a watch begins with what there is.
+            initial: query.flag("sendInitialEvents") || options.version.is_none_or(|v| v == 0),
+            initial_end: query.flag("sendInitialEvents") && query.flag("allowWatchBookmarks"),
+            timeout: Duration::from_secs(seconds),
+        },
+    );
+    let mut out = Response::bytes(200, Vec::new());
+    out.body = Body::Stream(Box::new(watch));
+    Ok(out)
+}

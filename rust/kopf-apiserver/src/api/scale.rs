@@ -1,0 +1,121 @@
+//! The scale subresource: the number of replicas of built-in and declared kinds behind one shape.
+
+use serde_json::{Map, Value, json};
+
+use super::change::{change, check_name};
+use super::patch::patched;
+use super::{Call, body};
+use crate::base::json::text;
+use crate::error::status::{Cause, Status};
+use crate::http::render::view_value;
+use crate::http::response::Response;
+use crate::patch::Dialect;
+
+/// The scale of a declared kind needs the field that its path names.
+fn check_scalable(call: &Call<'_>, object: &Value) -> Result<(), Status> {
+    let Some(paths) = call.resource.custom.as_ref().and_then(|c| c.scale.clone()) else { return Ok(()) };
+    if crate::base::json_path::found(object, &paths.spec).is_some() {
+        return Ok(());
+    }
+    let why = format!("the spec replicas field \"{}\" does not exist", paths.spec);
+    let mut details = Map::new();
+    details.insert("causes".into(), json!([{"message": why}]));
+    let status = Status::new(500, "InternalError", format!("Internal error occurred: {why}"));
+    Err(status.with(details))
+}
+
+fn scale_of(call: &Call<'_>, object: &Value) -> Value {
+    let meta = |key: &str| object.pointer(&format!("/metadata/{key}")).cloned().unwrap_or_default();
+    let paths = call.resource.custom.as_ref().and_then(|c| c.scale.clone());
+    let (spec_path, status_path, selector) = match &paths {
+        Some(paths) => {
+            let selector = paths
+                .selector
+                .as_ref()
+                .and_then(|p| crate::base::json_path::found(object, p))
+                .and_then(Value::as_str);
+            (paths.spec.as_str(), paths.status.as_str(), selector.unwrap_or_default().to_owned())
+        }
+        None => (".spec.replicas", ".status.replicas", selector_text(object)),
+    };
+    let count =
+        |path: &str| crate::base::json_path::found(object, path).and_then(Value::as_i64).unwrap_or_default();
+    let mut scale = json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": {"name": meta("name"), "namespace": meta("namespace"), "uid": meta("uid"),
+            "resourceVersion": meta("resourceVersion"), "creationTimestamp": meta("creationTimestamp")},
+        "spec": {}, "status": {"replicas": count(status_path)},
+    });
+    if count(spec_path) != 0 {
+        scale["spec"]["replicas"] = count(spec_path).into();
+    }
+    if !selector.is_empty() {
+        scale["status"]["selector"] = selector.into();
+    }
+    scale
+}
+
+fn selector_text(object: &Value) -> String {
+    let labels = object.pointer("/spec/selector/matchLabels").or_else(|| object.pointer("/spec/selector"));
+    let pairs = labels.and_then(Value::as_object).into_iter().flatten();
+    pairs.map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect::<Vec<_>>().join(",")
+}
+
+pub(crate) fn get(call: &Call<'_>) -> Result<Response, Status> {
+    let name = call.name.as_deref().unwrap_or_default();
+    let found = call.cluster.get(&call.resource, &call.namespace, name);
+    let found = found.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+    let value = view_value(&found, &call.resource);
+    check_scalable(call, &value)?;
+    Ok(Response::json(200, &scale_of(call, &value)))
+}
+
+pub(crate) async fn put(call: &Call<'_>, patching: bool) -> Result<Response, Status> {
+    let options = call.request.write_options(if patching { "PatchOptions" } else { "UpdateOptions" })?;
+    let name = call.name.as_deref().unwrap_or_default();
+    let found = call.cluster.get(&call.resource, &call.namespace, name);
+    let old = found.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+    let before = view_value(&old, &call.resource);
+    let scale = if patching {
+        let dialect = Dialect::of(call.request.header("content-type"));
+        let dialect = if dialect == Some(Dialect::Strategic) { Some(Dialect::Merge) } else { dialect };
+        patched(call, dialect.unwrap_or(Dialect::Merge), &scale_of(call, &before))?.0
+    } else {
+        body::read(call)?.0
+    };
+    check_name(&scale, name)?;
+    if !text(&scale, "/metadata/resourceVersion").is_empty() {
+        let said = text(&scale, "/metadata/resourceVersion").parse().unwrap_or(0);
+        if said != old.version {
+            return Err(Status::modified(call.resource.group_resource(), name));
+        }
+    }
+    let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default();
+    if replicas < 0 {
+        let cause = Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
+        return Err(Status::invalid("autoscaling", "Scale", name, &[cause]));
+    }
+    let path = call
+        .resource
+        .custom
+        .as_ref()
+        .and_then(|c| c.scale.clone())
+        .map_or(".spec.replicas".into(), |s| s.spec.clone());
+    let mut new = before.clone();
+    set_path(&mut new, &path, replicas.into());
+    match change(call, &old, &before, new, &options, None).await? {
+        Some(made) => Ok(Response::json(200, &scale_of(call, &made.value(&call.resource)))),
+        None => Err(Status::modified(call.resource.group_resource(), name)),
+    }
+}
+
+fn set_path(value: &mut Value, path: &str, new: Value) {
+    let mut here = value;
+    for key in path.trim_start_matches('.').split('.') {
+        if !here.is_object() {
+            *here = json!({});
+        }
+        here = &mut here[key];
+    }
+    *here = new;
+}

@@ -1,0 +1,225 @@
+//! Who manages which fields: the entries of `metadata.managedFields`, and what a change makes of them.
+//!
+//! What fields are, and how those of two objects are compared, is in `fields`.
+
+use serde_json::{Map, Value, json};
+
+use crate::apply::field_set::{self, Comparison, Path, Set};
+
+/// One manager's entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) manager: String,
+    pub(crate) apply: bool,
+    pub(crate) api_version: String,
+    pub(crate) time: String,
+    pub(crate) subresource: String,
+    pub(crate) set: Set,
+}
+
+impl Entry {
+    fn same(&self, other: &Self) -> bool {
+        self.manager == other.manager
+            && self.apply == other.apply
+            && self.subresource == other.subresource
+            && (self.apply || self.api_version == other.api_version)
+    }
+    /// The manager as a conflict names it.
+    pub(crate) fn shown(&self) -> String {
+        if self.apply {
+            return format!("\"{}\"", self.manager);
+        }
+        let sub = if self.subresource.is_empty() {
+            String::new()
+        } else {
+            format!(" with subresource \"{}\"", self.subresource)
+        };
+        format!("\"{}\"{sub} using {}", self.manager, self.api_version)
+    }
+}
+
+/// Reads `metadata.managedFields`.
+pub(crate) fn read(meta: &Map<String, Value>) -> Vec<Entry> {
+    let list = meta.get("managedFields").and_then(Value::as_array);
+    list.into_iter()
+        .flatten()
+        .map(|json| {
+            let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let mut set = Set::new();
+            field_set::from_json(json.get("fieldsV1").unwrap_or(&Value::Null), &mut Vec::new(), &mut set);
+            Entry {
+                manager: text("manager"),
+                apply: text("operation") == "Apply",
+                api_version: text("apiVersion"),
+                time: text("time"),
+                subresource: text("subresource"),
+                set,
+            }
+        })
+        .collect()
+}
+
+/// Writes `metadata.managedFields`, or nothing when nobody manages anything.
+pub(crate) fn write(meta: &mut Map<String, Value>, mut entries: Vec<Entry>) {
+    entries.retain(|e| !e.set.is_empty());
+    entries.sort_by(|a, b| {
+        (!a.apply, &a.time, &a.manager, &a.api_version, &a.subresource).cmp(&(
+            !b.apply,
+            &b.time,
+            &b.manager,
+            &b.api_version,
+            &b.subresource,
+        ))
+    });
+    if entries.is_empty() {
+        meta.shift_remove("managedFields");
+        return;
+    }
+    let list: Vec<Value> = entries
+        .iter()
+        .map(|e| {
+            let mut out = json!({
+                "manager": e.manager, "operation": if e.apply { "Apply" } else { "Update" }, "apiVersion": e.api_version,
+                "time": e.time, "fieldsType": "FieldsV1", "fieldsV1": field_set::to_json(&e.set),
+            });
+            if let (true, Some(map)) = (e.time.is_empty(), out.as_object_mut()) {
+                map.shift_remove("time");
+            }
+            if let (false, Some(map)) = (e.subresource.is_empty(), out.as_object_mut()) {
+                map.insert("subresource".into(), e.subresource.clone().into());
+            }
+            out
+        })
+        .collect();
+    meta.insert("managedFields".into(), Value::Array(list));
+}
+
+/// Whether a text of `fieldsV1` has this path.
+fn names(json: &Value, path: &Path) -> bool {
+    let found = path.iter().try_fold(json, |at, element| at.get(&**element)).and_then(Value::as_object);
+    found.is_some_and(|below| below.is_empty() || below.contains_key("."))
+}
+
+/// Books a change where only the time of its manager's entry can be new: nothing was removed, and the manager has all of its
+/// fields, alone. Tells whether that was so. Most changes are of that sort, and need not read and write who manages what.
+pub(crate) fn book_again(meta: &mut Map<String, Value>, changes: &Comparison, who: &Entry) -> bool {
+    let Some(list) = meta.get_mut("managedFields").and_then(Value::as_array_mut) else { return false };
+    let text = |json: &Value, key: &str, wanted: &str| {
+        json.get(key).and_then(Value::as_str).unwrap_or_default() == wanted
+    };
+    let own = |json: &Value| {
+        let operation = if who.apply { "Apply" } else { "Update" };
+        text(json, "manager", &who.manager)
+            && text(json, "operation", operation)
+            && text(json, "subresource", &who.subresource)
+            && text(json, "apiVersion", &who.api_version)
+    };
+    let taken = || changes.added.iter().chain(&changes.modified);
+    let fits = |json: &Value| {
+        let fields = json.get("fieldsV1").unwrap_or(&Value::Null);
+        let own = own(json);
+        taken().all(|path| names(fields, path) == own)
+    };
+    if !changes.removed.is_empty()
+        || who.time.is_empty()
+        || list.iter().filter(|json| own(json)).count() != 1
+        || !list.iter().all(fits)
+    {
+        return false;
+    }
+    if taken().next().is_some()
+        && let Some(time) = list.iter_mut().find(|json| own(json)).and_then(|json| json.get_mut("time"))
+        && time.as_str() != Some(&who.time)
+    {
+        *time = who.time.as_str().into();
+        list.sort_by(|a, b| place(a).cmp(&place(b)));
+    }
+    true
+}
+
+/// What the entries are sorted by.
+fn place(json: &Value) -> (bool, [&str; 4]) {
+    let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default();
+    (text("operation") != "Apply", ["time", "manager", "apiVersion", "subresource"].map(text))
+}
+
+/// Books a change that was not an apply: `who` carries the manager, an empty set and the time.
+pub(crate) fn book(mut entries: Vec<Entry>, changes: &Comparison, mut who: Entry) -> Vec<Entry> {
+    let taken = changes.taken();
+    for entry in &mut entries {
+        let own = entry.same(&who);
+        entry.set.retain(|p| !changes.removed.contains(p) && (own || !taken.contains(p)));
+    }
+    if !taken.is_empty() {
+        if let Some(own) = entries.iter_mut().find(|e| e.same(&who)) {
+            own.set.extend(taken);
+            own.time = who.time;
+        } else {
+            who.set = taken;
+            entries.push(who);
+        }
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Schema;
+
+    /// Somebody's change of what two others manage, booked in short and at length.
+    fn change(who: &str, time: &str, before: &Value, after: &Value) -> (bool, Value, Value) {
+        let mut meta = Map::new();
+        let fields = |names: &[&str]| names.iter().map(|n| (format!("f:{n}"), json!({}))).collect::<Value>();
+        let entry = |manager: &str, fields: Value| {
+            json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": "10", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:spec": fields}})
+        };
+        let list = vec![entry("ann", fields(&["a", "b"])), entry("bob", fields(&["b", "c"]))];
+        meta.insert("managedFields".into(), list.into());
+        let mut changes = Comparison::default();
+        let (before, after) = (json!({"spec": before}), json!({"spec": after}));
+        field_set::compare(Some(&before), Some(&after), &Schema::anything(), &mut Vec::new(), &mut changes);
+        let who = Entry {
+            manager: who.into(),
+            apply: false,
+            api_version: "v1".into(),
+            time: time.into(),
+            subresource: String::new(),
+            set: Set::new(),
+        };
+        let mut short = meta.clone();
+        let done = book_again(&mut short, &changes, &who);
+        let known = read(&meta);
+        write(&mut meta, book(known, &changes, who));
+        (done, Value::Object(short), Value::Object(meta))
+    }
+
+    #[test]
+    fn what_is_booked_again_is_what_would_be_written() {
+        let before = json!({"a": 1, "b": 1, "c": 1});
+        let cases = [
+            // Its own field; the entry with the later time is the last one.
+            ("ann", "11", json!({"a": 2, "b": 1, "c": 1}), true),
+            ("bob", "09", json!({"a": 1, "b": 1, "c": 2}), true),
+            ("ann", "10", json!({"a": 2, "b": 1, "c": 1}), true),
+            // Nothing at all.
+            ("ann", "11", before.clone(), true),
+            // A field of both, of the other one, of nobody; no field any more; a stranger.
+            ("ann", "11", json!({"a": 1, "b": 2, "c": 1}), false),
+            ("ann", "11", json!({"a": 1, "b": 1, "c": 2}), false),
+            ("ann", "11", json!({"a": 1, "b": 1, "c": 1, "d": 1}), false),
+            ("ann", "11", json!({"b": 1, "c": 1}), false),
+            ("eve", "11", json!({"a": 2, "b": 1, "c": 1}), false),
+        ];
+        for (who, time, after, wanted) in cases {
+            let (done, short, long) = change(who, time, &before, &after);
+            assert_eq!(done, wanted, "{who} {after}");
+            if done {
+                assert_eq!(short.to_string(), long.to_string(), "{who} {after}");
+            } else {
+                assert_ne!(short, long, "{who} {after}");
+            }
+        }
+    }
+}

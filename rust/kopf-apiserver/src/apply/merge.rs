@@ -1,0 +1,121 @@
+//! Server-side apply: the merge of a configuration into a live object, conflicts with other managers, and the removal of
+//! what the manager no longer names.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::apply::field_set::{self, Comparison, Path, Set};
+use crate::apply::managed_fields::Entry;
+use crate::schema::{ListType, Schema};
+
+/// Merges what is applied into the live value.
+pub(crate) fn merge(live: &mut Value, applied: &Value, schema: &Schema) {
+    let any = Schema::anything();
+    match (live, applied) {
+        (Value::Object(map), Value::Object(config)) if !schema.atomic => {
+            for (key, value) in config {
+                let child = schema.child(key).map_or(&any, |s| s);
+                match map.get_mut(key) {
+                    Some(place) => merge(place, value, child),
+                    None => {
+                        map.insert(key.clone(), value.clone());
+                    }
+                }
+            }
+        }
+        (Value::Array(list), Value::Array(config)) if schema.list != ListType::Atomic => {
+            for item in config {
+                let key = field_set::item_key(item, schema);
+                match list.iter_mut().find(|other| field_set::item_key(other, schema) == key) {
+                    Some(place) => merge(place, item, schema.items.as_deref().unwrap_or(&any)),
+                    None => list.push(item.clone()),
+                }
+            }
+        }
+        (place, value) => *place = value.clone(),
+    }
+}
+
+/// What an apply did to the managers.
+pub(crate) struct Applied {
+    pub(crate) object: Value,
+    pub(crate) entries: Vec<Entry>,
+    /// (other manager, field) pairs; empty when forced.
+    pub(crate) conflicts: Vec<(String, String)>,
+}
+
+/// Applies a configuration. `who` is the manager's new entry with the set of the fields that it names.
+pub(crate) fn apply(
+    live: &Value,
+    config: &Value,
+    schema: &Schema,
+    entries: Vec<Entry>,
+    who: Entry,
+    force: bool,
+) -> Applied {
+    let mut object = live.clone();
+    merge(&mut object, config, schema);
+    let own = |e: &Entry| e.apply && e.manager == who.manager && e.subresource == who.subresource;
+    let before = entries.iter().find(|e| own(e)).map(|e| e.set.clone()).unwrap_or_default();
+    let mut changes = Comparison::default();
+    field_set::compare(Some(live), Some(&object), schema, &mut Vec::new(), &mut changes);
+    let taken = changes.taken();
+    let mut conflicts = Vec::new();
+    let mut kept = Vec::new();
+    for mut entry in entries.into_iter().filter(|e| !own(e)) {
+        let clash: Vec<Path> = entry.set.intersection(&taken).cloned().collect();
+        conflicts.extend(clash.iter().map(|path| (entry.shown(), field_set::show(path))));
+        entry.set.retain(|p| !clash.contains(p));
+        kept.push(entry);
+    }
+    if force {
+        conflicts.clear();
+    }
+    for path in gone(&before, &who.set, &kept) {
+        remove(&mut object, &path, schema);
+    }
+    kept.push(who);
+    Applied { object, entries: kept, conflicts }
+}
+
+/// What the manager named before, names no more, and nobody else holds. Items before what is in them.
+fn gone(before: &Set, now: &Set, others: &[Entry]) -> Vec<Path> {
+    let held = |path: &Path| {
+        let within = |set: &Set| set.range(path.clone()..).next().is_some_and(|p| p.starts_with(path));
+        within(now) || others.iter().any(|e| within(&e.set))
+    };
+    let mut out: Vec<Path> = before.iter().filter(|p| !held(p)).cloned().collect();
+    out.sort_by_key(Vec::len);
+    out
+}
+
+fn remove(object: &mut Value, path: &[Arc<str>], schema: &Schema) {
+    let any = Schema::anything();
+    let Some((first, rest)) = path.split_first() else { return };
+    if let (Some(name), Value::Object(map)) = (first.strip_prefix("f:"), &mut *object) {
+        if rest.is_empty() {
+            map.shift_remove(name);
+        } else if let Some(child) = map.get_mut(name) {
+            remove(child, rest, schema.child(name).map_or(&any, |s| s));
+        }
+    } else if let Value::Array(list) = object {
+        let Some(at) = list.iter().position(|item| *field_set::item_key(item, schema) == **first) else {
+            return;
+        };
+        if rest.is_empty() {
+            list.remove(at);
+        } else if let Some(item) = list.get_mut(at) {
+            remove(item, rest, schema.items.as_deref().unwrap_or(&any));
+        }
+    }
+}
+
+/// Drops nulls from an applied configuration: they say nothing.
+pub(crate) fn drop_nulls(value: &mut Value) {
+    if let Value::Object(map) = value {
+        let map: &mut Map<String, Value> = map;
+        map.retain(|_, v| !v.is_null());
+        map.values_mut().for_each(drop_nulls);
+    }
+}

@@ -1,0 +1,186 @@
+//! Who may do what: tokens stand for users, and RBAC objects say what users may. Off by default: everybody with a token may
+//! do everything.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::base::names::GroupResource;
+use crate::base::user::User;
+use crate::cluster::Cluster;
+use crate::error::status::Status;
+use crate::http::request::Request;
+
+/// What somebody wants to do.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Wish {
+    pub(crate) verb: String,
+    pub(crate) group: String,
+    pub(crate) resource: String,
+    pub(crate) subresource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// A path outside the resources, instead of all of the above but the verb.
+    pub(crate) path: String,
+}
+
+/// Who comes without a token.
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
+
+/// Checks a request to a resource.
+pub(crate) fn check(cluster: &Cluster, user: &User, wish: &Wish) -> Result<(), Status> {
+    // Nobody without a token gets at objects, even when everybody with one may do everything.
+    if !cluster.options.authorization && user.name != ANONYMOUS {
+        return Ok(());
+    }
+    if allowed(cluster, user, wish) {
+        return Ok(());
+    }
+    let sub = if wish.subresource.is_empty() { String::new() } else { format!("/{}", wish.subresource) };
+    let place = if wish.namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace \"{}\"", wish.namespace)
+    };
+    let why = format!(
+        "User \"{}\" cannot {} resource \"{}{sub}\" in API group \"{}\" {place}",
+        user.name, wish.verb, wish.resource, wish.group
+    );
+    let resource = GroupResource { group: &wish.group, resource: &wish.resource };
+    Err(Status::forbidden(resource, &wish.name, &why, &[]))
+}
+
+/// Whom the request is made for: somebody else when its headers say so, and its user may stand in for them.
+pub(crate) fn stand_in(cluster: &Cluster, request: &Request, user: Arc<User>) -> Result<Arc<User>, Status> {
+    let name = request.header("impersonate-user");
+    if name.is_empty() && !request.headers.contains_key("impersonate-group") {
+        return Ok(user);
+    }
+    let given = request.headers.get_all("impersonate-group").iter();
+    let mut groups: Vec<String> = given.filter_map(|g| g.to_str().ok()).map(str::to_owned).collect();
+    if name.is_empty() {
+        let message =
+            "requested [{Group  ".to_owned() + &groups.join(" ") + "}] without impersonating a user";
+        return Err(Status::internal(message));
+    }
+    may_stand_in(cluster, &user, "users", name)?;
+    for group in &groups {
+        may_stand_in(cluster, &user, "groups", group)?;
+    }
+    let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    if let (true, Some((namespace, _))) = (groups.is_empty(), account) {
+        groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
+    }
+    if name != ANONYMOUS && !groups.iter().any(|g| g == "system:authenticated") {
+        groups.push("system:authenticated".into());
+    }
+    Ok(Arc::new(User { name: name.to_owned(), groups }))
+}
+
+fn may_stand_in(cluster: &Cluster, user: &User, resource: &str, name: &str) -> Result<(), Status> {
+    let wish =
+        Wish { verb: "impersonate".into(), resource: resource.into(), name: name.into(), ..Wish::default() };
+    let trusted = !cluster.options.authorization && user.name != ANONYMOUS;
+    if trusted || allowed(cluster, user, &wish) {
+        return Ok(());
+    }
+    let message = format!(
+        "{resource} \"{name}\" is forbidden: User \"{}\" cannot impersonate resource \"{resource}\" in API group \"\" at the \
+         cluster scope",
+        user.name
+    );
+    let mut details = serde_json::Map::new();
+    details.insert("name".into(), name.into());
+    details.insert("kind".into(), resource.into());
+    Err(Status::new(403, "Forbidden", message).with(details))
+}
+
+/// Checks a request to another path.
+pub(crate) fn check_path(cluster: &Cluster, request: &Request) -> Result<(), Status> {
+    const OPEN: [&str; 6] = ["/healthz", "/livez", "/readyz", "/version", "/api", "/openapi"];
+    if OPEN.iter().any(|p| request.path.starts_with(p)) {
+        return Ok(());
+    }
+    let wish =
+        Wish { verb: request.method.as_str().to_lowercase(), path: request.path.clone(), ..Wish::default() };
+    if allowed(cluster, &request.user, &wish) {
+        return Ok(());
+    }
+    let message =
+        format!("forbidden: User \"{}\" cannot {} path \"{}\"", request.user.name, wish.verb, wish.path);
+    Err(Status::new(403, "Forbidden", message).with(serde_json::Map::new()))
+}
+
+/// Whether RBAC lets a user have a wish.
+pub(crate) fn allowed(cluster: &Cluster, user: &User, wish: &Wish) -> bool {
+    user.groups.iter().any(|g| g == "system:masters")
+        || reviews_itself(wish)
+        || rules(cluster, user, &wish.namespace).iter().any(|r| grants(r, wish))
+}
+
+/// The rules of all roles that the user has in the cluster and in this namespace.
+pub(crate) fn rules(cluster: &Cluster, user: &User, namespace: &str) -> Vec<Value> {
+    let rbac = |plural: &str| format!("rbac.authorization.k8s.io/{plural}");
+    let clusterwide = cluster.store.list(&rbac("clusterrolebindings"), None).objects;
+    let local = cluster.store.list(&rbac("rolebindings"), Some(namespace)).objects;
+    let local = local.into_iter().filter(|_| !namespace.is_empty());
+    let mut out = Vec::new();
+    for binding in clusterwide.into_iter().chain(local) {
+        let value = binding.value();
+        let subjects = value["subjects"].as_array().into_iter().flatten();
+        if !subjects.into_iter().any(|s| is_subject(s, user, &binding.namespace)) {
+            continue;
+        }
+        let role = value.pointer("/roleRef/name").and_then(Value::as_str).unwrap_or_default();
+        let found = match value.pointer("/roleRef/kind").and_then(Value::as_str) {
+            Some("ClusterRole") => cluster.store.get(&rbac("clusterroles"), "", role),
+            _ => cluster.store.get(&rbac("roles"), &binding.namespace, role),
+        };
+        out.extend(found.and_then(|role| role.value()["rules"].as_array().cloned()).unwrap_or_default());
+    }
+    out
+}
+
+/// Everybody may ask about himself.
+fn reviews_itself(wish: &Wish) -> bool {
+    wish.verb == "create"
+        && matches!(
+            wish.resource.as_str(),
+            "selfsubjectaccessreviews" | "selfsubjectrulesreviews" | "selfsubjectreviews"
+        )
+}
+
+fn is_subject(subject: &Value, user: &User, _namespace: &str) -> bool {
+    let text = |key: &str| subject.get(key).and_then(Value::as_str).unwrap_or_default();
+    match text("kind") {
+        "User" => text("name") == user.name,
+        "Group" => user.groups.iter().any(|g| g == text("name")),
+        "ServiceAccount" => {
+            user.name == format!("system:serviceaccount:{}:{}", text("namespace"), text("name"))
+        }
+        _ => false,
+    }
+}
+
+fn grants(rule: &Value, wish: &Wish) -> bool {
+    let list = |key: &str| crate::base::json::strings(rule.get(key));
+    let has = |key: &str, wanted: &str| list(key).iter().any(|v| v == "*" || v == wanted);
+    if !has("verbs", &wish.verb) {
+        return false;
+    }
+    if !wish.path.is_empty() {
+        return list("nonResourceURLs").iter().any(|p| {
+            *p == wish.path || p.strip_suffix('*').is_some_and(|prefix| wish.path.starts_with(prefix))
+        });
+    }
+    let full = if wish.subresource.is_empty() {
+        wish.resource.clone()
+    } else {
+        format!("{}/{}", wish.resource, wish.subresource)
+    };
+    let any_parent = format!("*/{}", wish.subresource);
+    let resources =
+        has("resources", &full) || (!wish.subresource.is_empty() && list("resources").contains(&any_parent));
+    let names = list("resourceNames");
+    has("apiGroups", &wish.group) && resources && (names.is_empty() || names.contains(&wish.name))
+}

@@ -1,0 +1,50 @@
+//! JSONPath, as far as CRDs use it.
+
+use serde_json::Value;
+
+/// The small part of `JSONPath` that printer columns use: names, indices, and filters by equality.
+pub(crate) fn found<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
+    let mut here = object;
+    let mut rest = path.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');
+    while !rest.is_empty() {
+        if let Some(inner) = rest.strip_prefix('[') {
+            let end = inner.find(']')?;
+            let (inside, tail) = (inner.get(..end)?, inner.get(end + 1..)?);
+            rest = tail;
+            here = step_in(here, inside)?;
+            continue;
+        }
+        let name_on = rest.strip_prefix('.').unwrap_or(rest);
+        let mut name = String::new();
+        let mut chars = name_on.char_indices();
+        let mut end = name_on.len();
+        while let Some((i, c)) = chars.next() {
+            match c {
+                '\\' => name.extend(chars.next().map(|(_, c)| c)),
+                '.' | '[' => {
+                    end = i;
+                    break;
+                }
+                c => name.push(c),
+            }
+        }
+        here = here.get(&name)?;
+        rest = name_on.get(end..)?;
+    }
+    Some(here)
+}
+
+fn step_in<'v>(here: &'v Value, inside: &str) -> Option<&'v Value> {
+    if let Some(filter) = inside.strip_prefix("?(@.") {
+        let (key, wanted) = filter.trim_end_matches(')').split_once("==")?;
+        let wanted = wanted.trim().trim_matches(['"', '\'']);
+        return here.as_array()?.iter().find(|item| {
+            item.get(key.trim())
+                .is_some_and(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned) == wanted)
+        });
+    }
+    match inside.trim_matches(['"', '\'']) {
+        "*" => here.as_array()?.first(),
+        name => here.as_array().map_or_else(|| here.get(name), |list| list.get(name.parse::<usize>().ok()?)),
+    }
+}

@@ -1,0 +1,8 @@
+//! Requests and responses.
+
+pub(crate) mod partial;
+pub(crate) mod render;
+pub(crate) mod request;
+pub(crate) mod response;
+pub(crate) mod route;
+pub(crate) mod table;

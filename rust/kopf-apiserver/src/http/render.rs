@@ -1,0 +1,185 @@
+//! Answers: whole bodies, objects and lists in the form that was asked for, and streams.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use crate::error::status::Status;
+use crate::http::partial::partial;
+use crate::http::request::{Request, Shape};
+use crate::http::response::Response;
+use crate::http::table;
+use crate::scheme::conversion;
+use crate::scheme::resources::Resource;
+use crate::storage::encoding;
+use crate::storage::store::Stored;
+
+/// The bytes of an object in the version that is asked for.
+pub(crate) fn view(object: &Stored, resource: &Resource) -> Bytes {
+    if resource.is_of_version(&resource.storage_api_version) {
+        return object.json.clone();
+    }
+    let mut value = object.value();
+    conversion::from_storage(&mut value, resource);
+    encoding::encode(&value)
+}
+
+pub(crate) fn view_value(object: &Stored, resource: &Resource) -> Value {
+    let mut value = object.value();
+    conversion::from_storage(&mut value, resource);
+    value
+}
+
+/// What a write came to: an object that is stored now, or one that was only tried, or that is gone.
+pub(crate) enum Outcome {
+    Stored(Arc<Stored>),
+    Shown(Value),
+}
+
+impl Outcome {
+    pub(crate) fn value(&self, resource: &Resource) -> Value {
+        match self {
+            Self::Stored(stored) => view_value(stored, resource),
+            Self::Shown(value) => value.clone(),
+        }
+    }
+    /// The answer to the write, in the form that was asked for.
+    pub(crate) fn response(
+        &self,
+        code: u16,
+        request: &Request,
+        resource: &Resource,
+    ) -> Result<Response, Status> {
+        match self {
+            Self::Stored(stored) => object(code, request, resource, stored),
+            Self::Shown(shown) => value(code, request, resource, shown),
+        }
+    }
+}
+
+/// One object, in the form that was asked for.
+pub(crate) fn object(
+    code: u16,
+    request: &Request,
+    resource: &Resource,
+    object: &Stored,
+) -> Result<Response, Status> {
+    Ok(match request.shape()? {
+        Shape::Object => Response::bytes(code, view(object, resource)),
+        _ => value(code, request, resource, &view_value(object, resource))?,
+    })
+}
+
+/// The same for an object that is not stored.
+pub(crate) fn value(
+    code: u16,
+    request: &Request,
+    resource: &Resource,
+    value: &Value,
+) -> Result<Response, Status> {
+    Ok(match request.shape()? {
+        Shape::Object => Response::bytes(code, encoding::encode(value)),
+        Shape::Partial => Response::json(code, &partial(value)),
+        Shape::PartialList if resource.custom.is_some() => {
+            return Err(Status::internal("content is not a list"));
+        }
+        Shape::PartialList => return Err(Status::not_a_list(&resource.type_in_go())),
+        Shape::Table => {
+            let mut out = table::head(resource, &value["metadata"]["resourceVersion"], true);
+            let row = table::row(resource, value, include(request), true);
+            out.insert("rows".into(), Value::Array(vec![row]));
+            Response::json(code, &Value::Object(out))
+        }
+    })
+}
+
+/// Which part of the objects a table's rows carry.
+pub(crate) fn include(request: &Request) -> table::Include {
+    match request.query.get("includeObject") {
+        "None" => table::Include::Nothing,
+        "Object" => table::Include::Object,
+        _ => table::Include::Metadata,
+    }
+}
+
+/// A list's page.
+pub(crate) struct Page {
+    pub(crate) version: u64,
+    pub(crate) objects: Vec<std::sync::Arc<Stored>>,
+    pub(crate) next: Option<String>,
+    pub(crate) remaining: Option<usize>,
+}
+
+fn list_meta(page: &Page, custom: bool) -> Value {
+    let mut meta = Map::new();
+    if custom {
+        meta.insert("continue".into(), "".into());
+    }
+    if page.version > 0 {
+        meta.insert("resourceVersion".into(), page.version.to_string().into());
+    }
+    if let Some(next) = &page.next {
+        meta.insert("continue".into(), next.clone().into());
+    }
+    if let Some(remaining) = page.remaining {
+        meta.insert("remainingItemCount".into(), remaining.into());
+    }
+    Value::Object(meta)
+}
+
+/// A list, in the form that was asked for.
+pub(crate) fn list(request: &Request, resource: &Resource, page: &Page) -> Result<Response, Status> {
+    Ok(match request.shape()? {
+        Shape::Object => Response::bytes(200, list_bytes(resource, page)),
+        Shape::Partial => return Err(Status::is_a_list(&resource.type_in_go())),
+        Shape::PartialList => {
+            let items: Vec<Value> = page.objects.iter().map(|o| partial(&view_value(o, resource))).collect();
+            let meta = list_meta(page, false);
+            let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items});
+            Response::json(200, &list)
+        }
+        Shape::Table => {
+            let mut out = table::head(resource, &Value::Null, true);
+            out.insert("metadata".into(), list_meta(page, false));
+            let include = include(request);
+            let rows =
+                page.objects.iter().map(|o| table::row(resource, &view_value(o, resource), include, false));
+            out.insert("rows".into(), rows.collect());
+            Response::json(200, &Value::Object(out))
+        }
+    })
+}
+
+fn list_bytes(resource: &Resource, page: &Page) -> Vec<u8> {
+    let custom = resource.custom.is_some();
+    let size: usize = page.objects.iter().map(|o| o.json.len() + 1).sum();
+    let mut out = Vec::with_capacity(size + 256);
+    let head = json!({"kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": list_meta(page, custom)});
+    let head = head.to_string();
+    out.extend_from_slice(head.trim_end_matches('}').as_bytes());
+    // Trimming took the braces of the metadata as well.
+    out.extend_from_slice(b"},\"items\":[");
+    let plain = resource.is_of_version(&resource.storage_api_version);
+    for (i, object) in page.objects.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        if custom {
+            out.extend_from_slice(&view(object, resource));
+        } else if !plain {
+            let mut value = view_value(object, resource);
+            if let Some(map) = value.as_object_mut() {
+                map.shift_remove("kind");
+                map.shift_remove("apiVersion");
+            }
+            out.extend_from_slice(value.to_string().as_bytes());
+        } else {
+            // Items of built-in kinds do not repeat their type.
+            out.push(b'{');
+            out.extend_from_slice(object.json.get(object.body..).unwrap_or_default());
+        }
+    }
+    out.extend_from_slice(b"]}");
+    out
+}

@@ -1,0 +1,160 @@
+//! A request as the verbs see it: path, query, body, what form of answer is wanted, and who asks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use serde_json::{Map, Value};
+
+use crate::base::user::User;
+use crate::error::status::{Cause, Status};
+
+/// One request, read completely.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) user: Arc<User>,
+}
+
+/// Decoded query parameters.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(text: &str) -> Self {
+        let pair = |part: &str| {
+            let (k, v) = part.split_once('=').unwrap_or((part, ""));
+            (percent_decode(k, true), percent_decode(v, true))
+        };
+        Self(text.split('&').filter(|p| !p.is_empty()).map(pair).collect())
+    }
+    pub(crate) fn get(&self, name: &str) -> &str {
+        self.0.iter().find(|(k, _)| k == name).map_or("", |(_, v)| v.as_str())
+    }
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(k, _)| k == name)
+    }
+    pub(crate) fn all(&self, name: &str) -> Vec<String> {
+        self.0.iter().filter(|(k, v)| k == name && !v.is_empty()).map(|(_, v)| v.clone()).collect()
+    }
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.has(name) && !matches!(self.get(name), "false" | "0")
+    }
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.get(name).parse().ok()
+    }
+}
+
+/// Undoes percent-encoding; `plus` also reads `+` as a space.
+pub(crate) fn percent_decode(text: &str, plus: bool) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(b) = bytes.next() {
+        match b {
+            b'+' if plus => out.push(b' '),
+            b'%' => {
+                let rest = bytes.clone();
+                let digits: Vec<u8> = rest.take(2).collect();
+                let code = std::str::from_utf8(&digits).ok().and_then(|d| u8::from_str_radix(d, 16).ok());
+                match code {
+                    Some(code) if digits.len() == 2 => {
+                        out.push(code);
+                        bytes.nth(1);
+                    }
+                    _ => out.push(b),
+                }
+            }
+            _ => out.push(b),
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// What form of answer is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Object,
+    Table,
+    Partial,
+    PartialList,
+}
+
+/// Options that all writes share.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteOptions {
+    pub(crate) dry_run: bool,
+    pub(crate) manager: String,
+    pub(crate) strictness: Strictness,
+    pub(crate) force: bool,
+}
+
+impl Request {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The first acceptable form of answer.
+    pub(crate) fn shape(&self) -> Result<Shape, Status> {
+        let accept = self.header("accept");
+        if accept.trim().is_empty() {
+            return Ok(Shape::Object);
+        }
+        for entry in accept.split(',') {
+            let mut parts = entry.split(';').map(str::trim);
+            let media = parts.next().unwrap_or_default();
+            if !matches!(media, "application/json" | "*/*" | "application/*") {
+                continue;
+            }
+            let form = parts.find_map(|p| p.strip_prefix("as="));
+            match form {
+                None => return Ok(Shape::Object),
+                Some("Table") => return Ok(Shape::Table),
+                Some("PartialObjectMetadata") => return Ok(Shape::Partial),
+                Some("PartialObjectMetadataList") => return Ok(Shape::PartialList),
+                Some(_) => {}
+            }
+        }
+        let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        if accept.contains("as=") {
+            let message = format!("only the following media types are accepted: {known}");
+            return Err(Status::new(406, "NotAcceptable", message));
+        }
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {known}");
+        Err(Status::new(406, "NotAcceptable", message).with(Map::new()))
+    }
+
+    /// Reads the options of a write; `kind` names the options in complaints.
+    pub(crate) fn write_options(&self, kind: &str) -> Result<WriteOptions, Status> {
+        let mut causes = Vec::new();
+        let dry = self.query.all("dryRun");
+        if dry.iter().any(|d| d != "All") {
+            let shown = Value::from(dry.clone());
+            causes.push(Cause::unsupported("dryRun", &shown, &["All".to_owned()]));
+        }
+        let named = self.query.get("fieldManager");
+        if named.len() > 128 {
+            causes.push(Cause::too_long("fieldManager", 128));
+        }
+        let strictness = match self.query.get("fieldValidation") {
+            "Ignore" => Strictness::Ignore,
+            "Strict" => Strictness::Strict,
+            "" | "Warn" => Strictness::Warn,
+            other => {
+                let known = ["", "Ignore", "Strict", "Warn"].map(str::to_owned);
+                causes.push(Cause::unsupported("fieldValidation", &other.into(), &known));
+                Strictness::Ignore
+            }
+        };
+        if !causes.is_empty() {
+            return Err(Status::bad_options(kind, &causes));
+        }
+        let agent = self.header("user-agent").split('/').next().unwrap_or_default();
+        let manager = if named.is_empty() { if agent.is_empty() { "unknown" } else { agent } } else { named };
+        let force = self.query.flag("force");
+        Ok(WriteOptions { dry_run: !dry.is_empty(), manager: manager.to_owned(), strictness, force })
+    }
+}

@@ -1,0 +1,450 @@
+//! Defaults of the built-in kinds: the values that the server writes where the author said nothing.
+
+use serde_json::{Map, Value, json};
+
+use crate::schema::decode;
+use crate::scheme::resources::Resource;
+use crate::storage::store::Store;
+
+/// Puts a default where nothing is.
+fn set(map: &mut Value, key: &str, default: Value) {
+    if let Value::Object(map) = map {
+        map.entry(key).or_insert(default);
+    }
+}
+
+fn each<'v>(value: &'v mut Value, pointer: &str) -> impl Iterator<Item = &'v mut Value> {
+    value.pointer_mut(pointer).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// Fills an object's defaults that follow from itself alone.
+pub(crate) fn fill(resource: &Resource, value: &mut Value) {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") => {
+            pod_spec(&mut value["spec"], "Always");
+            set(&mut value["spec"], "enableServiceLinks", true.into());
+            if let Some(ip) = value.pointer("/status/podIP").cloned() {
+                set(&mut value["status"], "podIPs", json!([{"ip": ip}]));
+            }
+        }
+        ("", "podtemplates") => pod_spec(&mut value["template"]["spec"], "Always"),
+        ("", "services") => service(&mut value["spec"]),
+        ("", "secrets") => secret(value),
+        ("", "namespaces") => {
+            let name = value.pointer("/metadata/name").cloned().unwrap_or_default();
+            if name.is_string() {
+                value["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+            }
+        }
+        ("", "endpoints") => each(value, "/subsets")
+            .for_each(|s| each(s, "/ports").for_each(|p| set(p, "protocol", "TCP".into()))),
+        ("", "persistentvolumeclaims") => set(&mut value["spec"], "volumeMode", "Filesystem".into()),
+        ("", "persistentvolumes") => {
+            set(&mut value["spec"], "persistentVolumeReclaimPolicy", "Retain".into());
+            set(&mut value["spec"], "volumeMode", "Filesystem".into());
+            if let Some(path) = value.pointer_mut("/spec/hostPath") {
+                set(path, "type", "".into());
+            }
+        }
+        ("", "replicationcontrollers") => {
+            set(&mut value["spec"], "replicas", 1.into());
+            pod_spec(&mut value["spec"]["template"]["spec"], "Always");
+        }
+        ("", "events") => event(value, ["firstTimestamp", "lastTimestamp"]),
+        ("events.k8s.io", "events") => event(value, ["deprecatedFirstTimestamp", "deprecatedLastTimestamp"]),
+        ("storage.k8s.io", "csidrivers") => csi_driver(&mut value["spec"]),
+        ("apps", plural) => workload(plural, value),
+        ("batch", "jobs") => job(&mut value["spec"]),
+        ("batch", "cronjobs") => cron_job(&mut value["spec"]),
+        ("storage.k8s.io", "storageclasses") => {
+            set(value, "reclaimPolicy", "Delete".into());
+            set(value, "volumeBindingMode", "Immediate".into());
+        }
+        ("scheduling.k8s.io", "priorityclasses") => {
+            set(value, "preemptionPolicy", "PreemptLowerPriority".into());
+        }
+        ("networking.k8s.io", "networkpolicies") => network_policy(&mut value["spec"]),
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(value),
+        ("autoscaling", _) => {
+            set(&mut value["spec"], "minReplicas", 1.into());
+            if resource.version == "v2" {
+                let target = json!({"type": "Utilization", "averageUtilization": 80});
+                set(
+                    &mut value["spec"],
+                    "metrics",
+                    json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]),
+                );
+            }
+        }
+        ("admissionregistration.k8s.io", plural) if plural.ends_with("webhookconfigurations") => {
+            let mutating = plural.starts_with("mutating");
+            each(value, "/webhooks").for_each(|hook| webhook(hook, mutating));
+        }
+        ("apiextensions.k8s.io", _) => crate::registry::crd::fill(value),
+        ("discovery.k8s.io", _) => each(value, "/ports").for_each(|p| {
+            set(p, "name", "".into());
+            set(p, "protocol", "TCP".into());
+        }),
+        _ => {}
+    }
+}
+
+/// The status that a new object of a kind begins with, whatever its author says.
+pub(crate) fn fresh_status(resource: &Resource, map: &mut Map<String, Value>) {
+    let status = match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") => json!({"phase": "Pending", "qosClass": quality(map)}),
+        ("", "namespaces") => json!({"phase": "Active"}),
+        ("", "persistentvolumeclaims" | "persistentvolumes") => json!({"phase": "Pending"}),
+        ("apiextensions.k8s.io", _) => crate::registry::crd::fresh_status(map),
+        ("autoscaling", _) => json!({"desiredReplicas": 0, "currentMetrics": null}),
+        // Nodes report their status when they register.
+        ("", "nodes") => return,
+        _ => match resource.schema().properties.get("status") {
+            Some(status) if status.written.is_some() => decode::zero(status),
+            _ => {
+                map.shift_remove("status");
+                return;
+            }
+        },
+    };
+    map.insert("status".into(), status);
+}
+
+/// A pod's quality of service follows from what its containers ask for.
+fn quality(pod: &Map<String, Value>) -> &'static str {
+    let containers = pod.get("spec").and_then(|s| s.get("containers")).and_then(Value::as_array);
+    let mut any = false;
+    let mut all_equal = true;
+    for container in containers.into_iter().flatten() {
+        let (requests, limits) =
+            (container.pointer("/resources/requests"), container.pointer("/resources/limits"));
+        any |= requests.or(limits).is_some();
+        let both = limits.is_some_and(|l| l.get("cpu").is_some() && l.get("memory").is_some());
+        all_equal &= both && requests.is_none_or(|r| Some(r) == limits);
+    }
+    match (any, all_equal) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+/// Fills what depends on the cluster or on the object before.
+pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old: Option<&Value>) {
+    if resource.custom.is_none() {
+        decode::settle(value, &resource.schema());
+    }
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") if old.is_none() => admit_pod(&mut value["spec"]),
+        ("", "services") => addresses(store, value, old),
+        ("batch", "jobs") if old.is_none() => label_job(value),
+        ("", "namespaces") if old.is_none() => set(&mut value["spec"], "finalizers", json!(["kubernetes"])),
+        ("", "persistentvolumeclaims") if old.is_none() => protect(value, "kubernetes.io/pvc-protection"),
+        ("", "persistentvolumes") if old.is_none() => {
+            protect(value, "kubernetes.io/pv-protection");
+            value["status"]["lastPhaseTransitionTime"] = crate::schema::formats::now().into();
+        }
+        ("", "nodes") if old.is_none() => {
+            let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+            set(&mut value["spec"], "taints", json!([taint]));
+        }
+        _ => {}
+    }
+}
+
+fn protect(value: &mut Value, finalizer: &str) {
+    let mut list = crate::base::json::strings(value.pointer("/metadata/finalizers"));
+    if !list.iter().any(|f| f == finalizer) {
+        list.push(finalizer.to_owned());
+    }
+    value["metadata"]["finalizers"] = list.into();
+}
+
+fn event(value: &mut Value, times: [&str; 2]) {
+    set(value, "eventTime", Value::Null);
+    for time in times {
+        set(value, time, Value::Null);
+    }
+}
+
+fn csi_driver(spec: &mut Value) {
+    set(spec, "attachRequired", true.into());
+    set(spec, "podInfoOnMount", false.into());
+    set(spec, "volumeLifecycleModes", json!(["Persistent"]));
+    set(spec, "storageCapacity", false.into());
+    set(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType".into());
+    set(spec, "requiresRepublish", false.into());
+    set(spec, "seLinuxMount", false.into());
+}
+
+fn admit_pod(spec: &mut Value) {
+    let toleration = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+    set(spec, "tolerations", json!([]));
+    if let Some(list) = spec.get_mut("tolerations").and_then(Value::as_array_mut) {
+        for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+            if !list.iter().any(|t| t["key"] == key || (t.get("key").is_none() && t["operator"] == "Exists"))
+            {
+                list.push(toleration(key));
+            }
+        }
+    }
+    set(spec, "priority", 0.into());
+    set(spec, "preemptionPolicy", "PreemptLowerPriority".into());
+}
+
+/// A service keeps its address; a new one gets the next.
+fn addresses(store: &Store, value: &mut Value, old: Option<&Value>) {
+    let spec = &mut value["spec"];
+    let kind = spec.get("type").and_then(Value::as_str).unwrap_or("ClusterIP").to_owned();
+    if kind == "ExternalName" {
+        return;
+    }
+    let known = old.and_then(|o| o.pointer("/spec/clusterIP")).cloned();
+    let given = spec.get("clusterIP").cloned().filter(|v| v.as_str() != Some(""));
+    let address = given.or(known).unwrap_or_else(|| {
+        let version = store.version();
+        format!("10.0.{}.{}", (version / 250) % 250, 2 + version % 250).into()
+    });
+    set(spec, "clusterIPs", json!([address]));
+    set(spec, "clusterIP", address);
+    if spec["clusterIP"] == "None" && spec.get("selector").is_none() {
+        // Without pods behind it nothing is known of its families: all are served.
+        set(spec, "ipFamilies", json!(["IPv4", "IPv6"]));
+        set(spec, "ipFamilyPolicy", "RequireDualStack".into());
+    }
+    set(spec, "ipFamilies", json!(["IPv4"]));
+    set(spec, "ipFamilyPolicy", "SingleStack".into());
+    if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
+        set(spec, "externalTrafficPolicy", "Cluster".into());
+        for port in each(spec, "/ports") {
+            set(port, "nodePort", (30_000 + crate::base::random::random_bits() % 2768).into());
+        }
+        if kind == "LoadBalancer" {
+            set(spec, "allocateLoadBalancerNodePorts", true.into());
+        }
+    }
+}
+
+fn label_job(value: &mut Value) {
+    if value.pointer("/spec/manualSelector") == Some(&Value::Bool(true)) {
+        return;
+    }
+    let uid = value["metadata"]["uid"].clone();
+    let name = value["metadata"]["name"].clone();
+    set(&mut value["spec"], "selector", json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}));
+    let labels = [
+        ("batch.kubernetes.io/controller-uid", &uid),
+        ("batch.kubernetes.io/job-name", &name),
+        ("controller-uid", &uid),
+        ("job-name", &name),
+    ];
+    for (key, label) in labels {
+        value["spec"]["template"]["metadata"]["labels"][key] = label.clone();
+    }
+    let labels = value["spec"]["template"]["metadata"]["labels"].clone();
+    if value["metadata"].get("labels").is_none() {
+        value["metadata"]["labels"] = labels;
+    }
+}
+
+fn service(spec: &mut Value) {
+    set(spec, "sessionAffinity", "None".into());
+    set(spec, "type", "ClusterIP".into());
+    if spec["type"] != "ExternalName" {
+        set(spec, "internalTrafficPolicy", "Cluster".into());
+    }
+    for port in each(spec, "/ports") {
+        set(port, "protocol", "TCP".into());
+        let number = port["port"].clone();
+        set(port, "targetPort", number);
+    }
+}
+
+fn secret(value: &mut Value) {
+    use base64::Engine;
+    set(value, "type", "Opaque".into());
+    let Some(plain) = value.as_object_mut().and_then(|m| m.shift_remove("stringData")) else { return };
+    for (key, text) in plain.as_object().into_iter().flatten() {
+        let bytes = text.as_str().unwrap_or_default();
+        value["data"][key] = base64::engine::general_purpose::STANDARD.encode(bytes).into();
+    }
+}
+
+fn workload(plural: &str, value: &mut Value) {
+    if plural == "controllerrevisions" {
+        return;
+    }
+    if plural == "daemonsets" {
+        value["metadata"]["annotations"]["deprecated.daemonset.template.generation"] = "1".into();
+    }
+    let spec = &mut value["spec"];
+    if plural != "daemonsets" {
+        set(spec, "replicas", 1.into());
+    }
+    if plural != "replicasets" {
+        set(spec, "revisionHistoryLimit", 10.into());
+    }
+    match plural {
+        "deployments" => {
+            set(spec, "progressDeadlineSeconds", 600.into());
+            set(spec, "strategy", json!({}));
+            set(&mut spec["strategy"], "type", "RollingUpdate".into());
+            if spec["strategy"]["type"] == "RollingUpdate" {
+                set(&mut spec["strategy"], "rollingUpdate", json!({}));
+                set(&mut spec["strategy"]["rollingUpdate"], "maxUnavailable", "25%".into());
+                set(&mut spec["strategy"]["rollingUpdate"], "maxSurge", "25%".into());
+            }
+        }
+        "statefulsets" => {
+            set(spec, "podManagementPolicy", "OrderedReady".into());
+            set(spec, "updateStrategy", json!({}));
+            set(&mut spec["updateStrategy"], "type", "RollingUpdate".into());
+            if spec["updateStrategy"]["type"] == "RollingUpdate" {
+                set(&mut spec["updateStrategy"], "rollingUpdate", json!({"partition": 0}));
+            }
+            set(
+                spec,
+                "persistentVolumeClaimRetentionPolicy",
+                json!({"whenDeleted": "Retain", "whenScaled": "Retain"}),
+            );
+        }
+        "daemonsets" => {
+            set(spec, "updateStrategy", json!({}));
+            set(&mut spec["updateStrategy"], "type", "RollingUpdate".into());
+            if spec["updateStrategy"]["type"] == "RollingUpdate" {
+                set(
+                    &mut spec["updateStrategy"],
+                    "rollingUpdate",
+                    json!({"maxUnavailable": 1, "maxSurge": 0}),
+                );
+            }
+        }
+        _ => {}
+    }
+    pod_spec(&mut spec["template"]["spec"], "Always");
+}
+
+fn job(spec: &mut Value) {
+    let single = spec.get("parallelism").is_none() && spec.get("completions").is_none();
+    if single {
+        set(spec, "completions", 1.into());
+    }
+    set(spec, "parallelism", 1.into());
+    set(spec, "backoffLimit", 6.into());
+    set(spec, "completionMode", "NonIndexed".into());
+    set(spec, "manualSelector", false.into());
+    set(spec, "suspend", false.into());
+    set(spec, "podReplacementPolicy", "TerminatingOrFailed".into());
+    pod_spec(&mut spec["template"]["spec"], "Always");
+}
+
+fn cron_job(spec: &mut Value) {
+    set(spec, "concurrencyPolicy", "Allow".into());
+    set(spec, "suspend", false.into());
+    set(spec, "successfulJobsHistoryLimit", 3.into());
+    set(spec, "failedJobsHistoryLimit", 1.into());
+    pod_spec(&mut spec["jobTemplate"]["spec"]["template"]["spec"], "Always");
+}
+
+fn network_policy(spec: &mut Value) {
+    let egress = spec.get("egress").is_some();
+    set(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
+}
+
+fn binding(value: &mut Value) {
+    let rbac = "rbac.authorization.k8s.io";
+    if value["roleRef"]["apiGroup"].as_str().unwrap_or_default().is_empty() && value["roleRef"].is_object() {
+        value["roleRef"]["apiGroup"] = rbac.into();
+    }
+    for subject in each(value, "/subjects") {
+        let group = if subject["kind"] == "ServiceAccount" { "" } else { rbac };
+        if !group.is_empty() {
+            set(subject, "apiGroup", group.into());
+        }
+    }
+}
+
+fn webhook(hook: &mut Value, mutating: bool) {
+    set(hook, "failurePolicy", "Fail".into());
+    set(hook, "matchPolicy", "Equivalent".into());
+    set(hook, "namespaceSelector", json!({}));
+    set(hook, "objectSelector", json!({}));
+    set(hook, "timeoutSeconds", 10.into());
+    if mutating {
+        set(hook, "reinvocationPolicy", "Never".into());
+    }
+    each(hook, "/rules").for_each(|rule| set(rule, "scope", "*".into()));
+}
+
+/// The defaults of a pod's specification, in a pod or a template.
+fn pod_spec(spec: &mut Value, restart: &str) {
+    if !spec.is_object() {
+        return;
+    }
+    set(spec, "restartPolicy", restart.into());
+    set(spec, "terminationGracePeriodSeconds", 30.into());
+    set(spec, "dnsPolicy", "ClusterFirst".into());
+    set(spec, "securityContext", json!({}));
+    set(spec, "schedulerName", "default-scheduler".into());
+    if let Some(account) = spec.get("serviceAccountName").cloned() {
+        set(spec, "serviceAccount", account);
+    } else if let Some(account) = spec.get("serviceAccount").cloned() {
+        set(spec, "serviceAccountName", account);
+    }
+    for list in ["/containers", "/initContainers"] {
+        each(spec, list).for_each(container);
+    }
+    each(spec, "/volumes").for_each(volume);
+}
+
+fn container(container: &mut Value) {
+    let image = container["image"].as_str().unwrap_or_default();
+    let tag = image.rsplit('/').next().and_then(|last| last.split_once(':')).map_or("latest", |(_, tag)| tag);
+    let policy = if tag == "latest" && !image.contains('@') { "Always" } else { "IfNotPresent" };
+    set(container, "terminationMessagePath", "/dev/termination-log".into());
+    set(container, "terminationMessagePolicy", "File".into());
+    set(container, "imagePullPolicy", policy.into());
+    set(container, "resources", json!({}));
+    requests_from_limits(container);
+    each(container, "/ports").for_each(|p| set(p, "protocol", "TCP".into()));
+    for env in each(container, "/env") {
+        if let Some(field) = env.pointer_mut("/valueFrom/fieldRef") {
+            set(field, "apiVersion", "v1".into());
+        }
+    }
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        let Some(probe) = container.get_mut(name).filter(|p| p.is_object()) else { continue };
+        set(probe, "timeoutSeconds", 1.into());
+        set(probe, "periodSeconds", 10.into());
+        set(probe, "successThreshold", 1.into());
+        set(probe, "failureThreshold", 3.into());
+        if let Some(get) = probe.get_mut("httpGet") {
+            set(get, "path", "/".into());
+            set(get, "scheme", "HTTP".into());
+        }
+    }
+}
+
+/// What is limited is also requested.
+fn requests_from_limits(container: &mut Value) {
+    let limits = container.pointer("/resources/limits").and_then(Value::as_object).cloned();
+    for (name, quantity) in limits.into_iter().flatten() {
+        set(&mut container["resources"], "requests", json!({}));
+        set(&mut container["resources"]["requests"], &name, quantity);
+    }
+}
+
+fn volume(volume: &mut Value) {
+    for source in ["secret", "configMap", "downwardAPI", "projected"] {
+        if let Some(found) = volume.get_mut(source).filter(|s| s.is_object()) {
+            set(found, "defaultMode", 420.into());
+        }
+    }
+    if let Some(path) = volume.get_mut("hostPath").filter(|s| s.is_object()) {
+        set(path, "type", "".into());
+    }
+    let bare = volume.as_object().is_some_and(|m| m.len() == 1 && m.contains_key("name"));
+    if bare {
+        volume["emptyDir"] = json!({});
+    }
+}

@@ -1,0 +1,369 @@
+//! Bodies of built-in kinds in protocol buffers, as typed Go clients (kubectl among them) send them: read into JSON.
+//!
+//! `wire.txt` says how each type lies there. Its kinds: `s` text, `i` integer, `b` boolean, `f` float, `y` bytes, `q`
+//! quantity, `t`/`u` time and with microseconds, `o` integer or text, `r` JSON as it is, `w` a message that only wraps
+//! texts, `A`/`B`/`S` a schema or several, or a boolean, or texts; `[]` and `{}` lists and maps; else another type. It is
+//! only read, never written: answers are JSON, which the same clients understand.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use base64::Engine;
+use serde_json::{Map, Value};
+
+use crate::base::names::split_api_version;
+use crate::schema::formats;
+
+const WIRE: &str = include_str!("builtin/wire.txt");
+/// The media type that is read.
+pub(crate) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
+/// What each such body begins with.
+const MAGIC: &[u8] = b"k8s\0";
+/// How deep messages may lie in each other.
+const DEPTH: usize = 64;
+
+struct Field {
+    name: &'static str,
+    kind: &'static str,
+    /// Left out when zero.
+    omitted: bool,
+}
+
+type Fields = HashMap<u64, Field>;
+
+static TYPES: LazyLock<HashMap<&'static str, Fields>> = LazyLock::new(|| {
+    let mut out: HashMap<&str, Fields> = HashMap::new();
+    let mut current = "";
+    for line in WIRE.lines().filter(|l| !l.starts_with('#')) {
+        let mut words = line.trim_start().split(' ');
+        match (words.next(), words.next(), words.next()) {
+            (Some(number), Some(name), Some(kind)) => {
+                let field = Field { name: name.trim_end_matches('?'), kind, omitted: name.ends_with('?') };
+                if let Ok(number) = number.parse() {
+                    out.entry(current).or_default().insert(number, field);
+                }
+            }
+            (Some(name), None, None) => {
+                current = name;
+                out.entry(current).or_default();
+            }
+            _ => {}
+        }
+    }
+    out
+});
+
+/// Why a body could not be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// It does not begin as such a body does.
+    Foreign,
+    /// Its kind is not known.
+    Unknown(String),
+    /// It is cut short or twisted.
+    Malformed,
+}
+
+/// A value as it lies in a message.
+enum Piece<'b> {
+    Number(u64),
+    Bytes(&'b [u8]),
+}
+
+/// Walks through a message's fields.
+struct Pieces<'b>(&'b [u8]);
+
+impl<'b> Pieces<'b> {
+    fn varint(&mut self) -> Result<u64, Unreadable> {
+        let mut out = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let (first, rest) = self.0.split_first().ok_or(Unreadable::Malformed)?;
+            self.0 = rest;
+            out |= u64::from(first & 0x7f) << shift;
+            if first & 0x80 == 0 {
+                return Ok(out);
+            }
+        }
+        Err(Unreadable::Malformed)
+    }
+    fn take(&mut self, length: u64) -> Result<&'b [u8], Unreadable> {
+        let length = usize::try_from(length).map_err(|_| Unreadable::Malformed)?;
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(Unreadable::Malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+    fn next(&mut self) -> Result<Option<(u64, Piece<'b>)>, Unreadable> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        let piece = match tag & 7 {
+            0 => Piece::Number(self.varint()?),
+            1 => Piece::Number(little_endian(self.take(8)?)),
+            2 => {
+                let length = self.varint()?;
+                Piece::Bytes(self.take(length)?)
+            }
+            5 => Piece::Number(little_endian(self.take(4)?)),
+            _ => return Err(Unreadable::Malformed),
+        };
+        Ok(Some((tag >> 3, piece)))
+    }
+}
+
+fn little_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |sum, b| sum << 8 | u64::from(*b))
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Unreadable> {
+    std::str::from_utf8(bytes).map_err(|_| Unreadable::Malformed)
+}
+
+/// The bytes of one field, as far as it is there.
+fn bytes_of(message: &[u8], number: u64) -> Result<&[u8], Unreadable> {
+    let mut pieces = Pieces(message);
+    let mut out: &[u8] = &[];
+    while let Some((found, piece)) = pieces.next()? {
+        if let (true, Piece::Bytes(bytes)) = (found == number, piece) {
+            out = bytes;
+        }
+    }
+    Ok(out)
+}
+
+fn number_of(message: &[u8], number: u64) -> Result<u64, Unreadable> {
+    let mut pieces = Pieces(message);
+    let mut out = 0;
+    while let Some((found, piece)) = pieces.next()? {
+        if let (true, Piece::Number(n)) = (found == number, piece) {
+            out = n;
+        }
+    }
+    Ok(out)
+}
+
+/// Reads a whole body.
+pub(crate) fn read(body: &[u8]) -> Result<Value, Unreadable> {
+    let envelope = body.strip_prefix(MAGIC).ok_or(Unreadable::Foreign)?;
+    let head = bytes_of(envelope, 1)?;
+    let (api_version, kind) = (text(bytes_of(head, 1)?)?, text(bytes_of(head, 2)?)?);
+    let (group, version) = split_api_version(api_version);
+    let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
+    let own = format!("{package}.{version}.{kind}");
+    let name = if TYPES.contains_key(own.as_str()) { own } else { format!("meta.v1.{kind}") };
+    if !TYPES.contains_key(name.as_str()) {
+        return Err(Unreadable::Unknown(format!("{kind} in version \"{api_version}\"")));
+    }
+    let mut out = Map::new();
+    out.insert("kind".into(), kind.into());
+    out.insert("apiVersion".into(), api_version.into());
+    message(bytes_of(envelope, 2)?, &name, &mut out, DEPTH)?;
+    Ok(Value::Object(out))
+}
+
+fn message(bytes: &[u8], name: &str, out: &mut Map<String, Value>, depth: usize) -> Result<(), Unreadable> {
+    let depth = depth.checked_sub(1).ok_or(Unreadable::Malformed)?;
+    let fields = TYPES.get(name).ok_or(Unreadable::Malformed)?;
+    let mut pieces = Pieces(bytes);
+    while let Some((number, piece)) = pieces.next()? {
+        // What a newer client knows and we do not is left, as unknown fields are.
+        let Some(field) = fields.get(&number) else { continue };
+        if field.name == "*" {
+            let Piece::Bytes(inner) = piece else { return Err(Unreadable::Malformed) };
+            message(inner, field.kind, out, depth)?;
+        } else if let Some(kind) = field.kind.strip_prefix("[]") {
+            let list = out.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
+            append(list, kind, piece, depth)?;
+        } else if let Some(kind) = field.kind.strip_prefix("{}") {
+            let Piece::Bytes(entry) = piece else { return Err(Unreadable::Malformed) };
+            let map = out.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
+            let key = text(bytes_of(entry, 1)?)?.to_owned();
+            let held = value(kind, Piece::Bytes(bytes_of(entry, 2)?), depth)?;
+            if let Value::Object(map) = map {
+                map.insert(key, held);
+            }
+        } else {
+            let read = value(field.kind, piece, depth)?;
+            if !(field.omitted && is_zero(&read)) {
+                out.insert(field.name.to_owned(), read);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn append(list: &mut Value, kind: &str, piece: Piece<'_>, depth: usize) -> Result<(), Unreadable> {
+    let Value::Array(list) = list else { return Err(Unreadable::Malformed) };
+    match (kind, piece) {
+        // Numbers may be packed.
+        ("i", Piece::Bytes(packed)) => {
+            let mut numbers = Pieces(packed);
+            while !numbers.0.is_empty() {
+                list.push(numbers.varint()?.cast_signed().into());
+            }
+        }
+        (_, piece) => list.push(value(kind, piece, depth)?),
+    }
+    Ok(())
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(b) => !b,
+        Value::Number(n) => n.as_f64() == Some(0.0),
+        Value::String(s) => s.is_empty(),
+        Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
+fn value(kind: &str, piece: Piece<'_>, depth: usize) -> Result<Value, Unreadable> {
+    let bytes = match (kind, piece) {
+        ("i", Piece::Number(n)) => return Ok(n.cast_signed().into()),
+        ("b", Piece::Number(n)) => return Ok((n != 0).into()),
+        ("f", Piece::Number(n)) => return Ok(f64::from_bits(n).into()),
+        (_, Piece::Bytes(bytes)) => bytes,
+        _ => return Err(Unreadable::Malformed),
+    };
+    Ok(match kind {
+        "s" => text(bytes)?.into(),
+        "y" => base64::engine::general_purpose::STANDARD.encode(bytes).into(),
+        "q" => text(bytes_of(bytes, 1)?)?.into(),
+        "t" | "u" => moment(bytes, kind == "u")?,
+        "o" if number_of(bytes, 1)? == 0 => number_of(bytes, 2)?.cast_signed().into(),
+        "o" => text(bytes_of(bytes, 3)?)?.into(),
+        "r" => serde_json::from_slice(bytes_of(bytes, 1)?).map_err(|_| Unreadable::Malformed)?,
+        "w" => texts(bytes, 1)?,
+        "A" | "B" | "S" => schema_or(kind, bytes, depth)?,
+        name => {
+            let mut out = Map::new();
+            message(bytes, name, &mut out, depth)?;
+            Value::Object(out)
+        }
+    })
+}
+
+fn texts(bytes: &[u8], number: u64) -> Result<Value, Unreadable> {
+    let mut out = Vec::new();
+    let mut pieces = Pieces(bytes);
+    while let Some((found, piece)) = pieces.next()? {
+        if let (true, Piece::Bytes(bytes)) = (found == number, piece) {
+            out.push(text(bytes)?.into());
+        }
+    }
+    Ok(Value::Array(out))
+}
+
+fn moment(bytes: &[u8], micros: bool) -> Result<Value, Unreadable> {
+    let (seconds, nanos) = (number_of(bytes, 1)?.cast_signed(), number_of(bytes, 2)?);
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    let nanos = i32::try_from(nanos).map_err(|_| Unreadable::Malformed)?;
+    let moment = jiff::Timestamp::new(seconds, nanos).map_err(|_| Unreadable::Malformed)?;
+    Ok(formats::stamp(moment, micros).into())
+}
+
+/// Where a declared schema has one schema, or something simpler or several.
+fn schema_or(kind: &str, bytes: &[u8], depth: usize) -> Result<Value, Unreadable> {
+    let mut schemas = Vec::new();
+    let (mut allowed, mut one) = (false, None);
+    let mut pieces = Pieces(bytes);
+    while let Some((number, piece)) = pieces.next()? {
+        match (kind, number, piece) {
+            ("B", 1, Piece::Number(n)) => allowed = n != 0,
+            ("A" | "S", 1, Piece::Bytes(b)) | ("B", 2, Piece::Bytes(b)) => {
+                one = Some(value("apiextensions.v1.JSONSchemaProps", Piece::Bytes(b), depth)?);
+            }
+            ("A", 2, Piece::Bytes(b)) => {
+                schemas.push(value("apiextensions.v1.JSONSchemaProps", Piece::Bytes(b), depth)?);
+            }
+            ("S", 2, Piece::Bytes(b)) => schemas.push(text(b)?.into()),
+            _ => {}
+        }
+    }
+    Ok(match one {
+        Some(schema) => schema,
+        None if kind == "B" => allowed.into(),
+        None => schemas.into(),
+    })
+}
+
+#[cfg(test)]
+#[expect(clippy::expect_used, reason = "a test may stop")]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(bytes.len()).expect("a short field");
+        [&[number << 3 | 2, length], bytes].concat()
+    }
+
+    fn body(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+        let head = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
+        [MAGIC, &field(1, &head), &field(2, raw)].concat()
+    }
+
+    #[test]
+    fn a_config_map_becomes_json() {
+        let meta = [field(1, b"m"), field(3, b""), field(8, b"")].concat();
+        let entry = [field(1, b"a"), field(2, b"b")].concat();
+        let binary = [field(1, b"x"), field(2, &[0, 255])].concat();
+        let raw = [field(1, &meta), field(2, &entry), field(3, &binary), vec![4 << 3, 0]].concat();
+        assert_eq!(
+            read(&body("v1", "ConfigMap", &raw)),
+            Ok(
+                json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "m"}, "data": {"a": "b"},
+                "binaryData": {"x": "AP8="}, "immutable": false})
+            )
+        );
+    }
+
+    #[test]
+    fn what_lies_within_its_holder_and_what_is_either_or_is_read() {
+        let port = [vec![1 << 3, 0, 2 << 3, 80], field(3, b"")].concat();
+        let get = field(2, &port);
+        let probe = [field(1, &field(2, &get)), vec![2 << 3, 5]].concat();
+        let mut out = Map::new();
+        message(&probe, "core.v1.Probe", &mut out, DEPTH).expect("readable");
+        assert_eq!(Value::Object(out), json!({"httpGet": {"port": 80}, "initialDelaySeconds": 5}));
+    }
+
+    #[test]
+    fn options_of_a_deletion_are_of_every_group() {
+        let raw = [vec![1 << 3, 0], field(4, b"Foreground")].concat();
+        let read = read(&body("apps/v1", "DeleteOptions", &raw)).expect("readable");
+        assert_eq!(read["gracePeriodSeconds"], 0);
+        assert_eq!(read["propagationPolicy"], "Foreground");
+    }
+
+    #[test]
+    fn twisted_bodies_are_refused() {
+        let good = body("v1", "ConfigMap", &field(1, &field(1, b"m")));
+        assert_eq!(read(b"{}"), Err(Unreadable::Foreign));
+        assert!(matches!(read(&body("v1", "Nothing", b"")), Err(Unreadable::Unknown(_))));
+        for cut in MAGIC.len() + 1..good.len() {
+            assert!(read(good.get(..cut).unwrap_or_default()).is_err() || cut < good.len() - 4, "{cut}");
+        }
+        let deep = (0..200).fold(
+            Vec::new(),
+            |inner: Vec<u8>, _| {
+                if inner.len() < 120 { field(27, &inner) } else { inner }
+            },
+        );
+        assert!(message(&deep, "core.v1.Probe", &mut Map::new(), 0).is_err());
+    }
+
+    #[test]
+    fn every_kind_of_the_table_can_be_followed() {
+        let scalars = ["s", "i", "b", "f", "y", "q", "t", "u", "o", "r", "w", "A", "B", "S"];
+        for (name, fields) in TYPES.iter() {
+            for field in fields.values() {
+                let kind = field.kind.trim_start_matches("[]").trim_start_matches("{}");
+                assert!(scalars.contains(&kind) || TYPES.contains_key(kind), "{name}.{}: {kind}", field.name);
+            }
+        }
+    }
+}

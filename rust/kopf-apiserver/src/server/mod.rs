@@ -1,0 +1,206 @@
+//! The server itself: sockets, TLS, tokens, and the handle by which its owner speaks to it.
+//!
+//! It listens on loopback only and cannot be told otherwise.
+
+mod content;
+mod service;
+mod tls;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_rustls::TlsAcceptor;
+
+use crate::base::options::ServerOptions;
+use crate::base::random::random_token;
+use crate::base::user::User;
+use crate::cluster::Cluster;
+use crate::controllers;
+use crate::error::server::ServerError;
+use crate::http::response::Response;
+use crate::testkit::faults::Faults;
+use crate::testkit::journal::Journal;
+
+/// How long to pause when the system gives no more connections.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+fn accepted(answer: &Response) -> Result<(), ServerError> {
+    if answer.code < 300 {
+        return Ok(());
+    }
+    let value = answer.value();
+    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Err(ServerError::Refused { code: answer.code, reason: text("reason"), message: text("message") })
+}
+
+/// A running server. It stops when it is dropped or shut down.
+pub struct Server {
+    address: SocketAddr,
+    token: String,
+    ca: Option<String>,
+    cluster: Arc<Cluster>,
+    stop: watch::Sender<bool>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+/// Starts a server on the current tokio runtime.
+pub async fn start(mut options: ServerOptions) -> Result<Server, ServerError> {
+    let port = options.port;
+    let listen = |source| ServerError::Listen { port, source };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(listen)?;
+    let address = listener.local_addr().map_err(listen)?;
+    let (acceptor, ca) = if options.tls {
+        let made = tls::make()?;
+        (Some(TlsAcceptor::from(made.config)), Some(made.ca_pem))
+    } else {
+        (None, None)
+    };
+    let token = options.token.clone().unwrap_or_else(random_token);
+    let groups = vec!["system:masters".to_owned(), "system:authenticated".to_owned()];
+    options.users.push((token.clone(), User { name: "admin".into(), groups }));
+    let cluster = Cluster::new(options);
+    let (stop, stopped) = watch::channel(false);
+    let tasks = vec![
+        tokio::spawn(controllers::run(cluster.clone())),
+        tokio::spawn(accept(listener, acceptor, cluster.clone(), stopped)),
+    ];
+    Ok(Server { address, token, ca, cluster, stop, tasks })
+}
+
+async fn accept(
+    listener: TcpListener,
+    acceptor: Option<TlsAcceptor>,
+    cluster: Arc<Cluster>,
+    stopped: watch::Receiver<bool>,
+) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of descriptors, most likely. Some will be free again.
+            sleep(EXHAUSTED_PAUSE).await;
+            continue;
+        };
+        // Small answers must not wait for the client's acknowledgements.
+        let _ = stream.set_nodelay(true);
+        let (cluster, mut stopped, acceptor) = (cluster.clone(), stopped.clone(), acceptor.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = service::connection(stream, acceptor, cluster) => {}
+                _ = stopped.wait_for(|s| *s) => {}
+            }
+        });
+    }
+}
+
+impl Server {
+    /// The base URL.
+    pub fn url(&self) -> String {
+        let scheme = if self.ca.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.address.port())
+    }
+    /// The port that is listened on.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+    /// The administrator's token.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+    /// The CA's certificate; absent without TLS.
+    pub fn ca_pem(&self) -> Option<&str> {
+        self.ca.as_deref()
+    }
+    /// The text of a kubeconfig for the administrator.
+    pub fn kubeconfig_text(&self) -> String {
+        let ca = self.ca.as_ref().map_or(String::new(), |pem| {
+            let data = base64::engine::general_purpose::STANDARD.encode(pem);
+            format!("    certificate-authority-data: {data}\n")
+        });
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: kopf\nclusters:\n- name: kopf\n  cluster:\n    server: {}\n{ca}users:\n- \
+             name: admin\n  user:\n    token: {}\ncontexts:\n- name: kopf\n  context:\n    cluster: kopf\n    user: admin\n    \
+             namespace: default\n",
+            self.url(),
+            self.token
+        )
+    }
+    /// Writes the kubeconfig, readable by its owner only.
+    pub fn kubeconfig(&self, path: &Path) -> Result<(), ServerError> {
+        let failed = |source| ServerError::Kubeconfig { path: path.display().to_string(), source };
+        let mut open = std::fs::OpenOptions::new();
+        open.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::OpenOptionsExt;
+            open.mode(0o600);
+        }
+        let mut file = open.open(path).map_err(failed)?;
+        std::io::Write::write_all(&mut file, self.kubeconfig_text().as_bytes()).map_err(failed)
+    }
+    /// What the server is to do wrong.
+    pub fn faults(&self) -> &Faults {
+        &self.cluster.faults
+    }
+    /// What was asked of the server.
+    pub fn journal(&self) -> &Journal {
+        &self.cluster.journal
+    }
+    /// The newest resource version.
+    pub fn resource_version(&self) -> u64 {
+        self.cluster.store.version()
+    }
+    /// Forgets all history: watches and lists from earlier versions get 410.
+    pub fn compact(&self) {
+        self.cluster.store.compact();
+    }
+    /// One request through memory, with all the server's rules but no socket. Watches are not served this way.
+    pub async fn call(
+        &self,
+        method: &str,
+        path_and_query: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, ServerError> {
+        let answer = service::in_memory(&self.cluster, method, path_and_query, body).await;
+        accepted(&answer)?;
+        Ok(answer.value())
+    }
+    /// The same when only a refusal is of interest: other answers are not read.
+    pub async fn tell(
+        &self,
+        method: &str,
+        path_and_query: &str,
+        body: Option<&Value>,
+    ) -> Result<(), ServerError> {
+        accepted(&service::in_memory(&self.cluster, method, path_and_query, body).await)
+    }
+    /// Creates an object in the collection with this path.
+    pub async fn create(&self, collection: &str, object: &Value) -> Result<Value, ServerError> {
+        self.call("POST", collection, Some(object)).await
+    }
+    /// Reads the object, or the list, with this path.
+    pub async fn get(&self, path: &str) -> Result<Value, ServerError> {
+        self.call("GET", path, None).await
+    }
+    /// Stops serving: connections and watches are closed.
+    pub async fn shutdown(mut self) {
+        self.stop.send_replace(true);
+        for task in self.tasks.drain(..) {
+            task.abort();
+            // It was aborted: how it ended does not matter.
+            let _: Result<(), _> = task.await;
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}

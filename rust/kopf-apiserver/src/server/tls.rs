@@ -1,0 +1,43 @@
+//! A certificate authority for one server's life, and the server's certificate.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::ServerConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use crate::error::server::ServerError;
+
+pub(crate) struct Made {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) ca_pem: String,
+}
+
+pub(crate) fn make() -> Result<Made, ServerError> {
+    let failed = |e: rcgen::Error| ServerError::Certificates(e.to_string());
+    let ca_key = KeyPair::generate().map_err(failed)?;
+    let mut ca = CertificateParams::new(Vec::new()).map_err(failed)?;
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    ca.distinguished_name.push(DnType::CommonName, "kopf-apiserver-ca");
+    let ca_cert = ca.self_signed(&ca_key).map_err(failed)?;
+    let key = KeyPair::generate().map_err(failed)?;
+    let names =
+        ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+    let mut server = CertificateParams::new(names.map(str::to_owned).to_vec()).map_err(failed)?;
+    server.distinguished_name.push(DnType::CommonName, "kopf-apiserver");
+    server.use_authority_key_identifier_extension = true;
+    let issuer = Issuer::new(ca, ca_key);
+    let cert = server.signed_by(&key, &issuer).map_err(failed)?;
+    let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let bad = |e: rustls::Error| ServerError::Certificates(e.to_string());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(bad)?
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], private)
+        .map_err(bad)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Made { config: Arc::new(config), ca_pem: ca_cert.pem() })
+}

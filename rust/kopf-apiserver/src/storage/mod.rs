@@ -1,0 +1,4 @@
+//! Storage.
+
+pub(crate) mod encoding;
+pub(crate) mod store;
