@@ -303,7 +303,7 @@ fn storming(servers: &Runtime, clients: &Runtime) {
     servers.block_on(server.create(definitions, &definition)).expect("declared");
     clients.block_on(async {
         for i in 0..KEPT {
-            server.tell("POST", GUSTS, Some(&handled(&format!("gust-{i}")))).await.expect("created");
+            server.execute("POST", GUSTS, Some(&handled(&format!("gust-{i}")))).await.expect("created");
         }
     });
     let from = server.resource_version();
@@ -317,7 +317,7 @@ fn storming(servers: &Runtime, clients: &Runtime) {
             // Any order will do that does not repeat itself soon.
             let which = if i % 2 == 0 { 0 } else { i * 7_919 % HOT };
             let change = json!({"spec": {"value": format!("storm {i}")}});
-            server.tell("PATCH", &format!("{GUSTS}/gust-{which}"), Some(&change)).await.expect("patched");
+            server.execute("PATCH", &format!("{GUSTS}/gust-{which}"), Some(&change)).await.expect("patched");
         }
         own = before.elapsed();
         reader.await.expect("a reader");

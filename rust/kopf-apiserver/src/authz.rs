@@ -13,7 +13,7 @@ use crate::http::request::Request;
 
 /// What somebody wants to do.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Wish {
+pub(crate) struct Attributes {
     pub(crate) verb: String,
     pub(crate) group: String,
     pub(crate) resource: String,
@@ -28,44 +28,52 @@ pub(crate) struct Wish {
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
 /// Checks a request to a resource.
-pub(crate) fn check(cluster: &Cluster, user: &User, wish: &Wish) -> Result<(), Status> {
+pub(crate) fn check(cluster: &Cluster, user: &User, attributes: &Attributes) -> Result<(), Status> {
     // Nobody without a token gets at objects, even when everybody with one may do everything.
     if !cluster.options.authorization && user.name != ANONYMOUS {
         return Ok(());
     }
-    if allowed(cluster, user, wish) {
+    if allowed(cluster, user, attributes) {
         return Ok(());
     }
-    let sub = if wish.subresource.is_empty() { String::new() } else { format!("/{}", wish.subresource) };
-    let place = if wish.namespace.is_empty() {
+    let sub = if attributes.subresource.is_empty() {
+        String::new()
+    } else {
+        format!("/{}", attributes.subresource)
+    };
+    let scope = if attributes.namespace.is_empty() {
         "at the cluster scope".to_owned()
     } else {
-        format!("in the namespace \"{}\"", wish.namespace)
+        format!("in the namespace \"{}\"", attributes.namespace)
     };
     let why = format!(
-        "User \"{}\" cannot {} resource \"{}{sub}\" in API group \"{}\" {place}",
-        user.name, wish.verb, wish.resource, wish.group
+        "User \"{}\" cannot {} resource \"{}{sub}\" in API group \"{}\" {scope}",
+        user.name, attributes.verb, attributes.resource, attributes.group
     );
-    let resource = GroupResource { group: &wish.group, resource: &wish.resource };
-    Err(Status::forbidden(resource, &wish.name, &why, &[]))
+    let resource = GroupResource { group: &attributes.group, resource: &attributes.resource };
+    Err(Status::forbidden(resource, &attributes.name, &why, &[]))
 }
 
 /// Whom the request is made for: somebody else when its headers say so, and its user may stand in for them.
-pub(crate) fn stand_in(cluster: &Cluster, request: &Request, user: Arc<User>) -> Result<Arc<User>, Status> {
+pub(crate) fn impersonate(
+    cluster: &Cluster,
+    request: &Request,
+    user: Arc<User>,
+) -> Result<Arc<User>, Status> {
     let name = request.header("impersonate-user");
     if name.is_empty() && !request.headers.contains_key("impersonate-group") {
         return Ok(user);
     }
-    let given = request.headers.get_all("impersonate-group").iter();
-    let mut groups: Vec<String> = given.filter_map(|g| g.to_str().ok()).map(str::to_owned).collect();
+    let values = request.headers.get_all("impersonate-group").iter();
+    let mut groups: Vec<String> = values.filter_map(|g| g.to_str().ok()).map(str::to_owned).collect();
     if name.is_empty() {
         let message =
             "requested [{Group  ".to_owned() + &groups.join(" ") + "}] without impersonating a user";
         return Err(Status::internal(message));
     }
-    may_stand_in(cluster, &user, "users", name)?;
+    authorize_impersonation(cluster, &user, "users", name)?;
     for group in &groups {
-        may_stand_in(cluster, &user, "groups", group)?;
+        authorize_impersonation(cluster, &user, "groups", group)?;
     }
     let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
     if let (true, Some((namespace, _))) = (groups.is_empty(), account) {
@@ -77,11 +85,15 @@ pub(crate) fn stand_in(cluster: &Cluster, request: &Request, user: Arc<User>) ->
     Ok(Arc::new(User { name: name.to_owned(), groups }))
 }
 
-fn may_stand_in(cluster: &Cluster, user: &User, resource: &str, name: &str) -> Result<(), Status> {
-    let wish =
-        Wish { verb: "impersonate".into(), resource: resource.into(), name: name.into(), ..Wish::default() };
-    let trusted = !cluster.options.authorization && user.name != ANONYMOUS;
-    if trusted || allowed(cluster, user, &wish) {
+fn authorize_impersonation(cluster: &Cluster, user: &User, resource: &str, name: &str) -> Result<(), Status> {
+    let attributes = Attributes {
+        verb: "impersonate".into(),
+        resource: resource.into(),
+        name: name.into(),
+        ..Attributes::default()
+    };
+    let is_trusted = !cluster.options.authorization && user.name != ANONYMOUS;
+    if is_trusted || allowed(cluster, user, &attributes) {
         return Ok(());
     }
     let message = format!(
@@ -101,21 +113,26 @@ pub(crate) fn check_path(cluster: &Cluster, request: &Request) -> Result<(), Sta
     if OPEN.iter().any(|p| request.path.starts_with(p)) {
         return Ok(());
     }
-    let wish =
-        Wish { verb: request.method.as_str().to_lowercase(), path: request.path.clone(), ..Wish::default() };
-    if allowed(cluster, &request.user, &wish) {
+    let attributes = Attributes {
+        verb: request.method.as_str().to_lowercase(),
+        path: request.path.clone(),
+        ..Attributes::default()
+    };
+    if allowed(cluster, &request.user, &attributes) {
         return Ok(());
     }
-    let message =
-        format!("forbidden: User \"{}\" cannot {} path \"{}\"", request.user.name, wish.verb, wish.path);
+    let message = format!(
+        "forbidden: User \"{}\" cannot {} path \"{}\"",
+        request.user.name, attributes.verb, attributes.path
+    );
     Err(Status::new(403, "Forbidden", message).with(serde_json::Map::new()))
 }
 
 /// Whether RBAC lets a user have a wish.
-pub(crate) fn allowed(cluster: &Cluster, user: &User, wish: &Wish) -> bool {
+pub(crate) fn allowed(cluster: &Cluster, user: &User, attributes: &Attributes) -> bool {
     user.groups.iter().any(|g| g == "system:masters")
-        || reviews_itself(wish)
-        || rules(cluster, user, &wish.namespace).iter().any(|r| grants(r, wish))
+        || is_self_review(attributes)
+        || rules(cluster, user, &attributes.namespace).iter().any(|r| rule_allows(r, attributes))
 }
 
 /// The rules of all roles that the user has in the cluster and in this namespace.
@@ -142,10 +159,10 @@ pub(crate) fn rules(cluster: &Cluster, user: &User, namespace: &str) -> Vec<Valu
 }
 
 /// Everybody may ask about himself.
-fn reviews_itself(wish: &Wish) -> bool {
-    wish.verb == "create"
+fn is_self_review(attributes: &Attributes) -> bool {
+    attributes.verb == "create"
         && matches!(
-            wish.resource.as_str(),
+            attributes.resource.as_str(),
             "selfsubjectaccessreviews" | "selfsubjectrulesreviews" | "selfsubjectreviews"
         )
 }
@@ -162,25 +179,26 @@ fn is_subject(subject: &Value, user: &User, _namespace: &str) -> bool {
     }
 }
 
-fn grants(rule: &Value, wish: &Wish) -> bool {
+fn rule_allows(rule: &Value, attributes: &Attributes) -> bool {
     let list = |key: &str| crate::base::json::strings(rule.get(key));
-    let has = |key: &str, wanted: &str| list(key).iter().any(|v| v == "*" || v == wanted);
-    if !has("verbs", &wish.verb) {
+    let has = |key: &str, value: &str| list(key).iter().any(|v| v == "*" || v == value);
+    if !has("verbs", &attributes.verb) {
         return false;
     }
-    if !wish.path.is_empty() {
+    if !attributes.path.is_empty() {
         return list("nonResourceURLs").iter().any(|p| {
-            *p == wish.path || p.strip_suffix('*').is_some_and(|prefix| wish.path.starts_with(prefix))
+            *p == attributes.path
+                || p.strip_suffix('*').is_some_and(|prefix| attributes.path.starts_with(prefix))
         });
     }
-    let full = if wish.subresource.is_empty() {
-        wish.resource.clone()
+    let full = if attributes.subresource.is_empty() {
+        attributes.resource.clone()
     } else {
-        format!("{}/{}", wish.resource, wish.subresource)
+        format!("{}/{}", attributes.resource, attributes.subresource)
     };
-    let any_parent = format!("*/{}", wish.subresource);
-    let resources =
-        has("resources", &full) || (!wish.subresource.is_empty() && list("resources").contains(&any_parent));
+    let any_resource = format!("*/{}", attributes.subresource);
+    let resources = has("resources", &full)
+        || (!attributes.subresource.is_empty() && list("resources").contains(&any_resource));
     let names = list("resourceNames");
-    has("apiGroups", &wish.group) && resources && (names.is_empty() || names.contains(&wish.name))
+    has("apiGroups", &attributes.group) && resources && (names.is_empty() || names.contains(&attributes.name))
 }

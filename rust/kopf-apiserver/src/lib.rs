@@ -69,5 +69,5 @@ pub use base::options::{Controllers, ServerOptions};
 pub use base::user::User;
 pub use error::server::ServerError;
 pub use server::{Server, start};
-pub use testkit::faults::{Done, Fault, Faults, Injection};
-pub use testkit::journal::{Entry, Journal};
+pub use testkit::faults::{CutOffPoint, Fault, Faults, Injection};
+pub use testkit::request_log::{LoggedRequest, RequestLog};

@@ -7,7 +7,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kopf_apiserver::{Done, Fault, Injection, Server, ServerOptions, start};
+use kopf_apiserver::{CutOffPoint, Fault, Injection, Server, ServerOptions, start};
 use serde_json::{Value, json};
 use support::client::{Answer, Client};
 
@@ -76,7 +76,7 @@ async fn resets_close_the_connection() {
     server.faults().inject(Injection::always(Fault::Reset).on_verb("create").times(1));
     assert_eq!(send(&server, "POST", MAPS, &map("m")).await.code, 0);
     assert_eq!(send(&server, "POST", MAPS, &map("m")).await.code, 201);
-    let codes: Vec<u16> = server.journal().entries().iter().map(|e| e.code).collect();
+    let codes: Vec<u16> = server.request_log().entries().iter().map(|e| e.code).collect();
     assert_eq!(codes, [0, 201]);
 }
 
@@ -91,7 +91,7 @@ async fn a_lost_answer_is_of_a_request_that_is_done() {
 
 #[tokio::test]
 async fn who_is_cut_off_reaches_nothing_until_the_faults_are_withdrawn() {
-    for (done, code) in [(Done::No, 404), (Done::Yes, 200)] {
+    for (done, code) in [(CutOffPoint::BeforeRequest, 404), (CutOffPoint::AfterRequest, 200)] {
         let server = plain().await;
         server.faults().inject(Injection::always(Fault::CutOff(done)).on_verb("create").times(1));
         assert!(!server.faults().is_cut_off());

@@ -91,7 +91,7 @@ async fn a_watch_that_is_open_in_a_storm_is_told_every_change_in_its_order() {
     server.create(MAPS, &map("a")).await.expect("created");
     for i in 0..3_000 {
         let change = json!({"data": {"text": format!("{i}").repeat(20)}});
-        server.tell("PATCH", &format!("{MAPS}/a"), Some(&change)).await.expect("patched");
+        server.execute("PATCH", &format!("{MAPS}/a"), Some(&change)).await.expect("patched");
         if i % 100 == 0 {
             tokio::task::yield_now().await;
         }
@@ -253,7 +253,7 @@ async fn faults_strike_as_often_as_told() {
     assert_eq!(send(&server, "GET", MAPS, "", &Value::Null).await.code, 200);
     server.faults().inject(Injection::always(Fault::Reset).times(1).on_resource("configmaps"));
     assert_eq!(send(&server, "GET", MAPS, "", &Value::Null).await.code, 0);
-    let codes: Vec<u16> = server.journal().entries().iter().map(|e| e.code).collect();
+    let codes: Vec<u16> = server.request_log().entries().iter().map(|e| e.code).collect();
     assert_eq!(codes, [429, 200, 0]);
 }
 
@@ -266,7 +266,7 @@ async fn a_cut_watch_ends_and_a_silenced_one_does_not_speak() {
             send(&server, "GET", &format!("{MAPS}?watch=1&timeoutSeconds=9"), "", &Value::Null).await
         })
     };
-    while server.journal().entries().is_empty() {
+    while server.request_log().entries().is_empty() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     server.faults().inject(Injection::always(Fault::Silence));
@@ -545,9 +545,9 @@ async fn many_dependents_follow_their_owner() {
     for number in 0..1_000 {
         let mut dependent = map(&format!("owned-{number}"));
         dependent["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
-        server.tell("POST", MAPS, Some(&dependent)).await.expect("created");
+        server.execute("POST", MAPS, Some(&dependent)).await.expect("created");
     }
-    server.tell("DELETE", &format!("{MAPS}/owner"), None).await.expect("deleted");
+    server.execute("DELETE", &format!("{MAPS}/owner"), None).await.expect("deleted");
     until(&server, &format!("{MAPS}/owned-999"), Result::is_err).await;
     assert_eq!(server.get(MAPS).await.expect("a list")["items"], json!([]));
 }
@@ -560,7 +560,7 @@ async fn the_journal_keeps_so_many_bytes_of_bodies() {
     for _ in 0..1_100 {
         send(&server, "POST", MAPS, "application/json", &large).await;
     }
-    let entries = server.journal().entries();
+    let entries = server.request_log().entries();
     assert_eq!(entries.len(), 1_024);
-    assert_eq!(server.journal().since(0).0, 1_100);
+    assert_eq!(server.request_log().since(0).0, 1_100);
 }

@@ -10,7 +10,7 @@ use crate::base::user::User;
 use crate::error::status::Status;
 use crate::patch;
 use crate::registry::prepare;
-use crate::registry::selectors::Labels;
+use crate::registry::selectors::LabelSelector;
 use crate::scheme::resources::Resource;
 use crate::storage::store::{Store, Stored};
 
@@ -71,7 +71,12 @@ pub(crate) struct Attributes<'a> {
 const GROUP: &str = "admissionregistration.k8s.io";
 
 /// The webhooks of a kind of configuration that are about this call, in the order of their names.
-fn relevant(request: &Attributes<'_>, plural: &str, object: &Value, old: Option<&Value>) -> Vec<Value> {
+fn matching_webhooks(
+    request: &Attributes<'_>,
+    plural: &str,
+    object: &Value,
+    old: Option<&Value>,
+) -> Vec<Value> {
     if request.resource.group == GROUP {
         return Vec::new();
     }
@@ -81,22 +86,22 @@ fn relevant(request: &Attributes<'_>, plural: &str, object: &Value, old: Option<
     }
     let hooks =
         configurations.iter().flat_map(|c| c.value()["webhooks"].as_array().cloned().unwrap_or_default());
-    hooks.filter(|hook| concerns(request, hook, object, old)).collect()
+    hooks.filter(|hook| matches(request, hook, object, old)).collect()
 }
 
-fn concerns(request: &Attributes<'_>, hook: &Value, object: &Value, old: Option<&Value>) -> bool {
+fn matches(request: &Attributes<'_>, hook: &Value, object: &Value, old: Option<&Value>) -> bool {
     let rules = hook["rules"].as_array().cloned().unwrap_or_default();
     if !rules.iter().any(|rule| rule_matches(request, rule)) {
         return false;
     }
-    let selector = Labels::from_json(&hook["objectSelector"]);
-    let labelled = |v: &Value| {
+    let selector = LabelSelector::from_json(&hook["objectSelector"]);
+    let matches_labels = |v: &Value| {
         selector.matches(|key| v.pointer("/metadata/labels").and_then(|l| l.get(key)).and_then(Value::as_str))
     };
-    if !selector.is_empty() && !labelled(object) && !old.is_some_and(labelled) {
+    if !selector.is_empty() && !matches_labels(object) && !old.is_some_and(matches_labels) {
         return false;
     }
-    let selector = Labels::from_json(&hook["namespaceSelector"]);
+    let selector = LabelSelector::from_json(&hook["namespaceSelector"]);
     if selector.is_empty() || !request.resource.namespaced {
         return true;
     }
@@ -132,12 +137,13 @@ fn rule_matches(request: &Attributes<'_>, rule: &Value) -> bool {
 fn review(attributes: &Attributes<'_>, object: Option<&Value>, old: Option<&Value>) -> Value {
     let resource = attributes.resource;
     let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
-    let what = json!({"group": resource.group, "version": resource.version, "resource": resource.plural});
-    let named = object.or(old).and_then(|o| o.pointer("/metadata/name")).cloned();
+    let resource_id =
+        json!({"group": resource.group, "version": resource.version, "resource": resource.plural});
+    let name = object.or(old).and_then(|o| o.pointer("/metadata/name")).cloned();
     let user = attributes.user;
     let mut request = json!({
-        "uid": crate::base::random::uid(), "kind": kind, "resource": what, "requestKind": kind, "requestResource": what,
-        "name": named, "operation": attributes.operation.name(), "userInfo": {"username": user.name, "uid": user.name, "groups": user.groups},
+        "uid": crate::base::random::uid(), "kind": kind, "resource": resource_id, "requestKind": kind, "requestResource": resource_id,
+        "name": name, "operation": attributes.operation.name(), "userInfo": {"username": user.name, "uid": user.name, "groups": user.groups},
         "object": object, "oldObject": old, "dryRun": attributes.dry_run,
         "options": {"kind": match attributes.operation { Operation::Create => "CreateOptions", Operation::Update => "UpdateOptions", Operation::Delete => "DeleteOptions" },
             "apiVersion": "meta.k8s.io/v1"},
@@ -153,7 +159,11 @@ fn review(attributes: &Attributes<'_>, object: Option<&Value>, old: Option<&Valu
 }
 
 /// Asks one webhook. `Ok(None)` when it failed and failures are ignored. Its warnings are given to the client in any case.
-async fn ask(request: &Attributes<'_>, hook: &Value, review: &Value) -> Result<Option<Value>, Status> {
+async fn call_webhook(
+    request: &Attributes<'_>,
+    hook: &Value,
+    review: &Value,
+) -> Result<Option<Value>, Status> {
     let name = hook["name"].as_str().unwrap_or_default();
     let config = &hook["clientConfig"];
     let ca =
@@ -224,9 +234,9 @@ pub(crate) async fn mutate(
     mut object: Value,
     old: Option<&Value>,
 ) -> Result<Value, Status> {
-    for hook in relevant(request, "mutatingwebhookconfigurations", &object, old) {
+    for hook in matching_webhooks(request, "mutatingwebhookconfigurations", &object, old) {
         let review = review(request, Some(&object), old);
-        let Some(response) = ask(request, &hook, &review).await? else { continue };
+        let Some(response) = call_webhook(request, &hook, &review).await? else { continue };
         if response["allowed"] != true {
             return Err(denied(&hook, &response));
         }
@@ -238,8 +248,9 @@ pub(crate) async fn mutate(
         patch::json::apply(&mut object, &patch).map_err(|_| {
             Status::internal("Internal error occurred: the patch of a webhook cannot be applied")
         })?;
-        object = prepare::shape(request.resource, object, None, &mut prepare::Findings::default())
-            .map_err(Status::internal)?;
+        object =
+            prepare::decode_object(request.resource, object, None, &mut prepare::FieldWarnings::default())
+                .map_err(Status::internal)?;
     }
     Ok(object)
 }
@@ -250,7 +261,7 @@ pub(crate) async fn validate(
     object: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<(), Status> {
-    let about = object.or(old).unwrap_or(&Value::Null);
+    let object_or_old = object.or(old).unwrap_or(&Value::Null);
     let plurals: &[&str] = if request.operation == Operation::Delete {
         // A deletion cannot be altered, but mutating webhooks are asked about it as well.
         &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
@@ -258,9 +269,9 @@ pub(crate) async fn validate(
         &["validatingwebhookconfigurations"]
     };
     for plural in plurals {
-        for hook in relevant(request, plural, about, old) {
+        for hook in matching_webhooks(request, plural, object_or_old, old) {
             let review = review(request, object, old);
-            if let Some(response) = ask(request, &hook, &review).await?
+            if let Some(response) = call_webhook(request, &hook, &review).await?
                 && response["allowed"] != true
             {
                 return Err(denied(&hook, &response));

@@ -4,18 +4,18 @@ use serde_json::{Value, json};
 
 use super::Call;
 use super::body;
-use super::change::{change, check_name, check_uid, check_version, entry, other_part};
+use super::change::{check_name, check_uid, check_version, manager_entry, reset_field, update_object};
 use super::write::{ATTEMPTS, create_object};
 use crate::apply::field_set::{self, Set};
-use crate::apply::managed_fields::{self, Entry};
+use crate::apply::managed_fields::{self, ManagedFieldsEntry};
 use crate::apply::merge;
 use crate::base::json::json_complaint;
 use crate::base::json::text;
 use crate::error::status::{Cause, Status};
-use crate::http::render::view_value;
+use crate::http::render::object_value;
 use crate::http::request::WriteOptions;
 use crate::http::response::Response;
-use crate::registry::prepare::{self, Findings};
+use crate::registry::prepare::{self, FieldWarnings};
 use crate::schema::formats;
 
 /// Server-side apply.
@@ -27,86 +27,93 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     let name = call.name.as_deref().unwrap_or_default();
     let mut config = read_config(call)?;
     check_name(&config, name)?;
-    let said_namespace = text(&config, "/metadata/namespace").to_owned();
-    body::check_place(call, &mut config)?;
+    let given_namespace = text(&config, "/metadata/namespace").to_owned();
+    body::check_namespace_matches(call, &mut config)?;
     if config.pointer("/metadata/managedFields").is_some() {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
-    let mut findings = Findings::default();
-    let typed = body::shape_body(call, config.clone(), &mut findings)?;
+    let mut warnings = FieldWarnings::default();
+    let typed = body::decode_object(call, config.clone(), &mut warnings)?;
     let schema = call.resource.managed_schema();
-    let unknown = findings.unknown.first().filter(|_| call.resource.custom.is_none());
-    let untyped = unknown
+    let unknown = warnings.unknown.first().filter(|_| call.resource.custom.is_none());
+    let type_error = unknown
         .map(|field| format!(".{field}: field not declared in schema"))
-        .or_else(|| field_set::twins(&config, &schema, &mut Vec::new()));
-    if let Some(why) = untyped {
-        let place = &said_namespace;
+        .or_else(|| field_set::first_duplicate_item(&config, &schema, &mut Vec::new()));
+    if let Some(why) = type_error {
+        let namespace = &given_namespace;
         let (group, version) = crate::base::names::split_api_version(text(&config, "/apiVersion"));
         return Err(Status::internal(format!(
-            "failed to create typed patch object ({place}/{name}; {}{version}, Kind={}): {why}",
+            "failed to create typed patch object ({namespace}/{name}; {}{version}, Kind={}): {why}",
             if group.is_empty() { "/".to_owned() } else { format!("{group}/") },
             call.resource.kind
         )));
     }
-    let warnings = findings.judge(options.strictness, &call.resource)?;
+    let warning_lines = warnings.apply_field_validation(options.field_validation, &call.resource)?;
     drop_unknown(&mut config, &typed);
     merge::drop_nulls(&mut config);
     for _ in 0..ATTEMPTS {
         let mut set = Set::new();
-        let mut own = config.clone();
-        own_part(call, &mut own);
-        field_set::of_object(&own, &schema, &mut Vec::new(), &mut set);
-        field_set::strip(&mut set, other_part(call));
-        let who = entry(call, options, true, set);
+        let mut writable = config.clone();
+        retain_writable(call, &mut writable);
+        field_set::collect_fields(&writable, &schema, &mut Vec::new(), &mut set);
+        field_set::strip_unmanaged(&mut set, reset_field(call));
+        let entry = manager_entry(call, options, true, set);
         let Some(old) = call.cluster.get(&call.resource, &call.namespace, name) else {
             if call.subresource.is_some() {
                 return Err(Status::not_found(call.resource.group_resource(), name));
             }
-            let made = create_object(call, typed, options, Some(who)).await?;
-            return Ok(made.response(201, call.request, &call.resource)?.warn(&warnings));
+            let outcome = create_object(call, typed, options, Some(entry)).await?;
+            return Ok(outcome.response(201, call.request, &call.resource)?.warn(&warning_lines));
         };
         check_uid(call, &config, &old)?;
         if !text(&config, "/metadata/resourceVersion").is_empty() {
             check_version(call, &config, &old)?;
         }
-        let before = view_value(&old, &call.resource);
+        let before = object_value(&old, &call.resource);
         let mut entries =
             before.get("metadata").and_then(Value::as_object).map(managed_fields::read).unwrap_or_default();
         if entries.is_empty() {
-            entries.extend(untracked(call, &before, &schema));
+            entries.extend(before_first_apply_entry(call, &before, &schema));
         }
         let known = entries
             .iter()
-            .find(|e| e.apply && e.manager == who.manager && e.set == who.set)
+            .find(|e| e.apply && e.manager == entry.manager && e.set == entry.set)
             .map(|e| e.time.clone());
-        let mut applied = merge::apply(&before, &own, &schema, entries, who, options.force);
+        let mut applied = merge::apply(&before, &writable, &schema, entries, entry, options.force);
         if !applied.conflicts.is_empty() {
             return Err(Status::apply_conflict(&applied.conflicts));
         }
-        let object = prepare::shape(&call.resource, applied.object, None, &mut Findings::default())
-            .map_err(|why| Status::invalid_patch(&config, &why))?;
+        let object =
+            prepare::decode_object(&call.resource, applied.object, None, &mut FieldWarnings::default())
+                .map_err(|why| Status::invalid_patch(&config, &why))?;
         // An apply that says what it said before does not touch the time.
-        if let (Some(time), true) = (known, same_intent(&object, &before)) {
+        if let (Some(time), true) = (known, is_unchanged(&object, &before)) {
             applied
                 .entries
                 .iter_mut()
-                .filter(|e| e.apply && e.manager == options.manager)
+                .filter(|e| e.apply && e.manager == options.field_manager)
                 .for_each(|e| e.time.clone_from(&time));
         }
-        if let Some(made) = change(call, &old, &before, object, options, Some(applied.entries)).await? {
-            return Ok(made.response(200, call.request, &call.resource)?.warn(&warnings));
+        if let Some(outcome) =
+            update_object(call, &old, &before, object, options, Some(applied.entries)).await?
+        {
+            return Ok(outcome.response(200, call.request, &call.resource)?.warn(&warning_lines));
         }
     }
     Err(Status::modified(call.resource.group_resource(), name))
 }
 
 /// What an object that nobody tracked holds belongs to those before the first apply.
-fn untracked(call: &Call<'_>, live: &Value, schema: &crate::schema::Schema) -> Option<Entry> {
+fn before_first_apply_entry(
+    call: &Call<'_>,
+    live: &Value,
+    schema: &crate::schema::Schema,
+) -> Option<ManagedFieldsEntry> {
     let mut set = Set::new();
-    field_set::of_object(live, schema, &mut Vec::new(), &mut set);
-    field_set::strip(&mut set, other_part(call));
+    field_set::collect_fields(live, schema, &mut Vec::new(), &mut set);
+    field_set::strip_unmanaged(&mut set, reset_field(call));
     let manager = "before-first-apply".to_owned();
-    (!set.is_empty()).then(|| Entry {
+    (!set.is_empty()).then(|| ManagedFieldsEntry {
         manager,
         apply: false,
         api_version: call.resource.api_version(),
@@ -116,8 +123,8 @@ fn untracked(call: &Call<'_>, live: &Value, schema: &crate::schema::Schema) -> O
     })
 }
 
-fn same_intent(a: &Value, b: &Value) -> bool {
-    let strip = |v: &Value| {
+fn is_unchanged(a: &Value, b: &Value) -> bool {
+    let without_system_fields = |v: &Value| {
         let mut v = v.clone();
         if let Some(meta) = v.get_mut("metadata").and_then(Value::as_object_mut) {
             meta.shift_remove("managedFields");
@@ -125,7 +132,7 @@ fn same_intent(a: &Value, b: &Value) -> bool {
         }
         v
     };
-    strip(a) == strip(b)
+    without_system_fields(a) == without_system_fields(b)
 }
 
 fn read_config(call: &Call<'_>) -> Result<Value, Status> {
@@ -171,7 +178,7 @@ fn is_blank(value: &Value) -> bool {
 }
 
 /// The part of a configuration that this door takes.
-fn own_part(call: &Call<'_>, config: &mut Value) {
+fn retain_writable(call: &Call<'_>, config: &mut Value) {
     let Some(map) = config.as_object_mut() else { return };
     if call.status_only() {
         map.retain(|k, _| matches!(k.as_str(), "apiVersion" | "kind" | "metadata" | "status"));

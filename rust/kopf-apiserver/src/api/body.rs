@@ -6,7 +6,7 @@ use super::Call;
 use crate::base::json::{json_complaint, parse_json, text};
 use crate::base::names::split_api_version;
 use crate::error::status::Status;
-use crate::registry::prepare::{Findings, shape, undecodable};
+use crate::registry::prepare::{self, FieldWarnings, decode_error};
 
 /// Reads a request's body as JSON.
 pub(crate) fn read(call: &Call<'_>) -> Result<(Value, Vec<String>), Status> {
@@ -27,7 +27,7 @@ pub(crate) fn read(call: &Call<'_>) -> Result<(Value, Vec<String>), Status> {
         Status::bad_request(message)
     };
     match parse_json(bytes) {
-        Ok((value, twice)) if value.is_object() => Ok((value, twice)),
+        Ok((value, duplicates)) if value.is_object() => Ok((value, duplicates)),
         Ok((value, _)) => {
             let found = match value {
                 Value::Array(_) => "array",
@@ -78,7 +78,7 @@ pub(crate) fn check_type(call: &Call<'_>, value: &mut Value) -> Result<(), Statu
             return Err(Status::bad_request(message));
         }
         if api_version != resource.api_version() {
-            return Err(mismatched_version(&api_version, &resource.api_version()));
+            return Err(version_mismatch(&api_version, &resource.api_version()));
         }
         return Ok(());
     }
@@ -86,7 +86,7 @@ pub(crate) fn check_type(call: &Call<'_>, value: &mut Value) -> Result<(), Statu
     if (!kind.is_empty() && kind != resource.kind) || (!api_version.is_empty() && api_version != wanted) {
         let kind = if kind.is_empty() { &resource.kind } else { &kind };
         let version = if api_version.is_empty() { &wanted } else { &api_version };
-        return Err(foreign_kind(call, kind, version));
+        return Err(kind_mismatch(call, kind, version));
     }
     if let Value::Object(map) = value {
         map.insert("kind".into(), resource.kind.clone().into());
@@ -95,13 +95,13 @@ pub(crate) fn check_type(call: &Call<'_>, value: &mut Value) -> Result<(), Statu
     Ok(())
 }
 
-fn mismatched_version(found: &str, wanted: &str) -> Status {
+fn version_mismatch(found: &str, wanted: &str) -> Status {
     let message =
         format!("the API version in the data ({found}) does not match the expected API version ({wanted})");
     Status::bad_request(message)
 }
 
-fn foreign_kind(call: &Call<'_>, kind: &str, api_version: &str) -> Status {
+fn kind_mismatch(call: &Call<'_>, kind: &str, api_version: &str) -> Status {
     let resource = &call.resource;
     let (group, version) = split_api_version(api_version);
     let registered =
@@ -111,7 +111,7 @@ fn foreign_kind(call: &Call<'_>, kind: &str, api_version: &str) -> Status {
             "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:111\""
         )
     } else if kind == resource.kind {
-        return mismatched_version(api_version, &resource.api_version());
+        return version_mismatch(api_version, &resource.api_version());
     } else {
         let place = if resource.group.is_empty() {
             "core"
@@ -127,7 +127,7 @@ fn foreign_kind(call: &Call<'_>, kind: &str, api_version: &str) -> Status {
 }
 
 /// Makes the object's place and the path's the same.
-pub(crate) fn check_place(call: &Call<'_>, value: &mut Value) -> Result<(), Status> {
+pub(crate) fn check_namespace_matches(call: &Call<'_>, value: &mut Value) -> Result<(), Status> {
     let Some(map) = value.as_object_mut() else { return Ok(()) };
     let meta = map.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     if meta.is_null() {
@@ -148,7 +148,11 @@ pub(crate) fn check_place(call: &Call<'_>, value: &mut Value) -> Result<(), Stat
 }
 
 /// The same for a request's body: the decoder's complaint becomes the answer.
-pub(crate) fn shape_body(call: &Call<'_>, value: Value, findings: &mut Findings) -> Result<Value, Status> {
-    shape(&call.resource, value, None, findings)
-        .map_err(|why| undecodable(&call.resource, &call.resource.version, &why))
+pub(crate) fn decode_object(
+    call: &Call<'_>,
+    value: Value,
+    warnings: &mut FieldWarnings,
+) -> Result<Value, Status> {
+    prepare::decode_object(&call.resource, value, None, warnings)
+        .map_err(|why| decode_error(&call.resource, &call.resource.version, &why))
 }

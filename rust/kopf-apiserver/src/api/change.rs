@@ -5,45 +5,45 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Call, body};
+use super::Call;
 use crate::admission::webhooks::{self, Operation};
 use crate::apply::field_set::{self, Comparison, Set};
-use crate::apply::managed_fields::{self, Entry};
+use crate::apply::managed_fields::{self, ManagedFieldsEntry};
 use crate::base::json::{at, text};
 use crate::cluster::OBJECT_LIMIT;
 use crate::error::status::{Cause, Status};
-use crate::http::render::Outcome;
+use crate::http::render::WriteResult;
 use crate::http::request::WriteOptions;
 use crate::registry::{meta, prepare};
 use crate::schema::formats;
 use crate::storage::encoding;
-use crate::storage::store::{Refused, Stored};
+use crate::storage::store::{StoreError, Stored};
 
 /// Carries a change out. `None` when somebody else changed the object in between. `applied` are the managers' entries when
 /// the change comes from an apply.
-pub(super) async fn change(
+pub(super) async fn update_object(
     call: &Call<'_>,
     old: &Arc<Stored>,
     before: &Value,
     mut new: Value,
     options: &WriteOptions,
-    applied: Option<Vec<Entry>>,
-) -> Result<Option<Outcome>, Status> {
-    keep_other_parts(call, before, &mut new);
+    applied: Option<Vec<ManagedFieldsEntry>>,
+) -> Result<Option<WriteResult>, Status> {
+    restore_reset_fields(call, before, &mut new);
     let nothing = Map::new();
     let old_meta = before.get("metadata").and_then(Value::as_object).unwrap_or(&nothing);
     // Objects whose managers were wiped stay without until somebody applies.
     let reset = at(&new, "/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
     let mut causes = match new.get_mut("metadata").and_then(Value::as_object_mut) {
-        Some(meta) => meta::carry_over(meta, old_meta),
+        Some(meta) => meta::preserve_system_fields(meta, old_meta),
         None => Vec::new(),
     };
-    let untracked_door = call.resource.custom.is_some() && call.subresource.as_deref() == Some("scale");
+    let is_untracked = call.resource.custom.is_some() && call.subresource.as_deref() == Some("scale");
     let entries = match applied {
         Some(entries) => Some(entries),
-        None if untracked_door => Some(managed_fields::read(old_meta)),
+        None if is_untracked => Some(managed_fields::read(old_meta)),
         None if reset || !old_meta.contains_key("managedFields") => Some(Vec::new()),
-        None => rebooked(call, before, old_meta, &mut new, options),
+        None => updated_managed_fields(call, before, old_meta, &mut new, options),
     };
     if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
         if let Some(entries) = entries {
@@ -51,34 +51,37 @@ pub(super) async fn change(
         }
         meta.insert("resourceVersion".into(), old.version.to_string().into());
     }
-    count_generation(call, before, &mut new);
-    let mut new = webhooks::mutate(&call.admission(Operation::Update, options), new, Some(before)).await?;
+    update_generation(call, before, &mut new);
+    let mut new =
+        webhooks::mutate(&call.admission_attributes(Operation::Update, options), new, Some(before)).await?;
     crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut new, Some(before));
     causes.extend(prepare::validate_object(&call.resource, &new, Some(before)).await?);
-    prepare::refuse(&call.resource, &new, &causes)?;
-    webhooks::validate(&call.admission(Operation::Update, options), Some(&new), Some(before)).await?;
+    prepare::reject_invalid(&call.resource, &new, &causes)?;
+    webhooks::validate(&call.admission_attributes(Operation::Update, options), Some(&new), Some(before))
+        .await?;
     check_size(&new, old.json.len() + call.request.body.len())?;
     if options.dry_run || new == *before {
-        return Ok(Some(Outcome::Shown(new)));
+        return Ok(Some(WriteResult::Unstored(new)));
     }
-    let free = at(&new, "/metadata/finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty);
-    let deleting = old_meta.contains_key("deletionTimestamp");
-    let graceful = old_meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| g > 0);
-    if deleting && free && !graceful && !call.resource.is("", "namespaces") {
+    let is_released = at(&new, "/metadata/finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty);
+    let is_deleting = old_meta.contains_key("deletionTimestamp");
+    let has_grace_period =
+        old_meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| g > 0);
+    if is_deleting && is_released && !has_grace_period && !call.resource.is("", "namespaces") {
         return match call.cluster.remove(&call.resource, old, new.clone()) {
-            Ok(_) => Ok(Some(Outcome::Shown(new))),
+            Ok(_) => Ok(Some(WriteResult::Unstored(new))),
             Err(_) => Ok(None),
         };
     }
     match call.cluster.replace(&call.resource, old, new) {
-        Ok(stored) => Ok(Some(Outcome::Stored(stored))),
-        Err(Refused::Missing) => Err(Status::not_found(call.resource.group_resource(), &old.name)),
+        Ok(stored) => Ok(Some(WriteResult::Stored(stored))),
+        Err(StoreError::NotFound) => Err(Status::not_found(call.resource.group_resource(), &old.name)),
         Err(_) => Ok(None),
     }
 }
 
 /// A change through one door leaves what lies behind the others.
-fn keep_other_parts(call: &Call<'_>, old: &Value, new: &mut Value) {
+fn restore_reset_fields(call: &Call<'_>, old: &Value, new: &mut Value) {
     let Some(map) = new.as_object_mut() else { return };
     let mut restore = |key: &str| match old.get(key) {
         Some(value) => {
@@ -104,8 +107,8 @@ fn keep_other_parts(call: &Call<'_>, old: &Value, new: &mut Value) {
 }
 
 /// The generation counts changes of what the author wants, not of what was observed.
-fn count_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
-    if !call.resource.counts_generations() || call.status_only() {
+fn update_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
+    if !call.resource.tracks_generation() || call.status_only() {
         return;
     }
     let has_status = call.resource.subresource("status").is_some();
@@ -118,16 +121,16 @@ fn count_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
     let (was, is) = (old.as_object().unwrap_or(&nothing), new.as_object().unwrap_or(&nothing));
     let changed = was.iter().any(|(k, v)| counts(k) && is.get(k) != Some(v))
         || is.keys().any(|k| counts(k) && !was.contains_key(k));
-    let said = |v: &Value, key: &str| v.get("metadata").and_then(|meta| meta.get(key)).cloned();
+    let given = |v: &Value, key: &str| v.get("metadata").and_then(|meta| meta.get(key)).cloned();
     // Two kinds count changes of their metadata as well.
-    let told = match call.resource.plural.as_str() {
+    let metadata_changed = match call.resource.plural.as_str() {
         "deployments" if call.resource.group == "apps" => {
-            said(old, "annotations") != said(new, "annotations")
+            given(old, "annotations") != given(new, "annotations")
         }
-        "endpointslices" => said(old, "labels") != said(new, "labels"),
+        "endpointslices" => given(old, "labels") != given(new, "labels"),
         _ => false,
     };
-    if told || changed {
+    if metadata_changed || changed {
         let count = at(old, "/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
         if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
             meta.insert("generation".into(), (count + 1).into());
@@ -140,8 +143,8 @@ pub(super) fn check_name(value: &Value, name: &str) -> Result<(), Status> {
         "" => Err(Status::bad_request(format!(
             "the name of the object ({name} based on URL) was undeterminable: name must be provided"
         ))),
-        said if said != name => Err(Status::bad_request(format!(
-            "the name of the object ({said}) does not match the name on the URL ({name})"
+        given if given != name => Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
         ))),
         _ => Ok(()),
     }
@@ -150,15 +153,15 @@ pub(super) fn check_name(value: &Value, name: &str) -> Result<(), Status> {
 /// Compares the version that the change was made for; tells whether one was given.
 pub(super) fn check_version(call: &Call<'_>, value: &Value, old: &Stored) -> Result<bool, Status> {
     match text(value, "/metadata/resourceVersion") {
-        "" | "0" if needs_version(call) => {
+        "" | "0" if requires_version(call) => {
             let cause =
                 Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
             Err(Status::invalid(&call.resource.group, &call.resource.plural, &old.name, &[cause]))
         }
         "" => Ok(false),
-        said => {
-            let version: u64 = said.parse().map_err(|_| {
-                Status::internal(format!("strconv.ParseUint: parsing \"{said}\": invalid syntax"))
+        given => {
+            let version: u64 = given.parse().map_err(|_| {
+                Status::internal(format!("strconv.ParseUint: parsing \"{given}\": invalid syntax"))
             })?;
             if version == old.version {
                 Ok(true)
@@ -170,7 +173,7 @@ pub(super) fn check_version(call: &Call<'_>, value: &Value, old: &Stored) -> Res
 }
 
 /// Kinds that may only be replaced by who has seen their newest version.
-fn needs_version(call: &Call<'_>) -> bool {
+fn requires_version(call: &Call<'_>) -> bool {
     const STRICT: [(&str, &str); 9] = [
         ("coordination.k8s.io", "leases"),
         ("apiextensions.k8s.io", "customresourcedefinitions"),
@@ -186,8 +189,8 @@ fn needs_version(call: &Call<'_>) -> bool {
 }
 
 pub(super) fn check_uid(call: &Call<'_>, value: &Value, old: &Stored) -> Result<(), Status> {
-    let said = text(value, "/metadata/uid");
-    if said.is_empty() || said == &*old.uid {
+    let given = text(value, "/metadata/uid");
+    if given.is_empty() || given == &*old.uid {
         return Ok(());
     }
     let group =
@@ -195,7 +198,7 @@ pub(super) fn check_uid(call: &Call<'_>, value: &Value, old: &Stored) -> Result<
     let place = if call.namespace.is_empty() { String::new() } else { format!("{}/", call.namespace) };
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{place}{}, ResourceVersion: 0, AdditionalErrorMsg: \
-         Precondition failed: UID in precondition: {said}, UID in object meta: {}",
+         Precondition failed: UID in precondition: {given}, UID in object meta: {}",
         call.resource.plural, old.name, old.uid
     );
     Err(Status::conflict(call.resource.group_resource(), &old.name, &why))
@@ -211,36 +214,45 @@ pub(super) fn check_size(value: &Value, parts: usize) -> Result<(), Status> {
 }
 
 /// The managers' entries after a change that was not an apply. `None` when they are in the object already.
-fn rebooked(
+fn updated_managed_fields(
     call: &Call<'_>,
     old: &Value,
     old_meta: &Map<String, Value>,
     new: &mut Value,
     options: &WriteOptions,
-) -> Option<Vec<Entry>> {
+) -> Option<Vec<ManagedFieldsEntry>> {
     let changes = changes(call, old, new);
-    let who = entry(call, options, false, Set::new());
+    let entry = manager_entry(call, options, false, Set::new());
     let meta = new.get_mut("metadata").and_then(Value::as_object_mut)?;
     let nothing = Value::Null;
-    let known = old_meta.get("managedFields").unwrap_or(&nothing);
-    let said = meta.get("managedFields").unwrap_or(&nothing);
-    if !encoding::alike(said, known) {
+    let stored_fields = old_meta.get("managedFields").unwrap_or(&nothing);
+    let given = meta.get("managedFields").unwrap_or(&nothing);
+    if !encoding::is_identical(given, stored_fields) {
         // Who writes managers means it: so they are moved from one way of applying to the other.
-        let said = if said == known { Vec::new() } else { managed_fields::read(meta) };
-        if !said.is_empty() {
-            return Some(managed_fields::book(said, &changes, who));
+        let given = if given == stored_fields { Vec::new() } else { managed_fields::read(meta) };
+        if !given.is_empty() {
+            return Some(managed_fields::update(given, &changes, entry));
         }
-        meta.insert("managedFields".into(), known.clone());
+        meta.insert("managedFields".into(), stored_fields.clone());
     }
-    if managed_fields::book_again(meta, &changes, &who) {
+    if managed_fields::touch_entry(meta, &changes, &entry) {
         return None;
     }
-    Some(managed_fields::book(managed_fields::read(old_meta), &changes, who))
+    Some(managed_fields::update(managed_fields::read(old_meta), &changes, entry))
 }
 
 /// The managers' entries of a new object that was not applied; `ground` is what counts as nothing.
-pub(super) fn booked(call: &Call<'_>, ground: &Value, new: &Value, options: &WriteOptions) -> Vec<Entry> {
-    managed_fields::book(Vec::new(), &changes(call, ground, new), entry(call, options, false, Set::new()))
+pub(super) fn initial_managed_fields(
+    call: &Call<'_>,
+    baseline: &Value,
+    new: &Value,
+    options: &WriteOptions,
+) -> Vec<ManagedFieldsEntry> {
+    managed_fields::update(
+        Vec::new(),
+        &changes(call, baseline, new),
+        manager_entry(call, options, false, Set::new()),
+    )
 }
 
 fn changes(call: &Call<'_>, old: &Value, new: &Value) -> Comparison {
@@ -248,13 +260,13 @@ fn changes(call: &Call<'_>, old: &Value, new: &Value) -> Comparison {
     let schema = call.resource.managed_schema();
     field_set::compare(Some(old), Some(new), &schema, &mut Vec::new(), &mut changes);
     for set in [&mut changes.added, &mut changes.modified, &mut changes.removed] {
-        field_set::strip(set, other_part(call));
+        field_set::strip_unmanaged(set, reset_field(call));
     }
     changes
 }
 
 /// The stanza that a change through this door does not touch.
-pub(super) fn other_part(call: &Call<'_>) -> &'static str {
+pub(super) fn reset_field(call: &Call<'_>) -> &'static str {
     match call.subresource.as_deref() {
         Some("status") => "f:spec",
         None if call.resource.subresource("status").is_some() => "f:status",
@@ -262,9 +274,14 @@ pub(super) fn other_part(call: &Call<'_>) -> &'static str {
     }
 }
 
-pub(super) fn entry(call: &Call<'_>, options: &WriteOptions, apply: bool, set: Set) -> Entry {
-    Entry {
-        manager: options.manager.clone(),
+pub(super) fn manager_entry(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    apply: bool,
+    set: Set,
+) -> ManagedFieldsEntry {
+    ManagedFieldsEntry {
+        manager: options.field_manager.clone(),
         apply,
         api_version: call.resource.api_version(),
         // The door for scaling does not keep the time.

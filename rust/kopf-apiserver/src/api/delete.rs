@@ -7,17 +7,17 @@ use serde_json::{Map, Value, json};
 use super::{Call, read};
 use crate::admission::webhooks::{self, Operation};
 use crate::base::json::text;
-use crate::cluster::work_queue::Work;
+use crate::cluster::work_queue::WorkItem;
 use crate::error::status::{Cause, Status};
 use crate::http::render;
 use crate::http::render::Page;
 use crate::http::request::WriteOptions;
 use crate::http::response::Response;
 use crate::schema::formats;
-use crate::storage::store::{Refused, Stored};
+use crate::storage::store::{StoreError, Stored};
 
 /// Options of a deletion, from the body or the query.
-struct Options {
+struct DeleteOptions {
     write: WriteOptions,
     propagation: Option<String>,
     grace: Option<i64>,
@@ -25,7 +25,7 @@ struct Options {
     version: Option<String>,
 }
 
-fn options(call: &Call<'_>) -> Result<Options, Status> {
+fn delete_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
     let mut write = call.request.write_options("DeleteOptions")?;
     let query = &call.request.query;
     let bytes = &call.request.body;
@@ -33,19 +33,19 @@ fn options(call: &Call<'_>) -> Result<Options, Status> {
         Value::Null
     } else {
         serde_json::from_slice(bytes).map_err(|e| {
-            let why = crate::base::json::json_complaint(bytes, &e);
-            Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
+            let message = crate::base::json::json_complaint(bytes, &e);
+            Status::bad_request(format!("couldn't get version/kind; json parse error: {message}"))
         })?
     };
-    let given = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
-    let propagation = given("propagationPolicy")
+    let body_text = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
+    let propagation = body_text("propagationPolicy")
         .or_else(|| Some(query.get("propagationPolicy").to_owned()))
         .filter(|p| !p.is_empty());
     let mut causes = Vec::new();
-    let dry = crate::base::json::strings(body.get("dryRun"));
-    if !dry.is_empty() {
-        if dry.iter().any(|d| d != "All") {
-            causes.push(Cause::unsupported("dryRun", &Value::from(dry.clone()), &["All".to_owned()]));
+    let dry_run = crate::base::json::strings(body.get("dryRun"));
+    if !dry_run.is_empty() {
+        if dry_run.iter().any(|d| d != "All") {
+            causes.push(Cause::unsupported("dryRun", &Value::from(dry_run.clone()), &["All".to_owned()]));
         }
         write.dry_run = true;
     }
@@ -64,42 +64,50 @@ fn options(call: &Call<'_>) -> Result<Options, Status> {
         return Err(Status::bad_options("DeleteOptions", &causes));
     }
     let propagation = propagation.or(orphan.map(|o| if o { "Orphan" } else { "Background" }.to_owned()));
-    let pre =
+    let precondition =
         |key: &str| body.pointer(&format!("/preconditions/{key}")).and_then(Value::as_str).map(str::to_owned);
     let grace = body
         .get("gracePeriodSeconds")
         .and_then(Value::as_i64)
         .or_else(|| query.get("gracePeriodSeconds").parse().ok());
-    Ok(Options { write, propagation, grace, uid: pre("uid"), version: pre("resourceVersion") })
+    Ok(DeleteOptions {
+        write,
+        propagation,
+        grace,
+        uid: precondition("uid"),
+        version: precondition("resourceVersion"),
+    })
 }
 
 /// What became of an object that was to be deleted.
-enum Fate {
-    Gone(Value),
+enum DeleteResult {
+    Deleted(Value),
     /// It stays until its finalizers, its grace or its namespace's contents are done.
-    Waiting(Value),
+    Pending(Value),
 }
 
-pub(crate) async fn one(call: &Call<'_>) -> Result<Response, Status> {
-    call.request.shape()?;
-    let options = options(call)?;
+pub(crate) async fn delete_one(call: &Call<'_>) -> Result<Response, Status> {
+    call.request.output_format()?;
+    let delete_options = delete_options(call)?;
     let name = call.name.as_deref().unwrap_or_default();
-    let warnings = warnings(call, &options);
-    let answer = match delete(call, name, &options).await {
-        Ok(Fate::Gone(last)) if !returns_object(call) => Response::json(200, &success(call, &last)),
-        Ok(Fate::Gone(last) | Fate::Waiting(last)) => {
-            render::value(200, call.request, &call.resource, &last)?
+    let warnings = warnings(call, &delete_options);
+    let response = match delete(call, name, &delete_options).await {
+        Ok(DeleteResult::Deleted(object)) if !returns_object(call) => {
+            Response::json(200, &success(call, &object))
+        }
+        Ok(DeleteResult::Deleted(object) | DeleteResult::Pending(object)) => {
+            render::value(200, call.request, &call.resource, &object)?
         }
         Err(status) => status.into(),
     };
-    Ok(answer.warn(&warnings))
+    Ok(response.warn(&warnings))
 }
 
-fn warnings(call: &Call<'_>, options: &Options) -> Vec<String> {
-    let surprising = call.resource.is("batch", "jobs") && options.propagation.is_none();
+fn warnings(call: &Call<'_>, delete_options: &DeleteOptions) -> Vec<String> {
+    let keeps_pods = call.resource.is("batch", "jobs") && delete_options.propagation.is_none();
     let text = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set \
                 propagationPolicy=Orphan to suppress this warning";
-    if surprising { vec![text.to_owned()] } else { Vec::new() }
+    if keeps_pods { vec![text.to_owned()] } else { Vec::new() }
 }
 
 /// Kinds whose deletion answers with the object itself.
@@ -117,22 +125,22 @@ fn returns_object(call: &Call<'_>) -> bool {
     call.resource.group.is_empty() && KINDS.contains(&call.resource.plural.as_str())
 }
 
-fn success(call: &Call<'_>, last: &Value) -> Value {
+fn success(call: &Call<'_>, object: &Value) -> Value {
     let mut details = Map::new();
-    details.insert("name".into(), text(last, "/metadata/name").into());
+    details.insert("name".into(), text(object, "/metadata/name").into());
     if !call.resource.group.is_empty() {
         details.insert("group".into(), call.resource.group.clone().into());
     }
     details.insert("kind".into(), call.resource.plural.clone().into());
-    details.insert("uid".into(), text(last, "/metadata/uid").into());
+    details.insert("uid".into(), text(object, "/metadata/uid").into());
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
-async fn delete(call: &Call<'_>, name: &str, options: &Options) -> Result<Fate, Status> {
+async fn delete(call: &Call<'_>, name: &str, delete_options: &DeleteOptions) -> Result<DeleteResult, Status> {
     for _ in 0..20 {
         let old = call.cluster.get(&call.resource, &call.namespace, name);
         let old = old.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
-        preconditions(call, &old, options)?;
+        preconditions(call, &old, delete_options)?;
         if call.resource.is("", "namespaces") && matches!(name, "default" | "kube-system" | "kube-public") {
             return Err(Status::forbidden(
                 call.resource.group_resource(),
@@ -141,25 +149,30 @@ async fn delete(call: &Call<'_>, name: &str, options: &Options) -> Result<Fate, 
                 &[],
             ));
         }
-        let before = render::view_value(&old, &call.resource);
-        webhooks::validate(&call.admission(Operation::Delete, &options.write), None, Some(&before)).await?;
-        match attempt(call, &old, before, options) {
-            Ok(fate) => return Ok(fate),
-            Err(Refused::Missing) => return Err(Status::not_found(call.resource.group_resource(), name)),
+        let before = render::object_value(&old, &call.resource);
+        webhooks::validate(
+            &call.admission_attributes(Operation::Delete, &delete_options.write),
+            None,
+            Some(&before),
+        )
+        .await?;
+        match try_delete(call, &old, before, delete_options) {
+            Ok(result) => return Ok(result),
+            Err(StoreError::NotFound) => return Err(Status::not_found(call.resource.group_resource(), name)),
             Err(_) => {}
         }
     }
     Err(Status::modified(call.resource.group_resource(), name))
 }
 
-fn preconditions(call: &Call<'_>, old: &Stored, options: &Options) -> Result<(), Status> {
-    let why = if let Some(uid) = options.uid.as_ref().filter(|u| ***u != *old.uid) {
+fn preconditions(call: &Call<'_>, old: &Stored, delete_options: &DeleteOptions) -> Result<(), Status> {
+    let message = if let Some(uid) = delete_options.uid.as_ref().filter(|u| ***u != *old.uid) {
         format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and \
              then recreated",
             old.uid
         )
-    } else if let Some(version) = options.version.as_ref().filter(|v| **v != old.version.to_string()) {
+    } else if let Some(version) = delete_options.version.as_ref().filter(|v| **v != old.version.to_string()) {
         format!(
             "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object \
              might have been modified",
@@ -168,51 +181,56 @@ fn preconditions(call: &Call<'_>, old: &Stored, options: &Options) -> Result<(),
     } else {
         return Ok(());
     };
-    Err(Status::conflict_of_kind(&call.resource.group, &call.resource.kind, &old.name, &why))
+    Err(Status::conflict_of_kind(&call.resource.group, &call.resource.kind, &old.name, &message))
 }
 
 /// One try; refused when somebody else changed the object in between.
-fn attempt(call: &Call<'_>, old: &Arc<Stored>, mut value: Value, options: &Options) -> Result<Fate, Refused> {
-    let deleting = value.pointer("/metadata/deletionTimestamp").is_some();
-    let changed = set_propagation(&mut value, options, orphans_by_default(call));
-    if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") && !deleting {
-        hold_definition(&mut value);
+fn try_delete(
+    call: &Call<'_>,
+    old: &Arc<Stored>,
+    mut value: Value,
+    delete_options: &DeleteOptions,
+) -> Result<DeleteResult, StoreError> {
+    let is_deleting = value.pointer("/metadata/deletionTimestamp").is_some();
+    let changed = set_propagation(&mut value, delete_options, orphans_by_default(call));
+    if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") && !is_deleting {
+        add_crd_cleanup(&mut value);
     }
     let finalizers =
         value.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
     let is_namespace = call.resource.is("", "namespaces");
-    let held = finalizers || (is_namespace && value.pointer("/spec/finalizers").is_some());
-    let grace = grace_of(call, &value, options);
-    if !held && (grace == 0 || (deleting && options.grace == Some(0))) {
+    let is_held = finalizers || (is_namespace && value.pointer("/spec/finalizers").is_some());
+    let grace = grace_period(call, &value, delete_options);
+    if !is_held && (grace == 0 || (is_deleting && delete_options.grace == Some(0))) {
         if call.resource.is("", "pods") {
-            mark(call, &mut value, 0, !deleting);
+            set_deletion_timestamp(call, &mut value, 0, !is_deleting);
         }
-        if options.write.dry_run {
-            return Ok(Fate::Gone(value));
+        if delete_options.write.dry_run {
+            return Ok(DeleteResult::Deleted(value));
         }
         let stored = call.cluster.remove(&call.resource, old, value)?;
-        return Ok(Fate::Gone(render::view_value(&stored, &call.resource)));
+        return Ok(DeleteResult::Deleted(render::object_value(&stored, &call.resource)));
     }
-    if deleting && !changed {
-        return Ok(Fate::Waiting(value));
+    if is_deleting && !changed {
+        return Ok(DeleteResult::Pending(value));
     }
-    if !deleting {
-        mark(
+    if !is_deleting {
+        set_deletion_timestamp(
             call,
             &mut value,
             grace,
-            call.resource.counts_generations() && call.resource.group != "apiextensions.k8s.io",
+            call.resource.tracks_generation() && call.resource.group != "apiextensions.k8s.io",
         );
         if is_namespace {
             value["status"]["phase"] = "Terminating".into();
         }
     }
-    if options.write.dry_run {
-        return Ok(Fate::Waiting(value));
+    if delete_options.write.dry_run {
+        return Ok(DeleteResult::Pending(value));
     }
     let stored = call.cluster.replace(&call.resource, old, value)?;
-    follow_up(call, &stored);
-    Ok(Fate::Waiting(render::view_value(&stored, &call.resource)))
+    enqueue_work(call, &stored);
+    Ok(DeleteResult::Pending(render::object_value(&stored, &call.resource)))
 }
 
 /// The oldest of the controllers' kinds let their pods go unless told otherwise.
@@ -221,7 +239,7 @@ fn orphans_by_default(call: &Call<'_>) -> bool {
 }
 
 /// A definition goes after its objects.
-fn hold_definition(value: &mut Value) {
+fn add_crd_cleanup(value: &mut Value) {
     let mut finalizers = crate::base::json::strings(value.pointer("/metadata/finalizers"));
     finalizers.push(crate::registry::crd::CLEANUP.to_owned());
     value["metadata"]["finalizers"] = finalizers.into();
@@ -233,14 +251,14 @@ fn hold_definition(value: &mut Value) {
 }
 
 /// What must be done behind the request for an object that waits.
-fn follow_up(call: &Call<'_>, stored: &Stored) {
+fn enqueue_work(call: &Call<'_>, stored: &Stored) {
     if call.resource.is("", "namespaces") {
-        call.cluster.later(Work::Namespace(stored.name.clone()));
+        call.cluster.enqueue(WorkItem::NamespaceDeletion(stored.name.clone()));
     } else if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        call.cluster.later(Work::Definition(stored.name.clone()));
+        call.cluster.enqueue(WorkItem::CrdDeletion(stored.name.clone()));
     }
     if call.cluster.options.garbage_collection {
-        call.cluster.later(Work::Deleting(
+        call.cluster.enqueue(WorkItem::DeletionStarted(
             call.resource.store_key.clone(),
             stored.namespace.clone(),
             stored.name.clone(),
@@ -248,7 +266,7 @@ fn follow_up(call: &Call<'_>, stored: &Stored) {
     }
 }
 
-fn mark(call: &Call<'_>, value: &mut Value, grace: i64, count: bool) {
+fn set_deletion_timestamp(call: &Call<'_>, value: &mut Value, grace: i64, count: bool) {
     let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let due = crate::base::clock::now()
         .saturating_add(jiff::SignedDuration::from_secs(grace))
@@ -263,7 +281,7 @@ fn mark(call: &Call<'_>, value: &mut Value, grace: i64, count: bool) {
 }
 
 /// Pods on a node get time to end; everything else goes at once.
-fn grace_of(call: &Call<'_>, value: &Value, options: &Options) -> i64 {
+fn grace_period(call: &Call<'_>, value: &Value, delete_options: &DeleteOptions) -> i64 {
     if !call.resource.is("", "pods") || text(value, "/spec/nodeName").is_empty() {
         return 0;
     }
@@ -271,20 +289,20 @@ fn grace_of(call: &Call<'_>, value: &Value, options: &Options) -> i64 {
         return 0;
     }
     let own = value.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
-    options.grace.unwrap_or(own).max(0)
+    delete_options.grace.unwrap_or(own).max(0)
 }
 
 /// The finalizers by which dependents are waited for or let go.
-fn set_propagation(value: &mut Value, options: &Options, orphans: bool) -> bool {
+fn set_propagation(value: &mut Value, delete_options: &DeleteOptions, orphans_by_default: bool) -> bool {
     let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return false };
     let before = crate::base::json::strings(meta.get("finalizers"));
     let mut after = before.clone();
-    let wanted = match options.propagation.as_deref() {
+    let wanted = match delete_options.propagation.as_deref() {
         Some("Orphan") => Some("orphan"),
         Some("Foreground") => Some("foregroundDeletion"),
         Some(_) => None,
         // The oldest of the controllers' kinds still lets its pods go by default.
-        None if orphans => Some("orphan"),
+        None if orphans_by_default => Some("orphan"),
         None => return false,
     };
     after.retain(|f| !matches!(f.as_str(), "orphan" | "foregroundDeletion") || Some(f.as_str()) == wanted);
@@ -302,9 +320,9 @@ fn set_propagation(value: &mut Value, options: &Options, orphans: bool) -> bool 
     true
 }
 
-pub(crate) async fn many(call: &Call<'_>) -> Result<Response, Status> {
-    let options = options(call)?;
-    let page = read::selected(call)?;
+pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response, Status> {
+    let delete_options = delete_options(call)?;
+    let page = read::list_selected(call)?;
     let mut deleted = Vec::new();
     for object in &page.objects {
         let inner = Call {
@@ -316,24 +334,24 @@ pub(crate) async fn many(call: &Call<'_>) -> Result<Response, Status> {
             subresource: None,
             warnings: call.warnings.clone(),
         };
-        match delete(&inner, &object.name, &options).await {
+        match delete(&inner, &object.name, &delete_options).await {
             // Listed as they were found, or as they wait now.
-            Ok(Fate::Gone(_)) => deleted.push(object.clone()),
-            Ok(Fate::Waiting(_)) => {
+            Ok(DeleteResult::Deleted(_)) => deleted.push(object.clone()),
+            Ok(DeleteResult::Pending(_)) => {
                 deleted.extend(call.cluster.get(&call.resource, &object.namespace, &object.name));
             }
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),
         }
     }
-    let answer = Page { version: page.version, objects: deleted, next: None, remaining: None };
-    render::list(call.request, &call.resource, &answer)
+    let response = Page { version: page.version, objects: deleted, next: None, remaining: None };
+    render::list(call.request, &call.resource, &response)
 }
 
 /// An eviction is a deletion that asks politely; there are no budgets to ask here.
 pub(crate) async fn evict(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
-    let mut options = Options {
+    let mut delete_options = DeleteOptions {
         write: call.request.write_options("CreateOptions")?,
         propagation: None,
         grace: None,
@@ -341,9 +359,9 @@ pub(crate) async fn evict(call: &Call<'_>) -> Result<Response, Status> {
         version: None,
     };
     if let Ok(body) = serde_json::from_slice::<Value>(&call.request.body) {
-        options.grace = body.pointer("/deleteOptions/gracePeriodSeconds").and_then(Value::as_i64);
+        delete_options.grace = body.pointer("/deleteOptions/gracePeriodSeconds").and_then(Value::as_i64);
     }
-    delete(call, name, &options).await?;
+    delete(call, name, &delete_options).await?;
     Ok(Response::json(
         201,
         &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),

@@ -44,13 +44,13 @@ fn versions(registry: &Registry, group: &str) -> Vec<String> {
 /// `/api` and `/apis`: lists of groups, or everything at once for who can read that.
 pub(crate) fn groups(cluster: &Arc<Cluster>, request: &Request, core: bool) -> Result<Response, Status> {
     let registry = cluster.registry();
-    let wants_all = request.header("accept").split(',').any(|entry| {
+    let wants_aggregated = request.header("accept").split(',').any(|entry| {
         entry.contains("application/json")
             && entry.contains("g=apidiscovery.k8s.io")
             && entry.contains("v=v2;")
             || entry.trim().ends_with("v=v2") && entry.contains("apidiscovery")
     });
-    if wants_all {
+    if wants_aggregated {
         let chosen = registry.order.iter().filter(|name| name.is_empty() == core);
         let items: Vec<Value> = chosen.map(|name| aggregated(&registry, name)).collect();
         let list = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items});
@@ -59,7 +59,7 @@ pub(crate) fn groups(cluster: &Arc<Cluster>, request: &Request, core: bool) -> R
         out.headers.push(("vary", "Accept".into()));
         return Ok(out);
     }
-    request.shape()?;
+    request.output_format()?;
     if core {
         return Ok(Response::json(
             200,
@@ -67,8 +67,8 @@ pub(crate) fn groups(cluster: &Arc<Cluster>, request: &Request, core: bool) -> R
                 "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": request.header("host")}]}),
         ));
     }
-    let named = registry.order.iter().filter(|n| !n.is_empty());
-    let list: Vec<Value> = named.map(|name| group_value(&registry, name)).collect();
+    let named_groups = registry.order.iter().filter(|n| !n.is_empty());
+    let list: Vec<Value> = named_groups.map(|name| group_value(&registry, name)).collect();
     Ok(Response::json(200, &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": list})))
 }
 
@@ -97,9 +97,9 @@ pub(crate) fn group(cluster: &Arc<Cluster>, name: &str) -> Response {
 pub(crate) fn version(cluster: &Arc<Cluster>, group: &str, version: &str) -> Response {
     let registry = cluster.registry();
     let Some(resources) = registry.version(group, version) else {
-        return unknown_version(&registry, group);
+        return version_not_served(&registry, group);
     };
-    let list: Vec<Value> = resources.values().flat_map(|r| legacy(r)).collect();
+    let list: Vec<Value> = resources.values().flat_map(|r| resource_entries(r)).collect();
     let gv = api_version(group, version);
     if group.is_empty() {
         // The core group answers in its own, older way.
@@ -115,7 +115,7 @@ pub(crate) fn version(cluster: &Arc<Cluster>, group: &str, version: &str) -> Res
 }
 
 /// The answer for a version that is not served: groups of built-in kinds answer differently from others.
-pub(crate) fn unknown_version(registry: &Registry, group: &str) -> Response {
+pub(crate) fn version_not_served(registry: &Registry, group: &str) -> Response {
     let known = registry.groups.get(group).is_some_and(|g| {
         g.versions.iter().any(|(_, resources)| resources.values().any(|r| r.custom.is_none()))
     });
@@ -130,7 +130,7 @@ fn verbs(resource: &Resource) -> Vec<&str> {
     resource.verbs.iter().map(String::as_str).collect()
 }
 
-fn legacy(resource: &Resource) -> Vec<Value> {
+fn resource_entries(resource: &Resource) -> Vec<Value> {
     let mut main = json!({
         "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
         "kind": resource.kind, "verbs": verbs(resource),
@@ -145,11 +145,11 @@ fn legacy(resource: &Resource) -> Vec<Value> {
         main["storageVersionHash"] = storage_hash(resource).into();
     }
     let mut out = vec![main];
-    out.extend(resource.subresources.iter().map(|sub| legacy_subresource(resource, sub)));
+    out.extend(resource.subresources.iter().map(|sub| subresource_entry(resource, sub)));
     out
 }
 
-fn legacy_subresource(resource: &Resource, sub: &Subresource) -> Value {
+fn subresource_entry(resource: &Resource, sub: &Subresource) -> Value {
     let mut out = Map::new();
     out.insert("name".into(), format!("{}/{}", resource.plural, sub.name).into());
     out.insert("singularName".into(), "".into());

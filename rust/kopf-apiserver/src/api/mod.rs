@@ -18,7 +18,7 @@ use std::sync::Arc;
 use http::Method;
 
 use crate::admission::webhooks::{Attributes, Operation, Warnings};
-use crate::authz::{self, Wish};
+use crate::authz;
 use crate::cluster::Cluster;
 use crate::error::status::Status;
 use crate::http::request::{Request, WriteOptions};
@@ -43,8 +43,8 @@ impl Call<'_> {
         if self.namespace.is_empty() { None } else { Some(&self.namespace) }
     }
     /// What the authorizer is asked for this request.
-    fn wish(&self, verb: &str) -> Wish {
-        Wish {
+    fn authorizer_attributes(&self, verb: &str) -> authz::Attributes {
+        authz::Attributes {
             verb: verb.to_owned(),
             group: self.resource.group.clone(),
             resource: self.resource.plural.clone(),
@@ -55,7 +55,7 @@ impl Call<'_> {
         }
     }
     /// What admission webhooks are asked about this request.
-    fn admission(&self, operation: Operation, options: &WriteOptions) -> Attributes<'_> {
+    fn admission_attributes(&self, operation: Operation, options: &WriteOptions) -> Attributes<'_> {
         Attributes {
             store: &self.cluster.store,
             resource: &self.resource,
@@ -103,8 +103,8 @@ fn plain(cluster: &Arc<Cluster>, path: &str, accept: &str) -> Response {
         "/healthz" | "/livez" | "/readyz" | "/healthz/ping" | "/livez/ping" | "/readyz/ping" => {
             Response::text(200, "ok")
         }
-        "/openapi/v2" => openapi::second(cluster, accept),
-        _ if path.starts_with("/openapi/v3") => openapi::third(cluster, path),
+        "/openapi/v2" => openapi::v2(cluster, accept),
+        _ if path.starts_with("/openapi/v3") => openapi::v3(cluster, path),
         _ => Response::page_not_found(),
     }
 }
@@ -112,15 +112,15 @@ fn plain(cluster: &Arc<Cluster>, path: &str, accept: &str) -> Response {
 async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> Result<Response, Status> {
     let registry = cluster.registry();
     let Some(resources) = registry.version(&target.group, &target.version) else {
-        return Ok(discovery::unknown_version(&registry, &target.group));
+        return Ok(discovery::version_not_served(&registry, &target.group));
     };
     let Some(resource) = resources.get(&target.plural).cloned() else {
-        let declared = resources.values().any(|r| r.custom.is_some());
-        return if declared { Ok(Response::page_not_found()) } else { Err(Status::no_such_resource()) };
+        let has_custom = resources.values().any(|r| r.custom.is_some());
+        return if has_custom { Ok(Response::page_not_found()) } else { Err(Status::no_such_resource()) };
     };
-    let named_without_place = resource.namespaced && target.namespace.is_none() && target.name.is_some();
-    let placed_without_need = !resource.namespaced && target.namespace.is_some();
-    if named_without_place || placed_without_need {
+    let lacks_namespace = resource.namespaced && target.namespace.is_none() && target.name.is_some();
+    let has_excess_namespace = !resource.namespaced && target.namespace.is_some();
+    if lacks_namespace || has_excess_namespace {
         return if resource.custom.is_some() {
             Ok(Response::page_not_found())
         } else {
@@ -137,7 +137,7 @@ async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> 
         warnings: Arc::default(),
     };
     let verb = verb_of(&call, target.watch);
-    authz::check(cluster, &request.user, &call.wish(verb))?;
+    authz::check(cluster, &request.user, &call.authorizer_attributes(verb))?;
     let mut response = run(&call, verb).await.unwrap_or_else(Response::from);
     response = response.warn(&call.warnings.shortened());
     if call.resource.is("", "endpoints") {
@@ -184,8 +184,8 @@ async fn run(call: &Call<'_>, verb: &str) -> Result<Response, Status> {
         "create" => write::create(call).await,
         "update" => write::update(call).await,
         "patch" => patch::patch(call).await,
-        "delete" => delete::one(call).await,
-        _ => delete::many(call).await,
+        "delete" => delete::delete_one(call).await,
+        _ => delete::delete_collection(call).await,
     }
 }
 
@@ -201,7 +201,7 @@ async fn subresource(call: &Call<'_>, verb: &str, name: &str) -> Result<Response
     }
     match (name, verb) {
         ("scale", "get") => scale::get(call),
-        ("scale", _) => scale::put(call, verb == "patch").await,
+        ("scale", _) => scale::update(call, verb == "patch").await,
         (_, "get") if name != "log" => read::get(call),
         ("status" | "approval" | "ephemeralcontainers" | "resize", "update") => write::update(call).await,
         ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => patch::patch(call).await,

@@ -2,7 +2,7 @@
 //!
 //! The documents carry the types, their merge keys and the kinds' names, and for each resource the paths by which clients
 //! find out what is supported. Declared kinds are published as they were declared; of built-in ones the main kinds and
-//! fields are described, in short words (`builtin/words.txt`).
+//! fields are described, in short words (`builtin/descriptions.txt`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::scheme::builtin;
 use crate::scheme::resources::{Registry, Resource};
 
 /// Where types lie in documents of version 2.
-const SECOND: &str = "#/definitions/";
+const V2_PREFIX: &str = "#/definitions/";
 
 const PREFIXES: [(&str, &str); 3] = [
     ("meta.", "io.k8s.apimachinery.pkg.apis."),
@@ -41,12 +41,12 @@ fn type_name(resource: &Resource) -> String {
     if resource.custom.is_some() { custom_name(resource) } else { public_name(&resource.type_name) }
 }
 
-fn place(group: &str, version: &str) -> String {
+fn group_version_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
 /// `/openapi/v3` and the documents below it.
-pub(crate) fn third(cluster: &Arc<Cluster>, path: &str) -> Response {
+pub(crate) fn v3(cluster: &Arc<Cluster>, path: &str) -> Response {
     let registry = cluster.registry();
     let rest = path.trim_start_matches("/openapi/v3").trim_matches('/');
     let version = cluster.store.version();
@@ -54,16 +54,16 @@ pub(crate) fn third(cluster: &Arc<Cluster>, path: &str) -> Response {
         let mut paths = Map::new();
         for (name, group) in &registry.groups {
             for (v, _) in &group.versions {
-                let place = place(name, v);
-                let url = format!("/openapi/v3/{place}?hash={version:X}");
-                paths.insert(place, json!({"serverRelativeURL": url}));
+                let group_version_path = group_version_path(name, v);
+                let url = format!("/openapi/v3/{group_version_path}?hash={version:X}");
+                paths.insert(group_version_path, json!({"serverRelativeURL": url}));
             }
         }
         return Response::json(200, &json!({"paths": paths}));
     }
     for (name, group) in &registry.groups {
         for (v, resources) in &group.versions {
-            if place(name, v) == rest {
+            if group_version_path(name, v) == rest {
                 let all: Vec<&Arc<Resource>> = resources.values().collect();
                 return Response::json(200, &document(&registry, &all, "#/components/schemas/", true));
             }
@@ -73,55 +73,55 @@ pub(crate) fn third(cluster: &Arc<Cluster>, path: &str) -> Response {
 }
 
 /// A document of version 2 in protocol buffers that declares nothing: swagger, and a title and version in the info.
-const EMPTY_SECOND: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.3";
+const EMPTY_V2_PROTOBUF: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.3";
 /// Asked for with an `@`, which no media type may contain, and answered with a dot.
-const SECOND_MEDIA: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+const V2_PROTOBUF_MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// `/openapi/v2`: everything in one document. Those who want protocol buffers look for kinds that they did not find in
 /// version 3, and find nothing here either.
-pub(crate) fn second(cluster: &Arc<Cluster>, accept: &str) -> Response {
+pub(crate) fn v2(cluster: &Arc<Cluster>, accept: &str) -> Response {
     if accept.contains("proto-openapi.spec.v2") && !accept.contains("json") {
-        let mut out = Response::bytes(200, EMPTY_SECOND);
-        out.content_type = SECOND_MEDIA;
+        let mut out = Response::bytes(200, EMPTY_V2_PROTOBUF);
+        out.content_type = V2_PROTOBUF_MEDIA_TYPE;
         return out;
     }
     let registry = cluster.registry();
     let all: Vec<&Arc<Resource>> = registry.all().collect();
-    Response::json(200, &document(&registry, &all, SECOND, false))
+    Response::json(200, &document(&registry, &all, V2_PREFIX, false))
 }
 
-fn document(registry: &Registry, resources: &[&Arc<Resource>], prefix: &str, third: bool) -> Value {
+fn document(registry: &Registry, resources: &[&Arc<Resource>], prefix: &str, v3: bool) -> Value {
     let mut schemas = Map::new();
-    let mut wanted: BTreeSet<String> = BTreeSet::new();
+    let mut pending: BTreeSet<String> = BTreeSet::new();
     let mut paths = Map::new();
     for resource in resources {
         let name = type_name(resource);
-        let mut own = match &resource.custom {
-            Some(custom) if third => custom.published.clone(),
-            _ => Collector { prefix, wanted: &mut wanted }.write(&resource.schema(), true),
+        let mut schema = match &resource.custom {
+            Some(custom) if v3 => custom.published.clone(),
+            _ => Collector { prefix, pending: &mut pending }.write(&resource.schema(), true),
         };
         if resource.custom.is_some() {
-            dress_custom(&mut own, prefix);
-            wanted.insert("meta.v1.ObjectMeta".into());
+            add_type_meta(&mut schema, prefix);
+            pending.insert("meta.v1.ObjectMeta".into());
         }
-        own["x-kubernetes-group-version-kind"] = gvk(resource, &resource.kind);
-        schemas.insert(name.clone(), own);
+        schema["x-kubernetes-group-version-kind"] = gvk(resource, &resource.kind);
+        schemas.insert(name.clone(), schema);
         let list = json!({"type": "object", "required": ["items"], "x-kubernetes-group-version-kind": gvk(resource, &resource.list_kind),
             "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"},
                 "metadata": {"$ref": format!("{prefix}{}", public_name("meta.v1.ListMeta"))},
                 "items": {"type": "array", "items": {"$ref": format!("{prefix}{name}")}}}});
         if resource.has_verb("list") {
-            wanted.insert("meta.v1.ListMeta".into());
+            pending.insert("meta.v1.ListMeta".into());
             schemas.insert(format!("{name}List"), list);
         }
-        add_paths(&mut paths, resource, &format!("{prefix}{name}"), third);
+        add_paths(&mut paths, resource, &format!("{prefix}{name}"), v3);
     }
     let mut done: BTreeSet<String> = BTreeSet::new();
-    wanted.insert("meta.v1.DeleteOptions".into());
-    while let Some(next) = wanted.pop_first() {
+    pending.insert("meta.v1.DeleteOptions".into());
+    while let Some(next) = pending.pop_first() {
         if done.insert(next.clone()) {
             let schema = builtin::schema(&next);
-            let mut written = Collector { prefix, wanted: &mut wanted }.write(&schema, true);
+            let mut written = Collector { prefix, pending: &mut pending }.write(&schema, true);
             let public = public_name(&next);
             if next == "meta.v1.DeleteOptions" {
                 written["x-kubernetes-group-version-kind"] = delete_options(registry);
@@ -134,7 +134,7 @@ fn document(registry: &Registry, resources: &[&Arc<Resource>], prefix: &str, thi
         json!({"type": "object", "description": "A patch."}),
     );
     let info = json!({"title": "Kubernetes", "version": "v1.36.3"});
-    if third {
+    if v3 {
         json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}})
     } else {
         json!({"swagger": "2.0", "info": info, "paths": paths, "definitions": schemas})
@@ -152,29 +152,32 @@ fn gvk(resource: &Resource, kind: &str) -> Value {
     json!([{"group": resource.group, "version": resource.version, "kind": kind}])
 }
 
-fn dress_custom(schema: &mut Value, prefix: &str) {
+fn add_type_meta(schema: &mut Value, prefix: &str) {
     if !schema.is_object() {
         *schema = json!({"type": "object"});
     }
     if schema.get("properties").is_none() {
         schema["properties"] = json!({});
     }
-    let told = |field: &str| builtin::describe_field("", field).unwrap_or_default();
+    let description = |field: &str| builtin::describe_field("", field).unwrap_or_default();
     for field in ["apiVersion", "kind"] {
-        schema["properties"][field] = json!({"type": "string", "description": told(field)});
+        schema["properties"][field] = json!({"type": "string", "description": description(field)});
     }
     let meta = json!({"$ref": format!("{prefix}{}", public_name("meta.v1.ObjectMeta"))});
-    schema["properties"]["metadata"] =
-        if prefix == SECOND { meta } else { json!({"description": told("metadata"), "allOf": [meta]}) };
+    schema["properties"]["metadata"] = if prefix == V2_PREFIX {
+        meta
+    } else {
+        json!({"description": description("metadata"), "allOf": [meta]})
+    };
 }
 
-fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, reference: &str, third: bool) {
-    let base = format!("/{}", place(&resource.group, &resource.version));
+fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, reference: &str, v3: bool) {
+    let base = format!("/{}", group_version_path(&resource.group, &resource.version));
     let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
     let collection = format!("{base}{scope}/{}", resource.plural);
     let operation = |verb: &str, action: &str, kind: &str| {
         let schema = json!({"$ref": reference});
-        let ok = if third {
+        let ok = if v3 {
             json!({"description": "OK", "content": {"application/json": {"schema": schema}}})
         } else {
             json!({"description": "OK", "schema": schema})
@@ -190,7 +193,7 @@ fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, reference: &st
             out["parameters"] = parameters
                 .iter()
                 .map(|name| {
-                    if third {
+                    if v3 {
                         json!({"name": name, "in": "query", "schema": {"type": "string"}})
                     } else {
                         json!({"name": name, "in": "query", "type": "string"})
@@ -201,8 +204,8 @@ fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, reference: &st
         out
     };
     let kind = resource.kind.as_str();
-    let mut on_all = Map::new();
-    let mut on_one = Map::new();
+    let mut collection_operations = Map::new();
+    let mut object_operations = Map::new();
     for (verb, method, action, named) in [
         ("list", "get", "list", false),
         ("create", "post", "post", false),
@@ -213,33 +216,33 @@ fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, reference: &st
         ("delete", "delete", "delete", true),
     ] {
         if resource.has_verb(verb) {
-            let target = if named { &mut on_one } else { &mut on_all };
+            let target = if named { &mut object_operations } else { &mut collection_operations };
             target.insert(method.into(), operation(verb, action, kind));
         }
     }
-    paths.insert(collection.clone(), Value::Object(on_all));
-    if !on_one.is_empty() {
-        paths.insert(format!("{collection}/{{name}}"), Value::Object(on_one));
+    paths.insert(collection.clone(), Value::Object(collection_operations));
+    if !object_operations.is_empty() {
+        paths.insert(format!("{collection}/{{name}}"), Value::Object(object_operations));
     }
 }
 
 struct Collector<'a> {
     prefix: &'a str,
-    wanted: &'a mut BTreeSet<String>,
+    pending: &'a mut BTreeSet<String>,
 }
 
 impl Collector<'_> {
     /// Writes a schema; types with a name are referred to, except at the top.
     fn write(&mut self, schema: &Schema, top: bool) -> Value {
         if !top && !schema.type_name.is_empty() {
-            self.wanted.insert(schema.type_name.clone());
+            self.pending.insert(schema.type_name.clone());
             let reference = json!({"$ref": format!("{}{}", self.prefix, public_name(&schema.type_name))});
             // References stand alone in v2; in v3 what is beside them is kept.
             return reference;
         }
         let mut out = json!({});
-        if let Some(told) = builtin::describe(&schema.type_name) {
-            out["description"] = told.into();
+        if let Some(description) = builtin::describe(&schema.type_name) {
+            out["description"] = description.into();
         }
         let (kind, format) = match schema.kind {
             Type::Any => ("", ""),
@@ -247,7 +250,7 @@ impl Collector<'_> {
             Type::Array => ("array", ""),
             Type::String | Type::Quantity => ("string", ""),
             Type::Bytes => ("string", "byte"),
-            Type::Integer => ("integer", if schema.narrow { "int32" } else { "int64" }),
+            Type::Integer => ("integer", if schema.is_int32 { "int32" } else { "int64" }),
             Type::Number => ("number", "double"),
             Type::Boolean => ("boolean", ""),
             Type::Time | Type::MicroTime => ("string", "date-time"),
@@ -280,16 +283,18 @@ impl Collector<'_> {
     /// A field of a type, described where there are words for it.
     fn property(&mut self, holder: &Schema, name: &str, schema: &Schema) -> Value {
         let mut out = self.write(schema, false);
-        let told = Some(holder.type_name.as_str()).filter(|t| !t.is_empty());
-        let Some(told) = told.and_then(|t| builtin::describe_field(t, name)) else { return out };
+        let description = Some(holder.type_name.as_str()).filter(|t| !t.is_empty());
+        let Some(description) = description.and_then(|t| builtin::describe_field(t, name)) else {
+            return out;
+        };
         // Nothing counts beside a reference: the described one is wrapped.
         if out.get("$ref").is_some() {
-            if self.prefix == SECOND {
+            if self.prefix == V2_PREFIX {
                 return out;
             }
             out = json!({"allOf": [out]});
         }
-        out["description"] = told.into();
+        out["description"] = description.into();
         out
     }
 

@@ -13,46 +13,46 @@ use crate::error::status::{Cause, Status};
 use crate::http::render;
 use crate::http::render::Page;
 use crate::http::response::{Body, Response};
-use crate::registry::selectors::{Fields, Labels, Shard};
+use crate::registry::selectors::{FieldSelector, LabelSelector, ShardSelector};
 use crate::storage::store::Stored;
 
 pub(crate) fn get(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
-    call.request.shape()?;
+    call.request.output_format()?;
     let found = call.cluster.get(&call.resource, &call.namespace, name);
     let found = found.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
     render::object(200, call.request, &call.resource, &found)
 }
 
 /// What a list or a watch asks for.
-struct Options {
+struct ListOptions {
     filter: Filter,
     version: Option<u64>,
     exact: bool,
     limit: usize,
-    next: Option<Token>,
+    next: Option<ContinueToken>,
 }
 
 /// Where a list goes on.
-struct Token {
+struct ContinueToken {
     version: u64,
     after: (String, String),
 }
 
-impl Token {
+impl ContinueToken {
     fn parse(text: &str) -> Result<Self, Status> {
-        let bad = |why: String| Status::bad_request(format!("invalid continue token: {why}"));
+        let invalid = |why: String| Status::bad_request(format!("invalid continue token: {why}"));
         let bytes = URL_SAFE_NO_PAD
             .decode(text.trim_end_matches('='))
-            .map_err(|e| bad(format!("continue key is not valid: illegal base64 data: {e}")))?;
+            .map_err(|e| invalid(format!("continue key is not valid: illegal base64 data: {e}")))?;
         let json: Value = serde_json::from_slice(&bytes).map_err(|e| {
-            bad(format!("continue key is not valid: {}", crate::base::json::json_complaint(&bytes, &e)))
+            invalid(format!("continue key is not valid: {}", crate::base::json::json_complaint(&bytes, &e)))
         })?;
         let start = json["start"].as_str().unwrap_or_default().trim_end_matches('\0');
         let (namespace, name) = start.split_once('/').unwrap_or(("", start));
         match json["rv"].as_i64().and_then(|v| u64::try_from(v).ok()) {
             Some(version) => Ok(Self { version, after: (namespace.to_owned(), name.to_owned()) }),
-            None => Err(bad(
+            None => Err(invalid(
                 "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"
                     .into(),
             )),
@@ -64,39 +64,39 @@ impl Token {
     }
 }
 
-fn options(call: &Call<'_>) -> Result<Options, Status> {
+fn list_options(call: &Call<'_>) -> Result<ListOptions, Status> {
     let query = &call.request.query;
-    let matching = query.get("resourceVersionMatch");
-    let initial = query.flag("sendInitialEvents");
+    let version_match = query.get("resourceVersionMatch");
+    let send_initial = query.flag("sendInitialEvents");
     let version_text = query.get("resourceVersion");
-    let watching = query.flag("watch");
+    let is_watch = query.flag("watch");
     let forbidden =
         |why: &str| Status::bad_options("ListOptions", &[Cause::forbidden("resourceVersionMatch", why)]);
-    if query.has("sendInitialEvents") && !watching {
+    if query.has("sendInitialEvents") && !is_watch {
         let cause = Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list");
         return Err(Status::bad_options("ListOptions", &[cause]));
     }
-    if initial && matching != "NotOlderThan" {
+    if send_initial && version_match != "NotOlderThan" {
         return Err(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
     }
-    if watching && !matching.is_empty() && !query.has("sendInitialEvents") {
+    if is_watch && !version_match.is_empty() && !query.has("sendInitialEvents") {
         return Err(forbidden(
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
         ));
     }
-    if !matching.is_empty() && !watching {
+    if !version_match.is_empty() && !is_watch {
         if version_text.is_empty() {
             return Err(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
         }
         if !query.get("continue").is_empty() {
             return Err(forbidden("resourceVersionMatch is forbidden with continue"));
         }
-        if !matches!(matching, "Exact" | "NotOlderThan") {
+        if !matches!(version_match, "Exact" | "NotOlderThan") {
             let known = ["Exact".to_owned(), "NotOlderThan".to_owned(), String::new()];
-            let cause = Cause::unsupported("resourceVersionMatch", &matching.into(), &known);
+            let cause = Cause::unsupported("resourceVersionMatch", &version_match.into(), &known);
             return Err(Status::bad_options("ListOptions", &[cause]));
         }
-        if matching == "Exact" && version_text == "0" {
+        if version_match == "Exact" && version_text == "0" {
             return Err(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
         }
     }
@@ -109,26 +109,29 @@ fn options(call: &Call<'_>) -> Result<Options, Status> {
     let version = parse_version(version_text).map_err(|status| {
         // A watch meets the same mistake deeper inside, and says so with another code.
         let bare = status.message.trim_start_matches("invalid resource version: ").to_owned();
-        if watching { Status::internal(bare) } else { status }
+        if is_watch { Status::internal(bare) } else { status }
     })?;
-    let labels = Labels::parse(query.get("labelSelector"))?;
-    let fields = Fields::parse(query.get("fieldSelector"), &call.resource)?;
+    let labels = LabelSelector::parse(query.get("labelSelector"))?;
+    let fields = FieldSelector::parse(query.get("fieldSelector"), &call.resource)?;
     let shards = query.get("shardSelector");
-    let shards =
-        if call.cluster.options.sharding && !shards.is_empty() { Shard::parse(shards)? } else { Vec::new() };
+    let shards = if call.cluster.options.sharding && !shards.is_empty() {
+        ShardSelector::parse(shards)?
+    } else {
+        Vec::new()
+    };
     let next = match query.get("continue") {
         "" => None,
-        text => Some(Token::parse(text)?),
+        text => Some(ContinueToken::parse(text)?),
     };
     if next.is_some() && version.is_some_and(|v| v > 0) {
         let message = "specifying resource version is not allowed when using continue";
         return Err(Status::bad_request(message));
     }
     let name = call.name.clone().or_else(|| fields.name().map(str::to_owned));
-    Ok(Options {
+    Ok(ListOptions {
         filter: Filter { namespace: call.all_namespaces().map(str::to_owned), name, labels, fields, shards },
         version,
-        exact: matching == "Exact",
+        exact: version_match == "Exact",
         limit: query.number("limit").and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
         next,
     })
@@ -146,31 +149,36 @@ fn parse_version(text: &str) -> Result<Option<u64>, Status> {
 }
 
 pub(crate) fn list(call: &Call<'_>) -> Result<Response, Status> {
-    call.request.shape()?;
-    let options = options(call)?;
-    let page = page(call, &options)?;
+    call.request.output_format()?;
+    let list_options = list_options(call)?;
+    let page = page(call, &list_options)?;
     render::list(call.request, &call.resource, &page)
 }
 
 /// The objects that a collection's verb is about.
-pub(crate) fn selected(call: &Call<'_>) -> Result<Page, Status> {
-    page(call, &options(call)?)
+pub(crate) fn list_selected(call: &Call<'_>) -> Result<Page, Status> {
+    page(call, &list_options(call)?)
 }
 
-fn page(call: &Call<'_>, options: &Options) -> Result<Page, Status> {
+fn page(call: &Call<'_>, list_options: &ListOptions) -> Result<Page, Status> {
     let store = &call.cluster.store;
     let current = store.version();
-    if let Some(asked) = options.version.filter(|v| *v > current) {
+    if let Some(asked) = list_options.version.filter(|v| *v > current) {
         return Err(Status::future_version(asked, current));
     }
     let table = &call.resource.store_key;
-    let namespace = options.filter.namespace.as_deref();
-    let stale =
-        call.cluster.faults.stale_version(&call.resource.plural).filter(|_| options.version.is_none());
-    let at = options.next.as_ref().map(|t| t.version).or(options.version.filter(|_| options.exact)).or(stale);
+    let namespace = list_options.filter.namespace.as_deref();
+    let stale_version =
+        call.cluster.faults.stale_version(&call.resource.plural).filter(|_| list_options.version.is_none());
+    let at = list_options
+        .next
+        .as_ref()
+        .map(|t| t.version)
+        .or(list_options.version.filter(|_| list_options.exact))
+        .or(stale_version);
     let snapshot = match at {
         None => store.list(table, namespace),
-        Some(version) => store.list_at(table, namespace, version).map_err(|oldest| match &options.next {
+        Some(version) => store.list_at(table, namespace, version).map_err(|oldest| match &list_options.next {
             Some(_) => Status::gone(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new list \
                  without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
@@ -180,29 +188,32 @@ fn page(call: &Call<'_>, options: &Options) -> Result<Page, Status> {
             None => Status::gone(format!("too old resource version: {version} ({oldest})")),
         })?,
     };
-    let after = options.next.as_ref().map(|t| (t.after.0.as_str(), t.after.1.as_str()));
-    let mut chosen: Vec<Arc<Stored>> = snapshot
+    let after = list_options.next.as_ref().map(|t| (t.after.0.as_str(), t.after.1.as_str()));
+    let mut selected_objects: Vec<Arc<Stored>> = snapshot
         .objects
         .into_iter()
         .filter(|o| after.is_none_or(|after| (&*o.namespace, &*o.name) > after))
-        .filter(|o| options.filter.matches(o))
+        .filter(|o| list_options.filter.matches(o))
         .collect();
     let mut page = Page { version: snapshot.version, objects: Vec::new(), next: None, remaining: None };
     // Version 0 means "whatever is at hand": the server answers from its cache and ignores the limit.
-    if options.limit > 0 && chosen.len() > options.limit && options.version != Some(0) {
-        let rest = chosen.len() - options.limit;
-        chosen.truncate(options.limit);
-        page.next = chosen.last().map(|last| Token::write(snapshot.version, last));
-        page.remaining =
-            Some(rest).filter(|_| options.filter.labels.is_empty() && options.filter.fields.is_empty());
+    if list_options.limit > 0
+        && selected_objects.len() > list_options.limit
+        && list_options.version != Some(0)
+    {
+        let rest = selected_objects.len() - list_options.limit;
+        selected_objects.truncate(list_options.limit);
+        page.next = selected_objects.last().map(|last| ContinueToken::write(snapshot.version, last));
+        page.remaining = Some(rest)
+            .filter(|_| list_options.filter.labels.is_empty() && list_options.filter.fields.is_empty());
     }
-    page.objects = chosen;
+    page.objects = selected_objects;
     Ok(page)
 }
 
 pub(crate) fn watch(call: &Call<'_>) -> Result<Response, Status> {
-    let shape = call.request.shape()?;
-    let options = options(call)?;
+    let format = call.request.output_format()?;
+    let list_options = list_options(call)?;
     let query = &call.request.query;
     let timeout = query.number("timeoutSeconds").filter(|s| *s > 0);
     // A real server closes watches by itself after half an hour to an hour.
@@ -210,14 +221,14 @@ pub(crate) fn watch(call: &Call<'_>) -> Result<Response, Status> {
     let watch = Watch::new(
         call.cluster,
         &call.resource,
-        options.filter,
-        options.version.unwrap_or(0),
-        super::watch::Manner {
-            shape,
-            include: render::include(call.request),
+        list_options.filter,
+        list_options.version.unwrap_or(0),
+        super::watch::WatchOptions {
+            format,
+            include: render::include_object(call.request),
             bookmarks: query.flag("allowWatchBookmarks"),
             // Without a version a watch begins with what there is.
-            initial: query.flag("sendInitialEvents") || options.version.is_none_or(|v| v == 0),
+            initial: query.flag("sendInitialEvents") || list_options.version.is_none_or(|v| v == 0),
             initial_end: query.flag("sendInitialEvents") && query.flag("allowWatchBookmarks"),
             timeout: Duration::from_secs(seconds),
         },

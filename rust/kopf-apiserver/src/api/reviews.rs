@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Call, body};
-use crate::authz::{self, Wish};
+use crate::authz::{self, Attributes};
 use crate::base::json::text;
 use crate::base::user::User;
 use crate::error::status::Status;
@@ -35,7 +35,7 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Response, Status> {
         }
         "TokenReview" => {
             let token = text(&value, "/spec/token").to_owned();
-            value["status"] = match call.cluster.user_of(&token) {
+            value["status"] = match call.cluster.authenticate(&token) {
                 Some(user) => json!({"authenticated": true, "user": user_info(&user)}),
                 None => json!({"user": {}, "error": "[invalid bearer token]"}),
             };
@@ -44,11 +44,11 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Response, Status> {
             value["status"] = rules(call, text(&value, "/spec/namespace"));
         }
         kind => {
-            let asked =
+            let subject =
                 if kind == "SelfSubjectAccessReview" { User::clone(user) } else { named_user(&value) };
-            let granted =
-                !call.cluster.options.authorization || authz::allowed(call.cluster, &asked, &wish_of(&value));
-            value["status"] = json!({"allowed": granted});
+            let allowed = !call.cluster.options.authorization
+                || authz::allowed(call.cluster, &subject, &attributes_of(&value));
+            value["status"] = json!({"allowed": allowed});
         }
     }
     Ok(Response::json(201, &value))
@@ -66,8 +66,8 @@ fn rules(call: &Call<'_>, namespace: &str) -> Value {
     } else {
         authz::rules(call.cluster, user, namespace)
     };
-    let elsewhere: Vec<Value> = all.extract_if(.., |rule| rule.get("nonResourceURLs").is_some()).collect();
-    json!({"resourceRules": all, "nonResourceRules": elsewhere, "incomplete": false})
+    let non_resource: Vec<Value> = all.extract_if(.., |rule| rule.get("nonResourceURLs").is_some()).collect();
+    json!({"resourceRules": all, "nonResourceRules": non_resource, "incomplete": false})
 }
 
 fn named_user(value: &Value) -> User {
@@ -77,13 +77,13 @@ fn named_user(value: &Value) -> User {
     }
 }
 
-fn wish_of(value: &Value) -> Wish {
+fn attributes_of(value: &Value) -> Attributes {
     let given = |key: &str| text(value, &format!("/spec/resourceAttributes/{key}")).to_owned();
     if value.pointer("/spec/nonResourceAttributes").is_some() {
         let given = |key: &str| text(value, &format!("/spec/nonResourceAttributes/{key}")).to_owned();
-        return Wish { verb: given("verb"), path: given("path"), ..Wish::default() };
+        return Attributes { verb: given("verb"), path: given("path"), ..Attributes::default() };
     }
-    Wish {
+    Attributes {
         verb: given("verb"),
         group: given("group"),
         resource: given("resource"),

@@ -2,19 +2,19 @@
 
 use serde_json::{Map, Value, json};
 
-use super::change::{change, check_name};
-use super::patch::patched;
+use super::change::{check_name, update_object};
+use super::patch::apply_patch;
 use super::{Call, body};
 use crate::base::json::text;
 use crate::error::status::{Cause, Status};
-use crate::http::render::view_value;
+use crate::http::render::object_value;
 use crate::http::response::Response;
-use crate::patch::Dialect;
+use crate::patch::PatchType;
 
 /// The scale of a declared kind needs the field that its path names.
 fn check_scalable(call: &Call<'_>, object: &Value) -> Result<(), Status> {
     let Some(paths) = call.resource.custom.as_ref().and_then(|c| c.scale.clone()) else { return Ok(()) };
-    if crate::base::json_path::found(object, &paths.spec).is_some() {
+    if crate::base::json_path::find(object, &paths.spec).is_some() {
         return Ok(());
     }
     let why = format!("the spec replicas field \"{}\" does not exist", paths.spec);
@@ -24,7 +24,7 @@ fn check_scalable(call: &Call<'_>, object: &Value) -> Result<(), Status> {
     Err(status.with(details))
 }
 
-fn scale_of(call: &Call<'_>, object: &Value) -> Value {
+fn scale_from_object(call: &Call<'_>, object: &Value) -> Value {
     let meta = |key: &str| object.pointer(&format!("/metadata/{key}")).cloned().unwrap_or_default();
     let paths = call.resource.custom.as_ref().and_then(|c| c.scale.clone());
     let (spec_path, status_path, selector) = match &paths {
@@ -32,14 +32,14 @@ fn scale_of(call: &Call<'_>, object: &Value) -> Value {
             let selector = paths
                 .selector
                 .as_ref()
-                .and_then(|p| crate::base::json_path::found(object, p))
+                .and_then(|p| crate::base::json_path::find(object, p))
                 .and_then(Value::as_str);
             (paths.spec.as_str(), paths.status.as_str(), selector.unwrap_or_default().to_owned())
         }
         None => (".spec.replicas", ".status.replicas", selector_text(object)),
     };
     let count =
-        |path: &str| crate::base::json_path::found(object, path).and_then(Value::as_i64).unwrap_or_default();
+        |path: &str| crate::base::json_path::find(object, path).and_then(Value::as_i64).unwrap_or_default();
     let mut scale = json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",
         "metadata": {"name": meta("name"), "namespace": meta("namespace"), "uid": meta("uid"),
@@ -63,30 +63,31 @@ fn selector_text(object: &Value) -> String {
 
 pub(crate) fn get(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
-    let found = call.cluster.get(&call.resource, &call.namespace, name);
-    let found = found.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
-    let value = view_value(&found, &call.resource);
+    let find = call.cluster.get(&call.resource, &call.namespace, name);
+    let find = find.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+    let value = object_value(&find, &call.resource);
     check_scalable(call, &value)?;
-    Ok(Response::json(200, &scale_of(call, &value)))
+    Ok(Response::json(200, &scale_from_object(call, &value)))
 }
 
-pub(crate) async fn put(call: &Call<'_>, patching: bool) -> Result<Response, Status> {
-    let options = call.request.write_options(if patching { "PatchOptions" } else { "UpdateOptions" })?;
+pub(crate) async fn update(call: &Call<'_>, is_patch: bool) -> Result<Response, Status> {
+    let options = call.request.write_options(if is_patch { "PatchOptions" } else { "UpdateOptions" })?;
     let name = call.name.as_deref().unwrap_or_default();
-    let found = call.cluster.get(&call.resource, &call.namespace, name);
-    let old = found.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
-    let before = view_value(&old, &call.resource);
-    let scale = if patching {
-        let dialect = Dialect::of(call.request.header("content-type"));
-        let dialect = if dialect == Some(Dialect::Strategic) { Some(Dialect::Merge) } else { dialect };
-        patched(call, dialect.unwrap_or(Dialect::Merge), &scale_of(call, &before))?.0
+    let find = call.cluster.get(&call.resource, &call.namespace, name);
+    let old = find.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+    let before = object_value(&old, &call.resource);
+    let scale = if is_patch {
+        let patch_type = PatchType::of(call.request.header("content-type"));
+        let patch_type =
+            if patch_type == Some(PatchType::Strategic) { Some(PatchType::Merge) } else { patch_type };
+        apply_patch(call, patch_type.unwrap_or(PatchType::Merge), &scale_from_object(call, &before))?.0
     } else {
         body::read(call)?.0
     };
     check_name(&scale, name)?;
     if !text(&scale, "/metadata/resourceVersion").is_empty() {
-        let said = text(&scale, "/metadata/resourceVersion").parse().unwrap_or(0);
-        if said != old.version {
+        let given = text(&scale, "/metadata/resourceVersion").parse().unwrap_or(0);
+        if given != old.version {
             return Err(Status::modified(call.resource.group_resource(), name));
         }
     }
@@ -103,19 +104,19 @@ pub(crate) async fn put(call: &Call<'_>, patching: bool) -> Result<Response, Sta
         .map_or(".spec.replicas".into(), |s| s.spec.clone());
     let mut new = before.clone();
     set_path(&mut new, &path, replicas.into());
-    match change(call, &old, &before, new, &options, None).await? {
-        Some(made) => Ok(Response::json(200, &scale_of(call, &made.value(&call.resource)))),
+    match update_object(call, &old, &before, new, &options, None).await? {
+        Some(outcome) => Ok(Response::json(200, &scale_from_object(call, &outcome.value(&call.resource)))),
         None => Err(Status::modified(call.resource.group_resource(), name)),
     }
 }
 
 fn set_path(value: &mut Value, path: &str, new: Value) {
-    let mut here = value;
+    let mut target = value;
     for key in path.trim_start_matches('.').split('.') {
-        if !here.is_object() {
-            *here = json!({});
+        if !target.is_object() {
+            *target = json!({});
         }
-        here = &mut here[key];
+        target = &mut target[key];
     }
-    *here = new;
+    *target = new;
 }

@@ -15,55 +15,55 @@ use crate::cluster::Cluster;
 use crate::error::status::Status;
 use crate::http::partial::partial;
 use crate::http::render;
-use crate::http::request::Shape;
+use crate::http::request::OutputFormat;
 use crate::http::response::{BodyStream, NextChunk};
-use crate::http::table::{self, Include};
-use crate::registry::selectors::{Fields, Labels, Shard};
+use crate::http::table::{self, IncludeObject};
+use crate::registry::selectors::{FieldSelector, LabelSelector, ShardSelector};
 use crate::scheme::resources::Resource;
-use crate::storage::store::{Event, News, Stored};
+use crate::storage::store::{Event, EventBatch, Stored};
 
 /// How often a bookmark tells the newest version.
 const BOOKMARK: Duration = Duration::from_mins(1);
 /// Lines go out together, as far as they are there, up to about this size.
 const CHUNK: usize = 64 * 1024;
 /// About so many bytes of changes are made lines of at once: a reader that is far behind does not get all in memory.
-const PORTION: usize = 1 << 20;
+const READ_BYTES: usize = 1 << 20;
 /// What a line has besides its object, at most.
-const HEAD: usize = 40;
+const EVENT_OVERHEAD: usize = 40;
 
 /// How a reader is told of a storm: after so many changes in so short a time, it looks for more only after a pause, and they go
 /// out together. Who is told of one change after another, as an answer to what it does itself, never waits.
-const STORM: usize = 64;
-const STORM_TIME: Duration = Duration::from_millis(10);
-const PAUSE: Duration = Duration::from_millis(1);
+const BURST_EVENTS: usize = 64;
+const BURST_WINDOW: Duration = Duration::from_millis(10);
+const BURST_PAUSE: Duration = Duration::from_millis(1);
 
 /// How fast changes come.
 #[derive(Debug)]
-struct Pace {
-    since: Instant,
-    looked: Instant,
+struct RateMonitor {
+    window_start: Instant,
+    last_recorded: Instant,
     count: usize,
-    storm: bool,
+    burst: bool,
 }
 
-impl Pace {
-    fn note(&mut self, count: usize) {
+impl RateMonitor {
+    fn record(&mut self, count: usize) {
         let now = Instant::now();
-        let passed = now - self.since;
-        if passed >= STORM_TIME {
-            self.storm = passed < 2 * STORM_TIME && self.count > STORM;
-            self.since = now;
+        let elapsed = now - self.window_start;
+        if elapsed >= BURST_WINDOW {
+            self.burst = elapsed < 2 * BURST_WINDOW && self.count > BURST_EVENTS;
+            self.window_start = now;
             self.count = 0;
         }
-        self.looked = now;
+        self.last_recorded = now;
         self.count += count;
-        self.storm |= self.count > STORM;
+        self.burst |= self.count > BURST_EVENTS;
     }
-    async fn keep(&self) {
+    async fn pause_if_busy(&self) {
         let now = Instant::now();
         // Where time stands still, nothing is fast, and a pause would have no end.
-        if self.storm && now > self.looked && now - self.since < 2 * STORM_TIME {
-            sleep_until(now + PAUSE).await;
+        if self.burst && now > self.last_recorded && now - self.window_start < 2 * BURST_WINDOW {
+            sleep_until(now + BURST_PAUSE).await;
         }
     }
 }
@@ -73,9 +73,9 @@ impl Pace {
 pub(crate) struct Filter {
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
-    pub(crate) labels: Labels,
-    pub(crate) fields: Fields,
-    pub(crate) shards: Vec<Shard>,
+    pub(crate) labels: LabelSelector,
+    pub(crate) fields: FieldSelector,
+    pub(crate) shards: Vec<ShardSelector>,
 }
 
 impl Filter {
@@ -90,9 +90,9 @@ impl Filter {
 
 /// How a watch speaks.
 #[derive(Debug)]
-pub(crate) struct Manner {
-    pub(crate) shape: Shape,
-    pub(crate) include: Include,
+pub(crate) struct WatchOptions {
+    pub(crate) format: OutputFormat,
+    pub(crate) include: IncludeObject,
     pub(crate) bookmarks: bool,
     pub(crate) initial: bool,
     pub(crate) initial_end: bool,
@@ -104,10 +104,10 @@ pub(crate) struct Watch {
     cluster: Arc<Cluster>,
     resource: Arc<Resource>,
     filter: Filter,
-    manner: Manner,
+    options: WatchOptions,
     cursor: u64,
     wake: tokio::sync::watch::Receiver<u64>,
-    fault: tokio::sync::watch::Receiver<u64>,
+    fault_signal: tokio::sync::watch::Receiver<u64>,
     fault_seen: u64,
     /// Lines that are to go out, in chunks; the last ones are still gathered in `open`.
     ready: VecDeque<Bytes>,
@@ -115,11 +115,11 @@ pub(crate) struct Watch {
     /// The objects that were there at the beginning, as far as they are not yet sent; their lines are made when those can
     /// go out.
     initial: Option<std::vec::IntoIter<Arc<Stored>>>,
-    pace: Pace,
+    rate: RateMonitor,
     deadline: Instant,
     bookmark_at: Instant,
     columns_sent: bool,
-    over: bool,
+    is_finished: bool,
 }
 
 impl Watch {
@@ -128,11 +128,11 @@ impl Watch {
         resource: &Arc<Resource>,
         filter: Filter,
         from: u64,
-        manner: Manner,
+        options: WatchOptions,
     ) -> Self {
         let now = Instant::now();
-        let fault = cluster.faults.watch_signal();
-        let fault_seen = *fault.borrow();
+        let fault_signal = cluster.faults.watch_signal();
+        let fault_seen = *fault_signal.borrow();
         let wake = cluster.store.subscribe(&resource.store_key);
         let mut out = Self {
             cluster: cluster.clone(),
@@ -141,44 +141,44 @@ impl Watch {
             cursor: from,
             wake,
             fault_seen,
-            fault,
+            fault_signal,
             ready: VecDeque::new(),
             open: Vec::new(),
             initial: None,
-            pace: Pace { since: now, looked: now, count: 0, storm: false },
-            deadline: now + manner.timeout,
+            rate: RateMonitor { window_start: now, last_recorded: now, count: 0, burst: false },
+            deadline: now + options.timeout,
             bookmark_at: now + BOOKMARK,
             columns_sent: false,
-            over: false,
-            manner,
+            is_finished: false,
+            options,
         };
         let current = cluster.store.version();
         if from > current {
-            out.fail(&Status::future_version(from, current));
-        } else if out.manner.initial {
-            out.begin();
+            out.write_error(&Status::future_version(from, current));
+        } else if out.options.initial {
+            out.start_initial_events();
         }
         out
     }
 
     /// Tells what there is as if it had just been added.
-    fn begin(&mut self) {
+    fn start_initial_events(&mut self) {
         let snapshot = self.cluster.store.list(&self.resource.store_key, self.filter.namespace.as_deref());
         self.cursor = snapshot.version;
-        let chosen: Vec<Arc<Stored>> =
+        let selected: Vec<Arc<Stored>> =
             snapshot.objects.into_iter().filter(|object| self.filter.matches(object)).collect();
-        self.initial = Some(chosen.into_iter());
+        self.initial = Some(selected.into_iter());
     }
 
     /// Makes the next lines of what there was at the beginning.
-    fn go_on(&mut self) {
+    fn write_initial_events(&mut self) {
         while let (Some(initial), true) = (&mut self.initial, self.ready.is_empty()) {
             if let Some(object) = initial.next() {
-                self.tell("ADDED", &object);
+                self.write_event("ADDED", &object);
                 continue;
             }
             self.initial = None;
-            if self.manner.initial_end {
+            if self.options.initial_end {
                 self.bookmark(true);
             }
             self.close_chunk();
@@ -191,42 +191,42 @@ impl Watch {
         }
     }
 
-    fn fail(&mut self, status: &Status) {
+    fn write_error(&mut self, status: &Status) {
         let line = format!("{}\n", json!({"type": "ERROR", "object": status.to_value()}));
         self.open.extend_from_slice(line.as_bytes());
         self.close_chunk();
-        self.over = true;
+        self.is_finished = true;
     }
 
     /// The next lines, or the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if self.cluster.faults.cuts(&self.resource.plural, &mut self.fault_seen) {
+            if self.cluster.faults.is_watch_cut(&self.resource.plural, &mut self.fault_seen) {
                 return None;
             }
-            if !self.cluster.faults.silences(&self.resource.plural) {
-                self.go_on();
+            if !self.cluster.faults.is_silenced(&self.resource.plural) {
+                self.write_initial_events();
                 if let Some(lines) = self.ready.pop_front() {
                     return Some(lines);
                 }
-                if self.over {
+                if self.is_finished {
                     return None;
                 }
-                self.pace.keep().await;
+                self.rate.pause_if_busy().await;
                 self.wake.borrow_and_update();
                 let is_behind = self.collect();
-                if self.over || is_behind || !self.ready.is_empty() {
+                if self.is_finished || is_behind || !self.ready.is_empty() {
                     continue;
                 }
             }
             let next =
-                if self.manner.bookmarks { self.deadline.min(self.bookmark_at) } else { self.deadline };
+                if self.options.bookmarks { self.deadline.min(self.bookmark_at) } else { self.deadline };
             tokio::select! {
                 changed = self.wake.changed() => {
                     // The kind is gone: so is its stream.
                     if changed.is_err() { return None; }
                 }
-                _ = self.fault.changed() => {}
+                _ = self.fault_signal.changed() => {}
                 () = sleep_until(next) => {
                     let now = Instant::now();
                     if now >= self.deadline {
@@ -235,7 +235,7 @@ impl Watch {
                     self.bookmark_at = now + BOOKMARK;
                     // A watch that is behind, or silenced, has no use for it.
                     let is_behind = self.initial.is_some() || self.collect();
-                    if !is_behind && !self.cluster.faults.silences(&self.resource.plural) {
+                    if !is_behind && !self.cluster.faults.is_silenced(&self.resource.plural) {
                         self.bookmark(false);
                         self.close_chunk();
                     }
@@ -246,71 +246,74 @@ impl Watch {
 
     /// Makes lines of the next changes; whether there are more of them.
     fn collect(&mut self) -> bool {
-        match self.cluster.store.since(&self.resource.store_key, self.cursor, PORTION) {
-            Ok(News { events, version, is_all }) => {
-                self.pace.note(events.len());
-                let size = |event: &Arc<Event>| event.after.json.len() + HEAD;
+        match self.cluster.store.events_since(&self.resource.store_key, self.cursor, READ_BYTES) {
+            Ok(EventBatch { events, version, is_complete }) => {
+                self.rate.record(events.len());
+                let size = |event: &Arc<Event>| event.after.json.len() + EVENT_OVERHEAD;
                 let mut left: usize = events.iter().map(size).sum();
                 for event in &events {
                     if self.open.is_empty() {
                         self.open.reserve(left.min(CHUNK + CHUNK / 4));
                     }
                     left = left.saturating_sub(size(event));
-                    self.told(event);
+                    self.on_event(event);
                 }
                 self.close_chunk();
                 // Complete up to here, which is what a bookmark may promise.
                 self.cursor = self.cursor.max(version);
-                !is_all
+                !is_complete
             }
             Err(oldest) => {
-                self.fail(&Status::gone(format!("too old resource version: {} ({oldest})", self.cursor)));
+                self.write_error(&Status::gone(format!(
+                    "too old resource version: {} ({oldest})",
+                    self.cursor
+                )));
                 false
             }
         }
     }
 
     /// An event as this reader sees it: what enters its selection is added, what leaves it is deleted, as it was before that.
-    fn told(&mut self, event: &Event) {
+    fn on_event(&mut self, event: &Event) {
         let before = event.before.as_ref().filter(|o| self.filter.matches(o));
         let after = !event.deleted && self.filter.matches(&event.after);
         match (before, after) {
-            (None, true) => self.tell("ADDED", &event.after),
-            (Some(_), true) => self.tell("MODIFIED", &event.after),
-            (Some(_), false) if event.deleted => self.tell("DELETED", &event.after),
-            (Some(before), false) => self.tell("DELETED", &before.at(event.version)),
+            (None, true) => self.write_event("ADDED", &event.after),
+            (Some(_), true) => self.write_event("MODIFIED", &event.after),
+            (Some(_), false) if event.deleted => self.write_event("DELETED", &event.after),
+            (Some(before), false) => self.write_event("DELETED", &before.with_version(event.version)),
             (None, false) => {}
         }
     }
 
-    fn tell(&mut self, kind: &str, object: &Stored) {
-        if self.refuses_lists() {
+    fn write_event(&mut self, kind: &str, object: &Stored) {
+        if self.rejects_format() {
             return;
         }
         // Taken out, since what is written into it asks for what is beside it.
         let mut out = std::mem::take(&mut self.open);
-        out.reserve(object.json.len() + HEAD);
+        out.reserve(object.json.len() + EVENT_OVERHEAD);
         out.extend_from_slice(b"{\"type\":\"");
         out.extend_from_slice(kind.as_bytes());
         out.extend_from_slice(b"\",\"object\":");
-        match self.manner.shape {
-            Shape::Object => out.extend_from_slice(&render::view(object, &self.resource)),
-            Shape::Partial | Shape::PartialList => {
-                let value = render::view_value(object, &self.resource);
+        match self.options.format {
+            OutputFormat::Object => out.extend_from_slice(&render::object_json(object, &self.resource)),
+            OutputFormat::Partial | OutputFormat::PartialList => {
+                let value = render::object_value(object, &self.resource);
                 out.extend_from_slice(partial(&value).to_string().as_bytes());
             }
-            Shape::Table => {
-                let value = render::view_value(object, &self.resource);
+            OutputFormat::Table => {
+                let value = render::object_value(object, &self.resource);
                 let version = object.version.to_string().into();
                 // Only the first row brings the columns along.
-                let mut head = table::head(&self.resource, &version, !self.columns_sent);
+                let mut header = table::header(&self.resource, &version, !self.columns_sent);
                 if self.columns_sent {
-                    head.insert("columnDefinitions".into(), Value::Null);
+                    header.insert("columnDefinitions".into(), Value::Null);
                 }
                 self.columns_sent = true;
-                let row = table::row(&self.resource, &value, self.manner.include, true);
-                head.insert("rows".into(), Value::Array(vec![row]));
-                out.extend_from_slice(Value::Object(head).to_string().as_bytes());
+                let row = table::row(&self.resource, &value, self.options.include, true);
+                header.insert("rows".into(), Value::Array(vec![row]));
+                out.extend_from_slice(Value::Object(header).to_string().as_bytes());
             }
         }
         out.extend_from_slice(b"}\n");
@@ -321,23 +324,25 @@ impl Watch {
     }
 
     /// An object cannot be shown as a list of objects: a real server gives up at the first one. It can tell errors.
-    fn refuses_lists(&mut self) -> bool {
-        self.over |= self.manner.shape == Shape::PartialList;
-        self.over
+    fn rejects_format(&mut self) -> bool {
+        self.is_finished |= self.options.format == OutputFormat::PartialList;
+        self.is_finished
     }
 
     fn bookmark(&mut self, end: bool) {
-        if self.refuses_lists() {
+        if self.rejects_format() {
             return;
         }
         let mut meta = json!({"resourceVersion": self.cursor.to_string()});
         if end {
             meta["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        let (kind, api_version) = match self.manner.shape {
-            Shape::Object => (self.resource.kind.clone(), self.resource.api_version()),
-            Shape::Partial | Shape::PartialList => ("PartialObjectMetadata".into(), "meta.k8s.io/v1".into()),
-            Shape::Table => ("Table".into(), "meta.k8s.io/v1".into()),
+        let (kind, api_version) = match self.options.format {
+            OutputFormat::Object => (self.resource.kind.clone(), self.resource.api_version()),
+            OutputFormat::Partial | OutputFormat::PartialList => {
+                ("PartialObjectMetadata".into(), "meta.k8s.io/v1".into())
+            }
+            OutputFormat::Table => ("Table".into(), "meta.k8s.io/v1".into()),
         };
         let object = json!({"kind": kind, "apiVersion": api_version, "metadata": meta});
         let line = format!("{}\n", json!({"type": "BOOKMARK", "object": object}));

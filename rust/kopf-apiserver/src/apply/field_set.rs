@@ -31,13 +31,13 @@ impl Comparison {
 }
 
 /// How a value is walked through.
-enum Walk {
+enum NodeKind {
     Leaf,
     Map,
     List,
 }
 
-fn walk(value: Option<&Value>, other: Option<&Value>, schema: &Schema) -> Walk {
+fn node_kind(value: Option<&Value>, other: Option<&Value>, schema: &Schema) -> NodeKind {
     let empty = |v: Option<&Value>| match v {
         None | Some(Value::Null) => true,
         Some(Value::Object(m)) => m.is_empty(),
@@ -46,13 +46,13 @@ fn walk(value: Option<&Value>, other: Option<&Value>, schema: &Schema) -> Walk {
     };
     let all = |f: fn(&Value) -> bool| [value, other].into_iter().flatten().all(|v| v.is_null() || f(v));
     if schema.atomic || (empty(value) && empty(other)) {
-        Walk::Leaf
+        NodeKind::Leaf
     } else if all(Value::is_object) {
-        Walk::Map
+        NodeKind::Map
     } else if all(Value::is_array) && schema.list != ListType::Atomic {
-        Walk::List
+        NodeKind::List
     } else {
-        Walk::Leaf
+        NodeKind::Leaf
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn item_key(item: &Value, schema: &Schema) -> String {
                 let default = schema.items.as_ref().and_then(|s| s.properties.get(key)).and_then(|p| {
                     p.default
                         .clone()
-                        .or_else(|| p.written.clone().filter(|w| *w != json!("") && *w != json!(0)))
+                        .or_else(|| p.always_written.clone().filter(|w| *w != json!("") && *w != json!(0)))
                 });
                 if let Some(value) = item.get(key).cloned().or(default) {
                     out.insert(key.clone(), value);
@@ -79,7 +79,7 @@ pub(crate) fn item_key(item: &Value, schema: &Schema) -> String {
     }
 }
 
-fn entries<'v>(value: Option<&'v Value>, schema: &Schema, list: bool) -> Vec<(Arc<str>, &'v Value)> {
+fn children<'v>(value: Option<&'v Value>, schema: &Schema, list: bool) -> Vec<(Arc<str>, &'v Value)> {
     match value {
         Some(Value::Object(map)) => map.iter().map(|(k, v)| (format!("f:{k}").into(), v)).collect(),
         Some(Value::Array(items)) if list => items.iter().map(|v| (item_key(v, schema).into(), v)).collect(),
@@ -87,7 +87,7 @@ fn entries<'v>(value: Option<&'v Value>, schema: &Schema, list: bool) -> Vec<(Ar
     }
 }
 
-fn below<'s>(schema: &'s Schema, element: &str, any: &'s Schema) -> &'s Schema {
+fn child_schema<'s>(schema: &'s Schema, element: &str, any: &'s Schema) -> &'s Schema {
     match element.strip_prefix("f:") {
         Some(name) => schema.child(name).map_or(any, |s| s),
         None => schema.items.as_deref().unwrap_or(any),
@@ -105,21 +105,21 @@ pub(crate) fn compare<'v>(
     // Of maps, the members are compared anyway.
     let maps = !schema.atomic && old.is_some_and(Value::is_object) && new.is_some_and(Value::is_object);
     if maps || old.is_none() || old != new {
-        differ(old, new, schema, path, out);
+        compare_unequal(old, new, schema, path, out);
     }
 }
 
 /// The same of values that are not equal, or are maps.
-fn differ<'v>(
+fn compare_unequal<'v>(
     old: Option<&'v Value>,
     new: Option<&'v Value>,
     schema: &Schema,
     path: &mut Path,
     out: &mut Comparison,
 ) {
-    let any = Schema::anything();
-    match walk(old, new, schema) {
-        Walk::Leaf => {
+    let any = Schema::any();
+    match node_kind(old, new, schema) {
+        NodeKind::Leaf => {
             match (old, new) {
                 (None, Some(_)) => out.added.insert(path.clone()),
                 (Some(_), None) => out.removed.insert(path.clone()),
@@ -128,31 +128,31 @@ fn differ<'v>(
             };
             return;
         }
-        Walk::Map => {
+        NodeKind::Map => {
             let nothing = Map::new();
             let members = |v: Option<&'v Value>| v.and_then(Value::as_object);
             let (left, right) = (members(old).unwrap_or(&nothing), members(new).unwrap_or(&nothing));
-            let come =
+            let added =
                 right.iter().filter(|(key, _)| !left.contains_key(*key)).map(|(k, v)| (k, None, Some(v)));
             // What stayed as it was needs no path.
             let kept = left.iter().map(|(k, v)| (k, Some(v), right.get(k))).filter(|(_, a, b)| a != b);
-            for (key, before, after) in kept.chain(come) {
+            for (key, before, after) in kept.chain(added) {
                 path.push(["f:", key].concat().into());
-                differ(before, after, schema.child(key).map_or(&any, |s| s), path, out);
+                compare_unequal(before, after, schema.child(key).map_or(&any, |s| s), path, out);
                 path.pop();
             }
         }
-        Walk::List => {
-            let right = entries(new, schema, true);
-            let mut places: HashMap<Arc<str>, VecDeque<usize>> = HashMap::new();
+        NodeKind::List => {
+            let right = children(new, schema, true);
+            let mut positions: HashMap<Arc<str>, VecDeque<usize>> = HashMap::new();
             for (i, (key, _)) in right.iter().enumerate() {
-                places.entry(key.clone()).or_default().push_back(i);
+                positions.entry(key.clone()).or_default().push_back(i);
             }
             let items = schema.items.as_deref().unwrap_or(&any);
             let mut paired = vec![false; right.len()];
-            for (key, value) in entries(old, schema, true) {
+            for (key, value) in children(old, schema, true) {
                 // Items that are there twice are paired one by one.
-                let place = places.get_mut(&key).and_then(VecDeque::pop_front);
+                let place = positions.get_mut(&key).and_then(VecDeque::pop_front);
                 let other = place.and_then(|i| right.get(i)).map(|(_, other)| *other);
                 if let Some(paired) = place.and_then(|i| paired.get_mut(i)) {
                     *paired = true;
@@ -176,46 +176,46 @@ fn differ<'v>(
 }
 
 /// The fields that an applied configuration names.
-pub(crate) fn of_object(value: &Value, schema: &Schema, path: &mut Path, out: &mut Set) {
-    let any = Schema::anything();
-    let listed = match walk(Some(value), None, schema) {
-        Walk::Leaf => {
+pub(crate) fn collect_fields(value: &Value, schema: &Schema, path: &mut Path, out: &mut Set) {
+    let any = Schema::any();
+    let listed = match node_kind(Some(value), None, schema) {
+        NodeKind::Leaf => {
             if !path.is_empty() {
                 out.insert(path.clone());
             }
             return;
         }
-        Walk::Map => false,
-        Walk::List => true,
+        NodeKind::Map => false,
+        NodeKind::List => true,
     };
-    for (key, child) in entries(Some(value), schema, listed) {
+    for (key, child) in children(Some(value), schema, listed) {
         let known = key.strip_prefix("f:").is_some_and(|n| schema.properties.contains_key(n));
         path.push(key.clone());
         let empty = child.is_null() || child.as_object().is_some_and(Map::is_empty);
         if listed || empty || !known {
             out.insert(path.clone());
         }
-        of_object(child, below(schema, &key, &any), path, out);
+        collect_fields(child, child_schema(schema, &key, &any), path, out);
         path.pop();
     }
 }
 
 /// The first list in which two items have one identity, as complaints show it.
-pub(crate) fn twins(value: &Value, schema: &Schema, path: &mut Path) -> Option<String> {
-    let any = Schema::anything();
-    let listed = matches!(walk(Some(value), None, schema), Walk::List);
-    if matches!(walk(Some(value), None, schema), Walk::Leaf) {
+pub(crate) fn first_duplicate_item(value: &Value, schema: &Schema, path: &mut Path) -> Option<String> {
+    let any = Schema::any();
+    let listed = matches!(node_kind(Some(value), None, schema), NodeKind::List);
+    if matches!(node_kind(Some(value), None, schema), NodeKind::Leaf) {
         return None;
     }
-    let all = entries(Some(value), schema, listed);
+    let all = children(Some(value), schema, listed);
     let mut seen = BTreeSet::new();
     for (key, child) in &all {
         if listed && !seen.insert(key) {
-            let shown = show(&vec![key.clone()]);
-            return Some(format!("{}: duplicate entries for key {shown}", show(path)));
+            let key_text = format_path(&vec![key.clone()]);
+            return Some(format!("{}: duplicate entries for key {key_text}", format_path(path)));
         }
         path.push(key.clone());
-        let found = twins(child, below(schema, key, &any), path);
+        let found = first_duplicate_item(child, child_schema(schema, key, &any), path);
         path.pop();
         if found.is_some() {
             return found;
@@ -225,7 +225,7 @@ pub(crate) fn twins(value: &Value, schema: &Schema, path: &mut Path) -> Option<S
 }
 
 /// Removes what nobody manages through this door: identity, system metadata, and the part behind another door.
-pub(crate) fn strip(set: &mut Set, other_part: &str) {
+pub(crate) fn strip_unmanaged(set: &mut Set, excluded_field: &str) {
     const META: [&str; 8] = [
         "f:name",
         "f:namespace",
@@ -240,7 +240,7 @@ pub(crate) fn strip(set: &mut Set, other_part: &str) {
         let mut elements = path.iter().map(|element| &**element);
         match (elements.next(), elements.next()) {
             (None, _) | (Some("f:apiVersion" | "f:kind" | "f:metadata"), None) => false,
-            (Some(first), _) if first == other_part => false,
+            (Some(first), _) if first == excluded_field => false,
             (Some("f:metadata"), Some(name)) => !META.contains(&name),
             _ => true,
         }
@@ -288,7 +288,7 @@ fn to_json_below(paths: &[&Path], depth: usize) -> Value {
 }
 
 /// A path as messages show it: `.spec.containers[name="c"].image`.
-pub(crate) fn show(path: &Path) -> String {
+pub(crate) fn format_path(path: &Path) -> String {
     let mut out = String::new();
     for element in path {
         match element.split_at_checked(2) {

@@ -8,7 +8,7 @@ use crate::apply::field_set::{self, Comparison, Path, Set};
 
 /// One manager's entry.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ManagedFieldsEntry {
     pub(crate) manager: String,
     pub(crate) apply: bool,
     pub(crate) api_version: String,
@@ -17,15 +17,15 @@ pub(crate) struct Entry {
     pub(crate) set: Set,
 }
 
-impl Entry {
-    fn same(&self, other: &Self) -> bool {
+impl ManagedFieldsEntry {
+    fn has_same_manager(&self, other: &Self) -> bool {
         self.manager == other.manager
             && self.apply == other.apply
             && self.subresource == other.subresource
             && (self.apply || self.api_version == other.api_version)
     }
     /// The manager as a conflict names it.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn conflict_name(&self) -> String {
         if self.apply {
             return format!("\"{}\"", self.manager);
         }
@@ -39,7 +39,7 @@ impl Entry {
 }
 
 /// Reads `metadata.managedFields`.
-pub(crate) fn read(meta: &Map<String, Value>) -> Vec<Entry> {
+pub(crate) fn read(meta: &Map<String, Value>) -> Vec<ManagedFieldsEntry> {
     let list = meta.get("managedFields").and_then(Value::as_array);
     list.into_iter()
         .flatten()
@@ -47,7 +47,7 @@ pub(crate) fn read(meta: &Map<String, Value>) -> Vec<Entry> {
             let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
             let mut set = Set::new();
             field_set::from_json(json.get("fieldsV1").unwrap_or(&Value::Null), &mut Vec::new(), &mut set);
-            Entry {
+            ManagedFieldsEntry {
                 manager: text("manager"),
                 apply: text("operation") == "Apply",
                 api_version: text("apiVersion"),
@@ -60,7 +60,7 @@ pub(crate) fn read(meta: &Map<String, Value>) -> Vec<Entry> {
 }
 
 /// Writes `metadata.managedFields`, or nothing when nobody manages anything.
-pub(crate) fn write(meta: &mut Map<String, Value>, mut entries: Vec<Entry>) {
+pub(crate) fn write(meta: &mut Map<String, Value>, mut entries: Vec<ManagedFieldsEntry>) {
     entries.retain(|e| !e.set.is_empty());
     entries.sort_by(|a, b| {
         (!a.apply, &a.time, &a.manager, &a.api_version, &a.subresource).cmp(&(
@@ -95,68 +95,76 @@ pub(crate) fn write(meta: &mut Map<String, Value>, mut entries: Vec<Entry>) {
 }
 
 /// Whether a text of `fieldsV1` has this path.
-fn names(json: &Value, path: &Path) -> bool {
+fn contains_path(json: &Value, path: &Path) -> bool {
     let found = path.iter().try_fold(json, |at, element| at.get(&**element)).and_then(Value::as_object);
-    found.is_some_and(|below| below.is_empty() || below.contains_key("."))
+    found.is_some_and(|member| member.is_empty() || member.contains_key("."))
 }
 
 /// Books a change where only the time of its manager's entry can be new: nothing was removed, and the manager has all of its
 /// fields, alone. Tells whether that was so. Most changes are of that sort, and need not read and write who manages what.
-pub(crate) fn book_again(meta: &mut Map<String, Value>, changes: &Comparison, who: &Entry) -> bool {
+pub(crate) fn touch_entry(
+    meta: &mut Map<String, Value>,
+    changes: &Comparison,
+    change: &ManagedFieldsEntry,
+) -> bool {
     let Some(list) = meta.get_mut("managedFields").and_then(Value::as_array_mut) else { return false };
     let text = |json: &Value, key: &str, wanted: &str| {
         json.get(key).and_then(Value::as_str).unwrap_or_default() == wanted
     };
-    let own = |json: &Value| {
-        let operation = if who.apply { "Apply" } else { "Update" };
-        text(json, "manager", &who.manager)
+    let is_own = |json: &Value| {
+        let operation = if change.apply { "Apply" } else { "Update" };
+        text(json, "manager", &change.manager)
             && text(json, "operation", operation)
-            && text(json, "subresource", &who.subresource)
-            && text(json, "apiVersion", &who.api_version)
+            && text(json, "subresource", &change.subresource)
+            && text(json, "apiVersion", &change.api_version)
     };
     let taken = || changes.added.iter().chain(&changes.modified);
-    let fits = |json: &Value| {
+    let is_unchanged = |json: &Value| {
         let fields = json.get("fieldsV1").unwrap_or(&Value::Null);
-        let own = own(json);
-        taken().all(|path| names(fields, path) == own)
+        let is_own = is_own(json);
+        taken().all(|path| contains_path(fields, path) == is_own)
     };
     if !changes.removed.is_empty()
-        || who.time.is_empty()
-        || list.iter().filter(|json| own(json)).count() != 1
-        || !list.iter().all(fits)
+        || change.time.is_empty()
+        || list.iter().filter(|json| is_own(json)).count() != 1
+        || !list.iter().all(is_unchanged)
     {
         return false;
     }
     if taken().next().is_some()
-        && let Some(time) = list.iter_mut().find(|json| own(json)).and_then(|json| json.get_mut("time"))
-        && time.as_str() != Some(&who.time)
+        && let Some(time) = list.iter_mut().find(|json| is_own(json)).and_then(|json| json.get_mut("time"))
+        && time.as_str() != Some(&change.time)
     {
-        *time = who.time.as_str().into();
-        list.sort_by(|a, b| place(a).cmp(&place(b)));
+        *time = change.time.as_str().into();
+        list.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
     }
     true
 }
 
 /// What the entries are sorted by.
-fn place(json: &Value) -> (bool, [&str; 4]) {
+fn sort_key(json: &Value) -> (bool, [&str; 4]) {
     let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default();
     (text("operation") != "Apply", ["time", "manager", "apiVersion", "subresource"].map(text))
 }
 
 /// Books a change that was not an apply: `who` carries the manager, an empty set and the time.
-pub(crate) fn book(mut entries: Vec<Entry>, changes: &Comparison, mut who: Entry) -> Vec<Entry> {
+pub(crate) fn update(
+    mut entries: Vec<ManagedFieldsEntry>,
+    changes: &Comparison,
+    mut change: ManagedFieldsEntry,
+) -> Vec<ManagedFieldsEntry> {
     let taken = changes.taken();
     for entry in &mut entries {
-        let own = entry.same(&who);
-        entry.set.retain(|p| !changes.removed.contains(p) && (own || !taken.contains(p)));
+        let is_own = entry.has_same_manager(&change);
+        entry.set.retain(|p| !changes.removed.contains(p) && (is_own || !taken.contains(p)));
     }
     if !taken.is_empty() {
-        if let Some(own) = entries.iter_mut().find(|e| e.same(&who)) {
-            own.set.extend(taken);
-            own.time = who.time;
+        if let Some(entry) = entries.iter_mut().find(|e| e.has_same_manager(&change)) {
+            entry.set.extend(taken);
+            entry.time = change.time;
         } else {
-            who.set = taken;
-            entries.push(who);
+            change.set = taken;
+            entries.push(change);
         }
     }
     entries
@@ -168,7 +176,7 @@ mod tests {
     use crate::schema::Schema;
 
     /// Somebody's change of what two others manage, booked in short and at length.
-    fn change(who: &str, time: &str, before: &Value, after: &Value) -> (bool, Value, Value) {
+    fn changed_by(manager: &str, time: &str, before: &Value, after: &Value) -> (bool, Value, Value) {
         let mut meta = Map::new();
         let fields = |names: &[&str]| names.iter().map(|n| (format!("f:{n}"), json!({}))).collect::<Value>();
         let entry = |manager: &str, fields: Value| {
@@ -179,9 +187,9 @@ mod tests {
         meta.insert("managedFields".into(), list.into());
         let mut changes = Comparison::default();
         let (before, after) = (json!({"spec": before}), json!({"spec": after}));
-        field_set::compare(Some(&before), Some(&after), &Schema::anything(), &mut Vec::new(), &mut changes);
-        let who = Entry {
-            manager: who.into(),
+        field_set::compare(Some(&before), Some(&after), &Schema::any(), &mut Vec::new(), &mut changes);
+        let change = ManagedFieldsEntry {
+            manager: manager.into(),
             apply: false,
             api_version: "v1".into(),
             time: time.into(),
@@ -189,9 +197,9 @@ mod tests {
             set: Set::new(),
         };
         let mut short = meta.clone();
-        let done = book_again(&mut short, &changes, &who);
+        let done = touch_entry(&mut short, &changes, &change);
         let known = read(&meta);
-        write(&mut meta, book(known, &changes, who));
+        write(&mut meta, update(known, &changes, change));
         (done, Value::Object(short), Value::Object(meta))
     }
 
@@ -212,13 +220,13 @@ mod tests {
             ("ann", "11", json!({"b": 1, "c": 1}), false),
             ("eve", "11", json!({"a": 2, "b": 1, "c": 1}), false),
         ];
-        for (who, time, after, wanted) in cases {
-            let (done, short, long) = change(who, time, &before, &after);
-            assert_eq!(done, wanted, "{who} {after}");
+        for (manager, time, after, expected) in cases {
+            let (done, short, long) = changed_by(manager, time, &before, &after);
+            assert_eq!(done, expected, "{manager} {after}");
             if done {
-                assert_eq!(short.to_string(), long.to_string(), "{who} {after}");
+                assert_eq!(short.to_string(), long.to_string(), "{manager} {after}");
             } else {
-                assert_ne!(short, long, "{who} {after}");
+                assert_ne!(short, long, "{manager} {after}");
             }
         }
     }

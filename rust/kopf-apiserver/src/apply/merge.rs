@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::apply::field_set::{self, Comparison, Path, Set};
-use crate::apply::managed_fields::Entry;
+use crate::apply::managed_fields::ManagedFieldsEntry;
 use crate::schema::{ListType, Schema};
 
 /// Merges what is applied into the live value.
 pub(crate) fn merge(live: &mut Value, applied: &Value, schema: &Schema) {
-    let any = Schema::anything();
+    let any = Schema::any();
     match (live, applied) {
         (Value::Object(map), Value::Object(config)) if !schema.atomic => {
             for (key, value) in config {
@@ -38,9 +38,9 @@ pub(crate) fn merge(live: &mut Value, applied: &Value, schema: &Schema) {
 }
 
 /// What an apply did to the managers.
-pub(crate) struct Applied {
+pub(crate) struct ApplyResult {
     pub(crate) object: Value,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<ManagedFieldsEntry>,
     /// (other manager, field) pairs; empty when forced.
     pub(crate) conflicts: Vec<(String, String)>,
 }
@@ -50,13 +50,14 @@ pub(crate) fn apply(
     live: &Value,
     config: &Value,
     schema: &Schema,
-    entries: Vec<Entry>,
-    who: Entry,
+    entries: Vec<ManagedFieldsEntry>,
+    entry: ManagedFieldsEntry,
     force: bool,
-) -> Applied {
+) -> ApplyResult {
     let mut object = live.clone();
     merge(&mut object, config, schema);
-    let own = |e: &Entry| e.apply && e.manager == who.manager && e.subresource == who.subresource;
+    let own =
+        |e: &ManagedFieldsEntry| e.apply && e.manager == entry.manager && e.subresource == entry.subresource;
     let before = entries.iter().find(|e| own(e)).map(|e| e.set.clone()).unwrap_or_default();
     let mut changes = Comparison::default();
     field_set::compare(Some(live), Some(&object), schema, &mut Vec::new(), &mut changes);
@@ -64,34 +65,35 @@ pub(crate) fn apply(
     let mut conflicts = Vec::new();
     let mut kept = Vec::new();
     for mut entry in entries.into_iter().filter(|e| !own(e)) {
-        let clash: Vec<Path> = entry.set.intersection(&taken).cloned().collect();
-        conflicts.extend(clash.iter().map(|path| (entry.shown(), field_set::show(path))));
-        entry.set.retain(|p| !clash.contains(p));
+        let conflicting: Vec<Path> = entry.set.intersection(&taken).cloned().collect();
+        conflicts
+            .extend(conflicting.iter().map(|path| (entry.conflict_name(), field_set::format_path(path))));
+        entry.set.retain(|p| !conflicting.contains(p));
         kept.push(entry);
     }
     if force {
         conflicts.clear();
     }
-    for path in gone(&before, &who.set, &kept) {
+    for path in removed_fields(&before, &entry.set, &kept) {
         remove(&mut object, &path, schema);
     }
-    kept.push(who);
-    Applied { object, entries: kept, conflicts }
+    kept.push(entry);
+    ApplyResult { object, entries: kept, conflicts }
 }
 
 /// What the manager named before, names no more, and nobody else holds. Items before what is in them.
-fn gone(before: &Set, now: &Set, others: &[Entry]) -> Vec<Path> {
-    let held = |path: &Path| {
+fn removed_fields(before: &Set, now: &Set, others: &[ManagedFieldsEntry]) -> Vec<Path> {
+    let is_held = |path: &Path| {
         let within = |set: &Set| set.range(path.clone()..).next().is_some_and(|p| p.starts_with(path));
         within(now) || others.iter().any(|e| within(&e.set))
     };
-    let mut out: Vec<Path> = before.iter().filter(|p| !held(p)).cloned().collect();
+    let mut out: Vec<Path> = before.iter().filter(|p| !is_held(p)).cloned().collect();
     out.sort_by_key(Vec::len);
     out
 }
 
 fn remove(object: &mut Value, path: &[Arc<str>], schema: &Schema) {
-    let any = Schema::anything();
+    let any = Schema::any();
     let Some((first, rest)) = path.split_first() else { return };
     if let (Some(name), Value::Object(map)) = (first.strip_prefix("f:"), &mut *object) {
         if rest.is_empty() {

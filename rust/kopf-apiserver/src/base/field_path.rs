@@ -2,27 +2,27 @@
 
 /// Where a reader is in an object. Only complaints need it as text, and most objects give none.
 #[derive(Clone, Copy)]
-pub(crate) enum Place<'p> {
-    Top,
+pub(crate) enum FieldPath<'p> {
+    Root,
     /// A field of a structure.
-    Member(&'p Place<'p>, &'p str),
+    Member(&'p FieldPath<'p>, &'p str),
     /// A key of a map.
-    Key(&'p Place<'p>, &'p str),
-    Item(&'p Place<'p>, usize),
+    Key(&'p FieldPath<'p>, &'p str),
+    Item(&'p FieldPath<'p>, usize),
 }
 
-impl Place<'_> {
-    pub(crate) fn show(&self) -> String {
+impl FieldPath<'_> {
+    pub(crate) fn to_text(&self) -> String {
         match self {
-            Self::Top => String::new(),
-            Self::Member(within, key) | Self::Key(within, key) => join(&within.show(), key),
-            Self::Item(within, index) => format!("{}[{index}]", within.show()),
+            Self::Root => String::new(),
+            Self::Member(within, key) | Self::Key(within, key) => join(&within.to_text(), key),
+            Self::Item(within, index) => format!("{}[{index}]", within.to_text()),
         }
     }
     /// Only the names of fields.
     pub(crate) fn fields(&self) -> String {
         match self {
-            Self::Top => String::new(),
+            Self::Root => String::new(),
             Self::Member(within, key) => join(&within.fields(), key),
             Self::Key(within, _) | Self::Item(within, _) => within.fields(),
         }

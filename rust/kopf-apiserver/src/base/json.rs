@@ -3,11 +3,16 @@
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::base::field_path::Place;
+use crate::base::field_path::FieldPath;
 
 /// The member at a path of names, `/metadata/name`: without the escapes of pointers, and so without copies of the names.
 pub(crate) fn at<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('/').skip(1).try_fold(value, |above, name| above.get(name))
+}
+
+/// The text of a member by its name; empty if it is absent or is no text.
+pub(crate) fn member_text<'v>(value: &'v Value, key: &str) -> &'v str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The value of a member that should be text.
@@ -24,26 +29,27 @@ pub(crate) fn strings(value: Option<&Value>) -> Vec<String> {
 
 /// Parses JSON and notes fields that are given twice.
 pub(crate) fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
-    let mut twice = Vec::new();
+    let mut duplicates = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = Reader { place: &Place::Top, twice: &mut twice }.deserialize(&mut reader)?;
+    let value =
+        DuplicateReader { path: &FieldPath::Root, duplicates: &mut duplicates }.deserialize(&mut reader)?;
     reader.end()?;
-    Ok((value, twice))
+    Ok((value, duplicates))
 }
 
-struct Reader<'t, 'p> {
-    place: &'p Place<'p>,
-    twice: &'t mut Vec<String>,
+struct DuplicateReader<'t, 'p> {
+    path: &'p FieldPath<'p>,
+    duplicates: &'t mut Vec<String>,
 }
 
-impl<'de> DeserializeSeed<'de> for Reader<'_, '_> {
+impl<'de> DeserializeSeed<'de> for DuplicateReader<'_, '_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Reader<'_, '_> {
+impl<'de> Visitor<'de> for DuplicateReader<'_, '_> {
     type Value = Value;
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a JSON value")
@@ -72,8 +78,10 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut out = Vec::new();
         loop {
-            let place = Place::Item(self.place, out.len());
-            match items.next_element_seed(Reader { place: &place, twice: &mut *self.twice })? {
+            let path = FieldPath::Item(self.path, out.len());
+            match items
+                .next_element_seed(DuplicateReader { path: &path, duplicates: &mut *self.duplicates })?
+            {
                 Some(item) => out.push(item),
                 None => return Ok(out.into()),
             }
@@ -82,14 +90,15 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut out = Map::new();
         while let Some(key) = members.next_key::<String>()? {
-            let place = Place::Member(self.place, &key);
+            let path = FieldPath::Member(self.path, &key);
             if out.contains_key(&key) {
-                let path = place.show();
-                if !self.twice.contains(&path) {
-                    self.twice.push(path);
+                let path = path.to_text();
+                if !self.duplicates.contains(&path) {
+                    self.duplicates.push(path);
                 }
             }
-            let value = members.next_value_seed(Reader { place: &place, twice: &mut *self.twice })?;
+            let value = members
+                .next_value_seed(DuplicateReader { path: &path, duplicates: &mut *self.duplicates })?;
             out.insert(key, value);
         }
         Ok(Value::Object(out))
@@ -107,7 +116,7 @@ pub(crate) fn json_complaint(bytes: &[u8], error: &serde_json::Error) -> String 
     let at = (line_start + error.column()).saturating_sub(1);
     let found = bytes.get(at).map_or(' ', |b| char::from(*b));
     let text = error.to_string();
-    let place = if text.starts_with("key must be a string") || text.starts_with("expected `\"`") {
+    let path = if text.starts_with("key must be a string") || text.starts_with("expected `\"`") {
         "looking for beginning of object key string"
     } else if text.starts_with("expected `,` or `}`") {
         "after object key:value pair"
@@ -120,5 +129,5 @@ pub(crate) fn json_complaint(bytes: &[u8], error: &serde_json::Error) -> String 
     } else {
         "looking for beginning of value"
     };
-    format!("invalid character '{found}' {place}")
+    format!("invalid character '{found}' {path}")
 }

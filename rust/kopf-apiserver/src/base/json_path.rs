@@ -3,15 +3,15 @@
 use serde_json::Value;
 
 /// The small part of `JSONPath` that printer columns use: names, indices, and filters by equality.
-pub(crate) fn found<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
-    let mut here = object;
+pub(crate) fn find<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
+    let mut value = object;
     let mut rest = path.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');
     while !rest.is_empty() {
         if let Some(inner) = rest.strip_prefix('[') {
             let end = inner.find(']')?;
-            let (inside, tail) = (inner.get(..end)?, inner.get(end + 1..)?);
+            let (subscript, tail) = (inner.get(..end)?, inner.get(end + 1..)?);
             rest = tail;
-            here = step_in(here, inside)?;
+            value = select(value, subscript)?;
             continue;
         }
         let name_on = rest.strip_prefix('.').unwrap_or(rest);
@@ -28,23 +28,25 @@ pub(crate) fn found<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
                 c => name.push(c),
             }
         }
-        here = here.get(&name)?;
+        value = value.get(&name)?;
         rest = name_on.get(end..)?;
     }
-    Some(here)
+    Some(value)
 }
 
-fn step_in<'v>(here: &'v Value, inside: &str) -> Option<&'v Value> {
-    if let Some(filter) = inside.strip_prefix("?(@.") {
-        let (key, wanted) = filter.trim_end_matches(')').split_once("==")?;
-        let wanted = wanted.trim().trim_matches(['"', '\'']);
-        return here.as_array()?.iter().find(|item| {
+fn select<'v>(value: &'v Value, subscript: &str) -> Option<&'v Value> {
+    if let Some(filter) = subscript.strip_prefix("?(@.") {
+        let (key, expected) = filter.trim_end_matches(')').split_once("==")?;
+        let expected = expected.trim().trim_matches(['"', '\'']);
+        return value.as_array()?.iter().find(|item| {
             item.get(key.trim())
-                .is_some_and(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned) == wanted)
+                .is_some_and(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned) == expected)
         });
     }
-    match inside.trim_matches(['"', '\'']) {
-        "*" => here.as_array()?.first(),
-        name => here.as_array().map_or_else(|| here.get(name), |list| list.get(name.parse::<usize>().ok()?)),
+    match subscript.trim_matches(['"', '\'']) {
+        "*" => value.as_array()?.first(),
+        name => {
+            value.as_array().map_or_else(|| value.get(name), |list| list.get(name.parse::<usize>().ok()?))
+        }
     }
 }

@@ -74,7 +74,7 @@ impl Controllers {
 
 /// What to do about fields that are unknown or given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Strictness {
+pub(crate) enum FieldValidation {
     Ignore,
     Warn,
     Strict,

@@ -30,7 +30,7 @@ pub(crate) fn uid() -> String {
 }
 
 /// Five letters and digits without vowels, as `generateName` appends them.
-pub(crate) fn suffix() -> String {
+pub(crate) fn name_suffix() -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut bits = random_bits();
     let mut out = String::new();
@@ -61,6 +61,6 @@ mod tests {
         let uids: std::collections::BTreeSet<String> = (0..1000).map(|_| uid()).collect();
         assert_eq!(uids.len(), 1000);
         assert!(uids.iter().all(|u| u.len() == 36));
-        assert_eq!(suffix().len(), 5);
+        assert_eq!(name_suffix().len(), 5);
     }
 }

@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use crate::base::options::ServerOptions;
 use crate::base::random::random_token;
 use crate::base::user::User;
-use crate::cluster::work_queue::{Queue, Work};
+use crate::cluster::work_queue::{WorkItem, WorkQueue};
 use crate::registry::crd;
 use crate::schema::formats;
 use crate::scheme::conversion;
 use crate::scheme::resources::{Registry, Resource};
-use crate::storage::store::{Refused, Store, Stored};
+use crate::storage::store::{Store, StoreError, Stored};
 use crate::testkit::faults::Faults;
-use crate::testkit::journal::Journal;
+use crate::testkit::request_log::RequestLog;
 
 /// The largest object that can be stored.
 pub(crate) const OBJECT_LIMIT: usize = 1_572_864;
@@ -30,9 +30,9 @@ pub(crate) struct Cluster {
     pub(crate) store: Store,
     pub(crate) options: ServerOptions,
     pub(crate) faults: Faults,
-    pub(crate) journal: Journal,
+    pub(crate) request_log: RequestLog,
     registry: RwLock<Arc<Registry>>,
-    pub(crate) queue: Queue,
+    pub(crate) queue: WorkQueue,
     /// Tokens that were given out to service accounts.
     issued: Mutex<HashMap<String, Arc<User>>>,
     /// Whom the tokens stand for that were known from the start.
@@ -45,7 +45,7 @@ impl Cluster {
         let cluster = Arc::new(Self {
             store: Store::new(),
             faults: Faults::default(),
-            journal: Journal::default(),
+            request_log: RequestLog::default(),
             registry: RwLock::new(Arc::new(Registry::builtin())),
             users: options
                 .users
@@ -53,7 +53,7 @@ impl Cluster {
                 .map(|(token, user)| (token.clone(), Arc::new(user.clone())))
                 .collect(),
             options,
-            queue: Queue::default(),
+            queue: WorkQueue::default(),
             issued: Mutex::default(),
         });
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -89,17 +89,17 @@ impl Cluster {
     }
 
     /// Whom a token stands for.
-    pub(crate) fn user_of(&self, token: &str) -> Option<Arc<User>> {
-        let known = self.users.iter().find(|(t, _)| t == token).map(|(_, user)| user.clone());
-        known.or_else(|| self.issued.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned())
+    pub(crate) fn authenticate(&self, token: &str) -> Option<Arc<User>> {
+        let configured = self.users.iter().find(|(t, _)| t == token).map(|(_, user)| user.clone());
+        configured.or_else(|| self.issued.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned())
     }
     /// A new token for a service account.
     pub(crate) fn issue_token(&self, namespace: &str, name: &str) -> String {
         let token = random_token();
-        let all = "system:serviceaccounts";
+        let prefix = "system:serviceaccounts";
         let user = User {
             name: format!("system:serviceaccount:{namespace}:{name}"),
-            groups: vec![all.to_owned(), format!("{all}:{namespace}"), "system:authenticated".into()],
+            groups: vec![prefix.to_owned(), format!("{prefix}:{namespace}"), "system:authenticated".into()],
         };
         self.issued.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), Arc::new(user));
         token
@@ -113,7 +113,7 @@ impl Cluster {
     }
     /// The resource whose objects lie in a table of the store.
     pub(crate) fn resource_of(&self, table: &str) -> Option<Arc<Resource>> {
-        self.registry().stored().into_iter().find(|r| *r.store_key == *table)
+        self.registry().stored_resources().into_iter().find(|r| *r.store_key == *table)
     }
     /// A built-in resource by name; these are always there.
     pub(crate) fn builtin(&self, group: &str, plural: &str) -> Option<Arc<Resource>> {
@@ -121,7 +121,7 @@ impl Cluster {
         let group = registry.groups.get(group)?;
         group.versions.iter().find_map(|(_, resources)| resources.get(plural).cloned())
     }
-    pub(crate) fn later(&self, work: Work) {
+    pub(crate) fn enqueue(&self, work: WorkItem) {
         self.queue.add(work);
     }
 
@@ -129,13 +129,13 @@ impl Cluster {
         self.store.get(&resource.store_key, namespace, name)
     }
 
-    pub(crate) fn insert(&self, resource: &Resource, mut value: Value) -> Result<Arc<Stored>, Refused> {
+    pub(crate) fn insert(&self, resource: &Resource, mut value: Value) -> Result<Arc<Stored>, StoreError> {
         conversion::to_storage(&mut value, resource);
         if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-            crate::registry::meta::order(meta);
+            crate::registry::meta::sort_members(meta);
         }
         let stored = self.store.insert(&resource.store_key, &value)?;
-        self.after(resource, None, &stored);
+        self.on_written(resource, None, &stored);
         Ok(stored)
     }
 
@@ -144,13 +144,13 @@ impl Cluster {
         resource: &Resource,
         old: &Arc<Stored>,
         mut value: Value,
-    ) -> Result<Arc<Stored>, Refused> {
+    ) -> Result<Arc<Stored>, StoreError> {
         conversion::to_storage(&mut value, resource);
         if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-            crate::registry::meta::order(meta);
+            crate::registry::meta::sort_members(meta);
         }
         let stored = self.store.replace(&resource.store_key, old.version, &value)?;
-        self.after(resource, Some(old), &stored);
+        self.on_written(resource, Some(old), &stored);
         Ok(stored)
     }
 
@@ -159,57 +159,61 @@ impl Cluster {
         resource: &Resource,
         old: &Arc<Stored>,
         mut last: Value,
-    ) -> Result<Arc<Stored>, Refused> {
+    ) -> Result<Arc<Stored>, StoreError> {
         conversion::to_storage(&mut last, resource);
         let stored = self.store.remove(&resource.store_key, old.version, &last)?;
         if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-            self.withdraw(&stored.name);
+            self.unregister(&stored.name);
         }
         if self.options.garbage_collection {
             if self.store.has_dependents(&stored.uid) {
-                self.later(Work::Removed(stored.uid.clone()));
+                self.enqueue(WorkItem::OwnerDeleted(stored.uid.clone()));
             }
             for owner in &stored.owners {
-                self.later(Work::Owner(owner.clone()));
+                self.enqueue(WorkItem::DependentDeleted(owner.clone()));
             }
         }
         if resource.namespaced && self.is_terminating(&stored.namespace) {
-            self.later(Work::Namespace(stored.namespace.clone()));
+            self.enqueue(WorkItem::NamespaceDeletion(stored.namespace.clone()));
         }
         self.wake_controllers(resource, &stored);
         Ok(stored)
     }
 
-    fn after(&self, resource: &Resource, old: Option<&Arc<Stored>>, new: &Arc<Stored>) {
+    fn on_written(&self, resource: &Resource, old: Option<&Arc<Stored>>, new: &Arc<Stored>) {
         if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-            self.definition_changed(resource, new);
+            self.sync_crd(resource, new);
         }
         if self.options.garbage_collection
             && !new.owners.is_empty()
             && old.is_none_or(|o| o.owners != new.owners)
         {
-            self.later(Work::Owned(resource.store_key.clone(), new.namespace.clone(), new.name.clone()));
+            self.enqueue(WorkItem::OwnersChanged(
+                resource.store_key.clone(),
+                new.namespace.clone(),
+                new.name.clone(),
+            ));
         }
         self.wake_controllers(resource, new);
     }
 
     /// Brings the served resources in line with a definition that appeared or changed, and its status with that.
-    fn definition_changed(&self, resource: &Resource, stored: &Stored) {
+    fn sync_crd(&self, resource: &Resource, stored: &Stored) {
         let definition = stored.value();
-        let (registry, clash) = crd::registered(&self.registry(), &stored.name, &definition);
+        let (registry, conflict) = crd::registered(&self.registry(), &stored.name, &definition);
         self.set_registry(registry);
-        if let Some(acceptance) = crd::Acceptance::new(definition, clash.as_deref()) {
-            self.edit(resource, "", &stored.name, |definition| {
-                acceptance.write(definition);
+        if let Some(status) = crd::AcceptedStatus::new(definition, conflict.as_deref()) {
+            self.update(resource, "", &stored.name, |definition| {
+                status.write(definition);
                 true
             });
         }
     }
 
     /// Takes a definition's kind out of service.
-    fn withdraw(&self, definition: &str) {
+    fn unregister(&self, definition: &str) {
         let registry = self.registry();
-        self.set_registry(crd::without(&registry, definition));
+        self.set_registry(crd::unregistered(&registry, definition));
         for table in crd::tables(&registry, definition) {
             self.store.drop_table(&table);
         }
@@ -217,7 +221,7 @@ impl Cluster {
 
     fn wake_controllers(&self, resource: &Resource, object: &Stored) {
         if self.options.controllers.cover(&resource.store_key) {
-            self.later(Work::Control(
+            self.enqueue(WorkItem::Reconcile(
                 resource.store_key.clone(),
                 object.namespace.clone(),
                 object.name.clone(),
@@ -226,11 +230,11 @@ impl Cluster {
     }
 
     pub(crate) fn is_terminating(&self, namespace: &str) -> bool {
-        self.store.get("namespaces", "", namespace).is_some_and(|ns| ns.deleting)
+        self.store.get("namespaces", "", namespace).is_some_and(|ns| ns.is_deleting)
     }
 
     /// Changes an object from behind the requests: retried until it is not in anybody's way. `None` leaves it alone.
-    pub(crate) fn edit(
+    pub(crate) fn update(
         &self,
         resource: &Resource,
         namespace: &str,
@@ -244,23 +248,23 @@ impl Cluster {
                 return false;
             }
             let deleting = value.pointer("/metadata/deletionTimestamp").is_some();
-            let held = value
+            let has_finalizers = value
                 .pointer("/metadata/finalizers")
                 .and_then(Value::as_array)
                 .is_some_and(|f| !f.is_empty());
-            let was_held = old
+            let had_finalizers = old
                 .value()
                 .pointer("/metadata/finalizers")
                 .and_then(Value::as_array)
                 .is_some_and(|f| !f.is_empty());
-            let done = if deleting && !held && was_held {
+            let result = if deleting && !has_finalizers && had_finalizers {
                 self.remove(resource, &old, value)
             } else {
                 self.replace(resource, &old, value)
             };
-            match done {
+            match result {
                 Ok(_) => return true,
-                Err(Refused::Changed) => {}
+                Err(StoreError::Conflict) => {}
                 Err(_) => return false,
             }
         }

@@ -7,53 +7,53 @@ use tokio::sync::Notify;
 
 /// One piece of work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Work {
+pub(crate) enum WorkItem {
     /// An object with dependents is gone: its uid.
-    Removed(Box<str>),
+    OwnerDeleted(Box<str>),
     /// A dependent is gone: its owner's uid.
-    Owner(Box<str>),
+    DependentDeleted(Box<str>),
     /// An object has new owners: do they exist?
-    Owned(Arc<str>, Box<str>, Box<str>),
+    OwnersChanged(Arc<str>, Box<str>, Box<str>),
     /// An object was marked for deletion and may wait for its dependents.
-    Deleting(Arc<str>, Box<str>, Box<str>),
+    DeletionStarted(Arc<str>, Box<str>, Box<str>),
     /// A namespace ends.
-    Namespace(Box<str>),
+    NamespaceDeletion(Box<str>),
     /// A declared kind ends.
-    Definition(Box<str>),
+    CrdDeletion(Box<str>),
     /// A controller has to look at an object.
-    Control(Arc<str>, Box<str>, Box<str>),
+    Reconcile(Arc<str>, Box<str>, Box<str>),
     /// The same later, when time has passed.
-    Pod(Box<str>, Box<str>),
+    AdvancePod(Box<str>, Box<str>),
 }
 
 /// The work that waits, in order. What waits already is not added again, so that the number of objects limits it.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
-    waiting: Mutex<Waiting>,
+pub(crate) struct WorkQueue {
+    pending: Mutex<Pending>,
     added: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    order: VecDeque<Work>,
-    known: HashSet<Work>,
+struct Pending {
+    order: VecDeque<WorkItem>,
+    queued: HashSet<WorkItem>,
 }
 
-impl Queue {
-    pub(crate) fn add(&self, work: Work) {
-        let mut waiting = self.lock();
-        if waiting.known.insert(work.clone()) {
-            waiting.order.push_back(work);
+impl WorkQueue {
+    pub(crate) fn add(&self, work: WorkItem) {
+        let mut pending = self.lock();
+        if pending.queued.insert(work.clone()) {
+            pending.order.push_back(work);
             self.added.notify_one();
         }
     }
-    pub(crate) fn try_next(&self) -> Option<Work> {
-        let mut waiting = self.lock();
-        let work = waiting.order.pop_front()?;
-        waiting.known.remove(&work);
+    pub(crate) fn try_next(&self) -> Option<WorkItem> {
+        let mut pending = self.lock();
+        let work = pending.order.pop_front()?;
+        pending.queued.remove(&work);
         Some(work)
     }
-    pub(crate) async fn next(&self) -> Work {
+    pub(crate) async fn next(&self) -> WorkItem {
         loop {
             match self.try_next() {
                 Some(work) => return work,
@@ -61,8 +61,8 @@ impl Queue {
             }
         }
     }
-    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn work_that_waits_is_not_added_again() {
-        let queue = Queue::default();
-        let work = |name: &str| Work::Namespace(name.into());
+        let queue = WorkQueue::default();
+        let work = |name: &str| WorkItem::NamespaceDeletion(name.into());
         for name in ["a", "b", "a"] {
             queue.add(work(name));
         }

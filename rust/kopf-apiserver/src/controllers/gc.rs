@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::base::json::strings;
 use crate::cluster::Cluster;
-use crate::cluster::work_queue::Work;
+use crate::cluster::work_queue::WorkItem;
 use crate::schema::formats;
 use crate::scheme::resources::Resource;
 use crate::storage::store::Stored;
@@ -20,12 +20,12 @@ pub(super) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, fi
             return;
         };
         let mut value = old.value();
-        let deleting = value.pointer("/metadata/deletionTimestamp").is_some();
+        let is_deleting = value.pointer("/metadata/deletionTimestamp").is_some();
         let mut finalizers = strings(value.pointer("/metadata/finalizers"));
         if let Some(finalizer) = finalizer.filter(|f| !finalizers.iter().any(|have| have == f)) {
             finalizers.push(finalizer.to_owned());
             value["metadata"]["finalizers"] = finalizers.clone().into();
-        } else if deleting && !finalizers.is_empty() {
+        } else if is_deleting && !finalizers.is_empty() {
             return;
         }
         if finalizers.is_empty() {
@@ -34,12 +34,12 @@ pub(super) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, fi
             }
             continue;
         }
-        if !deleting {
+        if !is_deleting {
             value["metadata"]["deletionTimestamp"] = formats::now().into();
             value["metadata"]["deletionGracePeriodSeconds"] = 0.into();
         }
         if let Ok(stored) = cluster.replace(resource, &old, value) {
-            cluster.later(Work::Deleting(
+            cluster.enqueue(WorkItem::DeletionStarted(
                 resource.store_key.clone(),
                 stored.namespace.clone(),
                 stored.name.clone(),
@@ -50,19 +50,23 @@ pub(super) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, fi
 }
 
 /// The owner is gone: dependents without another owner go too, others forget it.
-pub(super) fn collect(cluster: &Cluster, uid: &str) {
+pub(super) fn collect_dependents(cluster: &Cluster, uid: &str) {
     for (table, object) in cluster.store.dependents(uid) {
         let Some(resource) = cluster.resource_of(&table) else { continue };
-        if object.owners.iter().any(|owner| &**owner != uid && cluster.store.has(owner)) {
-            drop_reference(cluster, &resource, &object, uid);
+        if object
+            .owners
+            .iter()
+            .any(|owner_references| &**owner_references != uid && cluster.store.exists(owner_references))
+        {
+            remove_owner_reference(cluster, &resource, &object, uid);
         } else {
             delete(cluster, &resource, &object, None);
         }
     }
 }
 
-fn drop_reference(cluster: &Cluster, resource: &Resource, object: &Stored, uid: &str) {
-    cluster.edit(resource, &object.namespace, &object.name, |value| {
+fn remove_owner_reference(cluster: &Cluster, resource: &Resource, object: &Stored, uid: &str) {
+    cluster.update(resource, &object.namespace, &object.name, |value| {
         let Some(owners) = value.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut)
         else {
             return false;
@@ -86,7 +90,7 @@ pub(super) fn check_owners(cluster: &Cluster, table: &str, namespace: &str, name
     if object.owners.is_empty() {
         return;
     }
-    if !object.owners.iter().any(|owner| cluster.store.has(owner)) {
+    if !object.owners.iter().any(|owner_references| cluster.store.exists(owner_references)) {
         delete(cluster, &resource, &object, None);
     }
 }
@@ -104,10 +108,10 @@ pub(super) fn wait_for_dependents(cluster: &Cluster, table: &str, namespace: &st
     if has("orphan") {
         for (table, dependent) in cluster.store.dependents(&object.uid) {
             if let Some(resource) = cluster.resource_of(&table) {
-                drop_reference(cluster, &resource, &dependent, &object.uid);
+                remove_owner_reference(cluster, &resource, &dependent, &object.uid);
             }
         }
-        release(cluster, &resource, &object, "orphan");
+        remove_finalizer(cluster, &resource, &object, "orphan");
     } else if has("foregroundDeletion") {
         let blocking: Vec<_> = cluster
             .store
@@ -133,10 +137,10 @@ pub(super) fn wait_for_dependents(cluster: &Cluster, table: &str, namespace: &st
                 );
             }
         }
-        let left =
+        let remaining =
             blocking.iter().any(|(table, d)| cluster.store.get(table, &d.namespace, &d.name).is_some());
-        if !left {
-            release(cluster, &resource, &object, "foregroundDeletion");
+        if !remaining {
+            remove_finalizer(cluster, &resource, &object, "foregroundDeletion");
         }
     }
 }
@@ -145,21 +149,21 @@ fn has_dependents(cluster: &Cluster, object: &Stored) -> bool {
     cluster.store.has_dependents(&object.uid)
 }
 
-fn release(cluster: &Cluster, resource: &Resource, object: &Stored, finalizer: &str) {
-    cluster.edit(resource, &object.namespace, &object.name, |value| {
-        let mut left = strings(value.pointer("/metadata/finalizers"));
-        left.retain(|f| f != finalizer);
-        value["metadata"]["finalizers"] = left.into();
+fn remove_finalizer(cluster: &Cluster, resource: &Resource, object: &Stored, finalizer: &str) {
+    cluster.update(resource, &object.namespace, &object.name, |value| {
+        let mut remaining = strings(value.pointer("/metadata/finalizers"));
+        remaining.retain(|f| f != finalizer);
+        value["metadata"]["finalizers"] = remaining.into();
         true
     });
 }
 
 /// A dependent went: an owner that waits in the foreground may go now.
-pub(super) fn release_owner(cluster: &Cluster, uid: &str) {
+pub(super) fn recheck_owner(cluster: &Cluster, uid: &str) {
     if cluster.store.has_dependents(uid) {
         return;
     }
-    if let Some((table, owner)) = cluster.store.find(uid) {
-        wait_for_dependents(cluster, &table, &owner.namespace, &owner.name);
+    if let Some((table, owner_references)) = cluster.store.find_by_uid(uid) {
+        wait_for_dependents(cluster, &table, &owner_references.namespace, &owner_references.name);
     }
 }

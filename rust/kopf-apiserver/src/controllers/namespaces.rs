@@ -5,10 +5,10 @@ use serde_json::Value;
 use super::gc::delete;
 use crate::base::json::strings;
 use crate::cluster::Cluster;
-use crate::cluster::work_queue::Work;
+use crate::cluster::work_queue::WorkItem;
 
 /// Empties a namespace and lets it go when nothing is left.
-pub(super) fn end_namespace(cluster: &Cluster, name: &str) {
+pub(super) fn finalize_namespace(cluster: &Cluster, name: &str) {
     let Some(namespaces) = cluster.builtin("", "namespaces").filter(|_| cluster.options.namespace_lifecycle)
     else {
         return;
@@ -16,33 +16,33 @@ pub(super) fn end_namespace(cluster: &Cluster, name: &str) {
     if !cluster.is_terminating(name) {
         return;
     }
-    for (table, objects) in cluster.store.contents(name) {
+    for (table, objects) in cluster.store.namespace_contents(name) {
         let Some(resource) = cluster.resource_of(&table) else { continue };
         for object in objects {
             delete(cluster, &resource, &object, None);
         }
     }
-    if !cluster.store.contents(name).is_empty() {
+    if !cluster.store.namespace_contents(name).is_empty() {
         return;
     }
     let Some(old) = cluster.get(&namespaces, "", name) else { return };
     let mut value = old.value();
-    let held = !strings(value.pointer("/metadata/finalizers")).is_empty();
+    let has_finalizers = !strings(value.pointer("/metadata/finalizers")).is_empty();
     if let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut) {
-        let mut left = strings(spec.get("finalizers"));
-        left.retain(|f| f != "kubernetes");
-        if left.is_empty() {
+        let mut remaining = strings(spec.get("finalizers"));
+        remaining.retain(|f| f != "kubernetes");
+        if remaining.is_empty() {
             spec.shift_remove("finalizers")
         } else {
-            spec.insert("finalizers".into(), left.clone().into())
+            spec.insert("finalizers".into(), remaining.clone().into())
         };
-        let done = if left.is_empty() && !held {
+        let result = if remaining.is_empty() && !has_finalizers {
             cluster.remove(&namespaces, &old, value)
         } else {
             cluster.replace(&namespaces, &old, value)
         };
-        if done.is_err() {
-            cluster.later(Work::Namespace(name.into()));
+        if result.is_err() {
+            cluster.enqueue(WorkItem::NamespaceDeletion(name.into()));
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::gc;
 use crate::base::json::strings;
 use crate::cluster::Cluster;
-use crate::cluster::work_queue::Work;
+use crate::cluster::work_queue::WorkItem;
 use crate::schema::formats;
 use crate::scheme::resources::Resource;
 use crate::storage::store::Stored;
@@ -15,10 +15,10 @@ use crate::storage::store::Stored;
 const NODE: &str = "in-memory";
 
 /// Brings the world around one object in line with it.
-pub(crate) fn look(cluster: &Cluster, table: &str, namespace: &str, name: &str) {
+pub(crate) fn reconcile(cluster: &Cluster, table: &str, namespace: &str, name: &str) {
     let options = cluster.options.controllers;
     if table == "pods" {
-        look_at_pod(cluster, namespace, name);
+        enqueue_related(cluster, namespace, name);
         return;
     }
     let Some(resource) = cluster.resource_of(table) else { return };
@@ -36,17 +36,21 @@ pub(crate) fn look(cluster: &Cluster, table: &str, namespace: &str, name: &str) 
     }
 }
 
-fn look_at_pod(cluster: &Cluster, namespace: &str, name: &str) {
+fn enqueue_related(cluster: &Cluster, namespace: &str, name: &str) {
     let options = cluster.options.controllers;
     if options.pods {
-        cluster.later(Work::Pod(namespace.into(), name.into()));
+        cluster.enqueue(WorkItem::AdvancePod(namespace.into(), name.into()));
     }
     if let Some(pod) = cluster.store.get("pods", namespace, name) {
-        for owner in &pod.owners {
+        for owner_references in &pod.owners {
             for table in ["apps/replicasets", "apps/statefulsets", "batch/jobs"] {
                 let found = cluster.store.list(table, Some(namespace)).objects;
-                if let Some(owner) = found.iter().find(|o| o.uid == *owner) {
-                    cluster.later(Work::Control(table.into(), owner.namespace.clone(), owner.name.clone()));
+                if let Some(owner_references) = found.iter().find(|o| o.uid == *owner_references) {
+                    cluster.enqueue(WorkItem::Reconcile(
+                        table.into(),
+                        owner_references.namespace.clone(),
+                        owner_references.name.clone(),
+                    ));
                 }
             }
         }
@@ -54,13 +58,17 @@ fn look_at_pod(cluster: &Cluster, namespace: &str, name: &str) {
         // A pod is gone: its set may want another one.
         for table in ["apps/replicasets", "apps/statefulsets"] {
             for set in cluster.store.list(table, Some(namespace)).objects {
-                cluster.later(Work::Control(table.into(), set.namespace.clone(), set.name.clone()));
+                cluster.enqueue(WorkItem::Reconcile(table.into(), set.namespace.clone(), set.name.clone()));
             }
         }
     }
     if options.endpoints {
         for service in cluster.store.list("services", Some(namespace)).objects {
-            cluster.later(Work::Control("services".into(), service.namespace.clone(), service.name.clone()));
+            cluster.enqueue(WorkItem::Reconcile(
+                "services".into(),
+                service.namespace.clone(),
+                service.name.clone(),
+            ));
         }
     }
 }
@@ -81,16 +89,16 @@ pub(crate) fn advance_pod(cluster: &Cluster, namespace: &str, name: &str) {
         return;
     }
     let of_job = value.pointer("/metadata/ownerReferences/0/kind").and_then(Value::as_str) == Some("Job");
-    cluster.edit(&pods, namespace, name, |pod| {
+    cluster.update(&pods, namespace, name, |pod| {
         pod["spec"]["nodeName"] = NODE.into();
         pod["status"] = pod_status(pod, of_job);
         true
     });
 }
 
-fn pod_status(pod: &Value, done: bool) -> Value {
+fn pod_status(pod: &Value, result: bool) -> Value {
     let now = formats::now();
-    let ready = if done { "False" } else { "True" };
+    let ready = if result { "False" } else { "True" };
     let condition =
         |kind: &str, status: &str| json!({"type": kind, "status": status, "lastTransitionTime": now});
     let containers: Vec<Value> = pod
@@ -99,28 +107,28 @@ fn pod_status(pod: &Value, done: bool) -> Value {
         .into_iter()
         .flatten()
         .map(|c| {
-            let state = if done {
+            let state = if result {
                 json!({"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}})
             } else {
                 json!({"running": {"startedAt": now}})
             };
-            json!({"name": c["name"], "image": c["image"], "imageID": "", "ready": !done, "started": !done, "restartCount": 0, "state": state})
+            json!({"name": c["name"], "image": c["image"], "imageID": "", "ready": !result, "started": !result, "restartCount": 0, "state": state})
         })
         .collect();
     json!({
-        "phase": if done { "Succeeded" } else { "Running" }, "qosClass": "BestEffort", "startTime": now,
+        "phase": if result { "Succeeded" } else { "Running" }, "qosClass": "BestEffort", "startTime": now,
         "hostIP": "127.0.0.1", "podIP": format!("10.1.{}.{}", crate::base::random::random_bits() % 250, 1 + crate::base::random::random_bits() % 250),
         "conditions": [condition("PodScheduled", "True"), condition("Initialized", "True"), condition("ContainersReady", ready), condition("Ready", ready)],
         "containerStatuses": containers,
     })
 }
 
-fn owner(resource: &Resource, value: &Value) -> Value {
+fn owner_references(resource: &Resource, value: &Value) -> Value {
     json!([{"apiVersion": resource.api_version(), "kind": resource.kind, "name": value["metadata"]["name"],
         "uid": value["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true}])
 }
 
-fn born(resource: &Resource, namespace: &str, name: &str, owners: Value, body: Value) -> Value {
+fn new_object(resource: &Resource, namespace: &str, name: &str, owners: Value, body: Value) -> Value {
     let mut out = body;
     out["kind"] = resource.kind.clone().into();
     out["apiVersion"] = resource.api_version().into();
@@ -130,7 +138,7 @@ fn born(resource: &Resource, namespace: &str, name: &str, owners: Value, body: V
     out["metadata"]["creationTimestamp"] = formats::now().into();
     out["metadata"]["generation"] = 1.into();
     out["metadata"]["ownerReferences"] = owners;
-    crate::registry::defaults::fill(resource, &mut out);
+    crate::registry::defaults::fill_defaults(resource, &mut out);
     out
 }
 
@@ -155,7 +163,7 @@ fn template_hash(template: &Value) -> String {
 fn deployment(cluster: &Cluster, resource: &Resource, value: &Value) {
     let Some(sets) = cluster.builtin("apps", "replicasets") else { return };
     let (namespace, name) = (text(value, "/metadata/namespace"), text(value, "/metadata/name"));
-    let wanted = value.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    let desired = value.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
     let hash = template_hash(&value["spec"]["template"]);
     let current = format!("{name}-{hash}");
     let existing = owned(cluster, "apps/replicasets", namespace, text(value, "/metadata/uid"));
@@ -165,17 +173,18 @@ fn deployment(cluster: &Cluster, resource: &Resource, value: &Value) {
         let mut selector = value["spec"]["selector"].clone();
         selector["matchLabels"]["pod-template-hash"] = hash.into();
         let body = json!({"metadata": {"labels": template["metadata"]["labels"]},
-            "spec": {"replicas": wanted, "selector": selector, "template": template}, "status": {"replicas": 0}});
+            "spec": {"replicas": desired, "selector": selector, "template": template}, "status": {"replicas": 0}});
         // Refused only when it exists already.
-        let _ = cluster.insert(&sets, born(&sets, namespace, &current, owner(resource, value), body));
+        let _ = cluster
+            .insert(&sets, new_object(&sets, namespace, &current, owner_references(resource, value), body));
     }
     let (mut total, mut ready, mut updated) = (0, 0, 0);
     for set in &existing {
         let is_current = *set.name == *current;
-        let count = if is_current { wanted } else { 0 };
+        let count = if is_current { desired } else { 0 };
         let set_value = set.value();
         if set_value.pointer("/spec/replicas").and_then(Value::as_i64) != Some(count) {
-            cluster.edit(&sets, namespace, &set.name, |s| {
+            cluster.update(&sets, namespace, &set.name, |s| {
                 s["spec"]["replicas"] = count.into();
                 true
             });
@@ -186,7 +195,7 @@ fn deployment(cluster: &Cluster, resource: &Resource, value: &Value) {
         ready += number("readyReplicas");
         updated += if is_current { number("replicas") } else { 0 };
     }
-    let good = if ready >= wanted { "True" } else { "False" };
+    let available = if ready >= desired { "True" } else { "False" };
     set_status(cluster, resource, value, |status, now| {
         let mut new = json!({"observedGeneration": value.pointer("/metadata/generation"), "replicas": total, "updatedReplicas": updated,
             "readyReplicas": ready, "availableReplicas": ready});
@@ -198,9 +207,10 @@ fn deployment(cluster: &Cluster, resource: &Resource, value: &Value) {
             let kept = known.iter().find(|c| c["type"] == kind && c["status"] == status).cloned();
             kept.unwrap_or_else(|| json!({"type": kind, "status": status, "reason": reason, "lastUpdateTime": now, "lastTransitionTime": now}))
         };
-        let reason = if good == "True" { "MinimumReplicasAvailable" } else { "MinimumReplicasUnavailable" };
+        let reason =
+            if available == "True" { "MinimumReplicasAvailable" } else { "MinimumReplicasUnavailable" };
         new["conditions"] = json!([
-            condition("Available", good, reason),
+            condition("Available", available, reason),
             condition("Progressing", "True", "NewReplicaSetAvailable")
         ]);
         new
@@ -211,7 +221,7 @@ fn deployment(cluster: &Cluster, resource: &Resource, value: &Value) {
 fn set_status(cluster: &Cluster, resource: &Resource, value: &Value, make: impl Fn(&Value, &str) -> Value) {
     let (namespace, name) = (text(value, "/metadata/namespace"), text(value, "/metadata/name"));
     let now = formats::now();
-    cluster.edit(resource, namespace, name, |object| {
+    cluster.update(resource, namespace, name, |object| {
         let old = object.get("status").cloned().unwrap_or_default();
         let new = make(&old, &now);
         let changed = old != new;
@@ -226,32 +236,32 @@ fn is_ready(pod: &Value) -> bool {
 }
 
 fn replicas(cluster: &Cluster, resource: &Resource, object: &Stored, value: &Value) {
-    let wanted = value.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
-    let wanted = usize::try_from(wanted).unwrap_or(0);
+    let desired = value.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    let desired = usize::try_from(desired).unwrap_or(0);
     let stateful = resource.plural == "statefulsets";
     let pods: Vec<_> = owned(cluster, "pods", &object.namespace, &object.uid);
-    let living: Vec<_> =
+    let active: Vec<_> =
         pods.iter().filter(|p| p.value().pointer("/metadata/deletionTimestamp").is_none()).collect();
-    if living.len() < wanted {
-        for ordinal in 0..wanted.saturating_sub(living.len()) {
+    if active.len() < desired {
+        for ordinal in 0..desired.saturating_sub(active.len()) {
             let name = if stateful {
-                format!("{}-{}", object.name, living.len() + ordinal)
+                format!("{}-{}", object.name, active.len() + ordinal)
             } else {
-                format!("{}-{}", object.name, crate::base::random::suffix())
+                format!("{}-{}", object.name, crate::base::random::name_suffix())
             };
             make_pod(cluster, resource, value, &name);
         }
     } else if let Some(pods_resource) = cluster.builtin("", "pods") {
-        for pod in living.iter().skip(wanted) {
+        for pod in active.iter().skip(desired) {
             gc::delete(cluster, &pods_resource, pod, None);
         }
     }
-    let ready = living.iter().filter(|p| is_ready(&p.value())).count();
+    let ready = active.iter().filter(|p| is_ready(&p.value())).count();
     set_status(cluster, resource, value, |_, _| {
         let mut status =
-            json!({"replicas": living.len(), "observedGeneration": value.pointer("/metadata/generation")});
-        if !living.is_empty() {
-            status["fullyLabeledReplicas"] = living.len().into();
+            json!({"replicas": active.len(), "observedGeneration": value.pointer("/metadata/generation")});
+        if !active.is_empty() {
+            status["fullyLabeledReplicas"] = active.len().into();
         }
         if ready > 0 {
             status["readyReplicas"] = ready.into();
@@ -259,19 +269,19 @@ fn replicas(cluster: &Cluster, resource: &Resource, object: &Stored, value: &Val
         }
         if stateful && let Some(map) = status.as_object_mut() {
             map.shift_remove("fullyLabeledReplicas");
-            map.insert("currentReplicas".into(), living.len().into());
-            map.insert("updatedReplicas".into(), living.len().into());
+            map.insert("currentReplicas".into(), active.len().into());
+            map.insert("updatedReplicas".into(), active.len().into());
         }
         status
     });
     // The deployment above wants to know.
     for uid in &object.owners {
         let found = cluster.store.list("apps/deployments", Some(&object.namespace)).objects;
-        if let Some(above) = found.iter().find(|d| d.uid == *uid) {
-            cluster.later(Work::Control(
+        if let Some(deployment_object) = found.iter().find(|d| d.uid == *uid) {
+            cluster.enqueue(WorkItem::Reconcile(
                 "apps/deployments".into(),
-                above.namespace.clone(),
-                above.name.clone(),
+                deployment_object.namespace.clone(),
+                deployment_object.name.clone(),
             ));
         }
     }
@@ -283,8 +293,10 @@ fn make_pod(cluster: &Cluster, resource: &Resource, value: &Value, name: &str) {
     let body = json!({"metadata": template["metadata"].as_object().cloned().unwrap_or_default(), "spec": template["spec"],
         "status": {"phase": "Pending", "qosClass": "BestEffort"}});
     // Refused only when it exists already.
-    let _ = cluster
-        .insert(&pods, born(&pods, text(value, "/metadata/namespace"), name, owner(resource, value), body));
+    let _ = cluster.insert(
+        &pods,
+        new_object(&pods, text(value, "/metadata/namespace"), name, owner_references(resource, value), body),
+    );
 }
 
 fn job(cluster: &Cluster, resource: &Resource, object: &Stored, value: &Value) {
@@ -294,21 +306,26 @@ fn job(cluster: &Cluster, resource: &Resource, object: &Stored, value: &Value) {
     {
         return;
     }
-    let wanted = usize::try_from(number("/spec/completions").unwrap_or(1)).unwrap_or(1);
+    let desired = usize::try_from(number("/spec/completions").unwrap_or(1)).unwrap_or(1);
     let pods = owned(cluster, "pods", &object.namespace, &object.uid);
-    for _ in pods.len()..wanted {
-        make_pod(cluster, resource, value, &format!("{}-{}", object.name, crate::base::random::suffix()));
+    for _ in pods.len()..desired {
+        make_pod(
+            cluster,
+            resource,
+            value,
+            &format!("{}-{}", object.name, crate::base::random::name_suffix()),
+        );
     }
     let succeeded = pods.iter().filter(|p| text(&p.value(), "/status/phase") == "Succeeded").count();
     set_status(cluster, resource, value, |old, now| {
         let mut status = json!({"startTime": old.get("startTime").cloned().unwrap_or_else(|| now.into()), "uncountedTerminatedPods": {}, "ready": 0});
-        if wanted > succeeded {
-            status["active"] = (wanted - succeeded).into();
+        if desired > succeeded {
+            status["active"] = (desired - succeeded).into();
         }
         if succeeded > 0 {
             status["succeeded"] = succeeded.into();
         }
-        if succeeded >= wanted {
+        if succeeded >= desired {
             status["completionTime"] = now.into();
             let condition = |kind: &str| {
                 json!({"type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now,
@@ -351,10 +368,10 @@ fn endpoints(cluster: &Cluster, service: &Value) {
     if cluster.get(&resource, namespace, name).is_none() {
         let body = json!({"metadata": {}, "subsets": subsets});
         // Refused only when it exists already.
-        let _ = cluster.insert(&resource, born(&resource, namespace, name, json!([]), body));
+        let _ = cluster.insert(&resource, new_object(&resource, namespace, name, json!([]), body));
         return;
     }
-    cluster.edit(&resource, namespace, name, |object| {
+    cluster.update(&resource, namespace, name, |object| {
         let changed = object["subsets"] != subsets;
         object["subsets"] = subsets.clone();
         changed

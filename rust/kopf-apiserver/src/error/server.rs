@@ -24,7 +24,7 @@ pub enum ServerError {
     },
     /// The API refused a request made through the handle.
     #[error("{reason} ({code}): {message}")]
-    Refused {
+    Rejected {
         /// The HTTP code.
         code: u16,
         /// The Status reason.

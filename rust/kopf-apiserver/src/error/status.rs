@@ -28,7 +28,7 @@ pub(crate) struct Cause {
 }
 
 /// How Kubernetes shows a value in a message: text in quotes, structures as JSON.
-pub(crate) fn show(value: &Value) -> String {
+pub(crate) fn quote_value(value: &Value) -> String {
     value.to_string()
 }
 
@@ -39,7 +39,7 @@ impl Cause {
         Self { field: field.into(), reason: "FieldValueRequired", message }
     }
     pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
-        Self::invalid_raw(field, &show(value), detail)
+        Self::invalid_raw(field, &quote_value(value), detail)
     }
     pub(crate) fn invalid_raw(field: impl Into<String>, shown: &str, detail: &str) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Cause {
         Self {
             field: field.into(),
             reason: "FieldValueDuplicate",
-            message: format!("Duplicate value: {}", show(value)),
+            message: format!("Duplicate value: {}", quote_value(value)),
         }
     }
     pub(crate) fn too_long(field: impl Into<String>, max: u64) -> Self {
@@ -75,7 +75,8 @@ impl Cause {
     }
     pub(crate) fn unsupported(field: impl Into<String>, value: &Value, supported: &[String]) -> Self {
         let list: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
-        let message = format!("Unsupported value: {}: supported values: {}", show(value), list.join(", "));
+        let message =
+            format!("Unsupported value: {}: supported values: {}", quote_value(value), list.join(", "));
         Self { field: field.into(), reason: "FieldValueNotSupported", message }
     }
     fn to_value(&self) -> Value {
@@ -175,7 +176,7 @@ impl Status {
                 unique.push(line);
             }
         }
-        let told = match unique.as_slice() {
+        let joined = match unique.as_slice() {
             [one] => (*one).clone(),
             many => format!("[{}]", many.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ")),
         };
@@ -184,7 +185,7 @@ impl Status {
         if !causes.is_empty() {
             found.insert("causes".into(), causes.iter().map(Cause::to_value).collect());
         }
-        Self::new(422, "Invalid", format!("{subject} \"{name}\" is invalid: {told}")).with(found)
+        Self::new(422, "Invalid", format!("{subject} \"{name}\" is invalid: {joined}")).with(found)
     }
     /// A patch whose result is no object of the kind.
     pub(crate) fn invalid_patch(patched: &Value, why: &str) -> Self {
@@ -200,16 +201,17 @@ impl Status {
     }
     /// Server-side apply met other managers' fields: (manager shown, field) pairs.
     pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
-        let message = if let [(who, field)] = conflicts {
-            format!("Apply failed with 1 conflict: conflict with {who}: {field}")
+        let message = if let [(manager, field)] = conflicts {
+            format!("Apply failed with 1 conflict: conflict with {manager}: {field}")
         } else {
             let mut text = format!("Apply failed with {} conflicts: ", conflicts.len());
-            let mut managers: Vec<&String> = conflicts.iter().map(|(who, _)| who).collect();
+            let mut managers: Vec<&String> = conflicts.iter().map(|(manager, _)| manager).collect();
             managers.dedup();
             let parts: Vec<String> = managers
                 .iter()
                 .map(|m| {
-                    let fields = conflicts.iter().filter(|(who, _)| who == *m).map(|(_, f)| format!("- {f}"));
+                    let fields =
+                        conflicts.iter().filter(|(manager, _)| manager == *m).map(|(_, f)| format!("- {f}"));
                     format!("conflicts with {m}:\n{}", fields.collect::<Vec<_>>().join("\n"))
                 })
                 .collect();
@@ -218,14 +220,14 @@ impl Status {
         };
         let causes: Vec<Value> = conflicts
             .iter()
-            .map(|(who, field)| json!({"reason": "FieldManagerConflict", "message": format!("conflict with {who}"), "field": field}))
+            .map(|(manager, field)| json!({"reason": "FieldManagerConflict", "message": format!("conflict with {manager}"), "field": field}))
             .collect();
         let mut found = Map::new();
         found.insert("causes".into(), Value::from(causes));
         Self::new(409, "Conflict", message).with(found)
     }
     /// A version that this server has not reached yet.
-    pub(crate) fn future_version(asked: u64, current: u64) -> Self {
+    pub(crate) fn future_version(requested: u64, current: u64) -> Self {
         let mut found = Map::new();
         let cause = json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]);
         found.insert("causes".into(), cause);
@@ -233,7 +235,7 @@ impl Status {
         let mut status = Self::new(
             504,
             "Timeout",
-            format!("Timeout: Too large resource version: {asked}, current: {current}"),
+            format!("Timeout: Too large resource version: {requested}, current: {current}"),
         );
         status.retry_after = Some(1);
         status.with(found)

@@ -1,12 +1,12 @@
 //! What must hold for any input at all: the laws that fuzz targets and a bounded test try with arbitrary bytes.
 //!
-//! The coverage-guided targets in `fuzz/` call these functions; `fuzzing/trying.rs` calls them with mutations of good
+//! The coverage-guided targets in `fuzz/` call these functions; `fuzzing/mutations.rs` calls them with mutations of good
 //! inputs in every `cargo test`. They panic when a law is broken. Never part of what is shipped.
 
 #![allow(clippy::expect_used, clippy::missing_panics_doc, reason = "a broken law ends the run")]
 
 #[cfg(test)]
-mod trying;
+mod mutations;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::cluster::Cluster;
 use crate::http::request::{Query, Request};
 use crate::http::response::Body;
 use crate::http::route;
-use crate::registry::selectors::{Fields, Labels, Shard};
+use crate::registry::selectors::{FieldSelector, LabelSelector, ShardSelector};
 use crate::schema::{Schema, cel, decode, fill_defaults, prune, validate};
 use crate::scheme::{builtin, protobuf};
 use crate::server::{content, service};
@@ -45,7 +45,7 @@ impl Target {
         let cluster = Cluster::new(ServerOptions { tls: false, ..ServerOptions::default() });
         runtime.block_on(async {
             let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-            let code = service::in_memory(&cluster, "POST", definitions, Some(&definition())).await.code;
+            let code = service::handle(&cluster, "POST", definitions, Some(&definition())).await.code;
             assert_eq!(code, 201);
         });
         Self { runtime, cluster, seen: 0 }
@@ -85,7 +85,7 @@ pub fn requests(data: &[u8]) {
         }
         if let Some(target) = held {
             target.seen += 1;
-            answered(target, request);
+            check_response(target, request);
         }
     });
 }
@@ -113,16 +113,16 @@ fn read_request(data: &[u8]) -> Option<Request> {
     })
 }
 
-fn answered(target: &mut Target, mut request: Request) {
+fn check_response(target: &mut Target, mut request: Request) {
     let Target { runtime, cluster, .. } = target;
     let response = runtime.block_on(async {
         let route = route::parse(&request.path);
-        let response = match content::translate(cluster, &mut request, &route) {
+        let response = match content::decode(cluster, &mut request, &route) {
             Ok(()) => api::answer(cluster, &request, route).await,
             Err(status) => status.into(),
         };
         while let Some(work) = cluster.queue.try_next() {
-            controllers::carry_out(cluster, work);
+            controllers::process(cluster, work);
         }
         response
     });
@@ -181,13 +181,13 @@ pub fn patches(data: &[u8]) {
 
 /// Managers' fields survive being written, and applying twice is applying once.
 fn managed(live: &Value, config: &Value, schema: &Schema) {
-    let mut named = fields::Set::new();
-    fields::of_object(config, schema, &mut Vec::new(), &mut named);
-    fields::strip(&mut named, "f:status");
+    let mut set = fields::Set::new();
+    fields::collect_fields(config, schema, &mut Vec::new(), &mut set);
+    fields::strip(&mut set, "f:status");
     let mut read = fields::Set::new();
-    fields::from_json(&fields::to_json(&named), &mut Vec::new(), &mut read);
-    assert_eq!(named, read, "managed fields are read as they were written");
-    for path in &named {
+    fields::from_json(&fields::to_json(&set), &mut Vec::new(), &mut read);
+    assert_eq!(set, read, "managed fields are read as they were written");
+    for path in &set {
         drop(fields::show(path));
     }
 
@@ -196,7 +196,7 @@ fn managed(live: &Value, config: &Value, schema: &Schema) {
     assert!(same.added.is_empty() && same.removed.is_empty() && same.modified.is_empty(), "{same:?}");
 
     // Such a configuration is refused.
-    if fields::twins(config, schema, &mut Vec::new()).is_some() {
+    if fields::first_duplicate_item(config, schema, &mut Vec::new()).is_some() {
         return;
     }
     let mut once = live.clone();
@@ -237,11 +237,11 @@ pub fn schemas(data: &[u8]) {
         ["core.v1.Pod", "apps.v1.Deployment", "core.v1.Service", "meta.v1.ObjectMeta", "batch.v1.CronJob"]
     {
         let schema = builtin::schema(name);
-        if let Ok(read) = decode::decode(object.clone(), &schema, &mut decode::Notes::default()) {
-            let mut notes = decode::Notes::default();
-            let again = decode::decode(read.clone(), &schema, &mut notes);
+        if let Ok(read) = decode::decode(object.clone(), &schema, &mut decode::DecodeWarnings::default()) {
+            let mut warnings = decode::DecodeWarnings::default();
+            let again = decode::decode(read.clone(), &schema, &mut warnings);
             assert_eq!(again, Ok(read), "what was read is read again as it is");
-            assert!(notes.unknown.is_empty(), "{:?}", notes.unknown);
+            assert!(warnings.unknown.is_empty(), "{:?}", warnings.unknown);
         }
     }
 }
@@ -253,18 +253,18 @@ pub fn selectors(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     drop(route::parse(text));
     drop(Query::parse(text));
-    if let Ok(labels) = Labels::parse(text) {
+    if let Ok(labels) = LabelSelector::parse(text) {
         let some = |key: &str| key.len().is_multiple_of(2).then_some("1");
         // Whatever it selects, it selects the same again.
         assert_eq!(labels.matches(some), labels.matches(some));
     }
-    drop(Shard::parse(text));
+    drop(ShardSelector::parse(text));
     for resource in crate::scheme::resources::Registry::builtin().all().filter(|r| r.plural == "pods") {
-        drop(Fields::parse(text, resource));
+        drop(FieldSelector::parse(text, resource));
     }
-    drop(content::from_yaml(data));
+    drop(content::yaml_to_json(data));
     drop(json::parse_json(data).map_err(|e| json::json_complaint(data, &e)));
     drop(formats::quantity(&Value::from(text)));
     drop(formats::time(text, text.len().is_multiple_of(2)));
-    let _ = json_path::found(&json!({"a": [{"b": 1}]}), text);
+    let _ = json_path::find(&json!({"a": [{"b": 1}]}), text);
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::status::Status;
 use crate::http::partial::partial;
-use crate::http::request::{Request, Shape};
+use crate::http::request::{OutputFormat, Request};
 use crate::http::response::Response;
 use crate::http::table;
 use crate::scheme::conversion;
@@ -16,7 +16,7 @@ use crate::storage::encoding;
 use crate::storage::store::Stored;
 
 /// The bytes of an object in the version that is asked for.
-pub(crate) fn view(object: &Stored, resource: &Resource) -> Bytes {
+pub(crate) fn object_json(object: &Stored, resource: &Resource) -> Bytes {
     if resource.is_of_version(&resource.storage_api_version) {
         return object.json.clone();
     }
@@ -25,23 +25,23 @@ pub(crate) fn view(object: &Stored, resource: &Resource) -> Bytes {
     encoding::encode(&value)
 }
 
-pub(crate) fn view_value(object: &Stored, resource: &Resource) -> Value {
+pub(crate) fn object_value(object: &Stored, resource: &Resource) -> Value {
     let mut value = object.value();
     conversion::from_storage(&mut value, resource);
     value
 }
 
 /// What a write came to: an object that is stored now, or one that was only tried, or that is gone.
-pub(crate) enum Outcome {
+pub(crate) enum WriteResult {
     Stored(Arc<Stored>),
-    Shown(Value),
+    Unstored(Value),
 }
 
-impl Outcome {
+impl WriteResult {
     pub(crate) fn value(&self, resource: &Resource) -> Value {
         match self {
-            Self::Stored(stored) => view_value(stored, resource),
-            Self::Shown(value) => value.clone(),
+            Self::Stored(stored) => object_value(stored, resource),
+            Self::Unstored(value) => value.clone(),
         }
     }
     /// The answer to the write, in the form that was asked for.
@@ -53,7 +53,7 @@ impl Outcome {
     ) -> Result<Response, Status> {
         match self {
             Self::Stored(stored) => object(code, request, resource, stored),
-            Self::Shown(shown) => value(code, request, resource, shown),
+            Self::Unstored(object) => value(code, request, resource, object),
         }
     }
 }
@@ -65,9 +65,9 @@ pub(crate) fn object(
     resource: &Resource,
     object: &Stored,
 ) -> Result<Response, Status> {
-    Ok(match request.shape()? {
-        Shape::Object => Response::bytes(code, view(object, resource)),
-        _ => value(code, request, resource, &view_value(object, resource))?,
+    Ok(match request.output_format()? {
+        OutputFormat::Object => Response::bytes(code, object_json(object, resource)),
+        _ => value(code, request, resource, &object_value(object, resource))?,
     })
 }
 
@@ -78,16 +78,16 @@ pub(crate) fn value(
     resource: &Resource,
     value: &Value,
 ) -> Result<Response, Status> {
-    Ok(match request.shape()? {
-        Shape::Object => Response::bytes(code, encoding::encode(value)),
-        Shape::Partial => Response::json(code, &partial(value)),
-        Shape::PartialList if resource.custom.is_some() => {
+    Ok(match request.output_format()? {
+        OutputFormat::Object => Response::bytes(code, encoding::encode(value)),
+        OutputFormat::Partial => Response::json(code, &partial(value)),
+        OutputFormat::PartialList if resource.custom.is_some() => {
             return Err(Status::internal("content is not a list"));
         }
-        Shape::PartialList => return Err(Status::not_a_list(&resource.type_in_go())),
-        Shape::Table => {
-            let mut out = table::head(resource, &value["metadata"]["resourceVersion"], true);
-            let row = table::row(resource, value, include(request), true);
+        OutputFormat::PartialList => return Err(Status::not_a_list(&resource.go_type())),
+        OutputFormat::Table => {
+            let mut out = table::header(resource, &value["metadata"]["resourceVersion"], true);
+            let row = table::row(resource, value, include_object(request), true);
             out.insert("rows".into(), Value::Array(vec![row]));
             Response::json(code, &Value::Object(out))
         }
@@ -95,11 +95,11 @@ pub(crate) fn value(
 }
 
 /// Which part of the objects a table's rows carry.
-pub(crate) fn include(request: &Request) -> table::Include {
+pub(crate) fn include_object(request: &Request) -> table::IncludeObject {
     match request.query.get("includeObject") {
-        "None" => table::Include::Nothing,
-        "Object" => table::Include::Object,
-        _ => table::Include::Metadata,
+        "None" => table::IncludeObject::Nothing,
+        "Object" => table::IncludeObject::Object,
+        _ => table::IncludeObject::Metadata,
     }
 }
 
@@ -130,21 +130,24 @@ fn list_meta(page: &Page, custom: bool) -> Value {
 
 /// A list, in the form that was asked for.
 pub(crate) fn list(request: &Request, resource: &Resource, page: &Page) -> Result<Response, Status> {
-    Ok(match request.shape()? {
-        Shape::Object => Response::bytes(200, list_bytes(resource, page)),
-        Shape::Partial => return Err(Status::is_a_list(&resource.type_in_go())),
-        Shape::PartialList => {
-            let items: Vec<Value> = page.objects.iter().map(|o| partial(&view_value(o, resource))).collect();
+    Ok(match request.output_format()? {
+        OutputFormat::Object => Response::bytes(200, list_bytes(resource, page)),
+        OutputFormat::Partial => return Err(Status::is_a_list(&resource.go_type())),
+        OutputFormat::PartialList => {
+            let items: Vec<Value> =
+                page.objects.iter().map(|o| partial(&object_value(o, resource))).collect();
             let meta = list_meta(page, false);
             let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items});
             Response::json(200, &list)
         }
-        Shape::Table => {
-            let mut out = table::head(resource, &Value::Null, true);
+        OutputFormat::Table => {
+            let mut out = table::header(resource, &Value::Null, true);
             out.insert("metadata".into(), list_meta(page, false));
-            let include = include(request);
-            let rows =
-                page.objects.iter().map(|o| table::row(resource, &view_value(o, resource), include, false));
+            let include_object = include_object(request);
+            let rows = page
+                .objects
+                .iter()
+                .map(|o| table::row(resource, &object_value(o, resource), include_object, false));
             out.insert("rows".into(), rows.collect());
             Response::json(200, &Value::Object(out))
         }
@@ -155,20 +158,20 @@ fn list_bytes(resource: &Resource, page: &Page) -> Vec<u8> {
     let custom = resource.custom.is_some();
     let size: usize = page.objects.iter().map(|o| o.json.len() + 1).sum();
     let mut out = Vec::with_capacity(size + 256);
-    let head = json!({"kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": list_meta(page, custom)});
-    let head = head.to_string();
-    out.extend_from_slice(head.trim_end_matches('}').as_bytes());
+    let header = json!({"kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": list_meta(page, custom)});
+    let header = header.to_string();
+    out.extend_from_slice(header.trim_end_matches('}').as_bytes());
     // Trimming took the braces of the metadata as well.
     out.extend_from_slice(b"},\"items\":[");
-    let plain = resource.is_of_version(&resource.storage_api_version);
+    let is_storage_version = resource.is_of_version(&resource.storage_api_version);
     for (i, object) in page.objects.iter().enumerate() {
         if i > 0 {
             out.push(b',');
         }
         if custom {
-            out.extend_from_slice(&view(object, resource));
-        } else if !plain {
-            let mut value = view_value(object, resource);
+            out.extend_from_slice(&object_json(object, resource));
+        } else if !is_storage_version {
+            let mut value = object_value(object, resource);
             if let Some(map) = value.as_object_mut() {
                 map.shift_remove("kind");
                 map.shift_remove("apiVersion");

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde_json::{Map, Value};
 
+use crate::base::options::FieldValidation;
 use crate::base::user::User;
 use crate::error::status::{Cause, Status};
 
@@ -76,7 +77,7 @@ pub(crate) fn percent_decode(text: &str, plus: bool) -> String {
 
 /// What form of answer is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum OutputFormat {
     Object,
     Table,
     Partial,
@@ -87,8 +88,8 @@ pub(crate) enum Shape {
 #[derive(Clone, Debug)]
 pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
-    pub(crate) manager: String,
-    pub(crate) strictness: Strictness,
+    pub(crate) field_manager: String,
+    pub(crate) field_validation: FieldValidation,
     pub(crate) force: bool,
 }
 
@@ -98,10 +99,10 @@ impl Request {
     }
 
     /// The first acceptable form of answer.
-    pub(crate) fn shape(&self) -> Result<Shape, Status> {
+    pub(crate) fn output_format(&self) -> Result<OutputFormat, Status> {
         let accept = self.header("accept");
         if accept.trim().is_empty() {
-            return Ok(Shape::Object);
+            return Ok(OutputFormat::Object);
         }
         for entry in accept.split(',') {
             let mut parts = entry.split(';').map(str::trim);
@@ -109,12 +110,12 @@ impl Request {
             if !matches!(media, "application/json" | "*/*" | "application/*") {
                 continue;
             }
-            let form = parts.find_map(|p| p.strip_prefix("as="));
-            match form {
-                None => return Ok(Shape::Object),
-                Some("Table") => return Ok(Shape::Table),
-                Some("PartialObjectMetadata") => return Ok(Shape::Partial),
-                Some("PartialObjectMetadataList") => return Ok(Shape::PartialList),
+            let format = parts.find_map(|p| p.strip_prefix("as="));
+            match format {
+                None => return Ok(OutputFormat::Object),
+                Some("Table") => return Ok(OutputFormat::Table),
+                Some("PartialObjectMetadata") => return Ok(OutputFormat::Partial),
+                Some("PartialObjectMetadataList") => return Ok(OutputFormat::PartialList),
                 Some(_) => {}
             }
         }
@@ -130,31 +131,40 @@ impl Request {
     /// Reads the options of a write; `kind` names the options in complaints.
     pub(crate) fn write_options(&self, kind: &str) -> Result<WriteOptions, Status> {
         let mut causes = Vec::new();
-        let dry = self.query.all("dryRun");
-        if dry.iter().any(|d| d != "All") {
-            let shown = Value::from(dry.clone());
-            causes.push(Cause::unsupported("dryRun", &shown, &["All".to_owned()]));
+        let dry_run = self.query.all("dryRun");
+        if dry_run.iter().any(|d| d != "All") {
+            let value = Value::from(dry_run.clone());
+            causes.push(Cause::unsupported("dryRun", &value, &["All".to_owned()]));
         }
-        let named = self.query.get("fieldManager");
-        if named.len() > 128 {
+        let given_manager = self.query.get("fieldManager");
+        if given_manager.len() > 128 {
             causes.push(Cause::too_long("fieldManager", 128));
         }
-        let strictness = match self.query.get("fieldValidation") {
-            "Ignore" => Strictness::Ignore,
-            "Strict" => Strictness::Strict,
-            "" | "Warn" => Strictness::Warn,
+        let field_validation = match self.query.get("fieldValidation") {
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            "" | "Warn" => FieldValidation::Warn,
             other => {
                 let known = ["", "Ignore", "Strict", "Warn"].map(str::to_owned);
                 causes.push(Cause::unsupported("fieldValidation", &other.into(), &known));
-                Strictness::Ignore
+                FieldValidation::Ignore
             }
         };
         if !causes.is_empty() {
             return Err(Status::bad_options(kind, &causes));
         }
         let agent = self.header("user-agent").split('/').next().unwrap_or_default();
-        let manager = if named.is_empty() { if agent.is_empty() { "unknown" } else { agent } } else { named };
+        let field_manager = if given_manager.is_empty() {
+            if agent.is_empty() { "unknown" } else { agent }
+        } else {
+            given_manager
+        };
         let force = self.query.flag("force");
-        Ok(WriteOptions { dry_run: !dry.is_empty(), manager: manager.to_owned(), strictness, force })
+        Ok(WriteOptions {
+            dry_run: !dry_run.is_empty(),
+            field_manager: field_manager.to_owned(),
+            field_validation,
+            force,
+        })
     }
 }

@@ -12,7 +12,7 @@ const DEPTH_CHECKED_AFTER: usize = 16;
 
 /// Why a patch was refused.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum PatchError {
     /// It is no list of operations.
     Malformed(String),
     /// An operation cannot be carried out, or a test failed.
@@ -21,11 +21,11 @@ pub(crate) enum Refused {
 }
 
 /// Applies all operations or none.
-pub(crate) fn apply(target: &mut Value, patch: &Value) -> Result<(), Refused> {
+pub(crate) fn apply(target: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let Value::Array(operations) = patch else {
         let found = if patch.is_object() { "object" } else { "value" };
         let text = format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp");
-        return Err(Refused::Malformed(text));
+        return Err(PatchError::Malformed(text));
     };
     if let Some(odd) = operations.iter().find(|o| !o.is_object()) {
         let found = if odd.is_number() {
@@ -36,19 +36,19 @@ pub(crate) fn apply(target: &mut Value, patch: &Value) -> Result<(), Refused> {
             "array"
         };
         let text = format!("json: cannot unmarshal {found} into Go value of type handlers.jsonPatchOp");
-        return Err(Refused::Malformed(text));
+        return Err(PatchError::Malformed(text));
     }
     if operations.len() > LIMIT {
-        return Err(Refused::TooMany(operations.len()));
+        return Err(PatchError::TooMany(operations.len()));
     }
     let mut result = target.clone();
     let mut copied = 0;
     for some in operations.chunks(DEPTH_CHECKED_AFTER) {
         for operation in some {
-            step(&mut result, operation, &mut copied).ok_or(Refused::Inapplicable)?;
+            step(&mut result, operation, &mut copied).ok_or(PatchError::Inapplicable)?;
         }
         if is_deeper(&result, DEPTH_LIMIT) {
-            return Err(Refused::Inapplicable);
+            return Err(PatchError::Inapplicable);
         }
     }
     *target = result;

@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 
 /// Which dialect a content type asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum PatchType {
     Json,
     Merge,
     Strategic,
     Apply,
 }
 
-impl Dialect {
+impl PatchType {
     pub(crate) fn of(content_type: &str) -> Option<Self> {
         match content_type.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Some(Self::Json),

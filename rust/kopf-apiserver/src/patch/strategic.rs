@@ -76,7 +76,7 @@ fn merge_member(
     change: &Value,
     schema: &Schema,
 ) -> Result<(), String> {
-    let any = Schema::anything();
+    let any = Schema::any();
     let child = schema.child(key).map_or(&any, |s| s);
     match change {
         Value::Null => {
@@ -100,7 +100,7 @@ fn merge_member(
 }
 
 fn merge_list(list: &mut Vec<Value>, items: &[Value], schema: &Schema) -> Result<(), String> {
-    let any = Schema::anything();
+    let any = Schema::any();
     let item_schema = schema.items.as_deref().unwrap_or(&any);
     if items.iter().any(|i| i.get("$patch").and_then(Value::as_str) == Some("replace")) {
         *list = items.iter().filter(|i| i.get("$patch").is_none()).cloned().collect();

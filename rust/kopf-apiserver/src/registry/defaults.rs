@@ -18,7 +18,7 @@ fn each<'v>(value: &'v mut Value, pointer: &str) -> impl Iterator<Item = &'v mut
 }
 
 /// Fills an object's defaults that follow from itself alone.
-pub(crate) fn fill(resource: &Resource, value: &mut Value) {
+pub(crate) fn fill_defaults(resource: &Resource, value: &mut Value) {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => {
             pod_spec(&mut value["spec"], "Always");
@@ -80,7 +80,7 @@ pub(crate) fn fill(resource: &Resource, value: &mut Value) {
             let mutating = plural.starts_with("mutating");
             each(value, "/webhooks").for_each(|hook| webhook(hook, mutating));
         }
-        ("apiextensions.k8s.io", _) => crate::registry::crd::fill(value),
+        ("apiextensions.k8s.io", _) => crate::registry::crd::fill_defaults(value),
         ("discovery.k8s.io", _) => each(value, "/ports").for_each(|p| {
             set(p, "name", "".into());
             set(p, "protocol", "TCP".into());
@@ -90,17 +90,17 @@ pub(crate) fn fill(resource: &Resource, value: &mut Value) {
 }
 
 /// The status that a new object of a kind begins with, whatever its author says.
-pub(crate) fn fresh_status(resource: &Resource, map: &mut Map<String, Value>) {
+pub(crate) fn initial_status(resource: &Resource, map: &mut Map<String, Value>) {
     let status = match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "pods") => json!({"phase": "Pending", "qosClass": quality(map)}),
+        ("", "pods") => json!({"phase": "Pending", "qosClass": qos_class(map)}),
         ("", "namespaces") => json!({"phase": "Active"}),
         ("", "persistentvolumeclaims" | "persistentvolumes") => json!({"phase": "Pending"}),
-        ("apiextensions.k8s.io", _) => crate::registry::crd::fresh_status(map),
+        ("apiextensions.k8s.io", _) => crate::registry::crd::initial_status(map),
         ("autoscaling", _) => json!({"desiredReplicas": 0, "currentMetrics": null}),
         // Nodes report their status when they register.
         ("", "nodes") => return,
         _ => match resource.schema().properties.get("status") {
-            Some(status) if status.written.is_some() => decode::zero(status),
+            Some(status) if status.always_written.is_some() => decode::zero_value(status),
             _ => {
                 map.shift_remove("status");
                 return;
@@ -111,7 +111,7 @@ pub(crate) fn fresh_status(resource: &Resource, map: &mut Map<String, Value>) {
 }
 
 /// A pod's quality of service follows from what its containers ask for.
-fn quality(pod: &Map<String, Value>) -> &'static str {
+fn qos_class(pod: &Map<String, Value>) -> &'static str {
     let containers = pod.get("spec").and_then(|s| s.get("containers")).and_then(Value::as_array);
     let mut any = false;
     let mut all_equal = true;
@@ -132,16 +132,18 @@ fn quality(pod: &Map<String, Value>) -> &'static str {
 /// Fills what depends on the cluster or on the object before.
 pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old: Option<&Value>) {
     if resource.custom.is_none() {
-        decode::settle(value, &resource.schema());
+        decode::null_empty_required_lists(value, &resource.schema());
     }
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") if old.is_none() => admit_pod(&mut value["spec"]),
-        ("", "services") => addresses(store, value, old),
+        ("", "services") => allocate_addresses(store, value, old),
         ("batch", "jobs") if old.is_none() => label_job(value),
         ("", "namespaces") if old.is_none() => set(&mut value["spec"], "finalizers", json!(["kubernetes"])),
-        ("", "persistentvolumeclaims") if old.is_none() => protect(value, "kubernetes.io/pvc-protection"),
+        ("", "persistentvolumeclaims") if old.is_none() => {
+            add_finalizer(value, "kubernetes.io/pvc-protection")
+        }
         ("", "persistentvolumes") if old.is_none() => {
-            protect(value, "kubernetes.io/pv-protection");
+            add_finalizer(value, "kubernetes.io/pv-protection");
             value["status"]["lastPhaseTransitionTime"] = crate::schema::formats::now().into();
         }
         ("", "nodes") if old.is_none() => {
@@ -152,7 +154,7 @@ pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old:
     }
 }
 
-fn protect(value: &mut Value, finalizer: &str) {
+fn add_finalizer(value: &mut Value, finalizer: &str) {
     let mut list = crate::base::json::strings(value.pointer("/metadata/finalizers"));
     if !list.iter().any(|f| f == finalizer) {
         list.push(finalizer.to_owned());
@@ -193,15 +195,15 @@ fn admit_pod(spec: &mut Value) {
 }
 
 /// A service keeps its address; a new one gets the next.
-fn addresses(store: &Store, value: &mut Value, old: Option<&Value>) {
+fn allocate_addresses(store: &Store, value: &mut Value, old: Option<&Value>) {
     let spec = &mut value["spec"];
     let kind = spec.get("type").and_then(Value::as_str).unwrap_or("ClusterIP").to_owned();
     if kind == "ExternalName" {
         return;
     }
-    let known = old.and_then(|o| o.pointer("/spec/clusterIP")).cloned();
-    let given = spec.get("clusterIP").cloned().filter(|v| v.as_str() != Some(""));
-    let address = given.or(known).unwrap_or_else(|| {
+    let previous = old.and_then(|o| o.pointer("/spec/clusterIP")).cloned();
+    let requested = spec.get("clusterIP").cloned().filter(|v| v.as_str() != Some(""));
+    let address = requested.or(previous).unwrap_or_else(|| {
         let version = store.version();
         format!("10.0.{}.{}", (version / 250) % 250, 2 + version % 250).into()
     });

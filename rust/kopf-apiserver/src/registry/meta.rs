@@ -104,7 +104,7 @@ pub(crate) fn container_name_error(name: &str) -> Option<String> {
 }
 
 /// Whether a text can be part of a declared kind's names.
-pub(crate) fn is_label_1035(text: &str) -> bool {
+pub(crate) fn is_dns_1035_label(text: &str) -> bool {
     text.len() <= 63 && LABEL_1035_PATTERN.is_match(text)
 }
 
@@ -187,20 +187,20 @@ fn validate_owners(meta: &Value, out: &mut Vec<Cause>) {
 }
 
 /// Fields that only the server sets: taken from the old object on every change.
-const SYSTEM: [&str; 6] =
+const SYSTEM_FIELDS: [&str; 6] =
     ["uid", "creationTimestamp", "selfLink", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
 /// Brings the new object's metadata in line with the old one's; complains about what may not change.
-pub(crate) fn carry_over(new: &mut Map<String, Value>, old: &Map<String, Value>) -> Vec<Cause> {
+pub(crate) fn preserve_system_fields(new: &mut Map<String, Value>, old: &Map<String, Value>) -> Vec<Cause> {
     let mut out = Vec::new();
-    if let (Some(asked), Some(had)) = (new.get("uid"), old.get("uid"))
-        && asked != had
-        && asked.as_str().is_some_and(|u| !u.is_empty())
+    if let (Some(given), Some(stored)) = (new.get("uid"), old.get("uid"))
+        && given != stored
+        && given.as_str().is_some_and(|u| !u.is_empty())
     {
         // The server checks this on two ways, and both complain.
-        out.extend(vec![Cause::invalid("metadata.uid", asked, "field is immutable"); 2]);
+        out.extend(vec![Cause::invalid("metadata.uid", given, "field is immutable"); 2]);
     }
-    for key in SYSTEM {
+    for key in SYSTEM_FIELDS {
         match old.get(key) {
             Some(value) if new.get(key) == Some(value) => None,
             Some(value) => new.insert(key.to_owned(), value.clone()),
@@ -208,10 +208,10 @@ pub(crate) fn carry_over(new: &mut Map<String, Value>, old: &Map<String, Value>)
         };
     }
     if old.contains_key("deletionTimestamp") {
-        let known = crate::base::json::strings(old.get("finalizers"));
+        let stored_finalizers = crate::base::json::strings(old.get("finalizers"));
         let added: Vec<String> = crate::base::json::strings(new.get("finalizers"))
             .into_iter()
-            .filter(|f| !known.contains(f))
+            .filter(|f| !stored_finalizers.contains(f))
             .collect();
         if !added.is_empty() {
             let listed: Vec<String> = added.iter().map(|f| format!("\"{f}\"")).collect();
@@ -226,7 +226,7 @@ pub(crate) fn carry_over(new: &mut Map<String, Value>, old: &Map<String, Value>)
 }
 
 /// The order in which typed programs write metadata.
-const ORDER: [&str; 15] = [
+const MEMBER_ORDER: [&str; 15] = [
     "name",
     "generateName",
     "namespace",
@@ -245,16 +245,16 @@ const ORDER: [&str; 15] = [
 ];
 
 /// Puts metadata in order; its version has its place even before it is known.
-pub(crate) fn order(meta: &mut Map<String, Value>) {
+pub(crate) fn sort_members(meta: &mut Map<String, Value>) {
     meta.entry("resourceVersion").or_insert_with(|| "".into());
-    let place = |key: &str| ORDER.iter().position(|k| *k == key);
+    let position = |key: &str| MEMBER_ORDER.iter().position(|k| *k == key);
     let sorted =
         |key: &str| meta.get(key).and_then(Value::as_object).is_none_or(|map| map.keys().is_sorted());
-    if meta.keys().is_sorted_by_key(|key| place(key)) && sorted("labels") && sorted("annotations") {
+    if meta.keys().is_sorted_by_key(|key| position(key)) && sorted("labels") && sorted("annotations") {
         return;
     }
     let mut all: Vec<(String, Value)> = std::mem::take(meta).into_iter().collect();
-    all.sort_by_key(|(key, _)| place(key));
+    all.sort_by_key(|(key, _)| position(key));
     for (_, labels) in all.iter_mut().filter(|(key, _)| key == "labels" || key == "annotations") {
         if let Some(labels) = labels.as_object_mut() {
             labels.sort_keys();
@@ -264,7 +264,7 @@ pub(crate) fn order(meta: &mut Map<String, Value>) {
 }
 
 /// Drops what is empty from metadata, as typed programs do when they write.
-pub(crate) fn tidy(meta: &mut Map<String, Value>) {
+pub(crate) fn drop_empty(meta: &mut Map<String, Value>) {
     meta.retain(|_, value| match value {
         Value::Null => false,
         Value::String(s) => !s.is_empty(),
@@ -287,7 +287,7 @@ mod tests {
         }
         assert!(label_value_error("ok-1").is_none() && label_value_error("-bad").is_some());
         assert!(container_name_error("c").is_none() && container_name_error("C").is_some());
-        assert!(is_label_1035("abc") && !is_label_1035("1abc"));
+        assert!(is_dns_1035_label("abc") && !is_dns_1035_label("1abc"));
         assert!(SUBDOMAIN_PATTERN.is_match("a.b") && !SUBDOMAIN_PATTERN.is_match("a..b"));
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
 use crate::base::json::{at, text};
-use crate::base::options::Strictness;
+use crate::base::options::FieldValidation;
 use crate::error::status::{Cause, Status};
 use crate::registry::{defaults, meta, validation};
 use crate::schema::{self, cel, decode, validate};
@@ -16,29 +16,33 @@ use crate::storage::encoding;
 
 /// What is to be told beside the answer, or instead of it.
 #[derive(Debug, Default)]
-pub(crate) struct Findings {
-    pub(crate) twice: Vec<String>,
+pub(crate) struct FieldWarnings {
+    pub(crate) duplicates: Vec<String>,
     pub(crate) unknown: Vec<String>,
 }
 
-impl Findings {
+impl FieldWarnings {
     /// The same as one text, when there is something to complain of.
-    pub(crate) fn complaint(&self) -> Option<String> {
+    pub(crate) fn strict_error(&self) -> Option<String> {
         let lines = self.lines();
         (!lines.is_empty()).then(|| format!("strict decoding error: {}", lines.join(", ")))
     }
     fn lines(&self) -> Vec<String> {
-        let twice = self.twice.iter().map(|f| format!("duplicate field \"{f}\""));
-        twice.chain(self.unknown.iter().map(|f| format!("unknown field \"{f}\""))).collect()
+        let duplicates = self.duplicates.iter().map(|f| format!("duplicate field \"{f}\""));
+        duplicates.chain(self.unknown.iter().map(|f| format!("unknown field \"{f}\""))).collect()
     }
     /// Warnings of the answer; an error when fields are taken strictly.
-    pub(crate) fn judge(&self, strictness: Strictness, resource: &Resource) -> Result<Vec<String>, Status> {
+    pub(crate) fn apply_field_validation(
+        &self,
+        field_validation: FieldValidation,
+        resource: &Resource,
+    ) -> Result<Vec<String>, Status> {
         let lines = self.lines();
-        match strictness {
-            Strictness::Ignore => Ok(Vec::new()),
-            Strictness::Warn => Ok(lines),
-            Strictness::Strict if lines.is_empty() => Ok(lines),
-            Strictness::Strict => Err(undecodable(
+        match field_validation {
+            FieldValidation::Ignore => Ok(Vec::new()),
+            FieldValidation::Warn => Ok(lines),
+            FieldValidation::Strict if lines.is_empty() => Ok(lines),
+            FieldValidation::Strict => Err(decode_error(
                 resource,
                 &resource.version,
                 &format!("strict decoding error: {}", lines.join(", ")),
@@ -47,32 +51,32 @@ impl Findings {
     }
 }
 
-pub(crate) fn undecodable(resource: &Resource, version: &str, why: &str) -> Status {
+pub(crate) fn decode_error(resource: &Resource, version: &str, why: &str) -> Status {
     let kind = &resource.kind;
     Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
 }
 
 /// Reads the object by its schema: unknown fields fall away, defaults come in. The error is the decoder's. `before` is what was
 /// stored of it, if that is known.
-pub(crate) fn shape(
+pub(crate) fn decode_object(
     resource: &Resource,
     value: Value,
     before: Option<&Value>,
-    findings: &mut Findings,
+    warnings: &mut FieldWarnings,
 ) -> Result<Value, String> {
-    let wiped = at(&value, "/metadata/managedFields").is_some_and(resets);
+    let reset = at(&value, "/metadata/managedFields").is_some_and(is_reset);
     let mut value = if resource.custom.is_some() {
-        shape_custom(resource, value, before, findings)?
+        decode_custom_object(resource, value, before, warnings)?
     } else {
-        let mut notes = decode::Notes::default();
-        let mut read = decode::decode(value, &resource.schema(), &mut notes)?;
-        findings.unknown.extend(notes.unknown);
-        defaults::fill(resource, &mut read);
+        let mut decode_warnings = decode::DecodeWarnings::default();
+        let mut read = decode::decode(value, &resource.schema(), &mut decode_warnings)?;
+        warnings.unknown.extend(decode_warnings.unknown);
+        defaults::fill_defaults(resource, &mut read);
         read
     };
     if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-        meta::tidy(meta);
-        if wiped {
+        meta::drop_empty(meta);
+        if reset {
             // Saying that nobody manages anything is not the same as saying nothing.
             meta.insert("managedFields".into(), Value::Array(Vec::new()));
         }
@@ -81,45 +85,45 @@ pub(crate) fn shape(
 }
 
 /// An explicitly empty list of managers wipes them.
-fn resets(managed: &Value) -> bool {
+fn is_reset(managed: &Value) -> bool {
     managed.as_array().is_some_and(|list| list.iter().all(|e| e.as_object().is_some_and(Map::is_empty)))
 }
 
-fn shape_custom(
+fn decode_custom_object(
     resource: &Resource,
     mut value: Value,
     before: Option<&Value>,
-    findings: &mut Findings,
+    warnings: &mut FieldWarnings,
 ) -> Result<Value, String> {
     let schema = resource.schema();
     if let Some(map) = value.as_object_mut() {
         let mut meta = map.shift_remove("metadata").unwrap_or_default();
         let stored = before.and_then(|b| b.get("metadata"));
-        if stored.is_some_and(|stored| encoding::alike(stored, &meta)) {
-            debug_assert!(reads_as_it_is(&meta), "what was stored has been read before: {meta}");
+        if stored.is_some_and(|stored| encoding::is_identical(stored, &meta)) {
+            debug_assert!(is_decoded(&meta), "what was stored has been read before: {meta}");
         } else {
-            let mut notes = decode::Notes::default();
-            meta = decode::decode(meta, &builtin::schema("meta.v1.ObjectMeta"), &mut notes)?;
-            findings.unknown.extend(notes.unknown.into_iter().map(|f| format!("metadata.{f}")));
+            let mut decode_warnings = decode::DecodeWarnings::default();
+            meta = decode::decode(meta, &builtin::schema("meta.v1.ObjectMeta"), &mut decode_warnings)?;
+            warnings.unknown.extend(decode_warnings.unknown.into_iter().map(|f| format!("metadata.{f}")));
         }
         map.insert("metadata".into(), meta);
     }
-    schema::prune(&mut value, &schema, &mut findings.unknown);
+    schema::prune(&mut value, &schema, &mut warnings.unknown);
     schema::fill_defaults(&mut value, &schema);
-    drop_forbidden_nulls(&mut value, &schema);
+    drop_nulls_with_default(&mut value, &schema);
     Ok(value)
 }
 
-fn reads_as_it_is(meta: &Value) -> bool {
-    let mut notes = decode::Notes::default();
-    let read = decode::decode(meta.clone(), &builtin::schema("meta.v1.ObjectMeta"), &mut notes);
+fn is_decoded(meta: &Value) -> bool {
+    let mut decode_warnings = decode::DecodeWarnings::default();
+    let read = decode::decode(meta.clone(), &builtin::schema("meta.v1.ObjectMeta"), &mut decode_warnings);
     let Ok(Value::Object(mut read)) = read else { return false };
-    meta::tidy(&mut read);
-    notes.unknown.is_empty() && encoding::alike(&Value::Object(read), meta)
+    meta::drop_empty(&mut read);
+    decode_warnings.unknown.is_empty() && encoding::is_identical(&Value::Object(read), meta)
 }
 
 /// Nulls of fields that may not be null, but have a default, count as absent; others are validated as they are.
-fn drop_forbidden_nulls(value: &mut Value, schema: &schema::Schema) {
+fn drop_nulls_with_default(value: &mut Value, schema: &schema::Schema) {
     if let Value::Object(map) = value {
         map.retain(|key, child| {
             let known = schema.properties.get(key);
@@ -127,14 +131,14 @@ fn drop_forbidden_nulls(value: &mut Value, schema: &schema::Schema) {
         });
         for (key, child) in map.iter_mut() {
             if let Some(known) = schema.child(key) {
-                drop_forbidden_nulls(child, known);
+                drop_nulls_with_default(child, known);
             }
         }
     }
 }
 
 /// Complaints after which rules are not tried.
-const BLOCKING: [&str; 4] =
+const RULE_BLOCKING_REASONS: [&str; 4] =
     ["FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"];
 
 /// All complaints about an object; `old` is what it replaces.
@@ -146,28 +150,28 @@ pub(crate) async fn validate_object(
     let mut out = meta::validate(resource, value.get("metadata").unwrap_or(&Value::Null));
     if old.is_some() {
         // A change is checked as a change and as an object, and both complain.
-        let once = out.clone();
-        (1..echoes(resource)).for_each(|_| out.extend(once.clone()));
+        let first = out.clone();
+        (1..validation_layers(resource)).for_each(|_| out.extend(first.clone()));
     }
     if resource.custom.is_none() {
         out.extend(validation::validate(resource, value, old));
         return Ok(out);
     }
-    let found_kind = text(value, "/kind");
-    if found_kind != resource.kind {
-        out.push(Cause::invalid("kind", &found_kind.into(), &format!("must be {}", resource.kind)));
+    let kind = text(value, "/kind");
+    if kind != resource.kind {
+        out.push(Cause::invalid("kind", &kind.into(), &format!("must be {}", resource.kind)));
     }
     let schema = resource.schema();
-    let (causes, twins) = validate::validate(value, &schema);
+    let (causes, duplicates) = validate::validate(value, &schema);
     // Rules are not tried on what cannot be read as its type, or is too much.
-    let clean = !causes.iter().any(|c| BLOCKING.contains(&c.reason));
+    let is_well_typed = !causes.iter().any(|c| RULE_BLOCKING_REASONS.contains(&c.reason));
     out.extend(causes);
-    out.extend(twins);
-    if resource.custom.as_ref().is_some_and(|c| c.ruled) {
-        if clean {
-            out.extend(match cel::check_cheaply(value, old, &schema) {
+    out.extend(duplicates);
+    if resource.custom.as_ref().is_some_and(|c| c.has_rules) {
+        if is_well_typed {
+            out.extend(match cel::check_inline(value, old, &schema) {
                 Some(causes) => causes,
-                None => check_rules_in_thread(&schema, value, old).await?,
+                None => check_rules_blocking(&schema, value, old).await?,
             });
         } else {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing errors \
@@ -179,23 +183,23 @@ pub(crate) async fn validate_object(
 }
 
 /// How many threads evaluate expensive rules at once.
-static EXPENSIVE: Semaphore = Semaphore::const_new(2);
+static RULE_THREADS: Semaphore = Semaphore::const_new(2);
 
 /// Rules that take long must not hold up other requests.
-async fn check_rules_in_thread(
+async fn check_rules_blocking(
     schema: &Arc<schema::Schema>,
     value: &Value,
     old: Option<&Value>,
 ) -> Result<Vec<Cause>, Status> {
     let failed = || Status::internal("Internal error occurred: validation rules cannot be evaluated");
-    let _permit = EXPENSIVE.acquire().await.map_err(|_| failed())?;
+    let _permit = RULE_THREADS.acquire().await.map_err(|_| failed())?;
     let (schema, value, old) = (Arc::clone(schema), value.clone(), old.cloned());
     let checking = tokio::task::spawn_blocking(move || cel::check(&value, old.as_ref(), &schema));
     checking.await.map_err(|_| failed())
 }
 
 /// How many of the server's layers check the metadata of a change of this kind.
-fn echoes(resource: &Resource) -> usize {
+fn validation_layers(resource: &Resource) -> usize {
     const FOUR: [&str; 19] = [
         "configmaps",
         "secrets",
@@ -227,7 +231,7 @@ fn echoes(resource: &Resource) -> usize {
 }
 
 /// Refuses an object with complaints.
-pub(crate) fn refuse(resource: &Resource, value: &Value, causes: &[Cause]) -> Result<(), Status> {
+pub(crate) fn reject_invalid(resource: &Resource, value: &Value, causes: &[Cause]) -> Result<(), Status> {
     if causes.is_empty() {
         return Ok(());
     }

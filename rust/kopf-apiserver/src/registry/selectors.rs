@@ -8,22 +8,22 @@ use crate::storage::store::Stored;
 
 /// One requirement on labels.
 #[derive(Debug, PartialEq)]
-enum Need {
+enum Requirement {
     Equal(String, String),
     NotEqual(String, String),
     In(String, Vec<String>),
     NotIn(String, Vec<String>),
     Exists(String),
-    Absent(String),
+    DoesNotExist(String),
     Greater(String, i64),
     Less(String, i64),
 }
 
 /// A parsed label selector.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Labels(Vec<Need>);
+pub(crate) struct LabelSelector(Vec<Requirement>);
 
-impl Labels {
+impl LabelSelector {
     pub(crate) fn parse(text: &str) -> Result<Self, Status> {
         let mut parser = Parser { tokens: tokens(text), at: 0 };
         parser.requirements().map(Self).map_err(Status::bad_request)
@@ -33,16 +33,16 @@ impl Labels {
     pub(crate) fn from_json(json: &Value) -> Self {
         let mut out = Vec::new();
         for (k, v) in json.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
-            out.push(Need::Equal(k.clone(), v.as_str().unwrap_or_default().to_owned()));
+            out.push(Requirement::Equal(k.clone(), v.as_str().unwrap_or_default().to_owned()));
         }
         for e in json.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
             let key = e.get("key").and_then(Value::as_str).unwrap_or_default().to_owned();
             let values = crate::base::json::strings(e.get("values"));
             out.push(match e.get("operator").and_then(Value::as_str) {
-                Some("In") => Need::In(key, values),
-                Some("NotIn") => Need::NotIn(key, values),
-                Some("Exists") => Need::Exists(key),
-                _ => Need::Absent(key),
+                Some("In") => Requirement::In(key, values),
+                Some("NotIn") => Requirement::NotIn(key, values),
+                Some("Exists") => Requirement::Exists(key),
+                _ => Requirement::DoesNotExist(key),
             });
         }
         Self(out)
@@ -53,15 +53,17 @@ impl Labels {
     }
 
     pub(crate) fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.0.iter().all(|need| match need {
-            Need::Equal(k, v) => label(k) == Some(v),
-            Need::NotEqual(k, v) => label(k) != Some(v),
-            Need::In(k, vs) => label(k).is_some_and(|l| vs.iter().any(|v| v == l)),
-            Need::NotIn(k, vs) => label(k).is_none_or(|l| !vs.iter().any(|v| v == l)),
-            Need::Exists(k) => label(k).is_some(),
-            Need::Absent(k) => label(k).is_none(),
-            Need::Greater(k, n) => label(k).and_then(|l| l.parse::<i64>().ok()).is_some_and(|l| l > *n),
-            Need::Less(k, n) => label(k).and_then(|l| l.parse::<i64>().ok()).is_some_and(|l| l < *n),
+        self.0.iter().all(|requirement| match requirement {
+            Requirement::Equal(k, v) => label(k) == Some(v),
+            Requirement::NotEqual(k, v) => label(k) != Some(v),
+            Requirement::In(k, vs) => label(k).is_some_and(|l| vs.iter().any(|v| v == l)),
+            Requirement::NotIn(k, vs) => label(k).is_none_or(|l| !vs.iter().any(|v| v == l)),
+            Requirement::Exists(k) => label(k).is_some(),
+            Requirement::DoesNotExist(k) => label(k).is_none(),
+            Requirement::Greater(k, n) => {
+                label(k).and_then(|l| l.parse::<i64>().ok()).is_some_and(|l| l > *n)
+            }
+            Requirement::Less(k, n) => label(k).and_then(|l| l.parse::<i64>().ok()).is_some_and(|l| l < *n),
         })
     }
 }
@@ -111,7 +113,7 @@ impl Parser {
         self.at += 1;
         token
     }
-    fn requirements(&mut self) -> Result<Vec<Need>, String> {
+    fn requirements(&mut self) -> Result<Vec<Requirement>, String> {
         let mut out = Vec::new();
         if self.tokens.is_empty() {
             return Ok(out);
@@ -128,24 +130,24 @@ impl Parser {
             }
         }
     }
-    fn requirement(&mut self) -> Result<Need, String> {
+    fn requirement(&mut self) -> Result<Requirement, String> {
         if self.peek() == "!" {
             self.next();
-            return Ok(Need::Absent(self.key()?));
+            return Ok(Requirement::DoesNotExist(self.key()?));
         }
         let key = self.key()?;
         match self.peek() {
-            "" | "," => Ok(Need::Exists(key)),
+            "" | "," => Ok(Requirement::Exists(key)),
             "=" | "==" => {
                 self.next();
-                Ok(Need::Equal(key.clone(), self.value(&key)?))
+                Ok(Requirement::Equal(key.clone(), self.value(&key)?))
             }
             "!=" => {
                 self.next();
-                Ok(Need::NotEqual(key.clone(), self.value(&key)?))
+                Ok(Requirement::NotEqual(key.clone(), self.value(&key)?))
             }
-            "in" => Ok(Need::In(key.clone(), self.values(&key)?)),
-            "notin" => Ok(Need::NotIn(key.clone(), self.values(&key)?)),
+            "in" => Ok(Requirement::In(key.clone(), self.values(&key)?)),
+            "notin" => Ok(Requirement::NotIn(key.clone(), self.values(&key)?)),
             sign @ (">" | "<") => {
                 let greater = sign == ">";
                 self.next();
@@ -153,7 +155,7 @@ impl Parser {
                 let number = text.parse().map_err(|_| {
                     format!("unable to parse requirement: values[0]: Invalid value: \"{text}\": for 'Gt', 'Lt' operators, the value must be an integer")
                 })?;
-                Ok(if greater { Need::Greater(key, number) } else { Need::Less(key, number) })
+                Ok(if greater { Requirement::Greater(key, number) } else { Requirement::Less(key, number) })
             }
             other => Err(format!(
                 "unable to parse requirement: found '{other}', expected: in, notin, =, ==, !=, gt, lt"
@@ -211,10 +213,10 @@ fn check_value(key: &str, index: usize, value: String) -> Result<String, String>
 
 /// A parsed field selector.
 #[derive(Debug, Default)]
-pub(crate) struct Fields(Vec<(String, String, bool)>);
+pub(crate) struct FieldSelector(Vec<(String, String, bool)>);
 
 /// Fields besides name and namespace by which built-in kinds can be selected.
-fn selectable(resource: &Resource) -> Vec<String> {
+fn selectable_fields(resource: &Resource) -> Vec<String> {
     let extra: &[&str] = match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => &[
             "spec.nodeName",
@@ -256,10 +258,10 @@ fn selectable(resource: &Resource) -> Vec<String> {
     out
 }
 
-impl Fields {
+impl FieldSelector {
     pub(crate) fn parse(text: &str, resource: &Resource) -> Result<Self, Status> {
         let mut out = Vec::new();
-        let known = selectable(resource);
+        let known = selectable_fields(resource);
         for term in text.split(',').filter(|t| !t.is_empty()) {
             let (path, value, equal) = if let Some((path, value)) = term.split_once("!=") {
                 (path, value, false)
@@ -273,7 +275,7 @@ impl Fields {
                 )));
             };
             if !matches!(path, "metadata.name" | "metadata.namespace") && !known.iter().any(|k| k == path) {
-                return Err(Status::bad_request(unknown_field(path, resource)));
+                return Err(Status::bad_request(unsupported_field(path, resource)));
             }
             out.push((path.to_owned(), value.to_owned(), equal));
         }
@@ -291,22 +293,22 @@ impl Fields {
 
     pub(crate) fn matches(&self, object: &Stored) -> bool {
         let mut parsed: Option<Value> = None;
-        self.0.iter().all(|(path, wanted, equal)| {
+        self.0.iter().all(|(path, expected, equal)| {
             let found = match path.as_str() {
                 "metadata.name" | "name" => object.name.to_string(),
                 "metadata.namespace" => object.namespace.to_string(),
                 path => field_text(parsed.get_or_insert_with(|| object.value()), path),
             };
-            (found == *wanted) == *equal
+            (found == *expected) == *equal
         })
     }
 }
 
-fn unknown_field(path: &str, resource: &Resource) -> String {
+fn unsupported_field(path: &str, resource: &Resource) -> String {
     if resource.custom.is_some() {
         return format!("field label not supported: {path}");
     }
-    if selectable(resource).is_empty() {
+    if selectable_fields(resource).is_empty() {
         return format!(
             "\"{path}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
         );
@@ -330,20 +332,23 @@ fn field_text(object: &Value, path: &str) -> String {
 
 /// Kubernetes 1.36's shards: `shardRange(object.metadata.uid, 'from', 'to')`, half-open in hashed space.
 #[derive(Debug)]
-pub(crate) struct Shard {
+pub(crate) struct ShardSelector {
     namespace: bool,
     from: u64,
     to: Option<u64>,
 }
 
-impl Shard {
+impl ShardSelector {
     pub(crate) fn parse(text: &str) -> Result<Vec<Self>, Status> {
-        text.split("||").map(|part| Self::one(part.trim())).collect::<Option<Vec<_>>>().ok_or_else(|| {
-            let cause = Cause::invalid("shardSelector", &text.into(), "must be a shardRange() expression");
-            Status::bad_options("ListOptions", &[cause])
-        })
+        text.split("||").map(|part| Self::parse_one(part.trim())).collect::<Option<Vec<_>>>().ok_or_else(
+            || {
+                let cause =
+                    Cause::invalid("shardSelector", &text.into(), "must be a shardRange() expression");
+                Status::bad_options("ListOptions", &[cause])
+            },
+        )
     }
-    fn one(text: &str) -> Option<Self> {
+    fn parse_one(text: &str) -> Option<Self> {
         let inner = text.strip_prefix("shardRange(")?.strip_suffix(')')?;
         let mut parts = inner.split(',').map(|p| p.trim().trim_matches(['\'', '"']));
         let namespace = match parts.next()? {
@@ -372,10 +377,10 @@ fn fnv(text: &str) -> u64 {
 mod tests {
     use super::*;
 
-    fn check(selector: &str, labels: &[(&str, &str)], wanted: bool) {
-        let parsed = Labels::parse(selector).map_err(|s| s.message);
+    fn check(selector: &str, labels: &[(&str, &str)], expected: bool) {
+        let parsed = LabelSelector::parse(selector).map_err(|s| s.message);
         let label = |key: &str| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
-        assert_eq!(parsed.map(|l| l.matches(label)), Ok(wanted), "{selector}");
+        assert_eq!(parsed.map(|l| l.matches(label)), Ok(expected), "{selector}");
     }
 
     #[test]
@@ -391,9 +396,9 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_selectors_are_rejected() {
         for text in ["a b", "=", "a,", "a in b", "bad*key", "a=b c", "a>x", "(", "a in (", "!"] {
-            assert!(Labels::parse(text).is_err(), "{text}");
+            assert!(LabelSelector::parse(text).is_err(), "{text}");
         }
     }
 }

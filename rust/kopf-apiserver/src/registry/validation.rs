@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::base::field_path::join;
+use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::schema::{Schema, Type};
 use crate::scheme::resources::Resource;
@@ -14,7 +15,7 @@ pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) 
         ("", "pods") => {
             pod_spec(&value["spec"], "spec", &mut out);
             if let Some(old) = old {
-                pod_changes(value, old, &mut out);
+                validate_pod_update(value, old, &mut out);
             }
         }
         ("", "services") => service(&value["spec"], &mut out),
@@ -37,12 +38,8 @@ pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) 
         }
         _ => {}
     }
-    choices(value, &resource.schema(), "", &mut out);
+    validate_enums(value, &resource.schema(), "", &mut out);
     out
-}
-
-fn text<'v>(value: &'v Value, key: &str) -> &'v str {
-    value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
@@ -50,19 +47,19 @@ fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
 }
 
 /// Fields that must be one of a few words.
-fn choices(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
+fn validate_enums(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
     match value {
         Value::Object(map) => {
             for (key, child) in map {
                 if let Some(known) = schema.child(key).filter(|_| !(path.is_empty() && key == "status")) {
-                    choices(child, known, &join(path, key), out);
+                    validate_enums(child, known, &join(path, key), out);
                 }
             }
         }
         Value::Array(items) => {
             if let Some(known) = &schema.items {
                 for (i, item) in items.iter().enumerate() {
-                    choices(item, known, &format!("{path}[{i}]"), out);
+                    validate_enums(item, known, &format!("{path}[{i}]"), out);
                 }
             }
         }
@@ -90,7 +87,7 @@ fn pod_spec(spec: &Value, path: &str, out: &mut Vec<Cause>) {
         let mut names: Vec<&str> = Vec::new();
         for (i, container) in list(spec, kind).iter().enumerate() {
             let place = format!("{path}.{kind}[{i}]");
-            let name = text(container, "name");
+            let name = member_text(container, "name");
             if name.is_empty() {
                 out.push(Cause::required(format!("{place}.name"), ""));
             } else if let Some(error) = crate::registry::meta::container_name_error(name) {
@@ -99,12 +96,12 @@ fn pod_spec(spec: &Value, path: &str, out: &mut Vec<Cause>) {
                 out.push(Cause::duplicate(format!("{place}.name"), &name.into()));
             }
             names.push(name);
-            if text(container, "image").is_empty() {
+            if member_text(container, "image").is_empty() {
                 out.push(Cause::required(format!("{place}.image"), ""));
             }
             for (j, mount) in list(container, "volumeMounts").iter().enumerate() {
-                let name = text(mount, "name");
-                if !list(spec, "volumes").iter().any(|v| text(v, "name") == name) {
+                let name = member_text(mount, "name");
+                if !list(spec, "volumes").iter().any(|v| member_text(v, "name") == name) {
                     let field = format!("{place}.volumeMounts[{j}].name");
                     let message = format!("Not found: \"{name}\"");
                     out.push(Cause { field, reason: "FieldValueNotFound", message });
@@ -115,7 +112,7 @@ fn pod_spec(spec: &Value, path: &str, out: &mut Vec<Cause>) {
 }
 
 /// Of a pod's specification only a few fields may change.
-fn pod_changes(value: &Value, old: &Value, out: &mut Vec<Cause>) {
+fn validate_pod_update(value: &Value, old: &Value, out: &mut Vec<Cause>) {
     let fixed = |pod: &Value| {
         let mut spec = pod.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
         for key in [
@@ -146,7 +143,10 @@ fn pod_changes(value: &Value, old: &Value, out: &mut Vec<Cause>) {
 
 fn service(spec: &Value, out: &mut Vec<Cause>) {
     let ports = list(spec, "ports");
-    if ports.is_empty() && text(spec, "type") != "ExternalName" && text(spec, "clusterIP") != "None" {
+    if ports.is_empty()
+        && member_text(spec, "type") != "ExternalName"
+        && member_text(spec, "clusterIP") != "None"
+    {
         out.push(Cause::required("spec.ports", ""));
     }
     for (i, port) in ports.iter().enumerate() {
@@ -158,7 +158,7 @@ fn service(spec: &Value, out: &mut Vec<Cause>) {
                 "must be between 1 and 65535, inclusive",
             ));
         }
-        if ports.len() > 1 && text(port, "name").is_empty() {
+        if ports.len() > 1 && member_text(port, "name").is_empty() {
             out.push(Cause::required(format!("spec.ports[{i}].name"), ""));
         }
     }
@@ -193,8 +193,8 @@ fn data(value: &Value, old: Option<&Value>, out: &mut Vec<Cause>) {
 }
 
 fn labels_match(selector: &Value, labels: &Value) -> bool {
-    let wanted = crate::registry::selectors::Labels::from_json(selector);
-    wanted.matches(|key| labels.get(key).and_then(Value::as_str))
+    let expected = crate::registry::selectors::LabelSelector::from_json(selector);
+    expected.matches(|key| labels.get(key).and_then(Value::as_str))
 }
 
 fn workload(value: &Value, old: Option<&Value>, out: &mut Vec<Cause>) {
@@ -227,7 +227,7 @@ fn workload(value: &Value, old: Option<&Value>, out: &mut Vec<Cause>) {
         ));
     }
     pod_spec(&spec["template"]["spec"], "spec.template.spec", out);
-    let policy = text(&spec["template"]["spec"], "restartPolicy");
+    let policy = member_text(&spec["template"]["spec"], "restartPolicy");
     if policy == "Never" || policy == "OnFailure" {
         let supported = ["Always".to_owned()];
         out.push(Cause::unsupported("spec.template.spec.restartPolicy", &policy.into(), &supported));
@@ -250,7 +250,7 @@ fn job(spec: &Value, old: Option<&Value>, out: &mut Vec<Cause>) {
 
 fn job_template(spec: &Value, path: &str, out: &mut Vec<Cause>) {
     pod_spec(&spec["template"]["spec"], &format!("{path}.template.spec"), out);
-    if text(&spec["template"]["spec"], "restartPolicy") == "Always" {
+    if member_text(&spec["template"]["spec"], "restartPolicy") == "Always" {
         out.push(Cause::required(
             format!("{path}.template.spec.restartPolicy"),
             "valid values: \"OnFailure\", \"Never\"",
@@ -259,7 +259,7 @@ fn job_template(spec: &Value, path: &str, out: &mut Vec<Cause>) {
 }
 
 fn cron_job(spec: &Value, out: &mut Vec<Cause>) {
-    if text(spec, "schedule").is_empty() {
+    if member_text(spec, "schedule").is_empty() {
         out.push(Cause::required("spec.schedule", ""));
     }
     job_template(&spec["jobTemplate"]["spec"], "spec.jobTemplate.spec", out);
@@ -282,7 +282,7 @@ fn lease(spec: &Value, out: &mut Vec<Cause>) {
 
 fn rbac(plural: &str, value: &Value, old: Option<&Value>, out: &mut Vec<Cause>) {
     if plural.ends_with("bindings") {
-        if text(&value["roleRef"], "name").is_empty() {
+        if member_text(&value["roleRef"], "name").is_empty() {
             out.push(Cause::required("roleRef.name", ""));
         }
         if let Some(old) = old

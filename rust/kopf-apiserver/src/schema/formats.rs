@@ -73,9 +73,9 @@ pub(crate) fn quantity(value: &Value) -> Result<Value, String> {
 pub(crate) fn quantity_value(text: &str) -> Option<f64> {
     let split =
         text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
-    let (digits, suffix) = text.split_at(split);
+    let (digits, name_suffix) = text.split_at(split);
     let number: f64 = digits.parse().ok()?;
-    let scale = match suffix {
+    let scale = match name_suffix {
         "" => 1.0,
         "n" => 1e-9,
         "u" => 1e-6,

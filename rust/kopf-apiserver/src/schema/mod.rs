@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::base::field_path::Place;
+use crate::base::field_path::FieldPath;
 use crate::base::json::strings;
 
 pub(crate) mod cel;
@@ -58,7 +58,7 @@ pub(crate) struct Schema {
     pub(crate) additional: Option<Arc<Schema>>,
     pub(crate) items: Option<Arc<Schema>>,
     /// Built-in: the value that is always written, even when nothing was given.
-    pub(crate) written: Option<Value>,
+    pub(crate) always_written: Option<Value>,
     pub(crate) list: ListType,
     /// A map that is one value for server-side apply.
     pub(crate) atomic: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Schema {
     pub(crate) merge_key: String,
     pub(crate) options: Vec<String>,
     /// 32 bits.
-    pub(crate) narrow: bool,
+    pub(crate) is_int32: bool,
     /// Declared kinds only, from here on.
     pub(crate) default: Option<Value>,
     pub(crate) nullable: bool,
@@ -97,7 +97,7 @@ pub(crate) struct Checks {
 
 impl Schema {
     /// A schema that keeps and accepts everything.
-    pub(crate) fn anything() -> Self {
+    pub(crate) fn any() -> Self {
         Self { kind: Type::Any, preserve: true, ..Self::default() }
     }
 
@@ -129,7 +129,7 @@ impl Schema {
             ..Self::default()
         };
         match json.get("additionalProperties") {
-            Some(Value::Bool(true)) => out.additional = Some(Arc::new(Self::anything())),
+            Some(Value::Bool(true)) => out.additional = Some(Arc::new(Self::any())),
             Some(schema @ Value::Object(_)) => out.additional = Some(Arc::new(Self::from_json(schema))),
             _ => {}
         }
@@ -218,16 +218,16 @@ impl Checks {
 
 /// Drops what a declared schema does not know; the paths of what was dropped are collected.
 pub(crate) fn prune(value: &mut Value, schema: &Schema, dropped: &mut Vec<String>) {
-    prune_at(value, schema, &Place::Top, dropped);
+    prune_at(value, schema, &FieldPath::Root, dropped);
 }
 
-fn prune_at(value: &mut Value, schema: &Schema, place: &Place<'_>, dropped: &mut Vec<String>) {
+fn prune_at(value: &mut Value, schema: &Schema, path: &FieldPath<'_>, dropped: &mut Vec<String>) {
     match value {
-        Value::Object(map) => prune_map(map, schema, place, dropped),
+        Value::Object(map) => prune_map(map, schema, path, dropped),
         Value::Array(list) => {
             if let Some(items) = &schema.items {
                 for (i, item) in list.iter_mut().enumerate() {
-                    prune_at(item, items, &Place::Item(place, i), dropped);
+                    prune_at(item, items, &FieldPath::Item(path, i), dropped);
                 }
             }
         }
@@ -235,19 +235,19 @@ fn prune_at(value: &mut Value, schema: &Schema, place: &Place<'_>, dropped: &mut
     }
 }
 
-fn prune_map(map: &mut Map<String, Value>, schema: &Schema, place: &Place<'_>, dropped: &mut Vec<String>) {
-    let system = schema.embedded || matches!(place, Place::Top);
+fn prune_map(map: &mut Map<String, Value>, schema: &Schema, path: &FieldPath<'_>, dropped: &mut Vec<String>) {
+    let system = schema.embedded || matches!(path, FieldPath::Root);
     let keeps = schema.keeps_unknown();
     map.retain(|key, child| {
         if system && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
             return true;
         }
-        let below = Place::Member(place, key);
+        let below = FieldPath::Member(path, key);
         match schema.child(key) {
             Some(known) => prune_at(child, known, &below, dropped),
             None if keeps => {}
             None => {
-                dropped.push(below.show());
+                dropped.push(below.to_text());
                 return false;
             }
         }

@@ -27,7 +27,7 @@ pub(crate) fn from_storage(value: &mut Value, resource: &Resource) {
     if resource.custom.is_none() {
         match (resource.group.as_str(), resource.version.as_str()) {
             ("events.k8s.io", _) => EVENT_FIELDS.iter().for_each(|(core, new)| rename(map, core, new)),
-            ("autoscaling", "v1") => scaler_to_v1(map),
+            ("autoscaling", "v1") => hpa_to_v1(map),
             _ => {}
         }
     }
@@ -51,7 +51,7 @@ pub(crate) fn to_storage(value: &mut Value, resource: &Resource) {
                     map.entry(key).or_insert(empty);
                 }
             }
-            ("autoscaling", "v1") => scaler_from_v1(map),
+            ("autoscaling", "v1") => hpa_from_v1(map),
             _ => {}
         }
     }
@@ -63,7 +63,7 @@ fn rename(map: &mut Map<String, Value>, from: &str, to: &str) {
     }
 }
 
-fn scaler_to_v1(map: &mut Map<String, Value>) {
+fn hpa_to_v1(map: &mut Map<String, Value>) {
     let Some(Value::Object(spec)) = map.get_mut("spec") else { return };
     if let Some(Value::Array(metrics)) = spec.shift_remove("metrics") {
         let cpu = metrics.iter().find_map(|m| m.pointer("/resource/target/averageUtilization").cloned());
@@ -73,7 +73,7 @@ fn scaler_to_v1(map: &mut Map<String, Value>) {
     }
 }
 
-fn scaler_from_v1(map: &mut Map<String, Value>) {
+fn hpa_from_v1(map: &mut Map<String, Value>) {
     let Some(Value::Object(spec)) = map.get_mut("spec") else { return };
     if let Some(cpu) = spec.shift_remove("targetCPUUtilizationPercentage") {
         let metric = json!({"type": "Resource", "resource": {"name": "cpu",

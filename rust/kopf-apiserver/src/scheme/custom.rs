@@ -17,7 +17,7 @@ pub(crate) struct CustomVersion {
     /// The schema with the metadata's own.
     pub(crate) managed: Arc<Schema>,
     /// Whether the schema has rules anywhere.
-    pub(crate) ruled: bool,
+    pub(crate) has_rules: bool,
     pub(crate) columns: Vec<Value>,
     pub(crate) selectable: Vec<String>,
     pub(crate) scale: Option<Arc<ScalePaths>>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::base::json::strings;
+use crate::base::json::{member_text, strings};
 use crate::base::names::api_version;
 use crate::schema::Schema;
 use crate::scheme::custom::{CustomVersion, ScalePaths};
@@ -32,16 +32,17 @@ fn priority(version: &str) -> (u8, u64, u64) {
 pub(crate) fn resources_of(definition: &Value) -> Vec<Resource> {
     let spec = &definition["spec"];
     let mut versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
-    versions.sort_by_key(|v| std::cmp::Reverse(priority(text(v, "name"))));
-    let storage = versions.iter().find(|v| v["storage"] == Value::Bool(true)).map_or("", |v| text(v, "name"));
+    versions.sort_by_key(|v| std::cmp::Reverse(priority(member_text(v, "name"))));
+    let storage =
+        versions.iter().find(|v| v["storage"] == Value::Bool(true)).map_or("", |v| member_text(v, "name"));
     let served = versions.iter().filter(|v| v["served"] == Value::Bool(true));
     served.map(|version| resource_of(definition, spec, version, storage)).collect()
 }
 
 fn resource_of(definition: &Value, spec: &Value, version: &Value, storage: &str) -> Resource {
     let names = &spec["names"];
-    let owned = |key: &str| text(names, key).to_owned();
-    let (group, plural) = (text(spec, "group").to_owned(), owned("plural"));
+    let owned = |key: &str| member_text(names, key).to_owned();
+    let (group, plural) = (member_text(spec, "group").to_owned(), owned("plural"));
     let verbs = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
     let mut subresources = Vec::new();
     let declared = version.get("subresources").unwrap_or(&Value::Null);
@@ -63,25 +64,25 @@ fn resource_of(definition: &Value, spec: &Value, version: &Value, storage: &str)
     let scale = declared.get("scale").map(|s| {
         let selector = s.get("labelSelectorPath").and_then(Value::as_str).map(str::to_owned);
         Arc::new(ScalePaths {
-            spec: text(s, "specReplicasPath").into(),
-            status: text(s, "statusReplicasPath").into(),
+            spec: member_text(s, "specReplicasPath").into(),
+            status: member_text(s, "statusReplicasPath").into(),
             selector,
         })
     });
-    let schema = version.pointer("/schema/openAPIV3Schema").map_or_else(Schema::anything, Schema::from_json);
+    let schema = version.pointer("/schema/openAPIV3Schema").map_or_else(Schema::any, Schema::from_json);
     let mut managed = schema.clone();
     managed.properties.insert("metadata".into(), crate::scheme::builtin::schema("meta.v1.ObjectMeta"));
     let selectable = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
     Resource {
         store_key: store_key(&group, &plural).into(),
         storage_api_version: api_version(&group, storage),
-        version: text(version, "name").to_owned(),
+        version: member_text(version, "name").to_owned(),
         singular: owned("singular"),
         kind: owned("kind"),
         list_kind: owned("listKind"),
         short_names: strings(names.get("shortNames")),
         categories: strings(names.get("categories")),
-        namespaced: text(spec, "scope") == "Namespaced",
+        namespaced: member_text(spec, "scope") == "Namespaced",
         verbs: verbs(&ALL_VERBS),
         subresources,
         type_name: String::new(),
@@ -96,14 +97,16 @@ fn resource_of(definition: &Value, spec: &Value, version: &Value, storage: &str)
                 .cloned()
                 .unwrap_or_else(|| json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})),
             managed: Arc::new(managed),
-            ruled: crate::schema::cel::has_rules(&schema),
+            has_rules: crate::schema::cel::has_rules(&schema),
             schema: Arc::new(schema),
             columns: version
                 .get("additionalPrinterColumns")
                 .and_then(Value::as_array)
                 .cloned()
                 .unwrap_or_default(),
-            selectable: selectable.map(|f| text(f, "jsonPath").trim_start_matches('.').to_owned()).collect(),
+            selectable: selectable
+                .map(|f| member_text(f, "jsonPath").trim_start_matches('.').to_owned())
+                .collect(),
             scale,
         })),
         group,

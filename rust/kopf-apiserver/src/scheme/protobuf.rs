@@ -1,6 +1,6 @@
 //! Bodies of built-in kinds in protocol buffers, as typed Go clients (kubectl among them) send them: read into JSON.
 //!
-//! `wire.txt` says how each type lies there. Its kinds: `s` text, `i` integer, `b` boolean, `f` float, `y` bytes, `q`
+//! `builtin/protobuf.txt` says how each type lies there. Its kinds: `s` text, `i` integer, `b` boolean, `f` float, `y` bytes, `q`
 //! quantity, `t`/`u` time and with microseconds, `o` integer or text, `r` JSON as it is, `w` a message that only wraps
 //! texts, `A`/`B`/`S` a schema or several, or a boolean, or texts; `[]` and `{}` lists and maps; else another type. It is
 //! only read, never written: answers are JSON, which the same clients understand.
@@ -14,31 +14,32 @@ use serde_json::{Map, Value};
 use crate::base::names::split_api_version;
 use crate::schema::formats;
 
-const WIRE: &str = include_str!("builtin/wire.txt");
+const DESCRIPTORS: &str = include_str!("builtin/protobuf.txt");
 /// The media type that is read.
-pub(crate) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// What each such body begins with.
 const MAGIC: &[u8] = b"k8s\0";
 /// How deep messages may lie in each other.
-const DEPTH: usize = 64;
+const DEPTH_LIMIT: usize = 64;
 
-struct Field {
+struct FieldDescriptor {
     name: &'static str,
     kind: &'static str,
     /// Left out when zero.
     omitted: bool,
 }
 
-type Fields = HashMap<u64, Field>;
+type MessageFields = HashMap<u64, FieldDescriptor>;
 
-static TYPES: LazyLock<HashMap<&'static str, Fields>> = LazyLock::new(|| {
-    let mut out: HashMap<&str, Fields> = HashMap::new();
+static TYPES: LazyLock<HashMap<&'static str, MessageFields>> = LazyLock::new(|| {
+    let mut out: HashMap<&str, MessageFields> = HashMap::new();
     let mut current = "";
-    for line in WIRE.lines().filter(|l| !l.starts_with('#')) {
+    for line in DESCRIPTORS.lines().filter(|l| !l.starts_with('#')) {
         let mut words = line.trim_start().split(' ');
         match (words.next(), words.next(), words.next()) {
             (Some(number), Some(name), Some(kind)) => {
-                let field = Field { name: name.trim_end_matches('?'), kind, omitted: name.ends_with('?') };
+                let field =
+                    FieldDescriptor { name: name.trim_end_matches('?'), kind, omitted: name.ends_with('?') };
                 if let Ok(number) = number.parse() {
                     out.entry(current).or_default().insert(number, field);
                 }
@@ -55,59 +56,59 @@ static TYPES: LazyLock<HashMap<&'static str, Fields>> = LazyLock::new(|| {
 
 /// Why a body could not be read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unreadable {
+pub(crate) enum DecodeError {
     /// It does not begin as such a body does.
-    Foreign,
+    NotProtobuf,
     /// Its kind is not known.
-    Unknown(String),
+    UnknownKind(String),
     /// It is cut short or twisted.
     Malformed,
 }
 
 /// A value as it lies in a message.
-enum Piece<'b> {
+enum FieldValue<'b> {
     Number(u64),
     Bytes(&'b [u8]),
 }
 
 /// Walks through a message's fields.
-struct Pieces<'b>(&'b [u8]);
+struct FieldReader<'b>(&'b [u8]);
 
-impl<'b> Pieces<'b> {
-    fn varint(&mut self) -> Result<u64, Unreadable> {
+impl<'b> FieldReader<'b> {
+    fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut out = 0_u64;
         for shift in (0..64).step_by(7) {
-            let (first, rest) = self.0.split_first().ok_or(Unreadable::Malformed)?;
+            let (first, rest) = self.0.split_first().ok_or(DecodeError::Malformed)?;
             self.0 = rest;
             out |= u64::from(first & 0x7f) << shift;
             if first & 0x80 == 0 {
                 return Ok(out);
             }
         }
-        Err(Unreadable::Malformed)
+        Err(DecodeError::Malformed)
     }
-    fn take(&mut self, length: u64) -> Result<&'b [u8], Unreadable> {
-        let length = usize::try_from(length).map_err(|_| Unreadable::Malformed)?;
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Unreadable::Malformed)?;
+    fn take(&mut self, length: u64) -> Result<&'b [u8], DecodeError> {
+        let length = usize::try_from(length).map_err(|_| DecodeError::Malformed)?;
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(DecodeError::Malformed)?;
         self.0 = rest;
         Ok(taken)
     }
-    fn next(&mut self) -> Result<Option<(u64, Piece<'b>)>, Unreadable> {
+    fn next(&mut self) -> Result<Option<(u64, FieldValue<'b>)>, DecodeError> {
         if self.0.is_empty() {
             return Ok(None);
         }
         let tag = self.varint()?;
-        let piece = match tag & 7 {
-            0 => Piece::Number(self.varint()?),
-            1 => Piece::Number(little_endian(self.take(8)?)),
+        let field_value = match tag & 7 {
+            0 => FieldValue::Number(self.varint()?),
+            1 => FieldValue::Number(little_endian(self.take(8)?)),
             2 => {
                 let length = self.varint()?;
-                Piece::Bytes(self.take(length)?)
+                FieldValue::Bytes(self.take(length)?)
             }
-            5 => Piece::Number(little_endian(self.take(4)?)),
-            _ => return Err(Unreadable::Malformed),
+            5 => FieldValue::Number(little_endian(self.take(4)?)),
+            _ => return Err(DecodeError::Malformed),
         };
-        Ok(Some((tag >> 3, piece)))
+        Ok(Some((tag >> 3, field_value)))
     }
 }
 
@@ -115,27 +116,27 @@ fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |sum, b| sum << 8 | u64::from(*b))
 }
 
-fn text(bytes: &[u8]) -> Result<&str, Unreadable> {
-    std::str::from_utf8(bytes).map_err(|_| Unreadable::Malformed)
+fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
+    std::str::from_utf8(bytes).map_err(|_| DecodeError::Malformed)
 }
 
 /// The bytes of one field, as far as it is there.
-fn bytes_of(message: &[u8], number: u64) -> Result<&[u8], Unreadable> {
-    let mut pieces = Pieces(message);
+fn bytes_of(message: &[u8], number: u64) -> Result<&[u8], DecodeError> {
+    let mut reader = FieldReader(message);
     let mut out: &[u8] = &[];
-    while let Some((found, piece)) = pieces.next()? {
-        if let (true, Piece::Bytes(bytes)) = (found == number, piece) {
+    while let Some((found, field_value)) = reader.next()? {
+        if let (true, FieldValue::Bytes(bytes)) = (found == number, field_value) {
             out = bytes;
         }
     }
     Ok(out)
 }
 
-fn number_of(message: &[u8], number: u64) -> Result<u64, Unreadable> {
-    let mut pieces = Pieces(message);
+fn number_of(message: &[u8], number: u64) -> Result<u64, DecodeError> {
+    let mut reader = FieldReader(message);
     let mut out = 0;
-    while let Some((found, piece)) = pieces.next()? {
-        if let (true, Piece::Number(n)) = (found == number, piece) {
+    while let Some((found, field_value)) = reader.next()? {
+        if let (true, FieldValue::Number(n)) = (found == number, field_value) {
             out = n;
         }
     }
@@ -143,66 +144,71 @@ fn number_of(message: &[u8], number: u64) -> Result<u64, Unreadable> {
 }
 
 /// Reads a whole body.
-pub(crate) fn read(body: &[u8]) -> Result<Value, Unreadable> {
-    let envelope = body.strip_prefix(MAGIC).ok_or(Unreadable::Foreign)?;
+pub(crate) fn decode(body: &[u8]) -> Result<Value, DecodeError> {
+    let envelope = body.strip_prefix(MAGIC).ok_or(DecodeError::NotProtobuf)?;
     let head = bytes_of(envelope, 1)?;
     let (api_version, kind) = (text(bytes_of(head, 1)?)?, text(bytes_of(head, 2)?)?);
     let (group, version) = split_api_version(api_version);
     let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
-    let own = format!("{package}.{version}.{kind}");
-    let name = if TYPES.contains_key(own.as_str()) { own } else { format!("meta.v1.{kind}") };
+    let qualified = format!("{package}.{version}.{kind}");
+    let name = if TYPES.contains_key(qualified.as_str()) { qualified } else { format!("meta.v1.{kind}") };
     if !TYPES.contains_key(name.as_str()) {
-        return Err(Unreadable::Unknown(format!("{kind} in version \"{api_version}\"")));
+        return Err(DecodeError::UnknownKind(format!("{kind} in version \"{api_version}\"")));
     }
     let mut out = Map::new();
     out.insert("kind".into(), kind.into());
     out.insert("apiVersion".into(), api_version.into());
-    message(bytes_of(envelope, 2)?, &name, &mut out, DEPTH)?;
+    message(bytes_of(envelope, 2)?, &name, &mut out, DEPTH_LIMIT)?;
     Ok(Value::Object(out))
 }
 
-fn message(bytes: &[u8], name: &str, out: &mut Map<String, Value>, depth: usize) -> Result<(), Unreadable> {
-    let depth = depth.checked_sub(1).ok_or(Unreadable::Malformed)?;
-    let fields = TYPES.get(name).ok_or(Unreadable::Malformed)?;
-    let mut pieces = Pieces(bytes);
-    while let Some((number, piece)) = pieces.next()? {
+fn message(bytes: &[u8], name: &str, out: &mut Map<String, Value>, depth: usize) -> Result<(), DecodeError> {
+    let depth = depth.checked_sub(1).ok_or(DecodeError::Malformed)?;
+    let fields = TYPES.get(name).ok_or(DecodeError::Malformed)?;
+    let mut reader = FieldReader(bytes);
+    while let Some((number, field_value)) = reader.next()? {
         // What a newer client knows and we do not is left, as unknown fields are.
         let Some(field) = fields.get(&number) else { continue };
         if field.name == "*" {
-            let Piece::Bytes(inner) = piece else { return Err(Unreadable::Malformed) };
+            let FieldValue::Bytes(inner) = field_value else { return Err(DecodeError::Malformed) };
             message(inner, field.kind, out, depth)?;
         } else if let Some(kind) = field.kind.strip_prefix("[]") {
             let list = out.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
-            append(list, kind, piece, depth)?;
+            append(list, kind, field_value, depth)?;
         } else if let Some(kind) = field.kind.strip_prefix("{}") {
-            let Piece::Bytes(entry) = piece else { return Err(Unreadable::Malformed) };
+            let FieldValue::Bytes(entry) = field_value else { return Err(DecodeError::Malformed) };
             let map = out.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
             let key = text(bytes_of(entry, 1)?)?.to_owned();
-            let held = value(kind, Piece::Bytes(bytes_of(entry, 2)?), depth)?;
+            let entry_value = value(kind, FieldValue::Bytes(bytes_of(entry, 2)?), depth)?;
             if let Value::Object(map) = map {
-                map.insert(key, held);
+                map.insert(key, entry_value);
             }
         } else {
-            let read = value(field.kind, piece, depth)?;
-            if !(field.omitted && is_zero(&read)) {
-                out.insert(field.name.to_owned(), read);
+            let decode = value(field.kind, field_value, depth)?;
+            if !(field.omitted && is_zero(&decode)) {
+                out.insert(field.name.to_owned(), decode);
             }
         }
     }
     Ok(())
 }
 
-fn append(list: &mut Value, kind: &str, piece: Piece<'_>, depth: usize) -> Result<(), Unreadable> {
-    let Value::Array(list) = list else { return Err(Unreadable::Malformed) };
-    match (kind, piece) {
+fn append(
+    list: &mut Value,
+    kind: &str,
+    field_value: FieldValue<'_>,
+    depth: usize,
+) -> Result<(), DecodeError> {
+    let Value::Array(list) = list else { return Err(DecodeError::Malformed) };
+    match (kind, field_value) {
         // Numbers may be packed.
-        ("i", Piece::Bytes(packed)) => {
-            let mut numbers = Pieces(packed);
+        ("i", FieldValue::Bytes(packed)) => {
+            let mut numbers = FieldReader(packed);
             while !numbers.0.is_empty() {
                 list.push(numbers.varint()?.cast_signed().into());
             }
         }
-        (_, piece) => list.push(value(kind, piece, depth)?),
+        (_, field_value) => list.push(value(kind, field_value, depth)?),
     }
     Ok(())
 }
@@ -217,24 +223,24 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-fn value(kind: &str, piece: Piece<'_>, depth: usize) -> Result<Value, Unreadable> {
-    let bytes = match (kind, piece) {
-        ("i", Piece::Number(n)) => return Ok(n.cast_signed().into()),
-        ("b", Piece::Number(n)) => return Ok((n != 0).into()),
-        ("f", Piece::Number(n)) => return Ok(f64::from_bits(n).into()),
-        (_, Piece::Bytes(bytes)) => bytes,
-        _ => return Err(Unreadable::Malformed),
+fn value(kind: &str, field_value: FieldValue<'_>, depth: usize) -> Result<Value, DecodeError> {
+    let bytes = match (kind, field_value) {
+        ("i", FieldValue::Number(n)) => return Ok(n.cast_signed().into()),
+        ("b", FieldValue::Number(n)) => return Ok((n != 0).into()),
+        ("f", FieldValue::Number(n)) => return Ok(f64::from_bits(n).into()),
+        (_, FieldValue::Bytes(bytes)) => bytes,
+        _ => return Err(DecodeError::Malformed),
     };
     Ok(match kind {
         "s" => text(bytes)?.into(),
         "y" => base64::engine::general_purpose::STANDARD.encode(bytes).into(),
         "q" => text(bytes_of(bytes, 1)?)?.into(),
-        "t" | "u" => moment(bytes, kind == "u")?,
+        "t" | "u" => timestamp(bytes, kind == "u")?,
         "o" if number_of(bytes, 1)? == 0 => number_of(bytes, 2)?.cast_signed().into(),
         "o" => text(bytes_of(bytes, 3)?)?.into(),
-        "r" => serde_json::from_slice(bytes_of(bytes, 1)?).map_err(|_| Unreadable::Malformed)?,
-        "w" => texts(bytes, 1)?,
-        "A" | "B" | "S" => schema_or(kind, bytes, depth)?,
+        "r" => serde_json::from_slice(bytes_of(bytes, 1)?).map_err(|_| DecodeError::Malformed)?,
+        "w" => text_list(bytes, 1)?,
+        "A" | "B" | "S" => schema_union(kind, bytes, depth)?,
         name => {
             let mut out = Map::new();
             message(bytes, name, &mut out, depth)?;
@@ -243,42 +249,42 @@ fn value(kind: &str, piece: Piece<'_>, depth: usize) -> Result<Value, Unreadable
     })
 }
 
-fn texts(bytes: &[u8], number: u64) -> Result<Value, Unreadable> {
+fn text_list(bytes: &[u8], number: u64) -> Result<Value, DecodeError> {
     let mut out = Vec::new();
-    let mut pieces = Pieces(bytes);
-    while let Some((found, piece)) = pieces.next()? {
-        if let (true, Piece::Bytes(bytes)) = (found == number, piece) {
+    let mut reader = FieldReader(bytes);
+    while let Some((found, field_value)) = reader.next()? {
+        if let (true, FieldValue::Bytes(bytes)) = (found == number, field_value) {
             out.push(text(bytes)?.into());
         }
     }
     Ok(Value::Array(out))
 }
 
-fn moment(bytes: &[u8], micros: bool) -> Result<Value, Unreadable> {
+fn timestamp(bytes: &[u8], micros: bool) -> Result<Value, DecodeError> {
     let (seconds, nanos) = (number_of(bytes, 1)?.cast_signed(), number_of(bytes, 2)?);
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
-    let nanos = i32::try_from(nanos).map_err(|_| Unreadable::Malformed)?;
-    let moment = jiff::Timestamp::new(seconds, nanos).map_err(|_| Unreadable::Malformed)?;
-    Ok(formats::stamp(moment, micros).into())
+    let nanos = i32::try_from(nanos).map_err(|_| DecodeError::Malformed)?;
+    let timestamp = jiff::Timestamp::new(seconds, nanos).map_err(|_| DecodeError::Malformed)?;
+    Ok(formats::stamp(timestamp, micros).into())
 }
 
 /// Where a declared schema has one schema, or something simpler or several.
-fn schema_or(kind: &str, bytes: &[u8], depth: usize) -> Result<Value, Unreadable> {
+fn schema_union(kind: &str, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
     let mut schemas = Vec::new();
     let (mut allowed, mut one) = (false, None);
-    let mut pieces = Pieces(bytes);
-    while let Some((number, piece)) = pieces.next()? {
-        match (kind, number, piece) {
-            ("B", 1, Piece::Number(n)) => allowed = n != 0,
-            ("A" | "S", 1, Piece::Bytes(b)) | ("B", 2, Piece::Bytes(b)) => {
-                one = Some(value("apiextensions.v1.JSONSchemaProps", Piece::Bytes(b), depth)?);
+    let mut reader = FieldReader(bytes);
+    while let Some((number, field_value)) = reader.next()? {
+        match (kind, number, field_value) {
+            ("B", 1, FieldValue::Number(n)) => allowed = n != 0,
+            ("A" | "S", 1, FieldValue::Bytes(b)) | ("B", 2, FieldValue::Bytes(b)) => {
+                one = Some(value("apiextensions.v1.JSONSchemaProps", FieldValue::Bytes(b), depth)?);
             }
-            ("A", 2, Piece::Bytes(b)) => {
-                schemas.push(value("apiextensions.v1.JSONSchemaProps", Piece::Bytes(b), depth)?);
+            ("A", 2, FieldValue::Bytes(b)) => {
+                schemas.push(value("apiextensions.v1.JSONSchemaProps", FieldValue::Bytes(b), depth)?);
             }
-            ("S", 2, Piece::Bytes(b)) => schemas.push(text(b)?.into()),
+            ("S", 2, FieldValue::Bytes(b)) => schemas.push(text(b)?.into()),
             _ => {}
         }
     }
@@ -313,7 +319,7 @@ mod tests {
         let binary = [field(1, b"x"), field(2, &[0, 255])].concat();
         let raw = [field(1, &meta), field(2, &entry), field(3, &binary), vec![4 << 3, 0]].concat();
         assert_eq!(
-            read(&body("v1", "ConfigMap", &raw)),
+            decode(&body("v1", "ConfigMap", &raw)),
             Ok(
                 json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "m"}, "data": {"a": "b"},
                 "binaryData": {"x": "AP8="}, "immutable": false})
@@ -327,25 +333,25 @@ mod tests {
         let get = field(2, &port);
         let probe = [field(1, &field(2, &get)), vec![2 << 3, 5]].concat();
         let mut out = Map::new();
-        message(&probe, "core.v1.Probe", &mut out, DEPTH).expect("readable");
+        message(&probe, "core.v1.Probe", &mut out, DEPTH_LIMIT).expect("readable");
         assert_eq!(Value::Object(out), json!({"httpGet": {"port": 80}, "initialDelaySeconds": 5}));
     }
 
     #[test]
     fn options_of_a_deletion_are_of_every_group() {
         let raw = [vec![1 << 3, 0], field(4, b"Foreground")].concat();
-        let read = read(&body("apps/v1", "DeleteOptions", &raw)).expect("readable");
-        assert_eq!(read["gracePeriodSeconds"], 0);
-        assert_eq!(read["propagationPolicy"], "Foreground");
+        let decode = decode(&body("apps/v1", "DeleteOptions", &raw)).expect("readable");
+        assert_eq!(decode["gracePeriodSeconds"], 0);
+        assert_eq!(decode["propagationPolicy"], "Foreground");
     }
 
     #[test]
     fn twisted_bodies_are_refused() {
         let good = body("v1", "ConfigMap", &field(1, &field(1, b"m")));
-        assert_eq!(read(b"{}"), Err(Unreadable::Foreign));
-        assert!(matches!(read(&body("v1", "Nothing", b"")), Err(Unreadable::Unknown(_))));
+        assert_eq!(decode(b"{}"), Err(DecodeError::NotProtobuf));
+        assert!(matches!(decode(&body("v1", "Nothing", b"")), Err(DecodeError::UnknownKind(_))));
         for cut in MAGIC.len() + 1..good.len() {
-            assert!(read(good.get(..cut).unwrap_or_default()).is_err() || cut < good.len() - 4, "{cut}");
+            assert!(decode(good.get(..cut).unwrap_or_default()).is_err() || cut < good.len() - 4, "{cut}");
         }
         let deep = (0..200).fold(
             Vec::new(),

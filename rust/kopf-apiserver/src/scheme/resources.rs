@@ -60,7 +60,7 @@ impl Resource {
         GroupResource { group: &self.group, resource: &self.plural }
     }
     /// The type of the objects inside of a real server, as a few messages tell it.
-    pub(crate) fn type_in_go(&self) -> String {
+    pub(crate) fn go_type(&self) -> String {
         if self.custom.is_some() {
             return "unstructured.Unstructured".into();
         }
@@ -90,7 +90,7 @@ impl Resource {
         }
     }
     /// Whether `metadata.generation` counts the changes of this kind's intent.
-    pub(crate) fn counts_generations(&self) -> bool {
+    pub(crate) fn tracks_generation(&self) -> bool {
         self.custom.is_some() || GENERATIONS.contains(&(self.group.as_str(), self.plural.as_str()))
     }
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
@@ -157,7 +157,7 @@ impl Registry {
         self.groups.values().flat_map(|g| g.versions.iter().flat_map(|(_, r)| r.values()))
     }
     /// Each stored resource once, in its most preferred version.
-    pub(crate) fn stored(&self) -> Vec<Arc<Resource>> {
+    pub(crate) fn stored_resources(&self) -> Vec<Arc<Resource>> {
         let mut seen: BTreeMap<&str, &Arc<Resource>> = BTreeMap::new();
         for resource in self.all().filter(|r| r.has_verb("create") && r.has_verb("get")) {
             seen.entry(&resource.store_key).or_insert(resource);

@@ -10,23 +10,23 @@ use crate::cluster::Cluster;
 use crate::error::status::Status;
 use crate::http::request::Request;
 use crate::http::route::Route;
-use crate::scheme::protobuf::{self, Unreadable};
+use crate::scheme::protobuf::{self, DecodeError};
 
 /// Makes the body JSON where it is something else that is understood.
-pub(crate) fn translate(cluster: &Cluster, request: &mut Request, route: &Route) -> Result<(), Status> {
+pub(crate) fn decode(cluster: &Cluster, request: &mut Request, route: &Route) -> Result<(), Status> {
     if request.body.is_empty() {
         return Ok(());
     }
     let media = request.header("content-type").split(';').next().unwrap_or_default().trim();
     match media {
-        protobuf::MEDIA if !is_declared(cluster, route) => {
-            let value = protobuf::read(&request.body).map_err(complaint)?;
+        protobuf::MEDIA_TYPE if !is_custom(cluster, route) => {
+            let value = protobuf::decode(&request.body).map_err(decode_error)?;
             request.body = value.to_string().into();
             request.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         // JSON is YAML, but much faster to read; a patch keeps its name, which tells its dialect.
         "application/yaml" | "application/apply-patch+yaml" => {
-            if let Some(json) = from_yaml(&request.body) {
+            if let Some(json) = yaml_to_json(&request.body) {
                 request.body = json;
             }
         }
@@ -36,14 +36,14 @@ pub(crate) fn translate(cluster: &Cluster, request: &mut Request, route: &Route)
 }
 
 /// Declared kinds are never in protocol buffers: nobody knows how they would lie there.
-fn is_declared(cluster: &Cluster, route: &Route) -> bool {
+fn is_custom(cluster: &Cluster, route: &Route) -> bool {
     let Route::Resource(target) = route else { return false };
     let registry = cluster.registry();
     let resource = registry.version(&target.group, &target.version).and_then(|all| all.get(&target.plural));
     resource.is_some_and(|r| r.custom.is_some())
 }
 
-pub(crate) fn from_yaml(bytes: &[u8]) -> Option<Bytes> {
+pub(crate) fn yaml_to_json(bytes: &[u8]) -> Option<Bytes> {
     let text = std::str::from_utf8(bytes).ok()?;
     if text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
         return None;
@@ -54,13 +54,13 @@ pub(crate) fn from_yaml(bytes: &[u8]) -> Option<Bytes> {
     }
 }
 
-fn complaint(unreadable: Unreadable) -> Status {
-    let why = match unreadable {
-        Unreadable::Foreign => {
+fn decode_error(error: DecodeError) -> Status {
+    let why = match error {
+        DecodeError::NotProtobuf => {
             "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]".into()
         }
-        Unreadable::Unknown(kind) => format!("no kind {kind} is registered"),
-        Unreadable::Malformed => "unexpected EOF".into(),
+        DecodeError::UnknownKind(kind) => format!("no kind {kind} is registered"),
+        DecodeError::Malformed => "unexpected EOF".into(),
     };
     Status::bad_request(why)
 }
@@ -74,7 +74,7 @@ mod tests {
     fn yaml_of_people_becomes_json() {
         let yaml =
             b"# a comment\napiVersion: v1\nmetadata: &m\n  name: \"1\"\n  labels: {a: b}\nsize: 3\non: yes\n";
-        let json = from_yaml(yaml).expect("readable");
+        let json = yaml_to_json(yaml).expect("readable");
         let value: Value = serde_json::from_slice(&json).expect("JSON");
         assert_eq!(value["metadata"]["name"], "1");
         assert_eq!(value["size"], 3);
@@ -85,7 +85,7 @@ mod tests {
         for same in
             [&br#"{"a": 1}"#[..], b"{broken", b"just text", b"- a\n- b", &[0xff, 0xfe], b"a: [", b"a: *b"]
         {
-            assert_eq!(from_yaml(same), None);
+            assert_eq!(yaml_to_json(same), None);
         }
     }
 
@@ -96,6 +96,6 @@ mod tests {
             let last = format!("*a{}", level - 1);
             bomb = format!("{bomb}a{level}: &a{level} [{}]\n", [last.as_str(); 10].join(", "));
         }
-        assert_eq!(from_yaml(bomb.as_bytes()), None);
+        assert_eq!(yaml_to_json(bomb.as_bytes()), None);
     }
 }

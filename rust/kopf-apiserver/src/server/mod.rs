@@ -26,18 +26,18 @@ use crate::controllers;
 use crate::error::server::ServerError;
 use crate::http::response::Response;
 use crate::testkit::faults::Faults;
-use crate::testkit::journal::Journal;
+use crate::testkit::request_log::RequestLog;
 
 /// How long to pause when the system gives no more connections.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-fn accepted(answer: &Response) -> Result<(), ServerError> {
-    if answer.code < 300 {
+fn check_status(response: &Response) -> Result<(), ServerError> {
+    if response.code < 300 {
         return Ok(());
     }
-    let value = answer.value();
+    let value = response.value();
     let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    Err(ServerError::Refused { code: answer.code, reason: text("reason"), message: text("message") })
+    Err(ServerError::Rejected { code: response.code, reason: text("reason"), message: text("message") })
 }
 
 /// A running server. It stops when it is dropped or shut down.
@@ -57,8 +57,8 @@ pub async fn start(mut options: ServerOptions) -> Result<Server, ServerError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;
     let (acceptor, ca) = if options.tls {
-        let made = tls::make()?;
-        (Some(TlsAcceptor::from(made.config)), Some(made.ca_pem))
+        let generated = tls::generate()?;
+        (Some(TlsAcceptor::from(generated.config)), Some(generated.ca_pem))
     } else {
         (None, None)
     };
@@ -148,8 +148,8 @@ impl Server {
         &self.cluster.faults
     }
     /// What was asked of the server.
-    pub fn journal(&self) -> &Journal {
-        &self.cluster.journal
+    pub fn request_log(&self) -> &RequestLog {
+        &self.cluster.request_log
     }
     /// The newest resource version.
     pub fn resource_version(&self) -> u64 {
@@ -166,18 +166,18 @@ impl Server {
         path_and_query: &str,
         body: Option<&Value>,
     ) -> Result<Value, ServerError> {
-        let answer = service::in_memory(&self.cluster, method, path_and_query, body).await;
-        accepted(&answer)?;
-        Ok(answer.value())
+        let response = service::handle(&self.cluster, method, path_and_query, body).await;
+        check_status(&response)?;
+        Ok(response.value())
     }
     /// The same when only a refusal is of interest: other answers are not read.
-    pub async fn tell(
+    pub async fn execute(
         &self,
         method: &str,
         path_and_query: &str,
         body: Option<&Value>,
     ) -> Result<(), ServerError> {
-        accepted(&service::in_memory(&self.cluster, method, path_and_query, body).await)
+        check_status(&service::handle(&self.cluster, method, path_and_query, body).await)
     }
     /// Creates an object in the collection with this path.
     pub async fn create(&self, collection: &str, object: &Value) -> Result<Value, ServerError> {

@@ -29,7 +29,7 @@ use crate::error::status::Status;
 use crate::http::request::{Query, Request};
 use crate::http::response::{Body, BodyStream, NextChunk, Response};
 use crate::http::route::{self, Route};
-use crate::testkit::journal::Entry;
+use crate::testkit::request_log::LoggedRequest;
 
 /// The largest request body.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -70,7 +70,7 @@ pub(crate) async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>,
 async fn serve(
     cluster: &Arc<Cluster>,
     request: http::Request<Incoming>,
-) -> Result<http::Response<Outgoing>, Reset> {
+) -> Result<http::Response<ResponseBody>, Reset> {
     let (parts, body) = request.into_parts();
     let gzip = accepts_gzip(&parts.headers);
     let raw_query = parts.uri.query().unwrap_or_default().to_owned();
@@ -89,9 +89,14 @@ async fn serve(
         }
         Err(status) => Some(status.into()),
     };
-    cluster.journal.record(entry(cluster, &request, raw_query, response.as_ref().map_or(0, |r| r.code)));
+    cluster.request_log.record(log_entry(
+        cluster,
+        &request,
+        raw_query,
+        response.as_ref().map_or(0, |r| r.code),
+    ));
     match response {
-        Some(response) => Ok(outgoing(response, gzip)),
+        Some(response) => Ok(into_http(response, gzip)),
         None => Err(Reset),
     }
 }
@@ -104,9 +109,9 @@ async fn read(body: Incoming) -> Result<Bytes, Status> {
     }
 }
 
-fn entry(cluster: &Cluster, request: &Request, query: String, code: u16) -> Entry {
-    Entry {
-        at: cluster.journal.elapsed(),
+fn log_entry(cluster: &Cluster, request: &Request, query: String, code: u16) -> LoggedRequest {
+    LoggedRequest {
+        at: cluster.request_log.elapsed(),
         method: request.method.to_string(),
         path: request.path.clone(),
         query,
@@ -121,31 +126,31 @@ fn entry(cluster: &Cluster, request: &Request, query: String, code: u16) -> Entr
 
 /// Authenticates, lets faults strike, and answers; `None` resets the connection.
 async fn process(cluster: &Arc<Cluster>, request: &mut Request) -> Option<Response> {
-    match authenticate(cluster, request).and_then(|user| authz::stand_in(cluster, request, user)) {
+    match authenticate(cluster, request).and_then(|user| authz::impersonate(cluster, request, user)) {
         Ok(user) => request.user = user,
         Err(status) => return Some(status.into()),
     }
     let route = route::parse(&request.path);
-    let (verb, plural) = aim(request, &route);
-    let verdict = cluster.faults.judge(verb, &plural);
-    if !verdict.delay.is_zero() {
-        tokio::time::sleep(verdict.delay).await;
+    let (verb, plural) = classify(request, &route);
+    let effects = cluster.faults.evaluate(verb, &plural);
+    if !effects.delay.is_zero() {
+        tokio::time::sleep(effects.delay).await;
     }
-    if verdict.reset {
+    if effects.reset {
         return None;
     }
-    if let Some(status) = verdict.status {
+    if let Some(status) = effects.status {
         return Some(status.into());
     }
-    let answer = match content::translate(cluster, request, &route) {
+    let answer = match content::decode(cluster, request, &route) {
         Ok(()) => api::answer(cluster, request, route).await,
         Err(status) => status.into(),
     };
-    (!verdict.lost).then_some(answer)
+    (!effects.lost).then_some(answer)
 }
 
 /// The verb and resource of a request, as faults name them.
-fn aim<'r>(request: &Request, route: &'r Route) -> (&'static str, Cow<'r, str>) {
+fn classify<'r>(request: &Request, route: &'r Route) -> (&'static str, Cow<'r, str>) {
     let Route::Resource(target) = route else { return ("get", "".into()) };
     let verb = match (request.method.as_str(), target.name.is_some()) {
         ("GET" | "HEAD", _) if target.watch || request.query.flag("watch") => "watch",
@@ -165,10 +170,10 @@ fn aim<'r>(request: &Request, route: &'r Route) -> (&'static str, Cow<'r, str>) 
 }
 
 fn authenticate(cluster: &Cluster, request: &Request) -> Result<Arc<User>, Status> {
-    let given = request.header("authorization");
-    let token = given.strip_prefix("Bearer ").or_else(|| given.strip_prefix("bearer ")).map(str::trim);
+    let header = request.header("authorization");
+    let token = header.strip_prefix("Bearer ").or_else(|| header.strip_prefix("bearer ")).map(str::trim);
     match token {
-        Some(token) => cluster.user_of(token).ok_or_else(Status::unauthorized),
+        Some(token) => cluster.authenticate(token).ok_or_else(Status::unauthorized),
         // Anonymous requests are off, also for discovery and health.
         None => Err(Status::unauthorized()),
     }
@@ -178,8 +183,8 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers.get("accept-encoding").and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"))
 }
 
-fn outgoing(response: Response, gzip: bool) -> http::Response<Outgoing> {
-    let mut out = http::Response::new(Outgoing::Full(None));
+fn into_http(response: Response, gzip: bool) -> http::Response<ResponseBody> {
+    let mut out = http::Response::new(ResponseBody::Full(None));
     *out.status_mut() =
         http::StatusCode::from_u16(response.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = out.headers_mut();
@@ -195,14 +200,14 @@ fn outgoing(response: Response, gzip: bool) -> http::Response<Outgoing> {
     }
     *out.body_mut() = match response.body {
         Body::Full(bytes) => {
-            let packed = if gzip && bytes.len() >= GZIP_FROM { compress(&bytes) } else { None };
-            if packed.is_some() {
+            let compressed = if gzip && bytes.len() >= GZIP_FROM { compress(&bytes) } else { None };
+            if compressed.is_some() {
                 out.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
                 out.headers_mut().insert("vary", HeaderValue::from_static("Accept-Encoding"));
             }
-            Outgoing::Full(Some(packed.unwrap_or(bytes)))
+            ResponseBody::Full(Some(compressed.unwrap_or(bytes)))
         }
-        Body::Stream(stream) => Outgoing::Stream(Some(stream.next_chunk())),
+        Body::Stream(stream) => ResponseBody::Stream(Some(stream.next_chunk())),
     };
     out
 }
@@ -214,12 +219,12 @@ fn compress(bytes: &[u8]) -> Option<Bytes> {
 }
 
 /// An answer's body on its way out. A watch is asked for more when its connection can take more; it ends with it.
-enum Outgoing {
+enum ResponseBody {
     Full(Option<Bytes>),
     Stream(Option<NextChunk>),
 }
 
-impl HttpBody for Outgoing {
+impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = Reset;
     fn poll_frame(
@@ -252,7 +257,7 @@ impl HttpBody for Outgoing {
 }
 
 /// A request by the server's owner, without a socket.
-pub(crate) async fn in_memory(
+pub(crate) async fn handle(
     cluster: &Arc<Cluster>,
     method: &str,
     path: &str,

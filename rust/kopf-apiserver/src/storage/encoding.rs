@@ -11,15 +11,15 @@ thread_local! {
 }
 
 /// The JSON text of an object in the making.
-pub(crate) struct Text {
+pub(crate) struct ObjectEncoder {
     out: Vec<u8>,
     /// Where the version belongs.
-    gap: Option<usize>,
+    version_slot: Option<usize>,
     /// Where the members after the type begin.
     pub(crate) body: usize,
 }
 
-impl Drop for Text {
+impl Drop for ObjectEncoder {
     fn drop(&mut self) {
         self.out.clear();
         self.out.shrink_to(64 * 1024);
@@ -27,16 +27,18 @@ impl Drop for Text {
     }
 }
 
-impl Text {
+impl ObjectEncoder {
     /// An object with its type in front; if it is to be versioned, with a gap where its version belongs.
-    pub(crate) fn of(value: &Value, versioned: bool) -> Self {
-        let mut text = Self { out: BUFFER.take(), gap: None, body: 1 };
-        text.write(value, versioned);
-        text
+    pub(crate) fn new(value: &Value, versioned: bool) -> Self {
+        let mut encoder = Self { out: BUFFER.take(), version_slot: None, body: 1 };
+        encoder.write(value, versioned);
+        encoder
     }
     /// Of the right size at once, since it is kept.
-    pub(crate) fn at(&self, version: u64) -> Bytes {
-        let Some((head, tail)) = self.gap.and_then(|gap| self.out.split_at_checked(gap)) else {
+    pub(crate) fn with_version(&self, version: u64) -> Bytes {
+        let Some((head, tail)) =
+            self.version_slot.and_then(|version_slot| self.out.split_at_checked(version_slot))
+        else {
             return Bytes::copy_from_slice(&self.out);
         };
         Bytes::from([head, version.to_string().as_bytes(), tail].concat())
@@ -66,29 +68,29 @@ impl Text {
     }
 
     fn metadata(&mut self, meta: &Map<String, Value>) {
-        self.name("metadata");
+        self.member_name("metadata");
         self.out.push(b'{');
         for (key, value) in meta {
             if key == "resourceVersion" {
-                self.leave_gap();
+                self.reserve_version_slot();
             } else {
                 self.member(key, value);
             }
         }
-        if self.gap.is_none() {
-            self.leave_gap();
+        if self.version_slot.is_none() {
+            self.reserve_version_slot();
         }
         self.out.push(b'}');
     }
 
-    fn leave_gap(&mut self) {
-        self.name("resourceVersion");
+    fn reserve_version_slot(&mut self) {
+        self.member_name("resourceVersion");
         self.out.push(b'"');
-        self.gap = Some(self.out.len());
+        self.version_slot = Some(self.out.len());
         self.out.push(b'"');
     }
 
-    fn name(&mut self, key: &str) {
+    fn member_name(&mut self, key: &str) {
         if self.out.last() != Some(&b'{') {
             self.out.push(b',');
         }
@@ -98,23 +100,25 @@ impl Text {
     }
 
     fn member(&mut self, key: &str, value: &Value) {
-        self.name(key);
+        self.member_name(key);
         let _ = serde_json::to_writer(&mut self.out, value);
     }
 }
 
 /// Writes an object with its type in front.
 pub(crate) fn encode(value: &Value) -> Bytes {
-    Bytes::copy_from_slice(&Text::of(value, false).out)
+    Bytes::copy_from_slice(&ObjectEncoder::new(value, false).out)
 }
 
 /// Whether two values are equal and would be written equally.
-pub(crate) fn alike(one: &Value, other: &Value) -> bool {
+pub(crate) fn is_identical(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|((k, x), (l, y))| k == l && alike(x, y))
+            a.len() == b.len() && a.iter().zip(b).all(|((k, x), (l, y))| k == l && is_identical(x, y))
         }
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(x, y)| alike(x, y)),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(x, y)| is_identical(x, y))
+        }
         _ => one == other,
     }
 }

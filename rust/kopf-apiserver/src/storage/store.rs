@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::storage::encoding::Text;
+use crate::storage::encoding::ObjectEncoder;
 
 /// How many events, and how many bytes of them, a resource's history keeps.
 const HISTORY_EVENTS: usize = 10_000;
@@ -38,7 +38,7 @@ pub(crate) struct Stored {
     /// The owners' uids.
     pub(crate) owners: Box<[Box<str>]>,
     /// Whether it has a deletion timestamp.
-    pub(crate) deleting: bool,
+    pub(crate) is_deleting: bool,
     /// The object in its storage version, `apiVersion` and `kind` first.
     pub(crate) json: Bytes,
     /// Where the members after `apiVersion` and `kind` begin.
@@ -53,27 +53,28 @@ impl Stored {
         self.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v)
     }
     /// The same content, as of another version.
-    pub(crate) fn at(&self, version: u64) -> Self {
-        Draft::new(&self.value()).at(version)
+    pub(crate) fn with_version(&self, version: u64) -> Self {
+        NewObject::new(&self.value()).with_version(version)
     }
 }
 
 /// An object on its way into the store: all of it but its version, which is known under the lock only.
-struct Draft {
+struct NewObject {
     namespace: Box<str>,
     name: Box<str>,
     uid: Box<str>,
     labels: Box<[(Box<str>, Box<str>)]>,
     owners: Box<[Box<str>]>,
-    deleting: bool,
-    text: Text,
+    is_deleting: bool,
+    encoder: ObjectEncoder,
 }
 
-impl Draft {
+impl NewObject {
     fn new(value: &Value) -> Self {
-        let text = |v: Option<&Value>| -> Box<str> { v.and_then(Value::as_str).unwrap_or_default().into() };
+        let encoder =
+            |v: Option<&Value>| -> Box<str> { v.and_then(Value::as_str).unwrap_or_default().into() };
         let meta = value.get("metadata");
-        let get = |name: &str| text(meta.and_then(|m| m.get(name)));
+        let get = |name: &str| encoder(meta.and_then(|m| m.get(name)));
         let labels = meta.and_then(|m| m.get("labels")).and_then(Value::as_object).map(|labels| {
             labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect()
         });
@@ -82,26 +83,28 @@ impl Draft {
             namespace: get("namespace"),
             name: get("name"),
             uid: get("uid"),
-            deleting: meta.is_some_and(|m| m.get("deletionTimestamp").is_some()),
+            is_deleting: meta.is_some_and(|m| m.get("deletionTimestamp").is_some()),
             labels: labels.unwrap_or_default(),
-            owners: owners.map(|list| list.iter().map(|o| text(o.get("uid"))).collect()).unwrap_or_default(),
-            text: Text::of(value, true),
+            owners: owners
+                .map(|list| list.iter().map(|o| encoder(o.get("uid"))).collect())
+                .unwrap_or_default(),
+            encoder: ObjectEncoder::new(value, true),
         }
     }
     fn key(&self) -> Key {
         key(&self.namespace, &self.name)
     }
-    fn at(self, version: u64) -> Stored {
+    fn with_version(self, version: u64) -> Stored {
         Stored {
-            json: self.text.at(version),
-            body: self.text.body,
+            json: self.encoder.with_version(version),
+            body: self.encoder.body,
             namespace: self.namespace,
             name: self.name,
             uid: self.uid,
             version,
             labels: self.labels,
             owners: self.owners,
-            deleting: self.deleting,
+            is_deleting: self.is_deleting,
         }
     }
 }
@@ -119,12 +122,12 @@ pub(crate) struct Event {
 
 /// What a reader has not yet seen of a table.
 #[derive(Debug)]
-pub(crate) struct News {
+pub(crate) struct EventBatch {
     pub(crate) events: Vec<Arc<Event>>,
     /// The version up to which they are complete.
     pub(crate) version: u64,
     /// Whether there are no more.
-    pub(crate) is_all: bool,
+    pub(crate) is_complete: bool,
 }
 
 #[derive(Debug)]
@@ -152,11 +155,11 @@ impl Table {
         let version = event.version;
         self.history.push_back(Arc::new(event));
         while self.history.len() > HISTORY_EVENTS || self.bytes > HISTORY_BYTES {
-            self.forget();
+            self.drop_oldest();
         }
         self.wake.send_replace(version);
     }
-    fn forget(&mut self) {
+    fn drop_oldest(&mut self) {
         if let Some(old) = self.history.pop_front() {
             self.bytes = self.bytes.saturating_sub(old.after.json.len());
             self.compacted = old.version;
@@ -168,36 +171,36 @@ impl Table {
 struct Inner {
     version: u64,
     tables: HashMap<Arc<str>, Table>,
-    places: Places,
+    index: UidIndex,
 }
 
 /// Where an object lies: its table, and its key there.
-type Place = (Arc<str>, Key);
+type ObjectKey = (Arc<str>, Key);
 
 /// Where objects lie by uids: their own, and those of their owners.
 #[derive(Debug, Default)]
-struct Places {
-    own: HashMap<Box<str>, Place>,
-    dependents: HashMap<Box<str>, BTreeSet<Place>>,
+struct UidIndex {
+    objects: HashMap<Box<str>, ObjectKey>,
+    dependents: HashMap<Box<str>, BTreeSet<ObjectKey>>,
 }
 
-impl Places {
+impl UidIndex {
     fn add(&mut self, table: &Arc<str>, key: &Key, object: &Stored) {
-        let place = || (table.clone(), key.clone());
-        self.own.insert(object.uid.clone(), place());
+        let object_key = || (table.clone(), key.clone());
+        self.objects.insert(object.uid.clone(), object_key());
         for owner in &object.owners {
-            self.dependents.entry(owner.clone()).or_default().insert(place());
+            self.dependents.entry(owner.clone()).or_default().insert(object_key());
         }
     }
     fn remove(&mut self, table: &Arc<str>, key: &Key, object: &Stored) {
-        let place = (table.clone(), key.clone());
-        if self.own.get(&object.uid) == Some(&place) {
-            self.own.remove(&object.uid);
+        let object_key = (table.clone(), key.clone());
+        if self.objects.get(&object.uid) == Some(&object_key) {
+            self.objects.remove(&object.uid);
         }
         for owner in &object.owners {
-            if let Some(places) = self.dependents.get_mut(owner) {
-                places.remove(&place);
-                if places.is_empty() {
+            if let Some(index) = self.dependents.get_mut(owner) {
+                index.remove(&object_key);
+                if index.is_empty() {
                     self.dependents.remove(owner);
                 }
             }
@@ -206,7 +209,7 @@ impl Places {
 }
 
 impl Inner {
-    fn at(&self, (table, key): &Place) -> Option<(Arc<str>, Arc<Stored>)> {
+    fn object(&self, (table, key): &ObjectKey) -> Option<(Arc<str>, Arc<Stored>)> {
         Some((table.clone(), self.tables.get(table)?.objects.get(key)?.clone()))
     }
 }
@@ -219,10 +222,10 @@ pub(crate) struct Store {
 
 /// Why a write was not made.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    Exists,
-    Missing,
-    Changed,
+pub(crate) enum StoreError {
+    AlreadyExists,
+    NotFound,
+    Conflict,
 }
 
 /// Objects at one version.
@@ -233,7 +236,7 @@ pub(crate) struct Snapshot {
 
 impl Store {
     pub(crate) fn new() -> Self {
-        Self { inner: RwLock::new(Inner { version: 1, tables: HashMap::new(), places: Places::default() }) }
+        Self { inner: RwLock::new(Inner { version: 1, tables: HashMap::new(), index: UidIndex::default() }) }
     }
 
     fn read<T>(&self, f: impl FnOnce(&Inner) -> T) -> T {
@@ -292,10 +295,10 @@ impl Store {
 
     /// Events after a version, up to about so many bytes of them; `Err` with the oldest known version when some of them are
     /// forgotten.
-    pub(crate) fn since(&self, table: &str, version: u64, bytes: usize) -> Result<News, u64> {
+    pub(crate) fn events_since(&self, table: &str, version: u64, bytes: usize) -> Result<EventBatch, u64> {
         self.read(|inner| {
             let Some(found) = inner.tables.get(table) else {
-                return Ok(News { events: Vec::new(), version: inner.version, is_all: true });
+                return Ok(EventBatch { events: Vec::new(), version: inner.version, is_complete: true });
             };
             if version < found.compacted {
                 return Err(found.compacted);
@@ -308,12 +311,12 @@ impl Store {
             for event in found.history.range(known..) {
                 if left == 0 {
                     let version = events.last().map_or(version, |event: &Arc<Event>| event.version);
-                    return Ok(News { events, version, is_all: false });
+                    return Ok(EventBatch { events, version, is_complete: false });
                 }
                 left = left.saturating_sub(event.after.json.len().max(1));
                 events.push(event.clone());
             }
-            Ok(News { events, version: inner.version, is_all: true })
+            Ok(EventBatch { events, version: inner.version, is_complete: true })
         })
     }
 
@@ -326,18 +329,20 @@ impl Store {
     }
 
     /// Stores a new object.
-    pub(crate) fn insert(&self, table: &Arc<str>, value: &Value) -> Result<Arc<Stored>, Refused> {
-        let draft = Draft::new(value);
-        let key = draft.key();
+    pub(crate) fn insert(&self, table: &Arc<str>, value: &Value) -> Result<Arc<Stored>, StoreError> {
+        let object = NewObject::new(value);
+        let key = object.key();
         self.write(|inner| {
             let version = inner.version + 1;
             let found = inner.tables.entry(table.clone()).or_insert_with(|| Table::new(0));
-            let Entry::Vacant(place) = found.objects.entry(key.clone()) else { return Err(Refused::Exists) };
-            let after = Arc::new(draft.at(version));
+            let Entry::Vacant(object_key) = found.objects.entry(key.clone()) else {
+                return Err(StoreError::AlreadyExists);
+            };
+            let after = Arc::new(object.with_version(version));
             inner.version = version;
-            place.insert(after.clone());
+            object_key.insert(after.clone());
             found.record(Event { version, before: None, after: after.clone(), deleted: false });
-            inner.places.add(table, &key, &after);
+            inner.index.add(table, &key, &after);
             Ok(after)
         })
     }
@@ -348,8 +353,8 @@ impl Store {
         table: &Arc<str>,
         expected: u64,
         value: &Value,
-    ) -> Result<Arc<Stored>, Refused> {
-        self.succeed(table, expected, value, false)
+    ) -> Result<Arc<Stored>, StoreError> {
+        self.commit(table, expected, value, false)
     }
 
     /// Removes an object if it still is at the version that the decision was made for; `last` is its final state.
@@ -358,35 +363,35 @@ impl Store {
         table: &Arc<str>,
         expected: u64,
         last: &Value,
-    ) -> Result<Arc<Stored>, Refused> {
-        self.succeed(table, expected, last, true)
+    ) -> Result<Arc<Stored>, StoreError> {
+        self.commit(table, expected, last, true)
     }
 
-    fn succeed(
+    fn commit(
         &self,
         table: &Arc<str>,
         expected: u64,
         value: &Value,
         deleted: bool,
-    ) -> Result<Arc<Stored>, Refused> {
-        let draft = Draft::new(value);
-        let key = draft.key();
+    ) -> Result<Arc<Stored>, StoreError> {
+        let object = NewObject::new(value);
+        let key = object.key();
         self.write(|inner| {
             let version = inner.version + 1;
-            let found = inner.tables.get_mut(table).ok_or(Refused::Missing)?;
-            let place = found.objects.get_mut(&key).ok_or(Refused::Missing)?;
-            if place.version != expected {
-                return Err(Refused::Changed);
+            let found = inner.tables.get_mut(table).ok_or(StoreError::NotFound)?;
+            let object_key = found.objects.get_mut(&key).ok_or(StoreError::NotFound)?;
+            if object_key.version != expected {
+                return Err(StoreError::Conflict);
             }
-            let after = Arc::new(draft.at(version));
+            let after = Arc::new(object.with_version(version));
             inner.version = version;
-            let before = std::mem::replace(place, after.clone());
+            let before = std::mem::replace(object_key, after.clone());
             if deleted {
                 found.objects.remove(&key);
-                inner.places.remove(table, &key, &before);
+                inner.index.remove(table, &key, &before);
             } else if before.owners != after.owners || before.uid != after.uid {
-                inner.places.remove(table, &key, &before);
-                inner.places.add(table, &key, &after);
+                inner.index.remove(table, &key, &before);
+                inner.index.add(table, &key, &after);
             }
             found.record(Event { version, before: Some(before), after: after.clone(), deleted });
             Ok(after)
@@ -394,30 +399,30 @@ impl Store {
     }
 
     /// The object with this uid, and its table.
-    pub(crate) fn find(&self, uid: &str) -> Option<(Arc<str>, Arc<Stored>)> {
-        self.read(|inner| inner.at(inner.places.own.get(uid)?))
+    pub(crate) fn find_by_uid(&self, uid: &str) -> Option<(Arc<str>, Arc<Stored>)> {
+        self.read(|inner| inner.object(inner.index.objects.get(uid)?))
     }
 
     /// Whether there is an object with this uid.
-    pub(crate) fn has(&self, uid: &str) -> bool {
-        self.read(|inner| inner.places.own.contains_key(uid))
+    pub(crate) fn exists(&self, uid: &str) -> bool {
+        self.read(|inner| inner.index.objects.contains_key(uid))
     }
 
     /// Whether an object names this uid as an owner.
     pub(crate) fn has_dependents(&self, uid: &str) -> bool {
-        self.read(|inner| inner.places.dependents.contains_key(uid))
+        self.read(|inner| inner.index.dependents.contains_key(uid))
     }
 
     /// Objects anywhere that name this uid as an owner.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<(Arc<str>, Arc<Stored>)> {
         self.read(|inner| {
-            let places = inner.places.dependents.get(uid).into_iter().flatten();
-            places.filter_map(|place| inner.at(place)).collect()
+            let index = inner.index.dependents.get(uid).into_iter().flatten();
+            index.filter_map(|object_key| inner.object(object_key)).collect()
         })
     }
 
     /// Everything in one namespace, by table.
-    pub(crate) fn contents(&self, namespace: &str) -> Vec<(Arc<str>, Vec<Arc<Stored>>)> {
+    pub(crate) fn namespace_contents(&self, namespace: &str) -> Vec<(Arc<str>, Vec<Arc<Stored>>)> {
         self.read(|inner| {
             let tables =
                 inner.tables.iter().map(|(n, t)| (n.clone(), in_namespace(&t.objects, Some(namespace))));
@@ -444,7 +449,7 @@ impl Store {
     pub(crate) fn drop_table(&self, table: &str) {
         self.write(|inner| {
             if let Some((name, found)) = inner.tables.remove_entry(table) {
-                found.objects.iter().for_each(|(key, object)| inner.places.remove(&name, key, object));
+                found.objects.iter().for_each(|(key, object)| inner.index.remove(&name, key, object));
             }
         });
     }

@@ -31,16 +31,16 @@ pub enum Fault {
     /// The request is done, but the connection is closed without an answer.
     Lost,
     /// Nobody reaches the server from now on, as if whoever asks had died: before the request is done, or after it.
-    CutOff(Done),
+    CutOff(CutOffPoint),
 }
 
 /// Whether a request is done before its sender is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum CutOffPoint {
     /// It never arrives.
-    No,
+    BeforeRequest,
     /// It is done, but nobody learns of that.
-    Yes,
+    AfterRequest,
 }
 
 /// A fault and when it strikes. Empty texts match everything.
@@ -55,13 +55,13 @@ pub struct Injection {
     /// How many times; `None` until it is withdrawn.
     pub times: Option<u32>,
     /// How many requests that fit are spared before the first one is struck.
-    pub spared: u32,
+    pub skip_first: u32,
 }
 
 impl Injection {
     /// A fault that strikes every request until it is withdrawn.
     pub fn always(fault: Fault) -> Self {
-        Self { fault, verb: String::new(), plural: String::new(), times: None, spared: 0 }
+        Self { fault, verb: String::new(), plural: String::new(), times: None, skip_first: 0 }
     }
     /// Strikes this many times.
     #[must_use]
@@ -71,8 +71,8 @@ impl Injection {
     }
     /// Strikes only after so many requests that fit.
     #[must_use]
-    pub fn after(mut self, spared: u32) -> Self {
-        self.spared = spared;
+    pub fn after(mut self, skip_first: u32) -> Self {
+        self.skip_first = skip_first;
         self
     }
     /// Strikes only this verb.
@@ -88,11 +88,11 @@ impl Injection {
         self
     }
     /// `plural` is followed by the subresource, if the request is about one.
-    fn strikes(&self, verb: &str, plural: &str) -> bool {
-        let fits = |mine: &str, theirs: &str| mine.is_empty() || mine == theirs;
-        let whole = plural.split('/').next().unwrap_or_default();
-        let is_about_it = fits(&self.plural, plural) || self.plural == whole;
-        fits(&self.verb, verb) && is_about_it && self.times != Some(0)
+    fn matches(&self, verb: &str, plural: &str) -> bool {
+        let matches_filter = |filter: &str, actual: &str| filter.is_empty() || filter == actual;
+        let resource = plural.split('/').next().unwrap_or_default();
+        let matches_resource = matches_filter(&self.plural, plural) || self.plural == resource;
+        matches_filter(&self.verb, verb) && matches_resource && self.times != Some(0)
     }
 }
 
@@ -101,7 +101,7 @@ impl Injection {
 pub struct Faults {
     active: Mutex<Vec<Injection>>,
     /// When the watches of a resource were last cut; an empty name is for all.
-    cut: Mutex<HashMap<String, u64>>,
+    watch_cuts: Mutex<HashMap<String, u64>>,
     /// Nobody reaches the server.
     cut_off: AtomicBool,
     signal: watch::Sender<u64>,
@@ -111,7 +111,7 @@ impl Default for Faults {
     fn default() -> Self {
         Self {
             active: Mutex::default(),
-            cut: Mutex::default(),
+            watch_cuts: Mutex::default(),
             cut_off: AtomicBool::new(false),
             signal: watch::channel(0).0,
         }
@@ -120,7 +120,7 @@ impl Default for Faults {
 
 /// What is to be done to one request.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
+pub(crate) struct FaultEffects {
     pub(crate) delay: Duration,
     pub(crate) reset: bool,
     /// It is done, but not answered.
@@ -157,7 +157,7 @@ impl Faults {
     pub fn cut_watches(&self, plural: &str) {
         self.signal.send_modify(|n| {
             *n += 1;
-            self.cut.lock().unwrap_or_else(PoisonError::into_inner).insert(plural.to_owned(), *n);
+            self.watch_cuts.lock().unwrap_or_else(PoisonError::into_inner).insert(plural.to_owned(), *n);
         });
     }
 
@@ -170,34 +170,34 @@ impl Faults {
     }
 
     /// Whether this watch was cut since it last looked.
-    pub(crate) fn cuts(&self, plural: &str, seen: &mut u64) -> bool {
+    pub(crate) fn is_watch_cut(&self, plural: &str, seen: &mut u64) -> bool {
         let now = *self.signal.borrow();
         let before = std::mem::replace(seen, now);
         if before == now {
             return false;
         }
-        let cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
-        ["", plural].iter().any(|what| cut.get(*what).is_some_and(|at| *at > before))
+        let watch_cuts = self.watch_cuts.lock().unwrap_or_else(PoisonError::into_inner);
+        ["", plural].iter().any(|name| watch_cuts.get(*name).is_some_and(|at| *at > before))
     }
 
-    pub(crate) fn silences(&self, plural: &str) -> bool {
-        self.lock().iter().any(|i| i.fault == Fault::Silence && i.strikes("watch", plural))
+    pub(crate) fn is_silenced(&self, plural: &str) -> bool {
+        self.lock().iter().any(|i| i.fault == Fault::Silence && i.matches("watch", plural))
     }
 
     pub(crate) fn stale_version(&self, plural: &str) -> Option<u64> {
         self.lock().iter().find_map(|i| match i.fault {
-            Fault::Stale(version) if i.strikes("list", plural) => Some(version),
+            Fault::Stale(version) if i.matches("list", plural) => Some(version),
             _ => None,
         })
     }
 
     /// What happens to a request; counts down the faults that strike it.
-    pub(crate) fn judge(&self, verb: &str, plural: &str) -> Verdict {
-        let mut out = Verdict { reset: self.is_cut_off(), ..Verdict::default() };
+    pub(crate) fn evaluate(&self, verb: &str, plural: &str) -> FaultEffects {
+        let mut out = FaultEffects { reset: self.is_cut_off(), ..FaultEffects::default() };
         let mut active = self.lock();
-        for injection in active.iter_mut().filter(|i| i.strikes(verb, plural)) {
-            if let Some(left) = injection.spared.checked_sub(1) {
-                injection.spared = left;
+        for injection in active.iter_mut().filter(|i| i.matches(verb, plural)) {
+            if let Some(left) = injection.skip_first.checked_sub(1) {
+                injection.skip_first = left;
                 continue;
             }
             let writes = matches!(verb, "create" | "update" | "patch" | "delete");
@@ -205,11 +205,11 @@ impl Faults {
                 Fault::Latency(delay) => out.delay += *delay,
                 Fault::Reset => out.reset = true,
                 Fault::Lost => out.lost = true,
-                Fault::CutOff(done) => {
+                Fault::CutOff(point) => {
                     self.cut_off();
-                    match done {
-                        Done::No => out.reset = true,
-                        Done::Yes => out.lost = true,
+                    match point {
+                        CutOffPoint::BeforeRequest => out.reset = true,
+                        CutOffPoint::AfterRequest => out.lost = true,
                     }
                 }
                 Fault::TooManyRequests(seconds) => out.status = Some(Status::too_many_requests(*seconds)),

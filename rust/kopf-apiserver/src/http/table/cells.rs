@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::base::json_path::found;
+use crate::base::json_path::find;
 
 fn at<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
     path.trim_start_matches('.').split('.').try_fold(object, |v, key| v.get(key))
@@ -10,8 +10,8 @@ fn at<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
 
 pub(super) fn cell(source: &str, kind: &str, object: &Value) -> Value {
     let (word, rest) = source.split_once(' ').unwrap_or((source, ""));
-    if let Some(found) = rarer_cell(word, rest, object) {
-        return found;
+    if let Some(find) = other_cell(word, rest, object) {
+        return find;
     }
     let number = |path: &str| at(object, path).and_then(Value::as_i64).unwrap_or_default();
     let or_none =
@@ -73,14 +73,14 @@ pub(super) fn cell(source: &str, kind: &str, object: &Value) -> Value {
         }
         "pod-ready" | "pod-restarts" | "pod-status" => pod_cell(word, object),
         path if kind == "date" => {
-            found(object, path).and_then(Value::as_str).map_or(Value::Null, |t| age(t).into())
+            find(object, path).and_then(Value::as_str).map_or(Value::Null, |t| age(t).into())
         }
-        path => found(object, path).map_or(Value::Null, |v| typed(v, kind)),
+        path => find(object, path).map_or(Value::Null, |v| typed(v, kind)),
     }
 }
 
 /// Cells of kinds that are less often looked at.
-fn rarer_cell(word: &str, rest: &str, object: &Value) -> Option<Value> {
+fn other_cell(word: &str, rest: &str, object: &Value) -> Option<Value> {
     Some(match word {
         "has" => at(object, rest).is_some_and(|v| v != &Value::Bool(false)).to_string().into(),
         "length" => at(object, rest).and_then(Value::as_array).map_or(0, Vec::len).into(),
@@ -145,7 +145,7 @@ fn addresses(endpoints: &Value) -> String {
             }
         }
     }
-    few(&out)
+    abbreviate(&out)
 }
 
 fn slice_addresses(slice: &Value) -> String {
@@ -154,10 +154,10 @@ fn slice_addresses(slice: &Value) -> String {
         .flat_map(|e| e["addresses"].as_array().into_iter().flatten())
         .filter_map(|a| a.as_str().map(str::to_owned))
         .collect();
-    few(&all)
+    abbreviate(&all)
 }
 
-fn few(all: &[String]) -> String {
+fn abbreviate(all: &[String]) -> String {
     match all {
         [] => "<none>".into(),
         [a, b, c, rest @ ..] if !rest.is_empty() => format!("{a},{b},{c} + {} more...", rest.len()),
@@ -167,11 +167,11 @@ fn few(all: &[String]) -> String {
 
 /// How long a job ran, or runs.
 fn duration(job: &Value) -> String {
-    let moment =
+    let timestamp =
         |path: &str| at(job, path).and_then(Value::as_str).and_then(|t| t.parse::<jiff::Timestamp>().ok());
-    let Some(start) = moment(".status.startTime") else { return String::new() };
-    let end = moment(".status.completionTime").unwrap_or_else(jiff::Timestamp::now);
-    span(end.as_second().saturating_sub(start.as_second()))
+    let Some(start) = timestamp(".status.startTime") else { return String::new() };
+    let end = timestamp(".status.completionTime").unwrap_or_else(jiff::Timestamp::now);
+    format_duration(end.as_second().saturating_sub(start.as_second()))
 }
 
 fn node_status(node: &Value) -> String {
@@ -223,10 +223,10 @@ fn pod_cell(word: &str, pod: &Value) -> Value {
 /// The time since then, in the rough form that people read.
 fn age(since: &str) -> String {
     let Ok(then) = since.parse::<jiff::Timestamp>() else { return "<invalid>".into() };
-    span(crate::base::clock::now().as_second().saturating_sub(then.as_second()))
+    format_duration(crate::base::clock::now().as_second().saturating_sub(then.as_second()))
 }
 
-fn span(seconds: i64) -> String {
+fn format_duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {
         ..0 => "0s".into(),

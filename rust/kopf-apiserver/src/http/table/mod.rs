@@ -10,7 +10,7 @@ use crate::scheme::resources::Resource;
 
 /// Which part of an object a row carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Include {
+pub(crate) enum IncludeObject {
     Nothing,
     Metadata,
     Object,
@@ -56,7 +56,7 @@ fn column(name: &str, kind: &str, priority: i64, source: &str) -> Column {
 }
 
 /// A table without rows.
-pub(crate) fn head(resource: &Resource, version: &Value, with_columns: bool) -> Map<String, Value> {
+pub(crate) fn header(resource: &Resource, version: &Value, with_columns: bool) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("kind".into(), "Table".into());
     out.insert("apiVersion".into(), "meta.k8s.io/v1".into());
@@ -88,16 +88,16 @@ fn describe(column: &Column, resource: &Resource) -> String {
 }
 
 /// One object's row.
-pub(crate) fn row(resource: &Resource, object: &Value, include: Include, _single: bool) -> Value {
+pub(crate) fn row(resource: &Resource, object: &Value, include: IncludeObject, _single: bool) -> Value {
     let cells: Vec<Value> =
         columns(resource).iter().map(|c| cells::cell(&c.source, &c.kind, object)).collect();
-    let carried = match include {
-        Include::Nothing => Value::Null,
-        Include::Metadata => partial(object),
-        Include::Object => object.clone(),
+    let included = match include {
+        IncludeObject::Nothing => Value::Null,
+        IncludeObject::Metadata => partial(object),
+        IncludeObject::Object => object.clone(),
     };
     let mut out = Map::new();
     out.insert("cells".into(), cells.into());
-    out.insert("object".into(), carried);
+    out.insert("object".into(), included);
     Value::Object(out)
 }

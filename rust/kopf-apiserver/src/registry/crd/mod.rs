@@ -6,22 +6,17 @@ use serde_json::{Map, Value, json};
 
 use crate::apply::field_set;
 use crate::apply::managed_fields;
-use crate::base::json::strings;
-use crate::base::names::api_version;
+use crate::base::json::{member_text, strings};
 use crate::schema::formats;
 use crate::scheme::definition::resources_of;
-use crate::scheme::resources::{Registry, store_key};
+use crate::scheme::resources::Registry;
 
 pub(crate) mod validation;
 
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-fn text<'v>(value: &'v Value, key: &str) -> &'v str {
-    value.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
 /// The definition's defaults: names and the conversion.
-pub(crate) fn fill(definition: &mut Value) {
+pub(crate) fn fill_defaults(definition: &mut Value) {
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     spec.entry("conversion").or_insert_with(|| json!({"strategy": "None"}));
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -34,40 +29,40 @@ pub(crate) fn fill(definition: &mut Value) {
 }
 
 /// What a new definition knows of itself before it is accepted.
-pub(crate) fn fresh_status(definition: &Map<String, Value>) -> Value {
+pub(crate) fn initial_status(definition: &Map<String, Value>) -> Value {
     let versions = definition.get("spec").and_then(|s| s.get("versions")).and_then(Value::as_array);
     let stored: Vec<&str> = versions
         .into_iter()
         .flatten()
         .filter(|v| v["storage"] == Value::Bool(true))
-        .map(|v| text(v, "name"))
+        .map(|v| member_text(v, "name"))
         .collect();
     json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored})
 }
 
 /// The registry with the kind of a definition that appeared or changed, and the name that is taken already, if one is.
 pub(crate) fn registered(registry: &Registry, name: &str, definition: &Value) -> (Registry, Option<String>) {
-    let mut registry = without(registry, name);
-    let clash = taken(&registry, &definition["spec"]);
-    if clash.is_none() {
+    let mut registry = unregistered(registry, name);
+    let conflict = conflicting_name(&registry, &definition["spec"]);
+    if conflict.is_none() {
         for resource in resources_of(definition) {
             registry.add(resource);
         }
     }
-    (registry, clash)
+    (registry, conflict)
 }
 
 /// Names that another kind of the same group has already.
-fn taken(registry: &Registry, spec: &Value) -> Option<String> {
-    let group = text(spec, "group");
+fn conflicting_name(registry: &Registry, spec: &Value) -> Option<String> {
+    let group = member_text(spec, "group");
     let names = spec.get("names")?;
     let found = registry.groups.get(group)?;
     let all = found.versions.iter().flat_map(|(_, r)| r.values());
     for other in all {
-        if other.plural == text(names, "plural") {
+        if other.plural == member_text(names, "plural") {
             return Some(format!("\"{}\" is already in use", other.plural));
         }
-        if other.kind == text(names, "kind") {
+        if other.kind == member_text(names, "kind") {
             return Some(format!("\"{}\" is already in use", other.kind));
         }
     }
@@ -75,36 +70,36 @@ fn taken(registry: &Registry, spec: &Value) -> Option<String> {
 }
 
 /// The status by which clients know that the kind is served, or why it is not.
-pub(crate) struct Acceptance {
+pub(crate) struct AcceptedStatus {
     before: Value,
     conditions: Vec<Value>,
     names: Value,
     versions: Vec<String>,
 }
 
-impl Acceptance {
+impl AcceptedStatus {
     /// The status of a definition, `None` if it has it already.
-    pub(crate) fn new(definition: Value, clash: Option<&str>) -> Option<Self> {
+    pub(crate) fn new(definition: Value, conflict: Option<&str>) -> Option<Self> {
         let known =
             definition.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
-        let wanted = conditions(clash);
+        let expected = conditions(conflict);
         let names = definition.pointer("/spec/names").cloned().unwrap_or_default();
         let same =
             |w: &Value| known.iter().find(|k| k["type"] == w["type"] && k["status"] == w["status"]).cloned();
-        let settled = wanted.iter().all(|w| same(w).is_some());
+        let is_settled = expected.iter().all(|w| same(w).is_some());
         let stored_now =
-            fresh_status(definition.as_object().unwrap_or(&Map::new()))["storedVersions"].clone();
+            initial_status(definition.as_object().unwrap_or(&Map::new()))["storedVersions"].clone();
         let mut versions = strings(definition.pointer("/status/storedVersions"));
         let missing: Vec<String> =
             strings(Some(&stored_now)).into_iter().filter(|v| !versions.contains(v)).collect();
-        if settled && missing.is_empty() && definition.pointer("/status/acceptedNames") == Some(&names) {
+        if is_settled && missing.is_empty() && definition.pointer("/status/acceptedNames") == Some(&names) {
             return None;
         }
         versions.extend(missing);
-        let kept = known.iter().filter(|k| wanted.iter().all(|w| k["type"] != w["type"])).cloned();
-        let fresh = wanted.iter().map(|w| same(w).unwrap_or_else(|| w.clone()));
+        let kept = known.iter().filter(|k| expected.iter().all(|w| k["type"] != w["type"])).cloned();
+        let fresh = expected.iter().map(|w| same(w).unwrap_or_else(|| w.clone()));
         let conditions: Vec<Value> = fresh.chain(kept).collect();
-        let names = if clash.is_none() { names } else { json!({"plural": "", "kind": ""}) };
+        let names = if conflict.is_none() { names } else { json!({"plural": "", "kind": ""}) };
         Some(Self { before: definition, conditions, names, versions })
     }
 
@@ -113,17 +108,17 @@ impl Acceptance {
         definition["status"]["conditions"] = self.conditions.clone().into();
         definition["status"]["acceptedNames"] = self.names.clone();
         definition["status"]["storedVersions"] = self.versions.clone().into();
-        book_status(definition, &self.before);
+        track_status_fields(definition, &self.before);
     }
 }
 
 /// The conditions of a definition whose names are free, or not.
-fn conditions(clash: Option<&str>) -> [Value; 2] {
+fn conditions(conflict: Option<&str>) -> [Value; 2] {
     let condition = |kind: &str, good: bool, reason: &str, message: &str| {
         json!({"type": kind, "status": if good { "True" } else { "False" }, "lastTransitionTime": formats::now(),
             "reason": reason, "message": message})
     };
-    match clash {
+    match conflict {
         None => [
             condition("NamesAccepted", true, "NoConflicts", "no conflicts found"),
             condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted"),
@@ -136,16 +131,16 @@ fn conditions(clash: Option<&str>) -> [Value; 2] {
 }
 
 /// The status is the server's own field.
-fn book_status(definition: &mut Value, before: &Value) {
+fn track_status_fields(definition: &mut Value, before: &Value) {
     let schema = crate::scheme::builtin::schema("apiextensions.v1.CustomResourceDefinition");
     let mut changes = field_set::Comparison::default();
     field_set::compare(Some(before), Some(definition), &schema, &mut Vec::new(), &mut changes);
     for set in [&mut changes.added, &mut changes.modified, &mut changes.removed] {
-        field_set::strip(set, "f:spec");
+        field_set::strip_unmanaged(set, "f:spec");
         // Already there when the definition was made.
         set.retain(|path| path.get(1).is_none_or(|p| **p != *"f:storedVersions"));
     }
-    let who = managed_fields::Entry {
+    let entry = managed_fields::ManagedFieldsEntry {
         manager: "kube-apiserver".into(),
         apply: false,
         api_version: "apiextensions.k8s.io/v1".into(),
@@ -156,12 +151,12 @@ fn book_status(definition: &mut Value, before: &Value) {
     let entries =
         before.get("metadata").and_then(Value::as_object).map(managed_fields::read).unwrap_or_default();
     if let Some(meta) = definition.get_mut("metadata").and_then(Value::as_object_mut) {
-        managed_fields::write(meta, managed_fields::book(entries, &changes, who));
+        managed_fields::write(meta, managed_fields::update(entries, &changes, entry));
     }
 }
 
 /// The registry without what a definition brought.
-pub(crate) fn without(registry: &Registry, definition: &str) -> Registry {
+pub(crate) fn unregistered(registry: &Registry, definition: &str) -> Registry {
     let mut out = registry.clone();
     for group in out.groups.values_mut() {
         for (_, resources) in &mut group.versions {

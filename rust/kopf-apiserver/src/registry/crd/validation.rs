@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::text;
+use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::schema::cel;
 
@@ -11,10 +11,10 @@ pub(crate) fn validate(definition: &Value) -> Vec<Cause> {
     let mut out = Vec::new();
     let spec = definition.get("spec").unwrap_or(&Value::Null);
     let names = spec.get("names").unwrap_or(&Value::Null);
-    let (group, plural) = (text(spec, "group"), text(names, "plural"));
+    let (group, plural) = (member_text(spec, "group"), member_text(names, "plural"));
     let name = definition.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let wanted = format!("{plural}.{group}");
-    if name != wanted {
+    let expected = format!("{plural}.{group}");
+    if name != expected {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         out.push(Cause::invalid("metadata.name", &name.into(), detail));
     }
@@ -24,11 +24,11 @@ pub(crate) fn validate(definition: &Value) -> Vec<Cause> {
         let detail = "should be a domain with at least one dot";
         out.push(Cause::invalid("spec.group", &group.into(), detail));
     }
-    if text(spec, "scope").is_empty() {
+    if member_text(spec, "scope").is_empty() {
         out.push(Cause::required("spec.scope", ""));
-    } else if !matches!(text(spec, "scope"), "Namespaced" | "Cluster") {
+    } else if !matches!(member_text(spec, "scope"), "Namespaced" | "Cluster") {
         let known = ["Cluster", "Namespaced"].map(str::to_owned);
-        out.push(Cause::unsupported("spec.scope", &text(spec, "scope").into(), &known));
+        out.push(Cause::unsupported("spec.scope", &member_text(spec, "scope").into(), &known));
     }
     let versions = spec.get("versions").and_then(Value::as_array).cloned().unwrap_or_default();
     if versions.iter().filter(|v| v["storage"] == Value::Bool(true)).count() != 1 {
@@ -39,10 +39,10 @@ pub(crate) fn validate(definition: &Value) -> Vec<Cause> {
         validate_version(version, &format!("spec.versions[{i}]"), versions.len() == 1, &mut out);
     }
     for key in ["plural", "singular", "kind", "listKind"] {
-        let value = text(names, key);
+        let value = member_text(names, key);
         if value.is_empty() {
             out.push(Cause::required(format!("spec.names.{key}"), ""));
-        } else if !crate::registry::meta::is_label_1035(&value.to_lowercase()) {
+        } else if !crate::registry::meta::is_dns_1035_label(&value.to_lowercase()) {
             let detail = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
                           character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
                           validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
@@ -63,16 +63,16 @@ fn validate_version(version: &Value, path: &str, alone: bool, out: &mut Vec<Caus
     } else {
         format!("{path}.schema.openAPIV3Schema")
     };
-    if text(schema, "type").is_empty() {
+    if member_text(schema, "type").is_empty() {
         out.push(Cause::required(format!("{path}.type"), "must not be empty at the root"));
-    } else if text(schema, "type") != "object" {
+    } else if member_text(schema, "type") != "object" {
         out.push(Cause::invalid(format!("{path}.type"), &schema["type"], "must be object at the root"));
     }
-    structural(schema, &path, out);
+    validate_structural(schema, &path, out);
 }
 
 /// A schema must say of every part what it is.
-fn structural(schema: &Value, path: &str, out: &mut Vec<Cause>) {
+fn validate_structural(schema: &Value, path: &str, out: &mut Vec<Cause>) {
     let flag = |key: &str| schema.get(key).and_then(Value::as_bool).unwrap_or(false);
     if let Some(error) =
         schema.get("pattern").and_then(Value::as_str).and_then(|p| regex::Regex::new(p).err())
@@ -94,24 +94,24 @@ fn structural(schema: &Value, path: &str, out: &mut Vec<Cause>) {
     }
     for (name, child) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
         let below = format!("{path}.properties[{name}]");
-        typed(child, &below, out);
-        structural(child, &below, out);
+        require_type(child, &below, out);
+        validate_structural(child, &below, out);
     }
     if let Some(items) = schema.get("items") {
-        typed(items, &format!("{path}.items"), out);
-        structural(items, &format!("{path}.items"), out);
-    } else if text(schema, "type") == "array" && !flag("x-kubernetes-preserve-unknown-fields") {
+        require_type(items, &format!("{path}.items"), out);
+        validate_structural(items, &format!("{path}.items"), out);
+    } else if member_text(schema, "type") == "array" && !flag("x-kubernetes-preserve-unknown-fields") {
         out.push(Cause::required(format!("{path}.items"), "must be specified"));
     }
     if let Some(additional @ Value::Object(_)) = schema.get("additionalProperties") {
-        typed(additional, &format!("{path}.additionalProperties"), out);
-        structural(additional, &format!("{path}.additionalProperties"), out);
+        require_type(additional, &format!("{path}.additionalProperties"), out);
+        validate_structural(additional, &format!("{path}.additionalProperties"), out);
     }
 }
 
-fn typed(schema: &Value, path: &str, out: &mut Vec<Cause>) {
+fn require_type(schema: &Value, path: &str, out: &mut Vec<Cause>) {
     let flag = |key: &str| schema.get(key).and_then(Value::as_bool).unwrap_or(false);
-    if text(schema, "type").is_empty()
+    if member_text(schema, "type").is_empty()
         && !flag("x-kubernetes-int-or-string")
         && !flag("x-kubernetes-preserve-unknown-fields")
     {

@@ -78,12 +78,12 @@ impl Rule {
     /// Why the rule does not hold, if it does not. An error says that no further rules are to be evaluated.
     fn evaluate(&self, context: &mut Context, path: &str, meter: &mut Meter) -> Result<Option<Cause>, Cause> {
         let Ok(program) = &self.program else { return Ok(None) };
-        let place = if self.field_path.is_empty() {
+        let path = if self.field_path.is_empty() {
             path.to_owned()
         } else {
             join(path, self.field_path.trim_start_matches('.'))
         };
-        let field = if place.is_empty() { "<nil>".to_owned() } else { place };
+        let field = if path.is_empty() { "<nil>".to_owned() } else { path };
         meter.begin(context);
         let result = Cel::resolve(program, context);
         if let Some(exceeded) = meter.end() {
@@ -91,9 +91,9 @@ impl Rule {
         }
         match result {
             Ok(Cel::Bool(true)) => Ok(None),
-            Ok(_) => Ok(Some(self.refusal(field, &self.words(context, meter)))),
+            Ok(_) => Ok(Some(self.failure(field, &self.message(context, meter)))),
             Err(error) => {
-                let detail = format!("{} evaluating rule: {}", told(&error), self.plain_words());
+                let detail = format!("{} evaluating rule: {}", error_text(&error), self.plain_message());
                 Ok(Some(Cause::invalid_raw(field, "\"object\"", &detail)))
             }
         }
@@ -104,7 +104,7 @@ impl Rule {
             Exceeded::Call => format!(
                 "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call cost \
                  exceeds limit for rule: {}",
-                self.plain_words()
+                self.plain_message()
             ),
             Exceeded::Object => {
                 "validation failed due to running out of cost budget, no further validation rules will be run"
@@ -114,17 +114,17 @@ impl Rule {
         Cause::invalid_raw(field, "\"object\"", &detail)
     }
 
-    fn refusal(&self, field: String, words: &str) -> Cause {
+    fn failure(&self, field: String, message: &str) -> Cause {
         let message = match self.reason {
-            "FieldValueForbidden" => format!("Forbidden: {words}"),
-            "FieldValueRequired" => format!("Required value: {words}"),
-            "FieldValueDuplicate" => format!("Duplicate value: {words}"),
-            _ => format!("Invalid value: {words}"),
+            "FieldValueForbidden" => format!("Forbidden: {message}"),
+            "FieldValueRequired" => format!("Required value: {message}"),
+            "FieldValueDuplicate" => format!("Duplicate value: {message}"),
+            _ => format!("Invalid value: {message}"),
         };
         Cause { field, reason: self.reason, message }
     }
 
-    fn plain_words(&self) -> String {
+    fn plain_message(&self) -> String {
         if self.message.is_empty() {
             format!("failed rule: {}", self.text.trim())
         } else {
@@ -132,20 +132,20 @@ impl Rule {
         }
     }
 
-    fn words(&self, context: &mut Context, meter: &mut Meter) -> String {
-        let Some(expression) = &self.message_expression else { return self.plain_words() };
+    fn message(&self, context: &mut Context, meter: &mut Meter) -> String {
+        let Some(expression) = &self.message_expression else { return self.plain_message() };
         meter.begin(context);
         let message = Cel::resolve(expression, context);
         match message {
             Ok(Cel::String(text)) if meter.end().is_none() && !text.trim().is_empty() => {
                 text.trim().to_owned()
             }
-            _ => self.plain_words(),
+            _ => self.plain_message(),
         }
     }
 }
 
-fn told(error: &cel::ExecutionError) -> String {
+fn error_text(error: &cel::ExecutionError) -> String {
     match error {
         cel::ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
         other => other.to_string(),
@@ -161,12 +161,13 @@ pub(crate) fn has_rules(schema: &Schema) -> bool {
 }
 
 /// Rules cost so little usually that they are checked right away; a unit takes less than a microsecond.
-const CHEAP: u64 = 20_000;
+const INLINE_COST_LIMIT: u64 = 20_000;
 
 /// Checks all rules of a schema if that is cheap; `None` if it is not. `old` is the object before the change.
-pub(crate) fn check_cheaply(value: &Value, old: Option<&Value>, schema: &Schema) -> Option<Vec<Cause>> {
-    let mut checked = Checking { meter: Meter::new(Limits { object: CHEAP, ..LIMITS }), causes: Vec::new() };
-    checked.check(value, old, schema, "").ok().map(|()| checked.causes)
+pub(crate) fn check_inline(value: &Value, old: Option<&Value>, schema: &Schema) -> Option<Vec<Cause>> {
+    let mut checker =
+        Checker { meter: Meter::new(Limits { object: INLINE_COST_LIMIT, ..LIMITS }), causes: Vec::new() };
+    checker.check(value, old, schema, "").ok().map(|()| checker.causes)
 }
 
 /// Checks all rules of a schema, up to the limits of cost.
@@ -175,19 +176,19 @@ pub(crate) fn check(value: &Value, old: Option<&Value>, schema: &Schema) -> Vec<
 }
 
 fn check_within(limits: Limits, value: &Value, old: Option<&Value>, schema: &Schema) -> Vec<Cause> {
-    let mut checked = Checking { meter: Meter::new(limits), causes: Vec::new() };
-    if let Err(cause) = checked.check(value, old, schema, "") {
-        checked.causes.push(cause);
+    let mut checker = Checker { meter: Meter::new(limits), causes: Vec::new() };
+    if let Err(cause) = checker.check(value, old, schema, "") {
+        checker.causes.push(cause);
     }
-    checked.causes
+    checker.causes
 }
 
-struct Checking {
+struct Checker {
     meter: Meter,
     causes: Vec<Cause>,
 }
 
-impl Checking {
+impl Checker {
     fn check(
         &mut self,
         value: &Value,
@@ -221,7 +222,7 @@ impl Checking {
             Value::Array(list) => {
                 let Some(items) = &schema.items else { return Ok(()) };
                 for (i, item) in list.iter().enumerate() {
-                    let old = old.and_then(|o| counterpart(o, item, schema));
+                    let old = old.and_then(|o| old_item(o, item, schema));
                     self.check(item, old, items, &format!("{path}[{i}]"))?;
                 }
             }
@@ -232,7 +233,7 @@ impl Checking {
 }
 
 /// The old item that an item of an associative list replaces.
-fn counterpart<'v>(old: &'v Value, item: &Value, schema: &Schema) -> Option<&'v Value> {
+fn old_item<'v>(old: &'v Value, item: &Value, schema: &Schema) -> Option<&'v Value> {
     let ListType::Map(keys) = &schema.list else { return None };
     old.as_array()?.iter().find(|o| keys.iter().all(|k| o.get(k) == item.get(k)))
 }
@@ -247,12 +248,12 @@ fn to_cel(value: &Value, schema: &Schema) -> Cel {
         },
         Value::String(text) => text_to_cel(text, schema),
         Value::Array(list) => {
-            let any = Schema::anything();
+            let any = Schema::any();
             let items = schema.items.as_deref().unwrap_or(&any);
             Cel::List(Arc::new(list.iter().map(|v| to_cel(v, items)).collect()))
         }
         Value::Object(map) => {
-            let any = Schema::anything();
+            let any = Schema::any();
             let pairs: HashMap<String, Cel> = map
                 .iter()
                 .map(|(k, v)| (k.clone(), to_cel(v, schema.child(k).map_or(&any, |s| s))))

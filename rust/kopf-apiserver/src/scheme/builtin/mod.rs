@@ -34,18 +34,19 @@ static INDEX: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {
 });
 
 /// What is told of types and fields.
-static WORDS: LazyLock<HashMap<&'static str, &'static str>> =
-    LazyLock::new(|| include_str!("words.txt").lines().filter_map(|line| line.split_once(' ')).collect());
+static DESCRIPTIONS: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {
+    include_str!("descriptions.txt").lines().filter_map(|line| line.split_once(' ')).collect()
+});
 
 /// What `kubectl explain` tells of a type.
 pub(crate) fn describe(type_name: &str) -> Option<&'static str> {
-    WORDS.get(type_name).copied()
+    DESCRIPTIONS.get(type_name).copied()
 }
 
 /// The same for a field of a type.
 pub(crate) fn describe_field(type_name: &str, field: &str) -> Option<&'static str> {
-    let any = || WORDS.get(format!("*.{field}").as_str());
-    WORDS.get(format!("{type_name}.{field}").as_str()).or_else(any).copied()
+    let any = || DESCRIPTIONS.get(format!("*.{field}").as_str());
+    DESCRIPTIONS.get(format!("{type_name}.{field}").as_str()).or_else(any).copied()
 }
 
 static PARSED: LazyLock<Mutex<HashMap<String, Arc<Schema>>>> = LazyLock::new(Mutex::default);
@@ -55,7 +56,7 @@ pub(crate) fn schema(name: &str) -> Arc<Schema> {
     if let Some(found) = PARSED.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
         return found.clone();
     }
-    let parsed = Arc::new(INDEX.get(name).map_or_else(Schema::anything, |text| parse(name, text)));
+    let parsed = Arc::new(INDEX.get(name).map_or_else(Schema::any, |text| parse(name, text)));
     PARSED.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), parsed.clone());
     parsed
 }
@@ -67,8 +68,8 @@ fn parse(name: &str, text: &str) -> Schema {
     for line in lines {
         let mut words = line.trim_start().splitn(3, ' ');
         if let (Some(field), Some(kind)) = (words.next(), words.next()) {
-            out.properties.insert(field.to_owned(), field_of(kind, words.next().unwrap_or_default()));
-            if words_of(line).any(|w| w == "!") {
+            out.properties.insert(field.to_owned(), parse_field(kind, words.next().unwrap_or_default()));
+            if flags_of(line).any(|w| w == "!") {
                 out.required.push(field.to_owned());
             }
         }
@@ -76,16 +77,20 @@ fn parse(name: &str, text: &str) -> Schema {
     out
 }
 
-fn words_of(line: &str) -> impl Iterator<Item = &str> {
+fn flags_of(line: &str) -> impl Iterator<Item = &str> {
     line.trim_start().split(' ').skip(2)
 }
 
-fn type_of(text: &str) -> Schema {
+fn parse_type(text: &str) -> Schema {
     if let Some(item) = text.strip_prefix("[]") {
-        return Schema { kind: Type::Array, items: Some(Arc::new(type_of(item))), ..Schema::default() };
+        return Schema { kind: Type::Array, items: Some(Arc::new(parse_type(item))), ..Schema::default() };
     }
     if let Some(item) = text.strip_prefix("{}") {
-        return Schema { kind: Type::Object, additional: Some(Arc::new(type_of(item))), ..Schema::default() };
+        return Schema {
+            kind: Type::Object,
+            additional: Some(Arc::new(parse_type(item))),
+            ..Schema::default()
+        };
     }
     let kind = match text {
         "str" => Type::String,
@@ -98,18 +103,18 @@ fn type_of(text: &str) -> Schema {
         "quantity" => Type::Quantity,
         "intstr" => Type::IntOrString,
         // Raw extensions are one value to the managers of fields.
-        "any" => return Schema { atomic: true, ..Schema::anything() },
+        "any" => return Schema { atomic: true, ..Schema::any() },
         name => return (*schema(name)).clone(),
     };
-    Schema { kind, narrow: text == "int32", ..Schema::default() }
+    Schema { kind, is_int32: text == "int32", ..Schema::default() }
 }
 
-fn field_of(kind: &str, flags: &str) -> Property {
-    let mut schema = type_of(kind);
+fn parse_field(kind: &str, flags: &str) -> Property {
+    let mut schema = parse_type(kind);
     for flag in flags.split(' ') {
         let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
         match name {
-            "" if !value.is_empty() => schema.written = serde_json::from_str(value).ok(),
+            "" if !value.is_empty() => schema.always_written = serde_json::from_str(value).ok(),
             "list" if value == "set" => schema.list = ListType::Set,
             "list" => schema.list = ListType::Map(keys(value)),
             "patch" => schema.patch = value.split('+').map(str::to_owned).collect(),

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use super::*;
 
 /// Longer than any input may take, on a machine with much else to do.
-const SLOW: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// A small generator of random numbers.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-const PIECES: [&[u8]; 40] = [
+const TOKENS: [&[u8]; 40] = [
     b"{",
     b"}",
     b"[",
@@ -71,19 +71,19 @@ const PIECES: [&[u8]; 40] = [
 ];
 
 /// An input that is a bit different, or two that are mixed.
-fn mutated(dice: &mut Dice, seeds: &[Vec<u8>]) -> Vec<u8> {
-    let mut out = dice.of(seeds).clone();
-    for _ in 0..=dice.below(4) {
-        let at = dice.below(out.len() + 1);
-        let length = dice.below(1 + (out.len() - at).min(24));
-        match dice.below(7) {
+fn mutate(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = rng.of(seeds).clone();
+    for _ in 0..=rng.below(4) {
+        let at = rng.below(out.len() + 1);
+        let length = rng.below(1 + (out.len() - at).min(24));
+        match rng.below(7) {
             0 => drop(out.drain(at..at + length)),
-            1 => drop(out.splice(at..at, dice.of(&PIECES).iter().copied())),
-            2 => drop(out.splice(at..at + length, dice.of(&PIECES).iter().copied())),
+            1 => drop(out.splice(at..at, rng.of(&TOKENS).iter().copied())),
+            2 => drop(out.splice(at..at + length, rng.of(&TOKENS).iter().copied())),
             3 => {
-                let other = dice.of(seeds).clone();
-                let from = dice.below(other.len() + 1);
-                let count = dice.below(1 + (other.len() - from).min(200));
+                let other = rng.of(seeds).clone();
+                let from = rng.below(other.len() + 1);
+                let count = rng.below(1 + (other.len() - from).min(200));
                 let part = other.into_iter().skip(from).take(count);
                 drop(out.splice(at..at, part));
             }
@@ -93,26 +93,26 @@ fn mutated(dice: &mut Dice, seeds: &[Vec<u8>]) -> Vec<u8> {
             }
             5 => {
                 if let Some(byte) = out.get_mut(at) {
-                    *byte ^= 1 << dice.below(8);
+                    *byte ^= 1 << rng.below(8);
                 }
             }
-            _ => swap_values(dice, &mut out, seeds),
+            _ => swap_values(rng, &mut out, seeds),
         }
     }
     out
 }
 
 /// Exchanges a JSON value within the input for another one, so that it stays JSON.
-fn swap_values(dice: &mut Dice, out: &mut Vec<u8>, seeds: &[Vec<u8>]) {
-    let Some((at, length)) = some_value(dice, out) else { return };
-    let other = dice.of(seeds).clone();
-    if let Some((from, count)) = some_value(dice, &other) {
+fn swap_values(rng: &mut Rng, out: &mut Vec<u8>, seeds: &[Vec<u8>]) {
+    let Some((at, length)) = some_value(rng, out) else { return };
+    let other = rng.of(seeds).clone();
+    if let Some((from, count)) = some_value(rng, &other) {
         drop(out.splice(at..at + length, other.into_iter().skip(from).take(count)));
     }
 }
 
 /// Where a JSON value lies after some colon, comma or bracket.
-fn some_value(dice: &mut Dice, text: &[u8]) -> Option<(usize, usize)> {
+fn some_value(rng: &mut Rng, text: &[u8]) -> Option<(usize, usize)> {
     let starts: Vec<usize> = text
         .iter()
         .enumerate()
@@ -120,7 +120,7 @@ fn some_value(dice: &mut Dice, text: &[u8]) -> Option<(usize, usize)> {
         .map(|(i, _)| i + 1)
         .collect();
     for _ in 0..8 {
-        let start = *starts.get(dice.below(starts.len()))?;
+        let start = *starts.get(rng.below(starts.len()))?;
         let rest = text.get(start..)?;
         let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<serde::de::IgnoredAny>();
         if values.next().is_some_and(|v| v.is_ok()) {
@@ -130,32 +130,32 @@ fn some_value(dice: &mut Dice, text: &[u8]) -> Option<(usize, usize)> {
     None
 }
 
-fn run(name: &str, seeds: &[Vec<u8>], law: fn(&[u8])) {
+fn run(name: &str, seeds: &[Vec<u8>], property: fn(&[u8])) {
     let setting = |key: &str| std::env::var(key).ok().and_then(|v| v.parse::<u64>().ok());
     let time = setting("KOPF_FUZZ_SECONDS").map_or(Duration::from_millis(500), Duration::from_secs);
     let seed = setting("KOPF_FUZZ_SEED").unwrap_or_else(crate::base::random::random_bits);
-    let mut dice = Dice(seed | 1);
+    let mut rng = Rng(seed | 1);
     if let Ok(folder) = std::env::var("KOPF_FUZZ_CORPUS") {
         write_corpus(&std::path::Path::new(&folder).join(name), seeds);
     }
     for input in seeds {
-        law(input);
+        property(input);
     }
-    let began = Instant::now();
-    let mut tried = 0_u64;
-    while began.elapsed() < time {
-        let input = mutated(&mut dice, seeds);
+    let started = Instant::now();
+    let mut tries = 0_u64;
+    while started.elapsed() < time {
+        let input = mutate(&mut rng, seeds);
         let before = Instant::now();
-        let outcome = catch_unwind(AssertUnwindSafe(|| law(&input)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| property(&input)));
         let shown = || input.escape_ascii().to_string();
-        assert!(outcome.is_ok(), "{name}: broken after {tried} tries of seed {seed} by\n{}", shown());
-        assert!(before.elapsed() < SLOW, "{name}: {:?} were taken by\n{}", before.elapsed(), shown());
-        tried += 1;
+        assert!(outcome.is_ok(), "{name}: broken after {tries} tries of seed {seed} by\n{}", shown());
+        assert!(before.elapsed() < TIME_LIMIT, "{name}: {:?} were taken by\n{}", before.elapsed(), shown());
+        tries += 1;
     }
-    assert!(tried > 5, "only {tried} tries of {name}");
+    assert!(tries > 5, "only {tries} tries of {name}");
     if time > Duration::from_secs(1) {
         let _ =
-            std::io::Write::write_all(&mut std::io::stderr(), format!("{name}: {tried} tries\n").as_bytes());
+            std::io::Write::write_all(&mut std::io::stderr(), format!("{name}: {tries} tries\n").as_bytes());
     }
 }
 
@@ -168,14 +168,14 @@ fn write_corpus(folder: &std::path::Path, seeds: &[Vec<u8>]) {
 }
 
 /// The requests of the conformance tests, as text.
-fn recorded() -> Vec<Value> {
+fn recorded_requests() -> Vec<Value> {
     let text = include_str!("../../../../tests/conformance/requests.jsonl");
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
 #[test]
 fn any_request_is_answered() {
-    let seeds: Vec<Vec<u8>> = recorded()
+    let seeds: Vec<Vec<u8>> = recorded_requests()
         .iter()
         .map(|r| {
             let text = |key: &str| r[key].as_str().unwrap_or_default();
@@ -194,19 +194,19 @@ fn any_request_is_answered() {
 
 /// The objects and patches among the recorded bodies.
 fn bodies() -> Vec<Value> {
-    let all = recorded().into_iter().filter_map(|r| serde_json::from_str(r["body"].as_str()?).ok());
+    let all = recorded_requests().into_iter().filter_map(|r| serde_json::from_str(r["body"].as_str()?).ok());
     all.filter(|v: &Value| v.is_object() || v.is_array()).collect()
 }
 
 #[test]
 fn any_patch_keeps_its_laws() {
     let bodies = bodies();
-    let mut dice = Dice(7);
+    let mut rng = Rng(7);
     let names = ["core.v1.Pod", "apps.v1.Deployment", "core.v1.Service", "meta.v1.ObjectMeta", "nothing"];
     let seeds: Vec<Vec<u8>> = (0..2_000)
         .map(|_| {
-            let name = dice.of(&names);
-            format!("{name}\n{}\n{}", dice.of(&bodies), dice.of(&bodies)).into_bytes()
+            let name = rng.of(&names);
+            format!("{name}\n{}\n{}", rng.of(&bodies), rng.of(&bodies)).into_bytes()
         })
         .collect();
     run("patches", &seeds, patches);
@@ -222,9 +222,9 @@ fn any_schema_keeps_its_laws() {
             declared.extend(version.pointer("/schema/openAPIV3Schema").cloned());
         }
     }
-    let mut dice = Dice(7);
+    let mut rng = Rng(7);
     let seeds: Vec<Vec<u8>> =
-        (0..2_000).map(|_| format!("{}\n{}", dice.of(&declared), dice.of(&bodies)).into_bytes()).collect();
+        (0..2_000).map(|_| format!("{}\n{}", rng.of(&declared), rng.of(&bodies)).into_bytes()).collect();
     run("schemas", &seeds, schemas);
 }
 
@@ -253,6 +253,6 @@ fn any_text_is_a_selector_or_is_refused() {
     .into();
     seeds
         .push(b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x0a\x0a\x03\x0a\x01m\x12\x03\x0a\x01a".to_vec());
-    seeds.extend(recorded().iter().filter_map(|r| Some(r["path"].as_str()?.as_bytes().to_vec())));
+    seeds.extend(recorded_requests().iter().filter_map(|r| Some(r["path"].as_str()?.as_bytes().to_vec())));
     run("selectors", &seeds, selectors);
 }

@@ -10,15 +10,15 @@ use tokio::time::Instant;
 use bytes::Bytes;
 
 /// How many requests are remembered.
-const LIMIT: usize = 10_000;
+const REQUEST_LIMIT: usize = 10_000;
 /// How much of a body is remembered.
 const BODY_LIMIT: usize = 64 * 1024;
 /// How much of all bodies is remembered: the oldest requests are forgotten for newer ones.
-const BODIES_LIMIT: usize = 64 * 1024 * 1024;
+const TOTAL_BODY_LIMIT: usize = 64 * 1024 * 1024;
 
 /// One request that was served.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct LoggedRequest {
     /// Since the server's start.
     pub at: Duration,
     /// The HTTP method.
@@ -43,41 +43,41 @@ pub struct Entry {
 
 /// The requests of one server, oldest first.
 #[derive(Debug)]
-pub struct Journal {
+pub struct RequestLog {
     start: Instant,
-    entries: Mutex<Entries>,
+    entries: Mutex<Requests>,
     /// How many there have been, also those that are forgotten.
     count: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Entries {
-    list: VecDeque<Entry>,
+struct Requests {
+    requests: VecDeque<LoggedRequest>,
     /// The length of all bodies.
     bytes: usize,
 }
 
-impl Default for Journal {
+impl Default for RequestLog {
     fn default() -> Self {
         Self { start: Instant::now(), entries: Mutex::default(), count: watch::Sender::new(0) }
     }
 }
 
-impl Journal {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Entries> {
+impl RequestLog {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Requests> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// What was served so far.
-    pub fn entries(&self) -> Vec<Entry> {
-        self.lock().list.iter().cloned().collect()
+    pub fn entries(&self) -> Vec<LoggedRequest> {
+        self.lock().requests.iter().cloned().collect()
     }
     /// How many were served so far, and those after the first so many, as far as they are still known.
-    pub fn since(&self, count: u64) -> (u64, Vec<Entry>) {
-        let entries = &self.lock().list;
+    pub fn since(&self, count: u64) -> (u64, Vec<LoggedRequest>) {
+        let entries = &self.lock().requests;
         let total = *self.count.borrow();
-        let fresh = usize::try_from(total.saturating_sub(count)).unwrap_or(usize::MAX);
-        let known = entries.len().saturating_sub(fresh);
-        (total, entries.iter().skip(known).cloned().collect())
+        let new = usize::try_from(total.saturating_sub(count)).unwrap_or(usize::MAX);
+        let skipped = entries.len().saturating_sub(new);
+        (total, entries.iter().skip(skipped).cloned().collect())
     }
     /// How many requests were served so far, and the news of that: when it is told, what they have changed is there.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
@@ -85,21 +85,21 @@ impl Journal {
     }
     /// Forgets everything.
     pub fn clear(&self) {
-        *self.lock() = Entries::default();
+        *self.lock() = Requests::default();
     }
     pub(crate) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
-    pub(crate) fn record(&self, mut entry: Entry) {
+    pub(crate) fn record(&self, mut entry: LoggedRequest) {
         if entry.body.len() > BODY_LIMIT {
             entry.body = Bytes::copy_from_slice(entry.body.get(..BODY_LIMIT).unwrap_or_default());
         }
         let mut entries = self.lock();
         entries.bytes += entry.body.len();
-        entries.list.push_back(entry);
-        while entries.list.len() > LIMIT || entries.bytes > BODIES_LIMIT {
-            let forgotten = entries.list.pop_front();
-            entries.bytes -= forgotten.map_or(0, |entry| entry.body.len());
+        entries.requests.push_back(entry);
+        while entries.requests.len() > REQUEST_LIMIT || entries.bytes > TOTAL_BODY_LIMIT {
+            let dropped = entries.requests.pop_front();
+            entries.bytes -= dropped.map_or(0, |entry| entry.body.len());
         }
         // Under the lock: so whoever reads both, reads what belongs together.
         self.count.send_modify(|count| *count += 1);
