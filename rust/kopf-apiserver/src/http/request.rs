@@ -1,9 +1,11 @@
 //! A request as the verbs see it: path, query, body, what form of answer is wanted, and who asks.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
 use crate::base::options::FieldValidation;
@@ -50,29 +52,10 @@ impl Query {
     }
 }
 
-/// Undoes percent-encoding; `plus` also reads `+` as a space.
+/// Decodes percent-encoding. With `plus`, `+` is a space.
 pub(crate) fn percent_decode(text: &str, plus: bool) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(b) = bytes.next() {
-        match b {
-            b'+' if plus => out.push(b' '),
-            b'%' => {
-                let rest = bytes.clone();
-                let digits: Vec<u8> = rest.take(2).collect();
-                let code = std::str::from_utf8(&digits).ok().and_then(|d| u8::from_str_radix(d, 16).ok());
-                match code {
-                    Some(code) if digits.len() == 2 => {
-                        out.push(code);
-                        bytes.nth(1);
-                    }
-                    _ => out.push(b),
-                }
-            }
-            _ => out.push(b),
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    let text = if plus { Cow::Owned(text.replace('+', " ")) } else { Cow::Borrowed(text) };
+    percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }
 
 /// What form of answer is wanted.
