@@ -1,5 +1,4 @@
-//! Who may do what: tokens stand for users, and RBAC objects say what users may. Off by default: everybody with a token may
-//! do everything.
+//! Authorization by RBAC, and impersonation. Off by default: any authenticated user may do everything.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::cluster::Cluster;
 use crate::error::status::Status;
 use crate::http::request::Request;
 
-/// What somebody wants to do.
+/// Attributes of an authorization request.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Attributes {
     pub(crate) verb: String,
@@ -20,16 +19,16 @@ pub(crate) struct Attributes {
     pub(crate) subresource: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// A path outside the resources, instead of all of the above but the verb.
+    /// Path of a non-resource request. The other fields but the verb are empty then.
     pub(crate) path: String,
 }
 
-/// Who comes without a token.
+/// Name of the anonymous user.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
-/// Checks a request to a resource.
+/// Authorizes a request to a resource.
 pub(crate) fn check(cluster: &Cluster, user: &User, attributes: &Attributes) -> Result<(), Status> {
-    // Nobody without a token gets at objects, even when everybody with one may do everything.
+    // Anonymous requests are denied even if authorization is off.
     if !cluster.options.authorization && user.name != ANONYMOUS {
         return Ok(());
     }
@@ -54,7 +53,8 @@ pub(crate) fn check(cluster: &Cluster, user: &User, attributes: &Attributes) -> 
     Err(Status::forbidden(resource, &attributes.name, &why, &[]))
 }
 
-/// Whom the request is made for: somebody else when its headers say so, and its user may stand in for them.
+/// Effective user of the request: the impersonated one, if the `Impersonate-*` headers name one and the user may
+/// impersonate it.
 pub(crate) fn impersonate(
     cluster: &Cluster,
     request: &Request,
@@ -107,7 +107,7 @@ fn authorize_impersonation(cluster: &Cluster, user: &User, resource: &str, name:
     Err(Status::new(403, "Forbidden", message).with(details))
 }
 
-/// Checks a request to another path.
+/// Authorizes a non-resource request.
 pub(crate) fn check_path(cluster: &Cluster, request: &Request) -> Result<(), Status> {
     const OPEN: [&str; 6] = ["/healthz", "/livez", "/readyz", "/version", "/api", "/openapi"];
     if OPEN.iter().any(|p| request.path.starts_with(p)) {
@@ -128,14 +128,14 @@ pub(crate) fn check_path(cluster: &Cluster, request: &Request) -> Result<(), Sta
     Err(Status::new(403, "Forbidden", message).with(serde_json::Map::new()))
 }
 
-/// Whether RBAC lets a user have a wish.
+/// Whether RBAC allows the request.
 pub(crate) fn allowed(cluster: &Cluster, user: &User, attributes: &Attributes) -> bool {
     user.groups.iter().any(|g| g == "system:masters")
         || is_self_review(attributes)
         || rules(cluster, user, &attributes.namespace).iter().any(|r| rule_allows(r, attributes))
 }
 
-/// The rules of all roles that the user has in the cluster and in this namespace.
+/// Rules of all roles of the user: of the cluster, and of this namespace.
 pub(crate) fn rules(cluster: &Cluster, user: &User, namespace: &str) -> Vec<Value> {
     let rbac = |plural: &str| format!("rbac.authorization.k8s.io/{plural}");
     let clusterwide = cluster.store.list(&rbac("clusterrolebindings"), None).objects;
@@ -158,7 +158,7 @@ pub(crate) fn rules(cluster: &Cluster, user: &User, namespace: &str) -> Vec<Valu
     out
 }
 
-/// Everybody may ask about himself.
+/// Self reviews are allowed for every user.
 fn is_self_review(attributes: &Attributes) -> bool {
     attributes.verb == "create"
         && matches!(

@@ -1,4 +1,4 @@
-//! One HTTP POST to a webhook, plain or with TLS against the CA that its configuration names.
+//! HTTP client for webhooks: one POST, in plain text or with TLS against the CA bundle of the webhook configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// The largest answer that is read.
+/// Maximum size of a webhook response, in bytes.
 const ANSWER_LIMIT: usize = 3 * 1024 * 1024;
 
-/// Sends a review and reads the answer; the error is a text for the Status.
+/// Posts an admission review and decodes the response. `seconds` is the timeout. The error is the text for a Status.
 pub(crate) async fn post(
     url: &str,
     ca: Option<&[u8]>,

@@ -1,4 +1,4 @@
-//! Admission.
+//! Admission control.
 
 mod client;
 pub(crate) mod webhooks;

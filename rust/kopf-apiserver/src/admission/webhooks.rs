@@ -1,4 +1,4 @@
-//! Admission webhooks: who is asked about a change, what is sent, and what comes of the answers.
+//! Admission webhooks: matching, reviews, JSON patches and denials.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ use crate::registry::selectors::LabelSelector;
 use crate::scheme::resources::Resource;
 use crate::storage::store::{Store, Stored};
 
-/// What is done to an object.
+/// Operation of an admission request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -32,19 +32,19 @@ impl Operation {
     }
 }
 
-/// The warnings of a response, each text once.
+/// Warnings of a response, without duplicates.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings(Mutex<Vec<String>>);
 
 impl Warnings {
-    /// Adds a warning to the response, also if that is an error.
+    /// Adds a warning. Errors carry the warnings as well.
     fn add(&self, warning: &str) {
         let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !warnings.iter().any(|known| known == warning) {
             warnings.push(warning.to_owned());
         }
     }
-    /// Warnings that are too long together are cut, as in the real server.
+    /// Warnings within the size limits of kube-apiserver: 4096 characters together, or else 256 each.
     pub(crate) fn shortened(&self) -> Vec<String> {
         const TOTAL: usize = 4096;
         const EACH: usize = 256;
@@ -56,7 +56,7 @@ impl Warnings {
     }
 }
 
-/// What webhooks are asked about a request.
+/// Attributes of an admission request.
 pub(crate) struct Attributes<'a> {
     pub(crate) store: &'a Store,
     pub(crate) resource: &'a Resource,
@@ -70,7 +70,7 @@ pub(crate) struct Attributes<'a> {
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// The webhooks of a kind of configuration that are about this call, in the order of their names.
+/// Webhooks of one configuration resource that match the request, ordered by the names of their configurations.
 fn matching_webhooks(
     request: &Attributes<'_>,
     plural: &str,
@@ -158,7 +158,8 @@ fn review(attributes: &Attributes<'_>, object: Option<&Value>, old: Option<&Valu
     json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
 }
 
-/// Asks one webhook. `Ok(None)` when it failed and failures are ignored. Its warnings are given to the client in any case.
+/// Calls one webhook. `Ok(None)` means that the call failed and `failurePolicy` is `Ignore`. Warnings of the response
+/// are added to the request's.
 async fn call_webhook(
     request: &Attributes<'_>,
     hook: &Value,
@@ -228,7 +229,7 @@ fn denied(hook: &Value, response: &Value) -> Status {
     Status::new(code.unwrap_or(403), reason, text)
 }
 
-/// Lets the mutating webhooks change an object.
+/// Calls the matching mutating webhooks in order and returns the patched object.
 pub(crate) async fn mutate(
     request: &Attributes<'_>,
     mut object: Value,
@@ -255,7 +256,7 @@ pub(crate) async fn mutate(
     Ok(object)
 }
 
-/// Lets the validating webhooks refuse a change.
+/// Calls the matching validating webhooks; the error is the first denial.
 pub(crate) async fn validate(
     request: &Attributes<'_>,
     object: Option<&Value>,
@@ -263,7 +264,7 @@ pub(crate) async fn validate(
 ) -> Result<(), Status> {
     let object_or_old = object.or(old).unwrap_or(&Value::Null);
     let plurals: &[&str] = if request.operation == Operation::Delete {
-        // A deletion cannot be altered, but mutating webhooks are asked about it as well.
+        // Patches of a deletion are ignored, but mutating webhooks are called for it as well.
         &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
     } else {
         &["validatingwebhookconfigurations"]

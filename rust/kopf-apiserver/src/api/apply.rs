@@ -1,4 +1,4 @@
-//! Server-side apply, from the configuration in the body to the changed or new object.
+//! Server-side apply: decodes the configuration, merges it, and creates or updates the object.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use crate::http::response::Response;
 use crate::registry::prepare::{self, FieldWarnings};
 use crate::schema::formats;
 
-/// Server-side apply.
+/// Handles an apply patch.
 pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Status> {
     if call.request.query.get("fieldManager").is_empty() {
         let cause = Cause::required("fieldManager", "is required for apply patch");
@@ -86,7 +86,7 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         let object =
             prepare::decode_object(&call.resource, applied.object, None, &mut FieldWarnings::default())
                 .map_err(|why| Status::invalid_patch(&config, &why))?;
-        // An apply that says what it said before does not touch the time.
+        // Applying an unchanged configuration keeps the time of the entry.
         if let (Some(time), true) = (known, is_unchanged(&object, &before)) {
             applied
                 .entries
@@ -103,7 +103,7 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     Err(Status::modified(call.resource.group_resource(), name))
 }
 
-/// What an object that nobody tracked holds belongs to those before the first apply.
+/// Entry of the manager `before-first-apply`, which gets all fields of an object without managed fields.
 fn before_first_apply_entry(
     call: &Call<'_>,
     live: &Value,
@@ -155,7 +155,7 @@ fn read_config(call: &Call<'_>) -> Result<Value, Status> {
     Ok(config)
 }
 
-/// Leaves of the configuration that the kind does not know do not take part.
+/// Removes fields from the configuration that the schema does not declare.
 fn drop_unknown(config: &mut Value, typed: &Value) {
     if let (Value::Object(map), Value::Object(known)) = (config, typed) {
         map.retain(|key, value| known.contains_key(key) || is_blank(value));
@@ -177,7 +177,7 @@ fn is_blank(value: &Value) -> bool {
     }
 }
 
-/// The part of a configuration that this door takes.
+/// Keeps the part of the configuration that this endpoint may write.
 fn retain_writable(call: &Call<'_>, config: &mut Value) {
     let Some(map) = config.as_object_mut() else { return };
     if call.status_only() {

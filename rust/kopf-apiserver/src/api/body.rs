@@ -8,7 +8,7 @@ use crate::base::names::split_api_version;
 use crate::error::status::Status;
 use crate::registry::prepare::{self, FieldWarnings, decode_error};
 
-/// Reads a request's body as JSON.
+/// Decodes the body as a JSON object. Returns it with its duplicate fields.
 pub(crate) fn read(call: &Call<'_>) -> Result<(Value, Vec<String>), Status> {
     let media = call.request.header("content-type").split(';').next().unwrap_or_default().trim().to_owned();
     if !matches!(media.as_str(), "" | "application/json" | "application/yaml") {
@@ -43,7 +43,7 @@ pub(crate) fn read(call: &Call<'_>) -> Result<(Value, Vec<String>), Status> {
     }
 }
 
-/// The beginning of a body, as complaints show it: text when it looks like JSON, else hexadecimal.
+/// Beginning of a body for error messages: text if it looks like JSON, else hexadecimal.
 fn excerpt(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     if !text.trim_start().starts_with('{') {
@@ -60,7 +60,7 @@ fn excerpt(bytes: &[u8]) -> String {
     format!("{} ...", text.chars().take(30).collect::<String>())
 }
 
-/// Checks that the object says it is what the path says.
+/// Checks `apiVersion` and `kind` of the object against the resource of the path, and sets them if they may be absent.
 pub(crate) fn check_type(call: &Call<'_>, value: &mut Value) -> Result<(), Status> {
     let resource = &call.resource;
     let api_version = text(value, "/apiVersion").to_owned();
@@ -126,7 +126,7 @@ fn kind_mismatch(call: &Call<'_>, kind: &str, api_version: &str) -> Status {
     ))
 }
 
-/// Makes the object's place and the path's the same.
+/// Checks the namespace of the object against the path, and sets it if it is absent.
 pub(crate) fn check_namespace_matches(call: &Call<'_>, value: &mut Value) -> Result<(), Status> {
     let Some(map) = value.as_object_mut() else { return Ok(()) };
     let meta = map.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
@@ -147,7 +147,7 @@ pub(crate) fn check_namespace_matches(call: &Call<'_>, value: &mut Value) -> Res
     Ok(())
 }
 
-/// The same for a request's body: the decoder's complaint becomes the answer.
+/// Decodes an object of a request body. A decoding error becomes a 400 Status.
 pub(crate) fn decode_object(
     call: &Call<'_>,
     value: Value,

@@ -1,5 +1,4 @@
-//! What every change of a stored object goes through: its version and identity are checked, the parts behind other doors
-//! are kept, the managers of fields are booked, webhooks are asked, and the result is stored or the object goes.
+//! Update of a stored object: preconditions, reset fields, managed fields, admission, validation, and the write.
 
 use std::sync::Arc;
 
@@ -19,8 +18,8 @@ use crate::schema::formats;
 use crate::storage::encoding;
 use crate::storage::store::{StoreError, Stored};
 
-/// Carries a change out. `None` when somebody else changed the object in between. `applied` are the managers' entries when
-/// the change comes from an apply.
+/// Updates an object. `None` means a write conflict: another request has updated it. `applied` are the managed fields
+/// of a server-side apply.
 pub(super) async fn update_object(
     call: &Call<'_>,
     old: &Arc<Stored>,
@@ -32,7 +31,7 @@ pub(super) async fn update_object(
     restore_reset_fields(call, before, &mut new);
     let nothing = Map::new();
     let old_meta = before.get("metadata").and_then(Value::as_object).unwrap_or(&nothing);
-    // Objects whose managers were wiped stay without until somebody applies.
+    // Without managed fields, an object gets none until the first apply.
     let reset = at(&new, "/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
     let mut causes = match new.get_mut("metadata").and_then(Value::as_object_mut) {
         Some(meta) => meta::preserve_system_fields(meta, old_meta),
@@ -80,7 +79,7 @@ pub(super) async fn update_object(
     }
 }
 
-/// A change through one door leaves what lies behind the others.
+/// Restores the fields that this endpoint must not write, as `GetResetFields` of kube-apiserver defines them.
 fn restore_reset_fields(call: &Call<'_>, old: &Value, new: &mut Value) {
     let Some(map) = new.as_object_mut() else { return };
     let mut restore = |key: &str| match old.get(key) {
@@ -106,7 +105,7 @@ fn restore_reset_fields(call: &Call<'_>, old: &Value, new: &mut Value) {
     }
 }
 
-/// The generation counts changes of what the author wants, not of what was observed.
+/// Increments `metadata.generation` if the desired state has changed.
 fn update_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
     if !call.resource.tracks_generation() || call.status_only() {
         return;
@@ -122,7 +121,7 @@ fn update_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
     let changed = was.iter().any(|(k, v)| counts(k) && is.get(k) != Some(v))
         || is.keys().any(|k| counts(k) && !was.contains_key(k));
     let given = |v: &Value, key: &str| v.get("metadata").and_then(|meta| meta.get(key)).cloned();
-    // Two kinds count changes of their metadata as well.
+    // For two resources, changes of some metadata count as well.
     let metadata_changed = match call.resource.plural.as_str() {
         "deployments" if call.resource.group == "apps" => {
             given(old, "annotations") != given(new, "annotations")
@@ -150,7 +149,7 @@ pub(super) fn check_name(value: &Value, name: &str) -> Result<(), Status> {
     }
 }
 
-/// Compares the version that the change was made for; tells whether one was given.
+/// Checks `metadata.resourceVersion` of the update. Returns whether it has one.
 pub(super) fn check_version(call: &Call<'_>, value: &Value, old: &Stored) -> Result<bool, Status> {
     match text(value, "/metadata/resourceVersion") {
         "" | "0" if requires_version(call) => {
@@ -172,7 +171,7 @@ pub(super) fn check_version(call: &Call<'_>, value: &Value, old: &Stored) -> Res
     }
 }
 
-/// Kinds that may only be replaced by who has seen their newest version.
+/// Whether updates must have a `resourceVersion` (`AllowUnconditionalUpdate` of kube-apiserver is false).
 fn requires_version(call: &Call<'_>) -> bool {
     const STRICT: [(&str, &str); 9] = [
         ("coordination.k8s.io", "leases"),
@@ -204,16 +203,16 @@ pub(super) fn check_uid(call: &Call<'_>, value: &Value, old: &Stored) -> Result<
     Err(Status::conflict(call.resource.group_resource(), &old.name, &why))
 }
 
-/// Objects must not outgrow what a real server can store; `parts` are the sizes of what the object was made of.
+/// Checks the size of the object against the limit of etcd. `parts` is the size of its sources, in bytes.
 pub(super) fn check_size(value: &Value, parts: usize) -> Result<(), Status> {
-    // Measuring costs as much as storing: it is only done for what can be too large.
+    // Measuring means encoding: it is only done for objects that can exceed the limit.
     if parts > OBJECT_LIMIT / 4 && value.to_string().len() > OBJECT_LIMIT {
         return Err(Status::internal("etcdserver: request is too large"));
     }
     Ok(())
 }
 
-/// The managers' entries after a change that was not an apply. `None` when they are in the object already.
+/// Managed fields after an update that is not an apply. `None` if `new` has them already.
 fn updated_managed_fields(
     call: &Call<'_>,
     old: &Value,
@@ -228,7 +227,7 @@ fn updated_managed_fields(
     let stored_fields = old_meta.get("managedFields").unwrap_or(&nothing);
     let given = meta.get("managedFields").unwrap_or(&nothing);
     if !encoding::is_identical(given, stored_fields) {
-        // Who writes managers means it: so they are moved from one way of applying to the other.
+        // Explicit managed fields are taken as given: clients migrate from client-side to server-side apply with them.
         let given = if given == stored_fields { Vec::new() } else { managed_fields::read(meta) };
         if !given.is_empty() {
             return Some(managed_fields::update(given, &changes, entry));
@@ -241,7 +240,7 @@ fn updated_managed_fields(
     Some(managed_fields::update(managed_fields::read(old_meta), &changes, entry))
 }
 
-/// The managers' entries of a new object that was not applied; `ground` is what counts as nothing.
+/// Managed fields of a created object that was not applied. Fields of `baseline` are not managed.
 pub(super) fn initial_managed_fields(
     call: &Call<'_>,
     baseline: &Value,
@@ -265,7 +264,7 @@ fn changes(call: &Call<'_>, old: &Value, new: &Value) -> Comparison {
     changes
 }
 
-/// The stanza that a change through this door does not touch.
+/// The root field that changes through this endpoint cannot own.
 pub(super) fn reset_field(call: &Call<'_>) -> &'static str {
     match call.subresource.as_deref() {
         Some("status") => "f:spec",
@@ -284,7 +283,7 @@ pub(super) fn manager_entry(
         manager: options.field_manager.clone(),
         apply,
         api_version: call.resource.api_version(),
-        // The door for scaling does not keep the time.
+        // Entries of the scale subresource have no time.
         time: if call.subresource.as_deref() == Some("scale") { String::new() } else { formats::now() },
         subresource: call.subresource.clone().unwrap_or_default(),
         set,

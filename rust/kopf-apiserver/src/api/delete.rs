@@ -1,4 +1,4 @@
-//! Deletion of one object and of collections; what follows (garbage, namespaces) is done behind the request.
+//! Delete and deletecollection. Dependents and contents of namespaces are deleted in the background.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::http::response::Response;
 use crate::schema::formats;
 use crate::storage::store::{StoreError, Stored};
 
-/// Options of a deletion, from the body or the query.
+/// `DeleteOptions` of the body or the query.
 struct DeleteOptions {
     write: WriteOptions,
     propagation: Option<String>,
@@ -79,10 +79,10 @@ fn delete_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
     })
 }
 
-/// What became of an object that was to be deleted.
+/// Result of a deletion.
 enum DeleteResult {
     Deleted(Value),
-    /// It stays until its finalizers, its grace or its namespace's contents are done.
+    /// Marked for deletion: finalizers, a grace period or the contents of a namespace are pending.
     Pending(Value),
 }
 
@@ -110,7 +110,7 @@ fn warnings(call: &Call<'_>, delete_options: &DeleteOptions) -> Vec<String> {
     if keeps_pods { vec![text.to_owned()] } else { Vec::new() }
 }
 
-/// Kinds whose deletion answers with the object itself.
+/// Resources whose deletion returns the object instead of a Status.
 fn returns_object(call: &Call<'_>) -> bool {
     const KINDS: [&str; 8] = [
         "pods",
@@ -184,7 +184,7 @@ fn preconditions(call: &Call<'_>, old: &Stored, delete_options: &DeleteOptions) 
     Err(Status::conflict_of_kind(&call.resource.group, &call.resource.kind, &old.name, &message))
 }
 
-/// One try; refused when somebody else changed the object in between.
+/// Tries the deletion once. Fails if another request has updated the object.
 fn try_delete(
     call: &Call<'_>,
     old: &Arc<Stored>,
@@ -233,12 +233,12 @@ fn try_delete(
     Ok(DeleteResult::Pending(render::object_value(&stored, &call.resource)))
 }
 
-/// The oldest of the controllers' kinds let their pods go unless told otherwise.
+/// Resources whose default propagation policy is `Orphan`.
 fn orphans_by_default(call: &Call<'_>) -> bool {
     call.resource.is("", "replicationcontrollers") || call.resource.is("batch", "jobs")
 }
 
-/// A definition goes after its objects.
+/// Adds the finalizer of custom resource cleanup, and the `Terminating` condition.
 fn add_crd_cleanup(value: &mut Value) {
     let mut finalizers = crate::base::json::strings(value.pointer("/metadata/finalizers"));
     finalizers.push(crate::registry::crd::CLEANUP.to_owned());
@@ -250,7 +250,7 @@ fn add_crd_cleanup(value: &mut Value) {
     }
 }
 
-/// What must be done behind the request for an object that waits.
+/// Enqueues the background work for an object that is marked for deletion.
 fn enqueue_work(call: &Call<'_>, stored: &Stored) {
     if call.resource.is("", "namespaces") {
         call.cluster.enqueue(WorkItem::NamespaceDeletion(stored.name.clone()));
@@ -280,7 +280,7 @@ fn set_deletion_timestamp(call: &Call<'_>, value: &mut Value, grace: i64, count:
     }
 }
 
-/// Pods on a node get time to end; everything else goes at once.
+/// Grace period in seconds. Only running pods on a node have one.
 fn grace_period(call: &Call<'_>, value: &Value, delete_options: &DeleteOptions) -> i64 {
     if !call.resource.is("", "pods") || text(value, "/spec/nodeName").is_empty() {
         return 0;
@@ -292,7 +292,7 @@ fn grace_period(call: &Call<'_>, value: &Value, delete_options: &DeleteOptions) 
     delete_options.grace.unwrap_or(own).max(0)
 }
 
-/// The finalizers by which dependents are waited for or let go.
+/// Sets the finalizer of the propagation policy. Returns whether the finalizers have changed.
 fn set_propagation(value: &mut Value, delete_options: &DeleteOptions, orphans_by_default: bool) -> bool {
     let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return false };
     let before = crate::base::json::strings(meta.get("finalizers"));
@@ -301,7 +301,6 @@ fn set_propagation(value: &mut Value, delete_options: &DeleteOptions, orphans_by
         Some("Orphan") => Some("orphan"),
         Some("Foreground") => Some("foregroundDeletion"),
         Some(_) => None,
-        // The oldest of the controllers' kinds still lets its pods go by default.
         None if orphans_by_default => Some("orphan"),
         None => return false,
     };
@@ -335,7 +334,7 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response, Statu
             warnings: call.warnings.clone(),
         };
         match delete(&inner, &object.name, &delete_options).await {
-            // Listed as they were found, or as they wait now.
+            // The list shows deleted objects as they were, pending ones as they are now.
             Ok(DeleteResult::Deleted(_)) => deleted.push(object.clone()),
             Ok(DeleteResult::Pending(_)) => {
                 deleted.extend(call.cluster.get(&call.resource, &object.namespace, &object.name));
@@ -348,7 +347,7 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response, Statu
     render::list(call.request, &call.resource, &response)
 }
 
-/// An eviction is a deletion that asks politely; there are no budgets to ask here.
+/// Evicts a pod. Disruption budgets are not checked.
 pub(crate) async fn evict(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
     let mut delete_options = DeleteOptions {

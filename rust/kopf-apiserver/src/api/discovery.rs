@@ -1,4 +1,4 @@
-//! What is served, told to clients: the legacy lists and the aggregated document.
+//! Discovery: legacy lists, and the aggregated document.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::scheme::resources::{Registry, Resource, Subresource};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The version whose behaviour is imitated.
+/// `/version`: the emulated version.
 pub(crate) fn build_info() -> Value {
     json!({
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
@@ -41,7 +41,7 @@ fn versions(registry: &Registry, group: &str) -> Vec<String> {
     registry.groups.get(group).into_iter().flat_map(|g| g.versions.iter().map(|(v, _)| v.clone())).collect()
 }
 
-/// `/api` and `/apis`: lists of groups, or everything at once for who can read that.
+/// `/api` and `/apis`: the legacy lists, or the aggregated document if the client accepts it.
 pub(crate) fn groups(cluster: &Arc<Cluster>, request: &Request, core: bool) -> Result<Response, Status> {
     let registry = cluster.registry();
     let wants_aggregated = request.header("accept").split(',').any(|entry| {
@@ -102,7 +102,7 @@ pub(crate) fn version(cluster: &Arc<Cluster>, group: &str, version: &str) -> Res
     let list: Vec<Value> = resources.values().flat_map(|r| resource_entries(r)).collect();
     let gv = api_version(group, version);
     if group.is_empty() {
-        // The core group answers in its own, older way.
+        // The core group has an older format.
         return Response::json(
             200,
             &json!({"kind": "APIResourceList", "groupVersion": gv, "resources": list}),
@@ -114,7 +114,7 @@ pub(crate) fn version(cluster: &Arc<Cluster>, group: &str, version: &str) -> Res
     )
 }
 
-/// The answer for a version that is not served: groups of built-in kinds answer differently from others.
+/// 404 for a version that is not served. Groups of built-in kinds answer with a Status, others with plain text.
 pub(crate) fn version_not_served(registry: &Registry, group: &str) -> Response {
     let known = registry.groups.get(group).is_some_and(|g| {
         g.versions.iter().any(|(_, resources)| resources.values().any(|r| r.custom.is_none()))
@@ -122,7 +122,7 @@ pub(crate) fn version_not_served(registry: &Registry, group: &str) -> Response {
     if known { Status::no_such_resource().into() } else { Response::page_not_found() }
 }
 
-/// The verbs of a resource, in the order in which discovery tells them.
+/// Verbs of a resource in the order of kube-apiserver's discovery.
 fn verbs(resource: &Resource) -> Vec<&str> {
     if resource.custom.is_some() {
         return vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
@@ -167,7 +167,7 @@ fn subresource_entry(resource: &Resource, sub: &Subresource) -> Value {
     Value::Object(out)
 }
 
-/// Tells clients in which version a resource is stored, without telling it.
+/// `storageVersionHash` of a resource.
 fn storage_hash(resource: &Resource) -> String {
     let (group, version) = split_api_version(&resource.storage_api_version);
     let text = format!("{group}/{version}/{}", resource.kind);

@@ -1,4 +1,4 @@
-//! From a routed request to its answer: which resource, which verb, and who may.
+//! API handlers: routing by resource and verb, with authorization.
 
 mod apply;
 mod body;
@@ -26,7 +26,7 @@ use crate::http::response::Response;
 use crate::http::route::{Route, Target};
 use crate::scheme::resources::Resource;
 
-/// One request to one resource, with everything that its verb needs.
+/// Context of a request to one resource.
 pub(crate) struct Call<'a> {
     pub(crate) cluster: &'a Arc<Cluster>,
     pub(crate) request: &'a Request,
@@ -34,7 +34,7 @@ pub(crate) struct Call<'a> {
     pub(crate) namespace: String,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<String>,
-    /// What admission webhooks warn of, each text once.
+    /// Warnings of admission webhooks.
     warnings: Arc<Warnings>,
 }
 
@@ -42,7 +42,7 @@ impl Call<'_> {
     pub(crate) fn all_namespaces(&self) -> Option<&str> {
         if self.namespace.is_empty() { None } else { Some(&self.namespace) }
     }
-    /// What the authorizer is asked for this request.
+    /// Attributes for the authorizer.
     fn authorizer_attributes(&self, verb: &str) -> authz::Attributes {
         authz::Attributes {
             verb: verb.to_owned(),
@@ -54,7 +54,7 @@ impl Call<'_> {
             path: String::new(),
         }
     }
-    /// What admission webhooks are asked about this request.
+    /// Attributes for admission webhooks.
     fn admission_attributes(&self, operation: Operation, options: &WriteOptions) -> Attributes<'_> {
         Attributes {
             store: &self.cluster.store,
@@ -72,7 +72,7 @@ impl Call<'_> {
     }
 }
 
-/// Answers one request.
+/// Handles one request.
 pub(crate) async fn answer(cluster: &Arc<Cluster>, request: &Request, route: Route) -> Response {
     match dispatch(cluster, request, route).await {
         Ok(response) => response,
@@ -147,7 +147,7 @@ async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> 
     Ok(response)
 }
 
-/// The verb that a method stands for, as access rules name it.
+/// Verb of the request, in terms of RBAC.
 fn verb_of(call: &Call<'_>, watch: bool) -> &'static str {
     let named = call.name.is_some();
     match (call.request.method.as_str(), named) {

@@ -1,8 +1,8 @@
-//! The published schemas: `OpenAPI` v3 by group and version, and v2 as far as kubectl-like clients need it.
+//! `OpenAPI` v3 documents by group and version, and v2 in the extent that kubectl requires.
 //!
-//! The documents carry the types, their merge keys and the kinds' names, and for each resource the paths by which clients
-//! find out what is supported. Declared kinds are published as they were declared; of built-in ones the main kinds and
-//! fields are described, in short words (`builtin/descriptions.txt`).
+//! Documents contain the types with their merge keys and the paths by which clients detect supported operations.
+//! Schemas of CRDs are published unchanged. Descriptions of the main built-in kinds and fields are in
+//! `builtin/descriptions.txt`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::schema::{ListType, Schema, Type};
 use crate::scheme::builtin;
 use crate::scheme::resources::{Registry, Resource};
 
-/// Where types lie in documents of version 2.
+/// Prefix of references in v2 documents.
 const V2_PREFIX: &str = "#/definitions/";
 
 const PREFIXES: [(&str, &str); 3] = [
@@ -30,7 +30,7 @@ fn public_name(type_name: &str) -> String {
     format!("{prefix}{type_name}")
 }
 
-/// The name of a declared kind's type: the group reversed.
+/// Name of a custom resource's type: the reversed group, version and kind.
 fn custom_name(resource: &Resource) -> String {
     let mut parts: Vec<&str> = resource.group.split('.').collect();
     parts.reverse();
@@ -72,13 +72,12 @@ pub(crate) fn v3(cluster: &Arc<Cluster>, path: &str) -> Response {
     Response::page_not_found()
 }
 
-/// A document of version 2 in protocol buffers that declares nothing: swagger, and a title and version in the info.
+/// A v2 document without types, in protobuf: `swagger`, and title and version of `info`.
 const EMPTY_V2_PROTOBUF: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.3";
-/// Asked for with an `@`, which no media type may contain, and answered with a dot.
+/// Clients request it with an `@`, which media types cannot contain; kube-apiserver answers with a dot.
 const V2_PROTOBUF_MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// `/openapi/v2`: everything in one document. Those who want protocol buffers look for kinds that they did not find in
-/// version 3, and find nothing here either.
+/// `/openapi/v2`: all types in one document. In protobuf it is empty: kubectl requests it only for kinds that v3 lacks.
 pub(crate) fn v2(cluster: &Arc<Cluster>, accept: &str) -> Response {
     if accept.contains("proto-openapi.spec.v2") && !accept.contains("json") {
         let mut out = Response::bytes(200, EMPTY_V2_PROTOBUF);
@@ -141,7 +140,7 @@ fn document(registry: &Registry, resources: &[&Arc<Resource>], prefix: &str, v3:
     }
 }
 
-/// Clients find by this type's kinds that deletion takes options.
+/// Group-version-kinds of `DeleteOptions`, by which clients detect that deletions take options.
 fn delete_options(registry: &Registry) -> Value {
     let mut seen = BTreeSet::new();
     let all = registry.all().filter(|r| seen.insert((r.group.clone(), r.version.clone())));
@@ -232,12 +231,12 @@ struct Collector<'a> {
 }
 
 impl Collector<'_> {
-    /// Writes a schema; types with a name are referred to, except at the top.
+    /// Writes a schema. Named types become references, except for the top level.
     fn write(&mut self, schema: &Schema, top: bool) -> Value {
         if !top && !schema.type_name.is_empty() {
             self.pending.insert(schema.type_name.clone());
             let reference = json!({"$ref": format!("{}{}", self.prefix, public_name(&schema.type_name))});
-            // References stand alone in v2; in v3 what is beside them is kept.
+            // Keywords next to a reference are ignored in v2.
             return reference;
         }
         let mut out = json!({});
@@ -280,14 +279,14 @@ impl Collector<'_> {
         out
     }
 
-    /// A field of a type, described where there are words for it.
+    /// Writes a field with its description, if there is one.
     fn property(&mut self, holder: &Schema, name: &str, schema: &Schema) -> Value {
         let mut out = self.write(schema, false);
         let description = Some(holder.type_name.as_str()).filter(|t| !t.is_empty());
         let Some(description) = description.and_then(|t| builtin::describe_field(t, name)) else {
             return out;
         };
-        // Nothing counts beside a reference: the described one is wrapped.
+        // Keywords next to `$ref` are ignored, so a described reference is wrapped into `allOf`.
         if out.get("$ref").is_some() {
             if self.prefix == V2_PREFIX {
                 return out;

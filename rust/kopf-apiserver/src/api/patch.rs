@@ -1,4 +1,4 @@
-//! Patches in the JSON, merge and strategic dialects; server-side apply has a file of its own.
+//! JSON, merge and strategic merge patches. Apply patches are in `apply`.
 
 use serde_json::{Map, Value};
 
@@ -46,7 +46,7 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
         let (patched, duplicates) = apply_patch(call, patch_type, &before)?;
         let mut warnings = FieldWarnings { duplicates, ..FieldWarnings::default() };
         let kind_check = check_kind(call, &patched);
-        // Complaints show the patched object as it was: it is patched again for them.
+        // Error messages contain the patched object before decoding: it is patched again for them.
         let rejection = |why: String| match apply_patch(call, patch_type, &before) {
             Ok((patched, _)) => Status::invalid_patch(&patched, &why),
             Err(status) => status,
@@ -72,7 +72,7 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
     Err(Status::modified(call.resource.group_resource(), name))
 }
 
-/// A patch cannot make another kind of an object.
+/// Checks that the patch does not change `apiVersion` or `kind`.
 fn check_kind(call: &Call<'_>, patched: &Value) -> Result<(), Status> {
     if call.resource.custom.is_some() {
         return Ok(());

@@ -24,7 +24,7 @@ pub(crate) fn get(call: &Call<'_>) -> Result<Response, Status> {
     render::object(200, call.request, &call.resource, &found)
 }
 
-/// What a list or a watch asks for.
+/// `ListOptions` of a list or a watch.
 struct ListOptions {
     filter: Filter,
     version: Option<u64>,
@@ -33,7 +33,7 @@ struct ListOptions {
     next: Option<ContinueToken>,
 }
 
-/// Where a list goes on.
+/// Continue token of a chunked list.
 struct ContinueToken {
     version: u64,
     after: (String, String),
@@ -107,7 +107,7 @@ fn list_options(call: &Call<'_>) -> Result<ListOptions, Status> {
         }
     }
     let version = parse_version(version_text).map_err(|status| {
-        // A watch meets the same mistake deeper inside, and says so with another code.
+        // For watches, kube-apiserver reports this error from a deeper layer, with another code.
         let bare = status.message.trim_start_matches("invalid resource version: ").to_owned();
         if is_watch { Status::internal(bare) } else { status }
     })?;
@@ -155,7 +155,7 @@ pub(crate) fn list(call: &Call<'_>) -> Result<Response, Status> {
     render::list(call.request, &call.resource, &page)
 }
 
-/// The objects that a collection's verb is about.
+/// Objects that the list options select.
 pub(crate) fn list_selected(call: &Call<'_>) -> Result<Page, Status> {
     page(call, &list_options(call)?)
 }
@@ -196,7 +196,7 @@ fn page(call: &Call<'_>, list_options: &ListOptions) -> Result<Page, Status> {
         .filter(|o| list_options.filter.matches(o))
         .collect();
     let mut page = Page { version: snapshot.version, objects: Vec::new(), next: None, remaining: None };
-    // Version 0 means "whatever is at hand": the server answers from its cache and ignores the limit.
+    // Version 0 allows any cached state: the limit is ignored, as by the watch cache of kube-apiserver.
     if list_options.limit > 0
         && selected_objects.len() > list_options.limit
         && list_options.version != Some(0)
@@ -216,7 +216,7 @@ pub(crate) fn watch(call: &Call<'_>) -> Result<Response, Status> {
     let list_options = list_options(call)?;
     let query = &call.request.query;
     let timeout = query.number("timeoutSeconds").filter(|s| *s > 0);
-    // A real server closes watches by itself after half an hour to an hour.
+    // kube-apiserver closes watches after 30 to 60 minutes.
     let seconds = timeout.unwrap_or_else(|| 1800 + crate::base::random::random_bits() % 1800);
     let watch = Watch::new(
         call.cluster,
@@ -227,7 +227,7 @@ pub(crate) fn watch(call: &Call<'_>) -> Result<Response, Status> {
             format,
             include: render::include_object(call.request),
             bookmarks: query.flag("allowWatchBookmarks"),
-            // Without a version a watch begins with what there is.
+            // A watch without a version begins with synthetic ADDED events.
             initial: query.flag("sendInitialEvents") || list_options.version.is_none_or(|v| v == 0),
             initial_end: query.flag("sendInitialEvents") && query.flag("allowWatchBookmarks"),
             timeout: Duration::from_secs(seconds),

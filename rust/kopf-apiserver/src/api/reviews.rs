@@ -1,4 +1,4 @@
-//! Reviews: questions about users and their rights, which are answered and not stored.
+//! Access and token reviews, which are answered and not stored.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Response, Status> {
     Ok(Response::json(201, &value))
 }
 
-/// What the user may do, as `kubectl auth can-i --list` shows it.
+/// Rules of the user, for `kubectl auth can-i --list`.
 fn rules(call: &Call<'_>, namespace: &str) -> Value {
     let user = &call.request.user;
     let master = !call.cluster.options.authorization || user.groups.iter().any(|g| g == "system:masters");
@@ -94,7 +94,7 @@ fn attributes_of(value: &Value) -> Attributes {
     }
 }
 
-/// A token for a service account: random, and known to nobody but who asked.
+/// Issues a random token for a service account, valid for an hour.
 pub(crate) fn token(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
     if call.cluster.get(&call.resource, &call.namespace, name).is_none() {

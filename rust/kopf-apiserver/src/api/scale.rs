@@ -1,4 +1,4 @@
-//! The scale subresource: the number of replicas of built-in and declared kinds behind one shape.
+//! Scale subresource of built-in and custom resources.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ use crate::http::render::object_value;
 use crate::http::response::Response;
 use crate::patch::PatchType;
 
-/// The scale of a declared kind needs the field that its path names.
+/// Checks that a custom resource has the field of `specReplicasPath`.
 fn check_scalable(call: &Call<'_>, object: &Value) -> Result<(), Status> {
     let Some(paths) = call.resource.custom.as_ref().and_then(|c| c.scale.clone()) else { return Ok(()) };
     if crate::base::json_path::find(object, &paths.spec).is_some() {

@@ -1,7 +1,7 @@
-//! Watches: the stream of one resource's changes for one reader.
+//! Watches: the event stream of one resource for one client.
 //!
-//! A watch remembers the version up to which it has told everything, and reads the rest from the store's history when it
-//! is woken; nothing is queued for it, so nothing can be lost, and an idle watch costs nothing.
+//! A watch stores the resource version up to which it has sent events, and reads the rest from the store's history when
+//! it is notified. There is no queue per watch, so no event is lost, and an idle watch costs nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,22 +22,22 @@ use crate::registry::selectors::{FieldSelector, LabelSelector, ShardSelector};
 use crate::scheme::resources::Resource;
 use crate::storage::store::{Event, EventBatch, Stored};
 
-/// How often a bookmark tells the newest version.
+/// Interval of bookmarks.
 const BOOKMARK: Duration = Duration::from_mins(1);
-/// Lines go out together, as far as they are there, up to about this size.
+/// Target size of a chunk: events that are available together are sent together.
 const CHUNK: usize = 64 * 1024;
-/// About so many bytes of changes are made lines of at once: a reader that is far behind does not get all in memory.
+/// Bytes of events that are read from the history at once, to limit the memory of slow clients.
 const READ_BYTES: usize = 1 << 20;
-/// What a line has besides its object, at most.
+/// Maximum size of an event without its object.
 const EVENT_OVERHEAD: usize = 40;
 
-/// How a reader is told of a storm: after so many changes in so short a time, it looks for more only after a pause, and they go
-/// out together. Who is told of one change after another, as an answer to what it does itself, never waits.
+/// A burst is more than `BURST_EVENTS` events within `BURST_WINDOW`. During a burst, a watch pauses before it reads
+/// more events and sends them in one chunk. Single events are sent without delay.
 const BURST_EVENTS: usize = 64;
 const BURST_WINDOW: Duration = Duration::from_millis(10);
 const BURST_PAUSE: Duration = Duration::from_millis(1);
 
-/// How fast changes come.
+/// Detection of bursts of events.
 #[derive(Debug)]
 struct RateMonitor {
     window_start: Instant,
@@ -61,14 +61,14 @@ impl RateMonitor {
     }
     async fn pause_if_busy(&self) {
         let now = Instant::now();
-        // Where time stands still, nothing is fast, and a pause would have no end.
+        // With a paused clock, the pause would not end.
         if self.burst && now > self.last_recorded && now - self.window_start < 2 * BURST_WINDOW {
             sleep_until(now + BURST_PAUSE).await;
         }
     }
 }
 
-/// Which objects a list or a watch is about.
+/// Selection of objects by a list or a watch.
 #[derive(Debug, Default)]
 pub(crate) struct Filter {
     pub(crate) namespace: Option<String>,
@@ -88,7 +88,7 @@ impl Filter {
     }
 }
 
-/// How a watch speaks.
+/// Options of a watch.
 #[derive(Debug)]
 pub(crate) struct WatchOptions {
     pub(crate) format: OutputFormat,
@@ -99,7 +99,7 @@ pub(crate) struct WatchOptions {
     pub(crate) timeout: Duration,
 }
 
-/// One open watch.
+/// An open watch.
 pub(crate) struct Watch {
     cluster: Arc<Cluster>,
     resource: Arc<Resource>,
@@ -109,11 +109,10 @@ pub(crate) struct Watch {
     wake: tokio::sync::watch::Receiver<u64>,
     fault_signal: tokio::sync::watch::Receiver<u64>,
     fault_seen: u64,
-    /// Lines that are to go out, in chunks; the last ones are still gathered in `open`.
+    /// Chunks to send. The last one is still being filled in `open`.
     ready: VecDeque<Bytes>,
     open: Vec<u8>,
-    /// The objects that were there at the beginning, as far as they are not yet sent; their lines are made when those can
-    /// go out.
+    /// Objects of the initial state that are not sent yet. Their events are written when chunks can be sent.
     initial: Option<std::vec::IntoIter<Arc<Stored>>>,
     rate: RateMonitor,
     deadline: Instant,
@@ -161,7 +160,7 @@ impl Watch {
         out
     }
 
-    /// Tells what there is as if it had just been added.
+    /// Reads the initial state, which is sent as synthetic ADDED events.
     fn start_initial_events(&mut self) {
         let snapshot = self.cluster.store.list(&self.resource.store_key, self.filter.namespace.as_deref());
         self.cursor = snapshot.version;
@@ -170,7 +169,7 @@ impl Watch {
         self.initial = Some(selected.into_iter());
     }
 
-    /// Makes the next lines of what there was at the beginning.
+    /// Writes the next initial events.
     fn write_initial_events(&mut self) {
         while let (Some(initial), true) = (&mut self.initial, self.ready.is_empty()) {
             if let Some(object) = initial.next() {
@@ -198,7 +197,7 @@ impl Watch {
         self.is_finished = true;
     }
 
-    /// The next lines, or the end of the stream.
+    /// Waits for the next chunk; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if self.cluster.faults.is_watch_cut(&self.resource.plural, &mut self.fault_seen) {
@@ -223,7 +222,7 @@ impl Watch {
                 if self.options.bookmarks { self.deadline.min(self.bookmark_at) } else { self.deadline };
             tokio::select! {
                 changed = self.wake.changed() => {
-                    // The kind is gone: so is its stream.
+                    // The resource is no longer served.
                     if changed.is_err() { return None; }
                 }
                 _ = self.fault_signal.changed() => {}
@@ -233,7 +232,7 @@ impl Watch {
                         return None;
                     }
                     self.bookmark_at = now + BOOKMARK;
-                    // A watch that is behind, or silenced, has no use for it.
+                    // A watch that is behind or silenced sends no bookmark.
                     let is_behind = self.initial.is_some() || self.collect();
                     if !is_behind && !self.cluster.faults.is_silenced(&self.resource.plural) {
                         self.bookmark(false);
@@ -244,7 +243,7 @@ impl Watch {
         }
     }
 
-    /// Makes lines of the next changes; whether there are more of them.
+    /// Reads and writes the next events. Returns whether there are more.
     fn collect(&mut self) -> bool {
         match self.cluster.store.events_since(&self.resource.store_key, self.cursor, READ_BYTES) {
             Ok(EventBatch { events, version, is_complete }) => {
@@ -259,7 +258,7 @@ impl Watch {
                     self.on_event(event);
                 }
                 self.close_chunk();
-                // Complete up to here, which is what a bookmark may promise.
+                // Events are complete up to this version, as a bookmark requires.
                 self.cursor = self.cursor.max(version);
                 !is_complete
             }
@@ -273,7 +272,8 @@ impl Watch {
         }
     }
 
-    /// An event as this reader sees it: what enters its selection is added, what leaves it is deleted, as it was before that.
+    /// Handles an event: an object that enters the selection is ADDED; one that leaves it is DELETED, in its previous
+    /// state.
     fn on_event(&mut self, event: &Event) {
         let before = event.before.as_ref().filter(|o| self.filter.matches(o));
         let after = !event.deleted && self.filter.matches(&event.after);
@@ -290,7 +290,7 @@ impl Watch {
         if self.rejects_format() {
             return;
         }
-        // Taken out, since what is written into it asks for what is beside it.
+        // Taken out of `self`, since writing borrows the other fields.
         let mut out = std::mem::take(&mut self.open);
         out.reserve(object.json.len() + EVENT_OVERHEAD);
         out.extend_from_slice(b"{\"type\":\"");
@@ -305,7 +305,7 @@ impl Watch {
             OutputFormat::Table => {
                 let value = render::object_value(object, &self.resource);
                 let version = object.version.to_string().into();
-                // Only the first row brings the columns along.
+                // Only the first event contains the column definitions.
                 let mut header = table::header(&self.resource, &version, !self.columns_sent);
                 if self.columns_sent {
                     header.insert("columnDefinitions".into(), Value::Null);
@@ -323,7 +323,8 @@ impl Watch {
         }
     }
 
-    /// An object cannot be shown as a list of objects: a real server gives up at the first one. It can tell errors.
+    /// Whether events cannot be shown in the requested format. kube-apiserver ends such a watch at its first event;
+    /// errors are sent.
     fn rejects_format(&mut self) -> bool {
         self.is_finished |= self.options.format == OutputFormat::PartialList;
         self.is_finished

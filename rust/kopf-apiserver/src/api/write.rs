@@ -1,4 +1,4 @@
-//! Create and update, and the small subresources that are written.
+//! Create and update, and the subresources `finalize` and `binding`.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use crate::http::response::Response;
 use crate::registry::prepare::{self, FieldWarnings};
 use crate::schema::{decode, formats};
 
-/// How often a write is made anew when somebody else was faster.
+/// Maximum number of attempts of a write after conflicts.
 pub(super) const ATTEMPTS: usize = 20;
 
 pub(crate) async fn create(call: &Call<'_>) -> Result<Response, Status> {
@@ -39,7 +39,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response, Status> {
     Ok(outcome.response(201, call.request, &call.resource)?.warn(&warning_lines))
 }
 
-/// Stores a new object. `applied` is the manager's entry when the object comes from an apply.
+/// Creates an object. `applied` is the entry of a server-side apply.
 pub(super) async fn create_object(
     call: &Call<'_>,
     mut value: Value,
@@ -89,7 +89,7 @@ pub(super) async fn create_object(
     }
 }
 
-/// Nulls that are written for nothing at all are nobody's.
+/// Adds the nulls of the object to the baseline, so that they are not managed.
 fn add_nulls(mut baseline: Value, value: &Value) -> Value {
     if let (Value::Object(baseline), Value::Object(map)) = (&mut baseline, value) {
         for (key, _) in map.iter().filter(|(_, v)| v.is_null()) {
@@ -99,7 +99,7 @@ fn add_nulls(mut baseline: Value, value: &Value) -> Value {
     baseline
 }
 
-/// Fills in what the server gives a new object.
+/// Sets the system fields of a new object.
 fn before_create(call: &Call<'_>, value: &mut Value) {
     let has_status = call.resource.subresource("status").is_some();
     let Some(map) = value.as_object_mut() else { return };
@@ -134,7 +134,7 @@ fn before_create(call: &Call<'_>, value: &mut Value) {
     }
 }
 
-/// A namespaced object needs a living namespace.
+/// Checks that the namespace exists and is not terminating.
 fn check_namespace_active(call: &Call<'_>, value: &Value) -> Result<(), Status> {
     if !call.resource.namespaced {
         return Ok(());
@@ -188,7 +188,7 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response, Status> {
         let has_version = check_version(call, &value, &old)?;
         check_uid(call, &value, &old)?;
         let before = object_value(&old, &call.resource);
-        // With a version there is but one try.
+        // A precondition leaves a single attempt.
         let new = if has_version { std::mem::take(&mut value) } else { value.clone() };
         match update_object(call, &old, &before, new, &options, None).await? {
             Some(outcome) => {
@@ -201,7 +201,7 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response, Status> {
     Err(Status::modified(call.resource.group_resource(), name))
 }
 
-/// Kinds that an update brings into being.
+/// Whether an update creates an object that does not exist (`AllowCreateOnUpdate`).
 fn allows_create_on_update(call: &Call<'_>) -> bool {
     call.subresource.is_none()
         && matches!(
@@ -212,7 +212,7 @@ fn allows_create_on_update(call: &Call<'_>) -> bool {
         )
 }
 
-/// A namespace is released by who keeps its finalizers.
+/// Removes finalizers from the spec of a namespace.
 pub(crate) fn finalize(call: &Call<'_>) -> Result<Response, Status> {
     let options = call.request.write_options("UpdateOptions")?;
     let name = call.name.as_deref().unwrap_or_default();
@@ -247,7 +247,7 @@ pub(crate) fn finalize(call: &Call<'_>) -> Result<Response, Status> {
     render::object(200, call.request, &call.resource, &stored)
 }
 
-/// Puts a pod on a node.
+/// Binds a pod to a node.
 pub(crate) fn bind(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
     let (value, _) = body::read(call)?;

@@ -1,7 +1,7 @@
-//! Which fields there are: sets of field paths, and the comparison of two objects. Who manages them is in `managers`.
+//! Field sets and the comparison of objects, as in structured-merge-diff.
 //!
-//! The rules are those of server-side apply: a change takes the fields that it adds or alters, from everybody; a removal
-//! takes them away from everybody. Lists with identities have their items as paths, other lists are one value.
+//! A change owns the fields that it adds or modifies; a removed field has no owners. Items of associative lists have
+//! paths; other lists are one value.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 
 use crate::schema::{ListType, Schema};
 
-/// A path: `f:name`, `k:{..}`, `v:..` elements; shared, since the paths of one object repeat them.
+/// Path of a field. Elements are `f:name`, `k:{..}` and `v:..`, shared among the paths of one object.
 pub(crate) type Path = Vec<Arc<str>>;
 /// A set of paths.
 pub(crate) type Set = BTreeSet<Path>;
 
-/// Paths that differ between two objects.
+/// Difference between two objects.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     pub(crate) added: Set,
@@ -24,13 +24,13 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// What the change took.
+    /// Fields that the change owns.
     pub(crate) fn taken(&self) -> Set {
         self.added.union(&self.modified).cloned().collect()
     }
 }
 
-/// How a value is walked through.
+/// How a value is compared: as a whole, by members or by items.
 enum NodeKind {
     Leaf,
     Map,
@@ -56,7 +56,7 @@ fn node_kind(value: Option<&Value>, other: Option<&Value>, schema: &Schema) -> N
     }
 }
 
-/// The path element of a list's item.
+/// Path element of a list item.
 pub(crate) fn item_key(item: &Value, schema: &Schema) -> String {
     match &schema.list {
         ListType::Map(keys) => {
@@ -94,7 +94,7 @@ fn child_schema<'s>(schema: &'s Schema, element: &str, any: &'s Schema) -> &'s S
     }
 }
 
-/// Compares two values field by field.
+/// Compares two values recursively.
 pub(crate) fn compare<'v>(
     old: Option<&'v Value>,
     new: Option<&'v Value>,
@@ -102,14 +102,14 @@ pub(crate) fn compare<'v>(
     path: &mut Path,
     out: &mut Comparison,
 ) {
-    // Of maps, the members are compared anyway.
+    // Members of maps are compared one by one anyway.
     let maps = !schema.atomic && old.is_some_and(Value::is_object) && new.is_some_and(Value::is_object);
     if maps || old.is_none() || old != new {
         compare_unequal(old, new, schema, path, out);
     }
 }
 
-/// The same of values that are not equal, or are maps.
+/// Compares values that are not equal, or are maps.
 fn compare_unequal<'v>(
     old: Option<&'v Value>,
     new: Option<&'v Value>,
@@ -134,7 +134,7 @@ fn compare_unequal<'v>(
             let (left, right) = (members(old).unwrap_or(&nothing), members(new).unwrap_or(&nothing));
             let added =
                 right.iter().filter(|(key, _)| !left.contains_key(*key)).map(|(k, v)| (k, None, Some(v)));
-            // What stayed as it was needs no path.
+            // Unchanged members need no path.
             let kept = left.iter().map(|(k, v)| (k, Some(v), right.get(k))).filter(|(_, a, b)| a != b);
             for (key, before, after) in kept.chain(added) {
                 path.push(["f:", key].concat().into());
@@ -151,7 +151,7 @@ fn compare_unequal<'v>(
             let items = schema.items.as_deref().unwrap_or(&any);
             let mut paired = vec![false; right.len()];
             for (key, value) in children(old, schema, true) {
-                // Items that are there twice are paired one by one.
+                // Duplicate items are paired in order.
                 let place = positions.get_mut(&key).and_then(VecDeque::pop_front);
                 let other = place.and_then(|i| right.get(i)).map(|(_, other)| *other);
                 if let Some(paired) = place.and_then(|i| paired.get_mut(i)) {
@@ -175,7 +175,7 @@ fn compare_unequal<'v>(
     };
 }
 
-/// The fields that an applied configuration names.
+/// Collects the fields of an applied configuration.
 pub(crate) fn collect_fields(value: &Value, schema: &Schema, path: &mut Path, out: &mut Set) {
     let any = Schema::any();
     let listed = match node_kind(Some(value), None, schema) {
@@ -200,7 +200,7 @@ pub(crate) fn collect_fields(value: &Value, schema: &Schema, path: &mut Path, ou
     }
 }
 
-/// The first list in which two items have one identity, as complaints show it.
+/// Message about the first list with duplicate items.
 pub(crate) fn first_duplicate_item(value: &Value, schema: &Schema, path: &mut Path) -> Option<String> {
     let any = Schema::any();
     let listed = matches!(node_kind(Some(value), None, schema), NodeKind::List);
@@ -224,7 +224,7 @@ pub(crate) fn first_duplicate_item(value: &Value, schema: &Schema, path: &mut Pa
     None
 }
 
-/// Removes what nobody manages through this door: identity, system metadata, and the part behind another door.
+/// Removes fields without owners: identity, system metadata, and the root field that this endpoint cannot write.
 pub(crate) fn strip_unmanaged(set: &mut Set, excluded_field: &str) {
     const META: [&str; 8] = [
         "f:name",
@@ -247,7 +247,7 @@ pub(crate) fn strip_unmanaged(set: &mut Set, excluded_field: &str) {
     });
 }
 
-/// Reads `fieldsV1`.
+/// Decodes `fieldsV1`.
 pub(crate) fn from_json(json: &Value, path: &mut Path, out: &mut Set) {
     let Some(map) = json.as_object() else { return };
     if map.is_empty() && !path.is_empty() {
@@ -264,14 +264,13 @@ pub(crate) fn from_json(json: &Value, path: &mut Path, out: &mut Set) {
     }
 }
 
-/// Writes `fieldsV1`.
+/// Encodes `fieldsV1`.
 pub(crate) fn to_json(set: &Set) -> Value {
     let paths: Vec<&Path> = set.iter().collect();
     to_json_below(&paths, 0)
 }
 
-/// The same of paths that are equal up to this depth; they are sorted, so that those with one more element in common lie
-/// side by side, the shortest first.
+/// Encodes paths that are equal up to this depth. They are sorted: common prefixes are adjacent, the shortest first.
 fn to_json_below(paths: &[&Path], depth: usize) -> Value {
     let mut out = Map::new();
     let member = paths.first().is_some_and(|p| p.len() == depth);
@@ -287,7 +286,7 @@ fn to_json_below(paths: &[&Path], depth: usize) -> Value {
     Value::Object(out)
 }
 
-/// A path as messages show it: `.spec.containers[name="c"].image`.
+/// Formats a path for messages: `.spec.containers[name="c"].image`.
 pub(crate) fn format_path(path: &Path) -> String {
     let mut out = String::new();
     for element in path {

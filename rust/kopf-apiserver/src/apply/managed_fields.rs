@@ -1,12 +1,12 @@
-//! Who manages which fields: the entries of `metadata.managedFields`, and what a change makes of them.
+//! Entries of `metadata.managedFields`, and their update.
 //!
-//! What fields are, and how those of two objects are compared, is in `fields`.
+//! Field sets are in `field_set`.
 
 use serde_json::{Map, Value, json};
 
 use crate::apply::field_set::{self, Comparison, Path, Set};
 
-/// One manager's entry.
+/// Entry of one field manager.
 #[derive(Clone, Debug)]
 pub(crate) struct ManagedFieldsEntry {
     pub(crate) manager: String,
@@ -24,7 +24,7 @@ impl ManagedFieldsEntry {
             && self.subresource == other.subresource
             && (self.apply || self.api_version == other.api_version)
     }
-    /// The manager as a conflict names it.
+    /// Manager in conflict messages.
     pub(crate) fn conflict_name(&self) -> String {
         if self.apply {
             return format!("\"{}\"", self.manager);
@@ -38,7 +38,7 @@ impl ManagedFieldsEntry {
     }
 }
 
-/// Reads `metadata.managedFields`.
+/// Decodes `metadata.managedFields`.
 pub(crate) fn read(meta: &Map<String, Value>) -> Vec<ManagedFieldsEntry> {
     let list = meta.get("managedFields").and_then(Value::as_array);
     list.into_iter()
@@ -59,7 +59,7 @@ pub(crate) fn read(meta: &Map<String, Value>) -> Vec<ManagedFieldsEntry> {
         .collect()
 }
 
-/// Writes `metadata.managedFields`, or nothing when nobody manages anything.
+/// Encodes `metadata.managedFields`; removes it if no entry has fields.
 pub(crate) fn write(meta: &mut Map<String, Value>, mut entries: Vec<ManagedFieldsEntry>) {
     entries.retain(|e| !e.set.is_empty());
     entries.sort_by(|a, b| {
@@ -94,14 +94,14 @@ pub(crate) fn write(meta: &mut Map<String, Value>, mut entries: Vec<ManagedField
     meta.insert("managedFields".into(), Value::Array(list));
 }
 
-/// Whether a text of `fieldsV1` has this path.
+/// Whether encoded `fieldsV1` contain this path.
 fn contains_path(json: &Value, path: &Path) -> bool {
     let found = path.iter().try_fold(json, |at, element| at.get(&**element)).and_then(Value::as_object);
     found.is_some_and(|member| member.is_empty() || member.contains_key("."))
 }
 
-/// Books a change where only the time of its manager's entry can be new: nothing was removed, and the manager has all of its
-/// fields, alone. Tells whether that was so. Most changes are of that sort, and need not read and write who manages what.
+/// Fast path of `update`: sets the time of the manager's entry without decoding. Applies if no field was removed and
+/// all changed fields belong to this manager alone; returns whether it did.
 pub(crate) fn touch_entry(
     meta: &mut Map<String, Value>,
     changes: &Comparison,
@@ -141,13 +141,13 @@ pub(crate) fn touch_entry(
     true
 }
 
-/// What the entries are sorted by.
+/// Sort key of entries.
 fn sort_key(json: &Value) -> (bool, [&str; 4]) {
     let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default();
     (text("operation") != "Apply", ["time", "manager", "apiVersion", "subresource"].map(text))
 }
 
-/// Books a change that was not an apply: `who` carries the manager, an empty set and the time.
+/// Updates the entries after a change that is not an apply. `change` has the manager and the time, and an empty set.
 pub(crate) fn update(
     mut entries: Vec<ManagedFieldsEntry>,
     changes: &Comparison,
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::schema::Schema;
 
-    /// Somebody's change of what two others manage, booked in short and at length.
+    /// A change by one of two managers, through the fast path and through `update`.
     fn changed_by(manager: &str, time: &str, before: &Value, after: &Value) -> (bool, Value, Value) {
         let mut meta = Map::new();
         let fields = |names: &[&str]| names.iter().map(|n| (format!("f:{n}"), json!({}))).collect::<Value>();
@@ -204,16 +204,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_booked_again_is_what_would_be_written() {
+    fn the_fast_path_equals_the_update() {
         let before = json!({"a": 1, "b": 1, "c": 1});
         let cases = [
-            // Its own field; the entry with the later time is the last one.
+            // Fields of one manager. The entry with the later time is the last one.
             ("ann", "11", json!({"a": 2, "b": 1, "c": 1}), true),
             ("bob", "09", json!({"a": 1, "b": 1, "c": 2}), true),
             ("ann", "10", json!({"a": 2, "b": 1, "c": 1}), true),
-            // Nothing at all.
+            // No change.
             ("ann", "11", before.clone(), true),
-            // A field of both, of the other one, of nobody; no field any more; a stranger.
+            // A shared field, a field of the other manager, a new field, a removed field, another manager.
             ("ann", "11", json!({"a": 1, "b": 2, "c": 1}), false),
             ("ann", "11", json!({"a": 1, "b": 1, "c": 2}), false),
             ("ann", "11", json!({"a": 1, "b": 1, "c": 1, "d": 1}), false),

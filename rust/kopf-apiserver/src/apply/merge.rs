@@ -1,5 +1,4 @@
-//! Server-side apply: the merge of a configuration into a live object, conflicts with other managers, and the removal of
-//! what the manager no longer names.
+//! Merge of an applied configuration: conflicts, and removal of fields that are no longer applied.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use crate::apply::field_set::{self, Comparison, Path, Set};
 use crate::apply::managed_fields::ManagedFieldsEntry;
 use crate::schema::{ListType, Schema};
 
-/// Merges what is applied into the live value.
+/// Merges the configuration into the live object.
 pub(crate) fn merge(live: &mut Value, applied: &Value, schema: &Schema) {
     let any = Schema::any();
     match (live, applied) {
@@ -37,15 +36,15 @@ pub(crate) fn merge(live: &mut Value, applied: &Value, schema: &Schema) {
     }
 }
 
-/// What an apply did to the managers.
+/// Result of an apply.
 pub(crate) struct ApplyResult {
     pub(crate) object: Value,
     pub(crate) entries: Vec<ManagedFieldsEntry>,
-    /// (other manager, field) pairs; empty when forced.
+    /// Pairs of manager and field; empty if forced.
     pub(crate) conflicts: Vec<(String, String)>,
 }
 
-/// Applies a configuration. `who` is the manager's new entry with the set of the fields that it names.
+/// Applies a configuration. `entry` has the manager and the set of applied fields.
 pub(crate) fn apply(
     live: &Value,
     config: &Value,
@@ -81,7 +80,7 @@ pub(crate) fn apply(
     ApplyResult { object, entries: kept, conflicts }
 }
 
-/// What the manager named before, names no more, and nobody else holds. Items before what is in them.
+/// Fields that the manager no longer applies and no other manager owns. Items come before their fields.
 fn removed_fields(before: &Set, now: &Set, others: &[ManagedFieldsEntry]) -> Vec<Path> {
     let is_held = |path: &Path| {
         let within = |set: &Set| set.range(path.clone()..).next().is_some_and(|p| p.starts_with(path));
@@ -113,7 +112,7 @@ fn remove(object: &mut Value, path: &[Arc<str>], schema: &Schema) {
     }
 }
 
-/// Drops nulls from an applied configuration: they say nothing.
+/// Removes nulls from an applied configuration, where they have no meaning.
 pub(crate) fn drop_nulls(value: &mut Value) {
     if let Value::Object(map) = value {
         let map: &mut Map<String, Value> = map;

@@ -1,6 +1,6 @@
-//! What time it is to the servers of this process: the real time, unless a test has said otherwise.
+//! Clock of all servers in the process: real time, unless a test controls it.
 //!
-//! Only what is written into objects follows it. Nothing here waits.
+//! Affects timestamps in objects only, not timers.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -8,13 +8,14 @@ const RUNNING: i64 = i64::MIN;
 static FIXED: AtomicI64 = AtomicI64::new(RUNNING);
 static OFFSET: AtomicI64 = AtomicI64::new(0);
 
-/// Stops time at a moment (in microseconds since the epoch), or lets it go, so far ahead of the real one.
+/// Sets the clock: fixed at a time (microseconds since the epoch), or running with an offset from real time
+/// (microseconds).
 pub fn set_time(fixed: Option<i64>, offset: i64) {
     OFFSET.store(offset, Ordering::Relaxed);
     FIXED.store(fixed.unwrap_or(RUNNING), Ordering::Relaxed);
 }
 
-/// The present moment.
+/// Current time.
 pub(crate) fn now() -> jiff::Timestamp {
     match FIXED.load(Ordering::Relaxed) {
         RUNNING => {

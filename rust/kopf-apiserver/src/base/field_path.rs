@@ -1,12 +1,12 @@
-//! Paths of fields, as messages write them.
+//! Field paths in messages.
 
-/// Where a reader is in an object. Only complaints need it as text, and most objects give none.
+/// Path of a field as a linked list on the stack. It is formatted for messages only.
 #[derive(Clone, Copy)]
 pub(crate) enum FieldPath<'p> {
     Root,
-    /// A field of a structure.
+    /// Field of a struct.
     Member(&'p FieldPath<'p>, &'p str),
-    /// A key of a map.
+    /// Key of a map.
     Key(&'p FieldPath<'p>, &'p str),
     Item(&'p FieldPath<'p>, usize),
 }
@@ -19,7 +19,7 @@ impl FieldPath<'_> {
             Self::Item(within, index) => format!("{}[{index}]", within.to_text()),
         }
     }
-    /// Only the names of fields.
+    /// Names of struct fields only, without keys and indices.
     pub(crate) fn fields(&self) -> String {
         match self {
             Self::Root => String::new(),
@@ -29,7 +29,7 @@ impl FieldPath<'_> {
     }
 }
 
-/// A field's path, as messages write it.
+/// Appends a field name to a path.
 pub(crate) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }

@@ -1,21 +1,21 @@
-//! JSON values: access by path, and reading with the messages of Go's decoder.
+//! Access to JSON values, and parsing with the error messages of Go.
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::base::field_path::FieldPath;
 
-/// The member at a path of names, `/metadata/name`: without the escapes of pointers, and so without copies of the names.
+/// Value at a path like `/metadata/name`. Unlike `Value::pointer`, it has no escapes and allocates nothing.
 pub(crate) fn at<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('/').skip(1).try_fold(value, |above, name| above.get(name))
 }
 
-/// The text of a member by its name; empty if it is absent or is no text.
+/// String member of an object; empty if it is absent or not a string.
 pub(crate) fn member_text<'v>(value: &'v Value, key: &str) -> &'v str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The value of a member that should be text.
+/// String at a path like `/metadata/name`; empty if it is absent or not a string.
 pub(crate) fn text<'v>(value: &'v Value, path: &str) -> &'v str {
     at(value, path).and_then(Value::as_str).unwrap_or_default()
 }
@@ -27,7 +27,7 @@ pub(crate) fn strings(value: Option<&Value>) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// Parses JSON and notes fields that are given twice.
+/// Parses JSON and collects the paths of duplicate fields.
 pub(crate) fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
     let mut duplicates = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
@@ -105,12 +105,12 @@ impl<'de> Visitor<'de> for DuplicateReader<'_, '_> {
     }
 }
 
-/// The text with which Kubernetes complains of malformed JSON.
+/// Message of Go's decoder for malformed JSON.
 pub(crate) fn json_complaint(bytes: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".into();
     }
-    // The library counts lines and columns from one; the offending byte is named.
+    // The library counts lines and columns from one. The message contains the offending byte.
     let line_start: usize =
         bytes.split(|b| *b == b'\n').take(error.line().saturating_sub(1)).map(|l| l.len() + 1).sum();
     let at = (line_start + error.column()).saturating_sub(1);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// The small part of `JSONPath` that printer columns use: names, indices, and filters by equality.
+/// Value at a `JSONPath` of the subset of printer columns: names, indices, and filters by equality.
 pub(crate) fn find<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
     let mut value = object;
     let mut rest = path.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');

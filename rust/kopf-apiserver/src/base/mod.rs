@@ -1,4 +1,4 @@
-//! What everything else is built on.
+//! Foundations of all layers: options, names, JSON, clock, randomness.
 
 pub(crate) mod clock;
 pub(crate) mod field_path;

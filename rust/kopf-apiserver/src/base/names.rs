@@ -10,7 +10,7 @@ pub(crate) fn split_api_version(text: &str) -> (&str, &str) {
     text.split_once('/').unwrap_or(("", text))
 }
 
-/// A resource with its group, as messages and `details` of errors name it.
+/// Resource and group in error messages and details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupResource<'n> {
     pub(crate) group: &'n str,

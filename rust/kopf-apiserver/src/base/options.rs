@@ -1,28 +1,28 @@
-//! Options of a server, and of requests.
+//! Options of the server and of requests.
 
 use crate::base::user::User;
 
-/// How a server is to be.
+/// Options of a server.
 #[expect(clippy::struct_excessive_bools, reason = "each part is switched on its own")]
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// 0 for any free one.
+    /// Port on loopback; 0 for any free one.
     pub port: u16,
-    /// TLS with a CA of its own; otherwise plain HTTP.
+    /// Serve TLS with a generated CA; otherwise plain HTTP.
     pub tls: bool,
-    /// The administrator's token; random when absent.
+    /// Token of the administrator; random if absent.
     pub token: Option<String>,
-    /// Other tokens and whom they stand for.
+    /// Tokens of further users.
     pub users: Vec<(String, User)>,
-    /// Whether RBAC objects are asked; otherwise every token may do everything.
+    /// Authorize requests by RBAC; otherwise every authenticated user may do everything.
     pub authorization: bool,
-    /// Whether dependents follow their owners.
+    /// Delete dependents of deleted objects.
     pub garbage_collection: bool,
-    /// Whether deleted namespaces are emptied and go.
+    /// Delete the contents of terminating namespaces, then the namespaces.
     pub namespace_lifecycle: bool,
-    /// Which controllers are simulated.
+    /// Simulated controllers.
     pub controllers: Controllers,
-    /// Whether `shardSelector` is honoured; real servers of 1.36 ignore it unless told.
+    /// Support `shardSelector`, which is an alpha feature of 1.36.
     pub sharding: bool,
 }
 
@@ -42,22 +42,22 @@ impl Default for ServerOptions {
     }
 }
 
-/// Which controllers are simulated. All are off by default.
+/// Simulated controllers. All are off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each controller is switched on its own")]
 pub struct Controllers {
-    /// Pods become Running and Ready, and go when they are deleted.
+    /// Pods become Running and Ready, and are removed after their deletion.
     pub pods: bool,
-    /// Deployments make replica sets, replica sets and stateful sets make pods.
+    /// Deployments create replica sets; replica sets and stateful sets create pods.
     pub workloads: bool,
-    /// Jobs make pods and complete.
+    /// Jobs create pods and complete.
     pub jobs: bool,
-    /// Services get endpoints of their ready pods.
+    /// Services get endpoints of ready pods.
     pub endpoints: bool,
 }
 
 impl Controllers {
-    /// All of them.
+    /// All controllers.
     pub fn all() -> Self {
         Self { pods: true, workloads: true, jobs: true, endpoints: true }
     }
@@ -72,7 +72,7 @@ impl Controllers {
     }
 }
 
-/// What to do about fields that are unknown or given twice.
+/// `fieldValidation`: handling of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,

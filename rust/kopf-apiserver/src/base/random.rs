@@ -1,4 +1,4 @@
-//! Random names, uids and tokens.
+//! Random numbers, names and tokens, and uids.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use base64::Engine;
 
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 
-/// 64 random-looking bits: unique in the process, seeded by its randomness.
+/// 64 random bits, unique in the process. Not for secrets.
 pub(crate) fn random_bits() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -29,7 +29,7 @@ pub(crate) fn uid() -> String {
     )
 }
 
-/// Five letters and digits without vowels, as `generateName` appends them.
+/// Suffix of a generated name: five letters and digits without vowels.
 pub(crate) fn name_suffix() -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut bits = random_bits();
@@ -46,7 +46,7 @@ pub(crate) fn random_token() -> String {
     use ring::rand::SecureRandom;
     let mut bytes = [0_u8; 24];
     if ring::rand::SystemRandom::new().fill(&mut bytes).is_err() {
-        // Without the system's randomness the hasher's seed is the next best.
+        // Fallback if the system has no random generator.
         bytes.copy_from_slice(&[random_bits(), random_bits(), random_bits()].map(u64::to_le_bytes).concat());
     }
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uids_and_suffixes_do_not_repeat() {
+    fn uids_are_unique() {
         let uids: std::collections::BTreeSet<String> = (0..1000).map(|_| uid()).collect();
         assert_eq!(uids.len(), 1000);
         assert!(uids.iter().all(|u| u.len() == 36));

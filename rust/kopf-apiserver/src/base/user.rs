@@ -1,10 +1,10 @@
 //! The user of a request.
 
-/// Who asks.
+/// An authenticated user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// The user's name.
     pub name: String,
-    /// The groups that the user is in.
+    /// Groups of the user.
     pub groups: Vec<String>,
 }

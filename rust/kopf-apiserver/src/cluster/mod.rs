@@ -1,7 +1,7 @@
-//! The state of one server: its objects, the kinds that it serves, and the one door through which objects change.
+//! State of one server: objects, served resources, faults and the request log.
 //!
-//! Every write goes through `insert`, `replace` or `remove` here, so that what follows from a change (declared kinds
-//! appear, garbage is collected, controllers wake) cannot be forgotten by a verb.
+//! All writes go through `insert`, `replace` and `remove`, which trigger the consequences: CRDs are served, dependents
+//! are collected, controllers run.
 
 pub(crate) mod work_queue;
 
@@ -22,10 +22,10 @@ use crate::storage::store::{Store, StoreError, Stored};
 use crate::testkit::faults::Faults;
 use crate::testkit::request_log::RequestLog;
 
-/// The largest object that can be stored.
+/// Maximum size of an object in bytes, as in etcd.
 pub(crate) const OBJECT_LIMIT: usize = 1_572_864;
 
-/// One server's state.
+/// State of one server.
 pub(crate) struct Cluster {
     pub(crate) store: Store,
     pub(crate) options: ServerOptions,
@@ -33,14 +33,14 @@ pub(crate) struct Cluster {
     pub(crate) request_log: RequestLog,
     registry: RwLock<Arc<Registry>>,
     pub(crate) queue: WorkQueue,
-    /// Tokens that were given out to service accounts.
+    /// Tokens of service accounts.
     issued: Mutex<HashMap<String, Arc<User>>>,
-    /// Whom the tokens stand for that were known from the start.
+    /// Configured tokens.
     users: Vec<(String, Arc<User>)>,
 }
 
 impl Cluster {
-    /// Makes the state of a fresh cluster.
+    /// Creates the state with the initial namespaces and the `kubernetes` service.
     pub(crate) fn new(options: ServerOptions) -> Arc<Self> {
         let cluster = Arc::new(Self {
             store: Store::new(),
@@ -70,11 +70,11 @@ impl Cluster {
                 "labels": {"kubernetes.io/metadata.name": name}},
             "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
         });
-        // The store is empty, so nothing can be in the way.
+        // The store is empty: there is no conflict.
         let _ = self.store.insert(&"namespaces".into(), &namespace);
     }
 
-    /// The service under which every cluster offers its own API.
+    /// Creates the service `kubernetes`.
     fn seed_service(&self) {
         let service = json!({
             "kind": "Service", "apiVersion": "v1",
@@ -88,12 +88,12 @@ impl Cluster {
         let _ = self.store.insert(&"services".into(), &service);
     }
 
-    /// Whom a token stands for.
+    /// User of a token.
     pub(crate) fn authenticate(&self, token: &str) -> Option<Arc<User>> {
         let configured = self.users.iter().find(|(t, _)| t == token).map(|(_, user)| user.clone());
         configured.or_else(|| self.issued.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned())
     }
-    /// A new token for a service account.
+    /// Issues a token for a service account.
     pub(crate) fn issue_token(&self, namespace: &str, name: &str) -> String {
         let token = random_token();
         let prefix = "system:serviceaccounts";
@@ -111,11 +111,11 @@ impl Cluster {
     fn set_registry(&self, registry: Registry) {
         *self.registry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(registry);
     }
-    /// The resource whose objects lie in a table of the store.
+    /// Resource of a table in the store.
     pub(crate) fn resource_of(&self, table: &str) -> Option<Arc<Resource>> {
         self.registry().stored_resources().into_iter().find(|r| *r.store_key == *table)
     }
-    /// A built-in resource by name; these are always there.
+    /// Built-in resource by name.
     pub(crate) fn builtin(&self, group: &str, plural: &str) -> Option<Arc<Resource>> {
         let registry = self.registry();
         let group = registry.groups.get(group)?;
@@ -197,24 +197,24 @@ impl Cluster {
         self.wake_controllers(resource, new);
     }
 
-    /// Brings the served resources in line with a definition that appeared or changed, and its status with that.
+    /// Serves the resources of a created or changed CRD, and updates its status.
     fn sync_crd(&self, resource: &Resource, stored: &Stored) {
-        let definition = stored.value();
-        let (registry, conflict) = crd::registered(&self.registry(), &stored.name, &definition);
+        let crd = stored.value();
+        let (registry, conflict) = crd::registered(&self.registry(), &stored.name, &crd);
         self.set_registry(registry);
-        if let Some(status) = crd::AcceptedStatus::new(definition, conflict.as_deref()) {
-            self.update(resource, "", &stored.name, |definition| {
-                status.write(definition);
+        if let Some(status) = crd::AcceptedStatus::new(crd, conflict.as_deref()) {
+            self.update(resource, "", &stored.name, |crd| {
+                status.write(crd);
                 true
             });
         }
     }
 
-    /// Takes a definition's kind out of service.
-    fn unregister(&self, definition: &str) {
+    /// Stops serving the resources of a CRD and drops their objects.
+    fn unregister(&self, crd: &str) {
         let registry = self.registry();
-        self.set_registry(crd::unregistered(&registry, definition));
-        for table in crd::tables(&registry, definition) {
+        self.set_registry(crd::unregistered(&registry, crd));
+        for table in crd::tables(&registry, crd) {
             self.store.drop_table(&table);
         }
     }
@@ -233,7 +233,8 @@ impl Cluster {
         self.store.get("namespaces", "", namespace).is_some_and(|ns| ns.is_deleting)
     }
 
-    /// Changes an object from behind the requests: retried until it is not in anybody's way. `None` leaves it alone.
+    /// Updates an object in the background, with retries after conflicts. `f` returns false to leave it unchanged.
+    /// Returns whether it was updated.
     pub(crate) fn update(
         &self,
         resource: &Resource,

@@ -1,32 +1,33 @@
-//! The queue of background work.
+//! Queue of background work.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// One piece of work.
+/// Item of the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum WorkItem {
-    /// An object with dependents is gone: its uid.
+    /// An object with dependents was deleted: its uid.
     OwnerDeleted(Box<str>),
-    /// A dependent is gone: its owner's uid.
+    /// A dependent was deleted: the uid of its owner.
     DependentDeleted(Box<str>),
-    /// An object has new owners: do they exist?
+    /// The owner references of an object have changed.
     OwnersChanged(Arc<str>, Box<str>, Box<str>),
-    /// An object was marked for deletion and may wait for its dependents.
+    /// An object was marked for deletion; its dependents may block it.
     DeletionStarted(Arc<str>, Box<str>, Box<str>),
-    /// A namespace ends.
+    /// A namespace is terminating.
     NamespaceDeletion(Box<str>),
-    /// A declared kind ends.
+    /// A CRD is terminating.
     CrdDeletion(Box<str>),
-    /// A controller has to look at an object.
+    /// An object of a simulated controller has changed.
     Reconcile(Arc<str>, Box<str>, Box<str>),
-    /// The same later, when time has passed.
+    /// A pod may advance to its next phase.
     AdvancePod(Box<str>, Box<str>),
 }
 
-/// The work that waits, in order. What waits already is not added again, so that the number of objects limits it.
+/// Work queue in order of arrival. Items that are queued already are not added again, so its size is limited by the
+/// number of objects.
 #[derive(Debug, Default)]
 pub(crate) struct WorkQueue {
     pending: Mutex<Pending>,
@@ -71,14 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_waits_is_not_added_again() {
+    fn queued_items_are_not_added_again() {
         let queue = WorkQueue::default();
         let work = |name: &str| WorkItem::NamespaceDeletion(name.into());
         for name in ["a", "b", "a"] {
             queue.add(work(name));
         }
         assert_eq!(queue.try_next(), Some(work("a")));
-        // It is being done now: what happens meanwhile is looked at later.
+        // An item that is being processed can be queued again.
         queue.add(work("a"));
         assert_eq!(
             [queue.try_next(), queue.try_next(), queue.try_next()],

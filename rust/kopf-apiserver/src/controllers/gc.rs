@@ -1,6 +1,4 @@
-//! What is done behind the requests: garbage of owners, ends of namespaces and of declared kinds, simulated controllers.
-//!
-//! One task takes one piece of work after the other from a queue that writes fill; without writes it sleeps.
+//! Garbage collector: dependents of deleted owners, and propagation policies.
 
 use serde_json::Value;
 
@@ -11,7 +9,7 @@ use crate::schema::formats;
 use crate::scheme::resources::Resource;
 use crate::storage::store::Stored;
 
-/// Deletes an object as a controller does: marked when finalizers hold it, else removed.
+/// Deletes an object: removes it, or marks it for deletion if it has finalizers. `finalizer` is added first.
 pub(super) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, finalizer: Option<&str>) {
     for _ in 0..50 {
         let Some(old) =
@@ -49,7 +47,7 @@ pub(super) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, fi
     }
 }
 
-/// The owner is gone: dependents without another owner go too, others forget it.
+/// Deletes the dependents of a deleted owner. Those with another existing owner lose the reference only.
 pub(super) fn collect_dependents(cluster: &Cluster, uid: &str) {
     for (table, object) in cluster.store.dependents(uid) {
         let Some(resource) = cluster.resource_of(&table) else { continue };
@@ -83,7 +81,7 @@ fn remove_owner_reference(cluster: &Cluster, resource: &Resource, object: &Store
     });
 }
 
-/// An object that names only owners which do not exist is garbage from the start.
+/// Deletes an object if none of its owners exist.
 pub(super) fn check_owners(cluster: &Cluster, table: &str, namespace: &str, name: &str) {
     let Some(resource) = cluster.resource_of(table) else { return };
     let Some(object) = cluster.get(&resource, namespace, name) else { return };
@@ -95,7 +93,7 @@ pub(super) fn check_owners(cluster: &Cluster, table: &str, namespace: &str, name
     }
 }
 
-/// Foreground: dependents first. Orphan: dependents are let go.
+/// Handles the propagation policies `Foreground` (deletes dependents first) and `Orphan` (removes their references).
 pub(super) fn wait_for_dependents(cluster: &Cluster, table: &str, namespace: &str, name: &str) {
     let Some(resource) = cluster.resource_of(table) else { return };
     let Some(object) = cluster.get(&resource, namespace, name) else { return };
@@ -158,7 +156,7 @@ fn remove_finalizer(cluster: &Cluster, resource: &Resource, object: &Stored, fin
     });
 }
 
-/// A dependent went: an owner that waits in the foreground may go now.
+/// Rechecks an owner that waits for its dependents, after one was deleted.
 pub(super) fn recheck_owner(cluster: &Cluster, uid: &str) {
     if cluster.store.has_dependents(uid) {
         return;

@@ -1,6 +1,8 @@
-//! Controllers.
+//! Background controllers: garbage collector, deletion of namespaces and CRDs, simulated workloads.
+//!
+//! One task processes the work queue item by item; it is idle without writes.
 
-mod definitions;
+mod crds;
 mod gc;
 mod namespaces;
 mod workloads;
@@ -10,17 +12,17 @@ use std::sync::Arc;
 use crate::cluster::Cluster;
 use crate::cluster::work_queue::WorkItem;
 
-/// Does the work of one server until it stops.
+/// Processes the work queue until the task is aborted.
 pub(crate) async fn run(cluster: Arc<Cluster>) {
     loop {
         let work = cluster.queue.next().await;
         process(&cluster, work);
-        // A long queue must not starve the requests.
+        // Lets requests run between the items of a long queue.
         tokio::task::yield_now().await;
     }
 }
 
-/// Does one piece.
+/// Processes one item.
 pub(crate) fn process(cluster: &Arc<Cluster>, work: WorkItem) {
     match work {
         WorkItem::OwnerDeleted(uid) => gc::collect_dependents(cluster, &uid),
@@ -32,7 +34,7 @@ pub(crate) fn process(cluster: &Arc<Cluster>, work: WorkItem) {
             gc::wait_for_dependents(cluster, &table, &namespace, &name);
         }
         WorkItem::NamespaceDeletion(name) => namespaces::finalize_namespace(cluster, &name),
-        WorkItem::CrdDeletion(name) => definitions::finalize_crd(cluster, &name),
+        WorkItem::CrdDeletion(name) => crds::finalize_crd(cluster, &name),
         WorkItem::Reconcile(table, namespace, name) => {
             workloads::reconcile(cluster, &table, &namespace, &name)
         }

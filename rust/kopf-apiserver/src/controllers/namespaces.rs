@@ -1,4 +1,4 @@
-//! Namespaces.
+//! Deletion of namespaces.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::base::json::strings;
 use crate::cluster::Cluster;
 use crate::cluster::work_queue::WorkItem;
 
-/// Empties a namespace and lets it go when nothing is left.
+/// Deletes the contents of a terminating namespace, then removes its finalizer.
 pub(super) fn finalize_namespace(cluster: &Cluster, name: &str) {
     let Some(namespaces) = cluster.builtin("", "namespaces").filter(|_| cluster.options.namespace_lifecycle)
     else {

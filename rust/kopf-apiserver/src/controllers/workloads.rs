@@ -1,6 +1,6 @@
-//! Simulated controllers: enough of deployments, jobs, services and nodes that what waits for readiness gets it.
+//! Simulated workload controllers: deployments, replica sets, stateful sets, jobs, pods and endpoints.
 //!
-//! There is no scheduler, no kubelet and no network: a pod is put on a node that does not exist and said to be ready.
+//! There is no scheduler, kubelet or network: pods are bound to a node that does not exist, and become ready at once.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::storage::store::Stored;
 
 const NODE: &str = "in-memory";
 
-/// Brings the world around one object in line with it.
+/// Reconciles one object.
 pub(crate) fn reconcile(cluster: &Cluster, table: &str, namespace: &str, name: &str) {
     let options = cluster.options.controllers;
     if table == "pods" {
@@ -55,7 +55,7 @@ fn enqueue_related(cluster: &Cluster, namespace: &str, name: &str) {
             }
         }
     } else if options.workloads {
-        // A pod is gone: its set may want another one.
+        // A pod was deleted: its set may have to create another one.
         for table in ["apps/replicasets", "apps/statefulsets"] {
             for set in cluster.store.list(table, Some(namespace)).objects {
                 cluster.enqueue(WorkItem::Reconcile(table.into(), set.namespace.clone(), set.name.clone()));
@@ -73,14 +73,14 @@ fn enqueue_related(cluster: &Cluster, namespace: &str, name: &str) {
     }
 }
 
-/// One step of a pod's life.
+/// Advances a pod to its next phase, or removes it if it is deleted.
 pub(crate) fn advance_pod(cluster: &Cluster, namespace: &str, name: &str) {
     let Some(pods) = cluster.builtin("", "pods") else { return };
     let Some(pod) = cluster.get(&pods, namespace, name) else { return };
     let value = pod.value();
     if value.pointer("/metadata/deletionTimestamp").is_some() {
         if strings(value.pointer("/metadata/finalizers")).is_empty() {
-            // Refused only when somebody else was faster: then there is new work.
+            // Fails only after a concurrent update, which enqueues the pod again.
             let _ = cluster.remove(&pods, &pod, value);
         }
         return;
@@ -151,7 +151,7 @@ fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A name for a template: equal templates have equal names.
+/// Hash of a pod template.
 fn template_hash(template: &Value) -> String {
     let sum = template
         .to_string()
@@ -174,7 +174,7 @@ fn deployment(cluster: &Cluster, resource: &Resource, value: &Value) {
         selector["matchLabels"]["pod-template-hash"] = hash.into();
         let body = json!({"metadata": {"labels": template["metadata"]["labels"]},
             "spec": {"replicas": desired, "selector": selector, "template": template}, "status": {"replicas": 0}});
-        // Refused only when it exists already.
+        // Fails only if it exists already.
         let _ = cluster
             .insert(&sets, new_object(&sets, namespace, &current, owner_references(resource, value), body));
     }
@@ -217,7 +217,7 @@ fn deployment(cluster: &Cluster, resource: &Resource, value: &Value) {
     });
 }
 
-/// Writes a status if it differs.
+/// Updates the status if it differs.
 fn set_status(cluster: &Cluster, resource: &Resource, value: &Value, make: impl Fn(&Value, &str) -> Value) {
     let (namespace, name) = (text(value, "/metadata/namespace"), text(value, "/metadata/name"));
     let now = formats::now();
@@ -274,7 +274,7 @@ fn replicas(cluster: &Cluster, resource: &Resource, object: &Stored, value: &Val
         }
         status
     });
-    // The deployment above wants to know.
+    // The status of the deployment depends on the replica set.
     for uid in &object.owners {
         let found = cluster.store.list("apps/deployments", Some(&object.namespace)).objects;
         if let Some(deployment_object) = found.iter().find(|d| d.uid == *uid) {
@@ -292,7 +292,7 @@ fn make_pod(cluster: &Cluster, resource: &Resource, value: &Value, name: &str) {
     let template = &value["spec"]["template"];
     let body = json!({"metadata": template["metadata"].as_object().cloned().unwrap_or_default(), "spec": template["spec"],
         "status": {"phase": "Pending", "qosClass": "BestEffort"}});
-    // Refused only when it exists already.
+    // Fails only if it exists already.
     let _ = cluster.insert(
         &pods,
         new_object(&pods, text(value, "/metadata/namespace"), name, owner_references(resource, value), body),
@@ -367,7 +367,7 @@ fn endpoints(cluster: &Cluster, service: &Value) {
         if addresses.is_empty() { json!([]) } else { json!([{"addresses": addresses, "ports": ports}]) };
     if cluster.get(&resource, namespace, name).is_none() {
         let body = json!({"metadata": {}, "subsets": subsets});
-        // Refused only when it exists already.
+        // Fails only if it exists already.
         let _ = cluster.insert(&resource, new_object(&resource, namespace, name, json!([]), body));
         return;
     }

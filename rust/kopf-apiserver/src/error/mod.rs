@@ -1,4 +1,4 @@
-//! Errors: what requests are answered with, and why a server does not start.
+//! Errors: Status responses, and errors of the server itself.
 
 pub(crate) mod server;
 pub(crate) mod status;

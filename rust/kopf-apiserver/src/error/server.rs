@@ -1,35 +1,35 @@
-//! Errors of the embedded server itself.
+//! Errors of the server itself.
 
-/// Why a server could not be started, or an object not be had.
+/// Errors of starting a server, and of requests through its handle.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The port cannot be listened on: choose another, or 0 for any.
+    /// The port cannot be bound. Choose another one, or 0 for any.
     #[error("cannot listen on port {port} of loopback")]
     Listen {
         /// The port.
         port: u16,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// Certificates could not be made.
+    /// The certificates cannot be generated.
     #[error("cannot make certificates: {0}")]
     Certificates(String),
-    /// The kubeconfig could not be written.
+    /// The kubeconfig cannot be written.
     #[error("cannot write the kubeconfig {path}")]
     Kubeconfig {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// The API refused a request made through the handle.
+    /// The API rejected a request of the handle.
     #[error("{reason} ({code}): {message}")]
     Rejected {
-        /// The HTTP code.
+        /// HTTP status code.
         code: u16,
-        /// The Status reason.
+        /// Reason of the Status.
         reason: String,
-        /// The Status message.
+        /// Message of the Status.
         message: String,
     },
 }

@@ -1,25 +1,24 @@
-//! Status errors: the reasons, codes, messages and causes with which Kubernetes refuses a request.
+//! Status errors: reasons, codes, messages, details and causes.
 //!
-//! Every refusal of the server is built here, so that one file shows the whole vocabulary. It knows nothing of HTTP but
-//! the code's number.
+//! All rejections are built here, so their vocabulary is in one file.
 
 use serde_json::{Map, Value, json};
 
 use crate::base::names::GroupResource;
 
-/// One refused request, as the client will see it.
+/// A rejected request.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{code} {reason}: {message}")]
 pub(crate) struct Status {
     pub(crate) code: u16,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
-    /// Absent in the answer when `None`; `{}` when empty.
+    /// No `details` in the response if `None`; `{}` if empty.
     pub(crate) details: Option<Box<Map<String, Value>>>,
     pub(crate) retry_after: Option<u64>,
 }
 
-/// One field that is wrong, as `details.causes` lists it.
+/// Field error of `details.causes`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cause {
     pub(crate) field: String,
@@ -27,7 +26,7 @@ pub(crate) struct Cause {
     pub(crate) message: String,
 }
 
-/// How Kubernetes shows a value in a message: text in quotes, structures as JSON.
+/// Formats a value for messages: strings in quotes, structures as JSON.
 pub(crate) fn quote_value(value: &Value) -> String {
     value.to_string()
 }
@@ -105,7 +104,7 @@ impl Status {
     pub(crate) fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
-    /// No such path among the served resources of a known version.
+    /// 404 for an unknown resource of a served version.
     pub(crate) fn no_such_resource() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource").with(Map::new())
     }
@@ -133,7 +132,7 @@ impl Status {
             ("kind", resource.resource),
         ]))
     }
-    /// The same, naming the kind instead of the resource.
+    /// Conflict with the kind instead of the resource in its message.
     pub(crate) fn conflict_of_kind(group: &str, kind: &str, name: &str, why: &str) -> Self {
         let subject = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {subject} \"{name}\": {why}"))
@@ -166,10 +165,10 @@ impl Status {
         let subject = if name.is_empty() { resource.to_string() } else { format!("{resource} \"{name}\"") };
         Self::new(403, "Forbidden", format!("{subject} is forbidden: {why}")).with(found)
     }
-    /// An object that fails validation: `kind` and `group` name what was validated.
+    /// 422 for an invalid object. `group` and `kind` are those of what was validated.
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
         let lines: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
-        // Repeated complaints are told once, but counted among the causes.
+        // The message contains duplicate causes once.
         let mut unique: Vec<&String> = Vec::new();
         for line in &lines {
             if !unique.contains(&line) {
@@ -187,7 +186,7 @@ impl Status {
         }
         Self::new(422, "Invalid", format!("{subject} \"{name}\" is invalid: {joined}")).with(found)
     }
-    /// A patch whose result is no object of the kind.
+    /// 422 for a patch whose result cannot be decoded.
     pub(crate) fn invalid_patch(patched: &Value, why: &str) -> Self {
         let mut sorted: Vec<(&String, &Value)> = patched.as_object().into_iter().flatten().collect();
         sorted.sort_by_key(|(key, _)| *key);
@@ -195,11 +194,11 @@ impl Status {
         let shown = Value::from(Value::Object(sorted).to_string()).to_string();
         Self::invalid("", "", "", &[Cause::invalid_raw("patch", &shown, why)])
     }
-    /// Options of the request itself that are wrong.
+    /// 422 for invalid request options.
     pub(crate) fn bad_options(kind: &str, causes: &[Cause]) -> Self {
         Self::invalid("meta.k8s.io", kind, "", causes)
     }
-    /// Server-side apply met other managers' fields: (manager shown, field) pairs.
+    /// 409 for an apply: pairs of manager and field.
     pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
         let message = if let [(manager, field)] = conflicts {
             format!("Apply failed with 1 conflict: conflict with {manager}: {field}")
@@ -226,7 +225,7 @@ impl Status {
         found.insert("causes".into(), Value::from(causes));
         Self::new(409, "Conflict", message).with(found)
     }
-    /// A version that this server has not reached yet.
+    /// 504 for a version that this server has not reached.
     pub(crate) fn future_version(requested: u64, current: u64) -> Self {
         let mut found = Map::new();
         let cause = json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]);
@@ -246,12 +245,12 @@ impl Status {
         );
         Self::new(415, "UnsupportedMediaType", message)
     }
-    /// The metadata of one object was asked for, and there is a list.
+    /// 406 for the metadata of one object where there is a list.
     pub(crate) fn is_a_list(go_type: &str) -> Self {
         let text = "you requested PartialObjectMetadata, but the requested object is a list";
         Self::new(406, "NotAcceptable", format!("{text} (*{go_type}List)"))
     }
-    /// The other way around.
+    /// 406 for a metadata list where there is one object.
     pub(crate) fn not_a_list(go_type: &str) -> Self {
         let text = "you requested PartialObjectMetadataList, but the requested object is not a list";
         Self::new(406, "NotAcceptable", format!("{text} (*{go_type})"))

@@ -1,7 +1,7 @@
-//! What must hold for any input at all: the laws that fuzz targets and a bounded test try with arbitrary bytes.
+//! Properties that hold for any input, for fuzz targets and a bounded test.
 //!
-//! The coverage-guided targets in `fuzz/` call these functions; `fuzzing/mutations.rs` calls them with mutations of good
-//! inputs in every `cargo test`. They panic when a law is broken. Never part of what is shipped.
+//! The coverage-guided targets of `fuzz/` call these functions; `fuzzing/mutations.rs` calls them with mutated inputs
+//! in `cargo test`. They panic if a property is violated. Not compiled into releases.
 
 #![allow(clippy::expect_used, clippy::missing_panics_doc, reason = "a broken law ends the run")]
 
@@ -32,7 +32,7 @@ use crate::server::{content, service};
 use crate::{api, controllers, patch};
 use formats;
 
-/// A cluster that requests are thrown at, and how many it has seen.
+/// A cluster under test, and its number of requests.
 struct Target {
     runtime: Runtime,
     cluster: Arc<Cluster>,
@@ -45,15 +45,15 @@ impl Target {
         let cluster = Cluster::new(ServerOptions { tls: false, ..ServerOptions::default() });
         runtime.block_on(async {
             let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-            let code = service::handle(&cluster, "POST", definitions, Some(&definition())).await.code;
+            let code = service::handle(&cluster, "POST", definitions, Some(&test_crd())).await.code;
             assert_eq!(code, 201);
         });
         Self { runtime, cluster, seen: 0 }
     }
 }
 
-/// A declared kind with something of everything.
-fn definition() -> Value {
+/// A CRD that uses many features.
+fn test_crd() -> Value {
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
     "metadata": {"name": "things.fid.dev"},
     "spec": {"group": "fid.dev", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"}, "versions": [
@@ -75,11 +75,11 @@ thread_local! {
     static TARGET: RefCell<Option<Target>> = const { RefCell::new(None) };
 }
 
-/// A request as text: `METHOD PATH?QUERY`, headers, an empty line, the body. Whatever it is, the answer is an answer.
+/// A request as text: `METHOD PATH?QUERY`, headers, an empty line, the body. Any request gets a valid response.
 pub fn requests(data: &[u8]) {
     let Some(request) = read_request(data) else { return };
     TARGET.with_borrow_mut(|held| {
-        // Not too much may gather in memory, nor be thrown away too often.
+        // Limits the memory, without a new cluster for each request.
         if held.as_ref().is_none_or(|t| t.seen > 2_000) {
             *held = Some(Target::new());
         }
@@ -152,7 +152,7 @@ fn check_response(target: &mut Target, mut request: Request) {
     }
 }
 
-/// Three lines: the name of a type, a document, a patch. Patches never panic, and keep their laws.
+/// Three lines: a type name, a document, a patch. Patches do not panic, and are idempotent where they must be.
 pub fn patches(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut lines = text.splitn(3, '\n');
@@ -172,15 +172,15 @@ pub fn patches(data: &[u8]) {
     assert_eq!(once, twice, "a merge patch changes nothing the second time");
 
     let mut target = document.clone();
-    // Refusals are fine; what they leave is thrown away.
+    // Rejections are valid results.
     let _ = patch::json::apply(&mut target, &change);
     let mut target = document.clone();
     let _ = patch::strategic::merge(&mut target, &change, &schema);
-    managed(&document, &change, &schema);
+    check_managed_fields(&document, &change, &schema);
 }
 
-/// Managers' fields survive being written, and applying twice is applying once.
-fn managed(live: &Value, config: &Value, schema: &Schema) {
+/// Field sets survive encoding, and applies are idempotent.
+fn check_managed_fields(live: &Value, config: &Value, schema: &Schema) {
     let mut set = fields::Set::new();
     fields::collect_fields(config, schema, &mut Vec::new(), &mut set);
     fields::strip(&mut set, "f:status");
@@ -195,7 +195,7 @@ fn managed(live: &Value, config: &Value, schema: &Schema) {
     fields::compare(Some(live), Some(live), schema, &mut Vec::new(), &mut same);
     assert!(same.added.is_empty() && same.removed.is_empty() && same.modified.is_empty(), "{same:?}");
 
-    // Such a configuration is refused.
+    // Such a configuration is rejected.
     if fields::first_duplicate_item(config, schema, &mut Vec::new()).is_some() {
         return;
     }
@@ -207,7 +207,7 @@ fn managed(live: &Value, config: &Value, schema: &Schema) {
     drop(live.as_object().map(managers::read));
 }
 
-/// Two lines: a declared schema and an object, which is also read as every built-in type that its kind may be.
+/// Two lines: a schema and an object, which is also decoded as built-in types.
 pub fn schemas(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Some((declared, object)) = text.split_once('\n') else { return };
@@ -246,7 +246,7 @@ pub fn schemas(data: &[u8]) {
     }
 }
 
-/// A text as selectors, a query, a path, YAML; bytes as protocol buffers.
+/// Text as selectors, query, path and YAML; bytes as protobuf.
 pub fn selectors(data: &[u8]) {
     drop(protobuf::read(data));
     drop(protobuf::read(&[b"k8s\0", data].concat()));
@@ -255,7 +255,7 @@ pub fn selectors(data: &[u8]) {
     drop(Query::parse(text));
     if let Ok(labels) = LabelSelector::parse(text) {
         let some = |key: &str| key.len().is_multiple_of(2).then_some("1");
-        // Whatever it selects, it selects the same again.
+        // Matching is deterministic.
         assert_eq!(labels.matches(some), labels.matches(some));
     }
     drop(ShardSelector::parse(text));

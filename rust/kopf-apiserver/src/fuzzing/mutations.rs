@@ -1,6 +1,7 @@
-//! The laws, tried with mutations of good inputs: the requests of the conformance tests and some more. Half a second for
-//! each law in every run of the tests; `KOPF_FUZZ_SECONDS` makes it longer, `KOPF_FUZZ_SEED` repeats a run,
-//! `KOPF_FUZZ_CORPUS=fuzz/corpus` writes the good inputs for the coverage-guided targets.
+//! Bounded fuzzing: mutations of the conformance requests and other valid inputs, for half a second per property.
+//!
+//! `KOPF_FUZZ_SECONDS` sets the duration, `KOPF_FUZZ_SEED` repeats a run, `KOPF_FUZZ_CORPUS=fuzz/corpus` writes the
+//! seeds for the coverage-guided targets.
 
 #![allow(clippy::disallowed_methods, reason = "the time of a run is real time")]
 
@@ -9,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Longer than any input may take, on a machine with much else to do.
+/// Maximum duration of one input, also on a busy machine.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// A small generator of random numbers.
+/// Random number generator (xorshift).
 struct Rng(u64);
 
 impl Rng {
@@ -70,7 +71,7 @@ const TOKENS: [&[u8]; 40] = [
     b"application/apply-patch+yaml",
 ];
 
-/// An input that is a bit different, or two that are mixed.
+/// Mutates an input, or splices two.
 fn mutate(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
     let mut out = rng.of(seeds).clone();
     for _ in 0..=rng.below(4) {
@@ -102,7 +103,7 @@ fn mutate(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// Exchanges a JSON value within the input for another one, so that it stays JSON.
+/// Replaces a JSON value of the input with another one, so that it stays JSON.
 fn swap_values(rng: &mut Rng, out: &mut Vec<u8>, seeds: &[Vec<u8>]) {
     let Some((at, length)) = some_value(rng, out) else { return };
     let other = rng.of(seeds).clone();
@@ -111,7 +112,7 @@ fn swap_values(rng: &mut Rng, out: &mut Vec<u8>, seeds: &[Vec<u8>]) {
     }
 }
 
-/// Where a JSON value lies after some colon, comma or bracket.
+/// Position and length of a JSON value.
 fn some_value(rng: &mut Rng, text: &[u8]) -> Option<(usize, usize)> {
     let starts: Vec<usize> = text
         .iter()
@@ -146,9 +147,9 @@ fn run(name: &str, seeds: &[Vec<u8>], property: fn(&[u8])) {
     while started.elapsed() < time {
         let input = mutate(&mut rng, seeds);
         let before = Instant::now();
-        let outcome = catch_unwind(AssertUnwindSafe(|| property(&input)));
+        let result = catch_unwind(AssertUnwindSafe(|| property(&input)));
         let shown = || input.escape_ascii().to_string();
-        assert!(outcome.is_ok(), "{name}: broken after {tries} tries of seed {seed} by\n{}", shown());
+        assert!(result.is_ok(), "{name}: broken after {tries} tries of seed {seed} by\n{}", shown());
         assert!(before.elapsed() < TIME_LIMIT, "{name}: {:?} were taken by\n{}", before.elapsed(), shown());
         tries += 1;
     }
@@ -159,7 +160,7 @@ fn run(name: &str, seeds: &[Vec<u8>], property: fn(&[u8])) {
     }
 }
 
-/// Good inputs as files, for the coverage-guided targets to begin with.
+/// Writes the seeds for the coverage-guided targets.
 fn write_corpus(folder: &std::path::Path, seeds: &[Vec<u8>]) {
     std::fs::create_dir_all(folder).expect("a folder");
     for (i, seed) in seeds.iter().enumerate() {
@@ -167,14 +168,14 @@ fn write_corpus(folder: &std::path::Path, seeds: &[Vec<u8>]) {
     }
 }
 
-/// The requests of the conformance tests, as text.
+/// Requests of the conformance tests.
 fn recorded_requests() -> Vec<Value> {
     let text = include_str!("../../../../tests/conformance/requests.jsonl");
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
 #[test]
-fn any_request_is_answered() {
+fn any_request_gets_a_response() {
     let seeds: Vec<Vec<u8>> = recorded_requests()
         .iter()
         .map(|r| {
@@ -192,14 +193,14 @@ fn any_request_is_answered() {
     run("requests", &seeds, requests);
 }
 
-/// The objects and patches among the recorded bodies.
+/// Objects and patches of the conformance requests.
 fn bodies() -> Vec<Value> {
     let all = recorded_requests().into_iter().filter_map(|r| serde_json::from_str(r["body"].as_str()?).ok());
     all.filter(|v: &Value| v.is_object() || v.is_array()).collect()
 }
 
 #[test]
-fn any_patch_keeps_its_laws() {
+fn patches_keep_their_properties() {
     let bodies = bodies();
     let mut rng = Rng(7);
     let names = ["core.v1.Pod", "apps.v1.Deployment", "core.v1.Service", "meta.v1.ObjectMeta", "nothing"];
@@ -213,9 +214,9 @@ fn any_patch_keeps_its_laws() {
 }
 
 #[test]
-fn any_schema_keeps_its_laws() {
+fn schemas_keep_their_properties() {
     let mut declared =
-        vec![definition().pointer("/spec/versions/0/schema/openAPIV3Schema").cloned().expect("it")];
+        vec![test_crd().pointer("/spec/versions/0/schema/openAPIV3Schema").cloned().expect("it")];
     let bodies = bodies();
     for body in &bodies {
         for version in body.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten() {
@@ -229,7 +230,7 @@ fn any_schema_keeps_its_laws() {
 }
 
 #[test]
-fn any_text_is_a_selector_or_is_refused() {
+fn any_text_is_a_selector_or_is_rejected() {
     let mut seeds: Vec<Vec<u8>> = [
         "a=b",
         "a==b,c!=d",

@@ -1,4 +1,4 @@
-//! Requests and responses.
+//! HTTP requests and responses, independent of connections.
 
 pub(crate) mod partial;
 pub(crate) mod render;

@@ -1,4 +1,4 @@
-//! Answers: whole bodies, objects and lists in the form that was asked for, and streams.
+//! Rendering of objects and lists in the requested format and version.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::scheme::resources::Resource;
 use crate::storage::encoding;
 use crate::storage::store::Stored;
 
-/// The bytes of an object in the version that is asked for.
+/// JSON of an object in the requested version.
 pub(crate) fn object_json(object: &Stored, resource: &Resource) -> Bytes {
     if resource.is_of_version(&resource.storage_api_version) {
         return object.json.clone();
@@ -31,7 +31,7 @@ pub(crate) fn object_value(object: &Stored, resource: &Resource) -> Value {
     value
 }
 
-/// What a write came to: an object that is stored now, or one that was only tried, or that is gone.
+/// Result of a write.
 pub(crate) enum WriteResult {
     Stored(Arc<Stored>),
     Unstored(Value),
@@ -44,7 +44,7 @@ impl WriteResult {
             Self::Unstored(value) => value.clone(),
         }
     }
-    /// The answer to the write, in the form that was asked for.
+    /// Response of the write, in the requested format.
     pub(crate) fn response(
         &self,
         code: u16,
@@ -58,7 +58,7 @@ impl WriteResult {
     }
 }
 
-/// One object, in the form that was asked for.
+/// Response with a stored object, in the requested format.
 pub(crate) fn object(
     code: u16,
     request: &Request,
@@ -71,7 +71,7 @@ pub(crate) fn object(
     })
 }
 
-/// The same for an object that is not stored.
+/// Response with an object that is not stored.
 pub(crate) fn value(
     code: u16,
     request: &Request,
@@ -94,7 +94,7 @@ pub(crate) fn value(
     })
 }
 
-/// Which part of the objects a table's rows carry.
+/// `includeObject` of table requests.
 pub(crate) fn include_object(request: &Request) -> table::IncludeObject {
     match request.query.get("includeObject") {
         "None" => table::IncludeObject::Nothing,
@@ -103,7 +103,7 @@ pub(crate) fn include_object(request: &Request) -> table::IncludeObject {
     }
 }
 
-/// A list's page.
+/// Page of a list.
 pub(crate) struct Page {
     pub(crate) version: u64,
     pub(crate) objects: Vec<std::sync::Arc<Stored>>,
@@ -128,7 +128,7 @@ fn list_meta(page: &Page, custom: bool) -> Value {
     Value::Object(meta)
 }
 
-/// A list, in the form that was asked for.
+/// Response with a list, in the requested format.
 pub(crate) fn list(request: &Request, resource: &Resource, page: &Page) -> Result<Response, Status> {
     Ok(match request.output_format()? {
         OutputFormat::Object => Response::bytes(200, list_bytes(resource, page)),
@@ -161,7 +161,7 @@ fn list_bytes(resource: &Resource, page: &Page) -> Vec<u8> {
     let header = json!({"kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": list_meta(page, custom)});
     let header = header.to_string();
     out.extend_from_slice(header.trim_end_matches('}').as_bytes());
-    // Trimming took the braces of the metadata as well.
+    // Trimming removed the braces of the metadata as well.
     out.extend_from_slice(b"},\"items\":[");
     let is_storage_version = resource.is_of_version(&resource.storage_api_version);
     for (i, object) in page.objects.iter().enumerate() {
@@ -178,7 +178,7 @@ fn list_bytes(resource: &Resource, page: &Page) -> Vec<u8> {
             }
             out.extend_from_slice(value.to_string().as_bytes());
         } else {
-            // Items of built-in kinds do not repeat their type.
+            // Items of built-in kinds have no `apiVersion` and `kind`.
             out.push(b'{');
             out.extend_from_slice(object.json.get(object.body..).unwrap_or_default());
         }

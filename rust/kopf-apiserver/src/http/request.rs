@@ -1,4 +1,4 @@
-//! A request as the verbs see it: path, query, body, what form of answer is wanted, and who asks.
+//! Requests: path, query, headers, body, user, and the options in them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::base::options::FieldValidation;
 use crate::base::user::User;
 use crate::error::status::{Cause, Status};
 
-/// One request, read completely.
+/// A request with its complete body.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) method: Method,
@@ -58,7 +58,7 @@ pub(crate) fn percent_decode(text: &str, plus: bool) -> String {
     percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }
 
-/// What form of answer is wanted.
+/// Requested format of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutputFormat {
     Object,
@@ -67,7 +67,7 @@ pub(crate) enum OutputFormat {
     PartialList,
 }
 
-/// Options that all writes share.
+/// Options of all writes.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
@@ -81,7 +81,7 @@ impl Request {
         self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
     }
 
-    /// The first acceptable form of answer.
+    /// First supported format of the `Accept` header.
     pub(crate) fn output_format(&self) -> Result<OutputFormat, Status> {
         let accept = self.header("accept");
         if accept.trim().is_empty() {
@@ -111,7 +111,7 @@ impl Request {
         Err(Status::new(406, "NotAcceptable", message).with(Map::new()))
     }
 
-    /// Reads the options of a write; `kind` names the options in complaints.
+    /// Options of a write. `kind` is their name in error messages.
     pub(crate) fn write_options(&self, kind: &str) -> Result<WriteOptions, Status> {
         let mut causes = Vec::new();
         let dry_run = self.query.all("dryRun");

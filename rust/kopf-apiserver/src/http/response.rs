@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::error::status::Status;
 
-/// One answer.
+/// A response.
 pub(crate) struct Response {
     pub(crate) code: u16,
     pub(crate) content_type: &'static str,
@@ -31,14 +31,14 @@ impl Response {
         let body = Body::Full(Bytes::from(text.into()));
         Self { code, content_type: "text/plain; charset=utf-8", headers: Vec::new(), body }
     }
-    /// What the answer says, for who has no socket.
+    /// Decoded JSON body; null for streams.
     pub(crate) fn value(&self) -> Value {
         match &self.body {
             Body::Full(bytes) => serde_json::from_slice(bytes).unwrap_or_default(),
             Body::Stream(_) => Value::Null,
         }
     }
-    /// The router's own answer where no handler is: not a Status.
+    /// 404 of the router, which is not a Status.
     pub(crate) fn page_not_found() -> Self {
         Self::text(404, "404 page not found\n")
     }

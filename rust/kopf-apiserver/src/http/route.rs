@@ -1,11 +1,11 @@
-//! From a path to what it names. Pure: the registry says later whether it is served.
+//! Routing of paths. The registry is not consulted.
 
 use crate::http::request::percent_decode;
 
-/// What a path names.
+/// Route of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// `/`, `/version`, `/healthz`, `/openapi/...` and the like.
+    /// Non-resource paths: `/`, `/version`, `/healthz`, `/openapi/...`.
     Plain(String),
     /// `/api` (core) or `/apis`.
     Groups {
@@ -21,7 +21,7 @@ pub(crate) enum Route {
     Resource(Target),
 }
 
-/// A resource, an object of it, or a subresource.
+/// A resource, one of its objects, or a subresource.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) group: String,
@@ -30,7 +30,7 @@ pub(crate) struct Target {
     pub(crate) plural: String,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<String>,
-    /// `/api/v1/watch/...`, the old way to ask for a watch.
+    /// `/api/v1/watch/...`, the deprecated form of watch requests.
     pub(crate) watch: bool,
 }
 
@@ -60,7 +60,7 @@ fn versioned(group: &str, version: &str, rest: &[&str]) -> Route {
     let mut target = Target { group, version, watch, ..Target::default() };
     let core = target.group.is_empty();
     let tail = match rest {
-        // A namespace itself and its own subresources, not what lies in it.
+        // Subresources of a namespace itself, not objects in it.
         ["namespaces", name, sub @ ("status" | "finalize")] if core => {
             target.subresource = Some((*sub).to_owned());
             &["namespaces", *name][..]
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_an_object_and_a_place() {
+    fn a_namespace_is_an_object_and_a_scope() {
         assert_eq!(target("/api/v1/namespaces/x").name.as_deref(), Some("x"));
         assert_eq!(target("/api/v1/namespaces/x/finalize").subresource.as_deref(), Some("finalize"));
         let pods = target("/api/v1/namespaces/x/pods/y/log");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_and_groups_are_told_apart() {
+    fn versions_groups_and_other_paths_are_distinguished() {
         assert_eq!(parse("/apis/apps"), Route::Group("apps".into()));
         assert_eq!(parse("/apis/apps/v1/"), Route::Version { group: "apps".into(), version: "v1".into() });
         assert_eq!(parse("/healthz/"), Route::Plain("/healthz".into()));

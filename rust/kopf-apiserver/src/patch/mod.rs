@@ -1,11 +1,11 @@
-//! The four dialects of patches, each a pure function over JSON values.
+//! Patch types, as pure functions over JSON values. Server-side apply is in `apply`.
 
 pub(crate) mod json;
 pub(crate) mod strategic;
 
 use serde_json::{Map, Value};
 
-/// Which dialect a content type asks for.
+/// Patch type of a content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchType {
     Json,
@@ -26,7 +26,7 @@ impl PatchType {
     }
 }
 
-/// RFC 7386.
+/// JSON merge patch (RFC 7386).
 pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *target = patch.clone();

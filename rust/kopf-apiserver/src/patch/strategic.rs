@@ -1,5 +1,5 @@
-//! Strategic merge: like a merge patch, but lists of built-in kinds merge by their items' keys, and directives
-//! (`$patch`, `$deleteFromPrimitiveList/…`, `$setElementOrder/…`, `$retainKeys`) say the rest.
+//! Strategic merge patch: lists merge by merge keys, with the directives `$patch`, `$deleteFromPrimitiveList/…`,
+//! `$setElementOrder/…` and `$retainKeys`.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use crate::schema::Schema;
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
-/// Merges a patch into an object of a built-in kind; the error is a malformed directive.
+/// Merges a patch into an object of a built-in kind. The error is a malformed directive.
 pub(crate) fn merge(target: &mut Value, patch: &Value, schema: &Schema) -> Result<(), String> {
     let Value::Object(changes) = patch else {
         *target = patch.clone();
@@ -54,7 +54,7 @@ pub(crate) fn merge(target: &mut Value, patch: &Value, schema: &Schema) -> Resul
     Ok(())
 }
 
-/// A map as the server's language prints it.
+/// Formats a map as Go does.
 fn go_map(map: &Map<String, Value>) -> String {
     let mut pairs: Vec<String> = map
         .iter()
@@ -135,7 +135,8 @@ fn merge_list(list: &mut Vec<Value>, items: &[Value], schema: &Schema) -> Result
     Ok(())
 }
 
-/// New items of the patch stand before those that only the server had; others keep the server's order.
+/// Orders merged items: new items of the patch come before items of the server that they follow; others keep their
+/// order.
 fn settle(list: &mut Vec<Value>, before: &[Value], items: &[Value], merge_key: &str) {
     let id = |v: &Value| {
         if merge_key.is_empty() { v.clone() } else { v.get(merge_key).cloned().unwrap_or_default() }
@@ -153,7 +154,7 @@ fn settle(list: &mut Vec<Value>, before: &[Value], items: &[Value], merge_key: &
     list.extend(others.into_iter().rev());
 }
 
-/// Items that the order names stand in its order; others keep their places between.
+/// Orders items by `$setElementOrder`; other items follow in their order.
 fn reorder(list: &mut Vec<Value>, order: &[Value], merge_key: &str) {
     let id = |v: &Value| {
         if merge_key.is_empty() { v.clone() } else { v.get(merge_key).cloned().unwrap_or_default() }
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_merge_by_their_keys() {
+    fn lists_merge_by_merge_keys() {
         let pod = json!({"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "2"}]});
         check(
             &pod,

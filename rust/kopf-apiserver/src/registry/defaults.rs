@@ -1,4 +1,4 @@
-//! Defaults of the built-in kinds: the values that the server writes where the author said nothing.
+//! Defaults of built-in kinds, as data and code of kube-apiserver define them.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use crate::schema::decode;
 use crate::scheme::resources::Resource;
 use crate::storage::store::Store;
 
-/// Puts a default where nothing is.
+/// Sets a member if it is absent.
 fn set(map: &mut Value, key: &str, default: Value) {
     if let Value::Object(map) = map {
         map.entry(key).or_insert(default);
@@ -17,7 +17,7 @@ fn each<'v>(value: &'v mut Value, pointer: &str) -> impl Iterator<Item = &'v mut
     value.pointer_mut(pointer).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Fills an object's defaults that follow from itself alone.
+/// Sets the defaults that depend on the object alone.
 pub(crate) fn fill_defaults(resource: &Resource, value: &mut Value) {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => {
@@ -89,7 +89,7 @@ pub(crate) fn fill_defaults(resource: &Resource, value: &mut Value) {
     }
 }
 
-/// The status that a new object of a kind begins with, whatever its author says.
+/// Sets the initial status of a new object.
 pub(crate) fn initial_status(resource: &Resource, map: &mut Map<String, Value>) {
     let status = match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => json!({"phase": "Pending", "qosClass": qos_class(map)}),
@@ -97,7 +97,7 @@ pub(crate) fn initial_status(resource: &Resource, map: &mut Map<String, Value>) 
         ("", "persistentvolumeclaims" | "persistentvolumes") => json!({"phase": "Pending"}),
         ("apiextensions.k8s.io", _) => crate::registry::crd::initial_status(map),
         ("autoscaling", _) => json!({"desiredReplicas": 0, "currentMetrics": null}),
-        // Nodes report their status when they register.
+        // Nodes report their status on registration.
         ("", "nodes") => return,
         _ => match resource.schema().properties.get("status") {
             Some(status) if status.always_written.is_some() => decode::zero_value(status),
@@ -110,7 +110,7 @@ pub(crate) fn initial_status(resource: &Resource, map: &mut Map<String, Value>) 
     map.insert("status".into(), status);
 }
 
-/// A pod's quality of service follows from what its containers ask for.
+/// QoS class of a pod.
 fn qos_class(pod: &Map<String, Value>) -> &'static str {
     let containers = pod.get("spec").and_then(|s| s.get("containers")).and_then(Value::as_array);
     let mut any = false;
@@ -129,7 +129,7 @@ fn qos_class(pod: &Map<String, Value>) -> &'static str {
     }
 }
 
-/// Fills what depends on the cluster or on the object before.
+/// Sets the values that depend on the server or on the previous object.
 pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old: Option<&Value>) {
     if resource.custom.is_none() {
         decode::null_empty_required_lists(value, &resource.schema());
@@ -194,7 +194,7 @@ fn admit_pod(spec: &mut Value) {
     set(spec, "preemptionPolicy", "PreemptLowerPriority".into());
 }
 
-/// A service keeps its address; a new one gets the next.
+/// Keeps the cluster IP of a service, or allocates one.
 fn allocate_addresses(store: &Store, value: &mut Value, old: Option<&Value>) {
     let spec = &mut value["spec"];
     let kind = spec.get("type").and_then(Value::as_str).unwrap_or("ClusterIP").to_owned();
@@ -210,7 +210,7 @@ fn allocate_addresses(store: &Store, value: &mut Value, old: Option<&Value>) {
     set(spec, "clusterIPs", json!([address]));
     set(spec, "clusterIP", address);
     if spec["clusterIP"] == "None" && spec.get("selector").is_none() {
-        // Without pods behind it nothing is known of its families: all are served.
+        // Headless services without selectors have both IP families.
         set(spec, "ipFamilies", json!(["IPv4", "IPv6"]));
         set(spec, "ipFamilyPolicy", "RequireDualStack".into());
     }
@@ -378,7 +378,7 @@ fn webhook(hook: &mut Value, mutating: bool) {
     each(hook, "/rules").for_each(|rule| set(rule, "scope", "*".into()));
 }
 
-/// The defaults of a pod's specification, in a pod or a template.
+/// Defaults of a pod spec, in a pod or a template.
 fn pod_spec(spec: &mut Value, restart: &str) {
     if !spec.is_object() {
         return;
@@ -427,7 +427,7 @@ fn container(container: &mut Value) {
     }
 }
 
-/// What is limited is also requested.
+/// Requests default to the limits.
 fn requests_from_limits(container: &mut Value) {
     let limits = container.pointer("/resources/limits").and_then(Value::as_object).cloned();
     for (name, quantity) in limits.into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Metadata: what the server fills in, what it refuses, and what may not change.
+//! Object metadata: validation, system fields and order.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::error::status::Cause;
 use crate::scheme::resources::Resource;
 
-/// Annotations' keys and values together.
+/// Maximum size of all annotations, in bytes.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
@@ -35,7 +35,7 @@ static SUBDOMAIN_PATTERN: LazyLock<Regex> =
 static LABEL_PATTERN: LazyLock<Regex> = LazyLock::new(|| pattern("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"));
 static LABEL_1035_PATTERN: LazyLock<Regex> = LazyLock::new(|| pattern("^[a-z]([-a-z0-9]*[a-z0-9])?$"));
 
-/// What is wrong with a label's value.
+/// Error message for a label value.
 pub(crate) fn label_value_error(value: &str) -> Option<String> {
     if value.len() > 63 {
         return Some("must be no more than 63 bytes".into());
@@ -43,7 +43,7 @@ pub(crate) fn label_value_error(value: &str) -> Option<String> {
     (!value.is_empty() && !NAME_PART_PATTERN.is_match(value)).then(|| LABEL_VALUE.to_owned())
 }
 
-/// What is wrong with the key of a label, an annotation or a finalizer.
+/// Error message for the key of a label or an annotation, or for a finalizer.
 pub(crate) fn qualified_name_error(key: &str) -> Option<String> {
     let (prefix, name) = match key.split('/').collect::<Vec<_>>().as_slice() {
         [name] => (None, (*name).to_owned()),
@@ -72,7 +72,7 @@ pub(crate) fn qualified_name_error(key: &str) -> Option<String> {
     }
 }
 
-/// What is wrong with an object's name.
+/// Error message for an object name.
 pub(crate) fn name_error(resource: &Resource, name: &str) -> Option<String> {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("rbac.authorization.k8s.io", _) => path_segment_error(name),
@@ -98,12 +98,12 @@ fn path_segment_error(name: &str) -> Option<String> {
     }
 }
 
-/// What is wrong with a container's name.
+/// Error message for a container name.
 pub(crate) fn container_name_error(name: &str) -> Option<String> {
     label_error(name, LABEL, &LABEL_PATTERN)
 }
 
-/// Whether a text can be part of a declared kind's names.
+/// Whether a string is a DNS-1035 label.
 pub(crate) fn is_dns_1035_label(text: &str) -> bool {
     text.len() <= 63 && LABEL_1035_PATTERN.is_match(text)
 }
@@ -112,7 +112,7 @@ fn object<'v>(meta: &'v Value, key: &str) -> impl Iterator<Item = (&'v String, &
     meta.get(key).and_then(Value::as_object).into_iter().flatten()
 }
 
-/// Checks the metadata of any object; `create` also demands a name.
+/// Field errors of the metadata of any object.
 pub(crate) fn validate(resource: &Resource, meta: &Value) -> Vec<Cause> {
     let mut out = Vec::new();
     let text = |key: &str| meta.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -186,18 +186,18 @@ fn validate_owners(meta: &Value, out: &mut Vec<Cause>) {
     }
 }
 
-/// Fields that only the server sets: taken from the old object on every change.
+/// Fields that only the server sets. Updates keep the stored values.
 const SYSTEM_FIELDS: [&str; 6] =
     ["uid", "creationTimestamp", "selfLink", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
-/// Brings the new object's metadata in line with the old one's; complains about what may not change.
+/// Copies the system fields of the stored object. Returns field errors for immutable fields.
 pub(crate) fn preserve_system_fields(new: &mut Map<String, Value>, old: &Map<String, Value>) -> Vec<Cause> {
     let mut out = Vec::new();
     if let (Some(given), Some(stored)) = (new.get("uid"), old.get("uid"))
         && given != stored
         && given.as_str().is_some_and(|u| !u.is_empty())
     {
-        // The server checks this on two ways, and both complain.
+        // kube-apiserver validates this twice and reports it twice.
         out.extend(vec![Cause::invalid("metadata.uid", given, "field is immutable"); 2]);
     }
     for key in SYSTEM_FIELDS {
@@ -225,7 +225,7 @@ pub(crate) fn preserve_system_fields(new: &mut Map<String, Value>, old: &Map<Str
     out
 }
 
-/// The order in which typed programs write metadata.
+/// Order of metadata members in kube-apiserver's JSON.
 const MEMBER_ORDER: [&str; 15] = [
     "name",
     "generateName",
@@ -244,7 +244,7 @@ const MEMBER_ORDER: [&str; 15] = [
     "managedFields",
 ];
 
-/// Puts metadata in order; its version has its place even before it is known.
+/// Sorts the members, and reserves `resourceVersion`.
 pub(crate) fn sort_members(meta: &mut Map<String, Value>) {
     meta.entry("resourceVersion").or_insert_with(|| "".into());
     let position = |key: &str| MEMBER_ORDER.iter().position(|k| *k == key);
@@ -263,7 +263,7 @@ pub(crate) fn sort_members(meta: &mut Map<String, Value>) {
     meta.extend(all);
 }
 
-/// Drops what is empty from metadata, as typed programs do when they write.
+/// Drops empty members, as Go's `omitempty`.
 pub(crate) fn drop_empty(meta: &mut Map<String, Value>) {
     meta.retain(|_, value| match value {
         Value::Null => false,
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_checked_by_their_patterns() {
+    fn names_are_validated() {
         for (key, good) in
             [("a", true), ("a.b/c", true), ("a/b/c", false), ("/c", false), ("A b", false), ("x.Y/z", false)]
         {

@@ -1,4 +1,4 @@
-//! Registry.
+//! Registry: what happens to objects between decoding and storage.
 
 pub(crate) mod crd;
 pub(crate) mod defaults;

@@ -1,4 +1,4 @@
-//! What an incoming object must be before it is stored: of the right kind and place, read by its schema, defaulted, valid.
+//! Preparation of objects for storage: decoding by schema, defaults, validation.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::scheme::builtin;
 use crate::scheme::resources::Resource;
 use crate::storage::encoding;
 
-/// What is to be told beside the answer, or instead of it.
+/// Unknown and duplicate fields of an object.
 #[derive(Debug, Default)]
 pub(crate) struct FieldWarnings {
     pub(crate) duplicates: Vec<String>,
@@ -22,7 +22,7 @@ pub(crate) struct FieldWarnings {
 }
 
 impl FieldWarnings {
-    /// The same as one text, when there is something to complain of.
+    /// Message of strict decoding, if there are such fields.
     pub(crate) fn strict_error(&self) -> Option<String> {
         let lines = self.lines();
         (!lines.is_empty()).then(|| format!("strict decoding error: {}", lines.join(", ")))
@@ -31,7 +31,7 @@ impl FieldWarnings {
         let duplicates = self.duplicates.iter().map(|f| format!("duplicate field \"{f}\""));
         duplicates.chain(self.unknown.iter().map(|f| format!("unknown field \"{f}\""))).collect()
     }
-    /// Warnings of the answer; an error when fields are taken strictly.
+    /// Warnings of the response; an error if the field validation is strict.
     pub(crate) fn apply_field_validation(
         &self,
         field_validation: FieldValidation,
@@ -56,8 +56,8 @@ pub(crate) fn decode_error(resource: &Resource, version: &str, why: &str) -> Sta
     Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
 }
 
-/// Reads the object by its schema: unknown fields fall away, defaults come in. The error is the decoder's. `before` is what was
-/// stored of it, if that is known.
+/// Decodes an object by its schema, with defaults. The error is the message of Go's decoder. `before` is the stored
+/// object, if known: unchanged metadata is not decoded again.
 pub(crate) fn decode_object(
     resource: &Resource,
     value: Value,
@@ -77,14 +77,14 @@ pub(crate) fn decode_object(
     if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         meta::drop_empty(meta);
         if reset {
-            // Saying that nobody manages anything is not the same as saying nothing.
+            // An explicit empty list resets the managed fields.
             meta.insert("managedFields".into(), Value::Array(Vec::new()));
         }
     }
     Ok(value)
 }
 
-/// An explicitly empty list of managers wipes them.
+/// Whether the managed fields are an explicit empty list, or one of empty entries.
 fn is_reset(managed: &Value) -> bool {
     managed.as_array().is_some_and(|list| list.iter().all(|e| e.as_object().is_some_and(Map::is_empty)))
 }
@@ -122,7 +122,7 @@ fn is_decoded(meta: &Value) -> bool {
     decode_warnings.unknown.is_empty() && encoding::is_identical(&Value::Object(read), meta)
 }
 
-/// Nulls of fields that may not be null, but have a default, count as absent; others are validated as they are.
+/// Drops nulls of fields that are not nullable but have a default. Others are validated.
 fn drop_nulls_with_default(value: &mut Value, schema: &schema::Schema) {
     if let Value::Object(map) = value {
         map.retain(|key, child| {
@@ -137,11 +137,11 @@ fn drop_nulls_with_default(value: &mut Value, schema: &schema::Schema) {
     }
 }
 
-/// Complaints after which rules are not tried.
+/// Reasons of field errors after which CEL rules are not evaluated.
 const RULE_BLOCKING_REASONS: [&str; 4] =
     ["FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"];
 
-/// All complaints about an object; `old` is what it replaces.
+/// Field errors of an object. `old` is the stored object of an update.
 pub(crate) async fn validate_object(
     resource: &Arc<Resource>,
     value: &Value,
@@ -149,7 +149,7 @@ pub(crate) async fn validate_object(
 ) -> Result<Vec<Cause>, Status> {
     let mut out = meta::validate(resource, value.get("metadata").unwrap_or(&Value::Null));
     if old.is_some() {
-        // A change is checked as a change and as an object, and both complain.
+        // kube-apiserver validates the metadata of updates in several layers, and each reports the errors.
         let first = out.clone();
         (1..validation_layers(resource)).for_each(|_| out.extend(first.clone()));
     }
@@ -163,7 +163,7 @@ pub(crate) async fn validate_object(
     }
     let schema = resource.schema();
     let (causes, duplicates) = validate::validate(value, &schema);
-    // Rules are not tried on what cannot be read as its type, or is too much.
+    // CEL rules are not evaluated on values of wrong types or sizes.
     let is_well_typed = !causes.iter().any(|c| RULE_BLOCKING_REASONS.contains(&c.reason));
     out.extend(causes);
     out.extend(duplicates);
@@ -182,10 +182,10 @@ pub(crate) async fn validate_object(
     Ok(out)
 }
 
-/// How many threads evaluate expensive rules at once.
+/// Threads for expensive CEL rules.
 static RULE_THREADS: Semaphore = Semaphore::const_new(2);
 
-/// Rules that take long must not hold up other requests.
+/// Evaluates expensive CEL rules in a thread, so that they do not block other requests.
 async fn check_rules_blocking(
     schema: &Arc<schema::Schema>,
     value: &Value,
@@ -198,7 +198,7 @@ async fn check_rules_blocking(
     checking.await.map_err(|_| failed())
 }
 
-/// How many of the server's layers check the metadata of a change of this kind.
+/// Number of layers of kube-apiserver that validate the metadata of an update.
 fn validation_layers(resource: &Resource) -> usize {
     const FOUR: [&str; 19] = [
         "configmaps",
@@ -230,7 +230,7 @@ fn validation_layers(resource: &Resource) -> usize {
     }
 }
 
-/// Refuses an object with complaints.
+/// Rejects an object with field errors.
 pub(crate) fn reject_invalid(resource: &Resource, value: &Value, causes: &[Cause]) -> Result<(), Status> {
     if causes.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Label and field selectors: their grammar, their complaints, and whether an object matches.
+//! Label, field and shard selectors: parsing, error messages, matching.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::error::status::{Cause, Status};
 use crate::scheme::resources::Resource;
 use crate::storage::store::Stored;
 
-/// One requirement on labels.
+/// Requirement of a label selector.
 #[derive(Debug, PartialEq)]
 enum Requirement {
     Equal(String, String),
@@ -29,7 +29,7 @@ impl LabelSelector {
         parser.requirements().map(Self).map_err(Status::bad_request)
     }
 
-    /// Reads `{matchLabels, matchExpressions}`.
+    /// Decodes `matchLabels` and `matchExpressions`.
     pub(crate) fn from_json(json: &Value) -> Self {
         let mut out = Vec::new();
         for (k, v) in json.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
@@ -215,7 +215,7 @@ fn check_value(key: &str, index: usize, value: String) -> Result<String, String>
 #[derive(Debug, Default)]
 pub(crate) struct FieldSelector(Vec<(String, String, bool)>);
 
-/// Fields besides name and namespace by which built-in kinds can be selected.
+/// Selectable fields of a resource, besides `metadata.name` and `metadata.namespace`.
 fn selectable_fields(resource: &Resource) -> Vec<String> {
     let extra: &[&str] = match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => &[
@@ -286,7 +286,7 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
-    /// The one name that is asked for, if so.
+    /// The selected `metadata.name`.
     pub(crate) fn name(&self) -> Option<&str> {
         self.0.iter().find(|(p, _, equal)| *equal && p == "metadata.name").map(|(_, v, _)| v.as_str())
     }
@@ -330,7 +330,7 @@ fn field_text(object: &Value, path: &str) -> String {
     }
 }
 
-/// Kubernetes 1.36's shards: `shardRange(object.metadata.uid, 'from', 'to')`, half-open in hashed space.
+/// Shard selector of Kubernetes 1.36: `shardRange(object.metadata.uid, 'from', 'to')`, a half-open range of hashes.
 #[derive(Debug)]
 pub(crate) struct ShardSelector {
     namespace: bool,
@@ -368,7 +368,7 @@ impl ShardSelector {
     }
 }
 
-/// FNV-1a of 64 bits, by which Kubernetes spreads objects over shards.
+/// 64-bit FNV-1a, the hash of shards.
 fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_select() {
+    fn label_selectors_match() {
         let labels = [("a", "1"), ("tier", "web")];
         check("", &labels, true);
         check("a=1,tier!=db", &labels, true);

@@ -1,4 +1,4 @@
-//! Validation of the built-in kinds, as far as it is imitated: what must be there, what may not change, what is no choice.
+//! Validation of built-in kinds: required fields, immutable fields, enumerations.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use crate::error::status::Cause;
 use crate::schema::{Schema, Type};
 use crate::scheme::resources::Resource;
 
-/// Complaints about an object of a built-in kind beyond its metadata.
+/// Field errors of an object of a built-in kind, without its metadata.
 pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut out = Vec::new();
     match (resource.group.as_str(), resource.plural.as_str()) {
@@ -46,7 +46,7 @@ fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
     value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Fields that must be one of a few words.
+/// Validates enumerations.
 fn validate_enums(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
     match value {
         Value::Object(map) => {
@@ -111,7 +111,7 @@ fn pod_spec(spec: &Value, path: &str, out: &mut Vec<Cause>) {
     }
 }
 
-/// Of a pod's specification only a few fields may change.
+/// Validates that a pod update changes mutable fields only.
 fn validate_pod_update(value: &Value, old: &Value, out: &mut Vec<Cause>) {
     let fixed = |pod: &Value| {
         let mut spec = pod.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -164,7 +164,7 @@ fn service(spec: &Value, out: &mut Vec<Cause>) {
     }
 }
 
-/// Keys of configuration and secrets; what is immutable stays.
+/// Validates the keys of config maps and secrets, and their immutability.
 fn data(value: &Value, old: Option<&Value>, out: &mut Vec<Cause>) {
     for field in ["data", "binaryData"] {
         for (key, _) in value.get(field).and_then(Value::as_object).into_iter().flatten() {

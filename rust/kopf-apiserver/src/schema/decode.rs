@@ -1,24 +1,23 @@
-//! How a built-in kind reads its JSON: like a typed program that keeps known fields, refuses wrong types, forgets what is
-//! empty, and writes some fields always.
+//! Decoding of built-in kinds, as Go does: unknown fields are dropped, types are checked, empty values are omitted.
 
 use serde_json::{Map, Value};
 
 use super::{Schema, Type};
 use crate::base::field_path::FieldPath;
 
-/// What was met besides the value.
+/// Warnings of decoding.
 #[derive(Debug, Default)]
 pub(crate) struct DecodeWarnings {
     pub(crate) unknown: Vec<String>,
 }
 
-/// Reads an object of a built-in kind; the error is the text of a failed decoding.
+/// Decodes an object of a built-in kind. The error is the message of Go's decoder.
 pub(crate) fn decode(value: Value, schema: &Schema, warnings: &mut DecodeWarnings) -> Result<Value, String> {
     let frame = Frame { short_type_name: &schema.type_name, path: FieldPath::Root };
     read(value, schema, &frame, warnings).map(|v| v.unwrap_or_else(|| Value::Object(Map::new())))
 }
 
-/// Where the reader is, and in which type.
+/// Position of the decoder, and the struct type there.
 struct Frame<'f> {
     short_type_name: &'f str,
     path: FieldPath<'f>,
@@ -90,7 +89,7 @@ fn base64_error(text: &str) -> Option<usize> {
     }
 }
 
-/// The type as the decoder's message names it.
+/// Type in messages of Go's decoder.
 fn type_label(schema: &Schema) -> String {
     match schema.kind {
         Type::Any => "interface {}".into(),
@@ -149,7 +148,7 @@ fn read_struct(
         };
         let frame = Frame { short_type_name: &schema.type_name, path };
         if let Some(read) = read(value, property, &frame, warnings)? {
-            // What is empty is not written, unless the field is always written or the emptiness says something.
+            // Empty values are omitted, unless the field is always written or required.
             if property.always_written.is_some()
                 || !is_empty(&read, property)
                 || schema.required.contains(&key)
@@ -166,7 +165,7 @@ fn is_empty(value: &Value, schema: &Schema) -> bool {
     match value {
         Value::String(s) => s.is_empty(),
         Value::Array(list) => list.is_empty(),
-        // An empty map is nothing; an empty structure behind a pointer is something.
+        // An empty map is omitted; an empty struct behind a pointer is not.
         Value::Object(map) => map.is_empty() && schema.type_name.is_empty() && schema.kind == Type::Object,
         _ => false,
     }
@@ -176,7 +175,7 @@ fn is_zero(value: &Value) -> bool {
     matches!(value, Value::Bool(false)) || value.as_str() == Some("") || value.as_i64() == Some(0)
 }
 
-/// The storage's encoding does not tell an empty list from none: a list that must be there becomes null.
+/// Replaces empty required lists with null, as protobuf storage does.
 pub(crate) fn null_empty_required_lists(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(map) => {
@@ -200,7 +199,7 @@ pub(crate) fn null_empty_required_lists(value: &mut Value, schema: &Schema) {
     }
 }
 
-/// Writes what is always written: empty structures and zeros, and with `defaults` the published defaults as well.
+/// Adds fields that are always written: empty structs and zero values, and defaults if `defaults`.
 fn write_always(out: &mut Map<String, Value>, schema: &Schema, defaults: bool) {
     for (name, property) in &schema.properties {
         if out.contains_key(name) {
@@ -220,7 +219,7 @@ fn write_always(out: &mut Map<String, Value>, schema: &Schema, defaults: bool) {
     }
 }
 
-/// What an object of this kind holds before anything is said: the ground for the managers of fields.
+/// Object of this type without any fields set: the baseline of managed fields.
 pub(crate) fn zero_value(schema: &Schema) -> Value {
     let mut out = Map::new();
     write_always(&mut out, schema, false);
@@ -240,7 +239,7 @@ fn read_map(
             continue;
         };
         let frame = Frame { short_type_name: at.short_type_name, path: FieldPath::Key(&at.path, &key) };
-        // A null in a map of strings reads as the empty string.
+        // In a map of strings, null is the empty string.
         match read(value, item, &frame, warnings)? {
             Some(read) => out.insert(key, read),
             None if item.kind == Type::String => out.insert(key, "".into()),

@@ -1,8 +1,8 @@
-//! Schemas: the shape of objects, built in or declared, and what follows from it.
+//! Schemas of built-in and custom resources.
 //!
-//! One type serves both: the built-in kinds' fields come from `builtin/types.txt`, the declared ones' from a CRD. Here are
-//! the type, its reading from a CRD, and pruning and defaulting; `decode` is how built-in kinds read their JSON,
-//! `validate` checks declared kinds, `cel` runs their rules.
+//! Fields of built-in kinds come from `builtin/types.txt`, those of custom resources from CRDs. This module has the
+//! type, its construction from `openAPIV3Schema`, pruning and defaulting. `decode` decodes built-in kinds, `validate`
+//! validates custom resources, `cel` evaluates their rules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) mod decode;
 pub(crate) mod formats;
 pub(crate) mod validate;
 
-/// What a value must be.
+/// Type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Type {
     #[default]
@@ -35,7 +35,7 @@ pub(crate) enum Type {
     IntOrString,
 }
 
-/// How the items of a list are told apart.
+/// `x-kubernetes-list-type`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ListType {
     #[default]
@@ -46,28 +46,28 @@ pub(crate) enum ListType {
 
 pub(crate) type Property = Arc<Schema>;
 
-/// The shape of one value.
+/// Schema of a value.
 #[expect(clippy::struct_excessive_bools, reason = "each is a word of the schema language")]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Schema {
     pub(crate) kind: Type,
-    /// The built-in type's name; empty elsewhere.
+    /// Name of the built-in type; else empty.
     pub(crate) type_name: String,
     pub(crate) properties: BTreeMap<String, Property>,
     pub(crate) required: Vec<String>,
     pub(crate) additional: Option<Arc<Schema>>,
     pub(crate) items: Option<Arc<Schema>>,
-    /// Built-in: the value that is always written, even when nothing was given.
+    /// Built-in types: the value that is written if the field is absent.
     pub(crate) always_written: Option<Value>,
     pub(crate) list: ListType,
-    /// A map that is one value for server-side apply.
+    /// `x-kubernetes-map-type: atomic`.
     pub(crate) atomic: bool,
     pub(crate) patch: Vec<String>,
     pub(crate) merge_key: String,
     pub(crate) options: Vec<String>,
-    /// 32 bits.
+    /// A 32-bit integer.
     pub(crate) is_int32: bool,
-    /// Declared kinds only, from here on.
+    /// From here on: custom resources only.
     pub(crate) default: Option<Value>,
     pub(crate) nullable: bool,
     pub(crate) preserve: bool,
@@ -76,7 +76,7 @@ pub(crate) struct Schema {
     pub(crate) rules: Vec<Arc<cel::Rule>>,
 }
 
-/// Value validations of a declared kind.
+/// Value validations of a custom resource.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checks {
     pub(crate) options: Option<Vec<Value>>,
@@ -96,17 +96,17 @@ pub(crate) struct Checks {
 }
 
 impl Schema {
-    /// A schema that keeps and accepts everything.
+    /// Schema that accepts and preserves everything.
     pub(crate) fn any() -> Self {
         Self { kind: Type::Any, preserve: true, ..Self::default() }
     }
 
-    /// The child's schema by name: a declared property or the map's value.
+    /// Schema of a member: a property, or additional properties.
     pub(crate) fn child(&self, name: &str) -> Option<&Arc<Schema>> {
         self.properties.get(name).or(self.additional.as_ref())
     }
 
-    /// Reads `openAPIV3Schema`.
+    /// Converts `openAPIV3Schema`.
     pub(crate) fn from_json(json: &Value) -> Self {
         let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default();
         let flag = |key: &str| json.get(key).and_then(Value::as_bool).unwrap_or(false);
@@ -143,7 +143,7 @@ impl Schema {
         out
     }
 
-    /// Whether fields that are not declared are kept.
+    /// Whether unknown fields are preserved.
     fn keeps_unknown(&self) -> bool {
         self.preserve || (self.kind == Type::Any && self.properties.is_empty() && self.additional.is_none())
     }
@@ -216,7 +216,7 @@ impl Checks {
     }
 }
 
-/// Drops what a declared schema does not know; the paths of what was dropped are collected.
+/// Drops unknown fields, and collects their paths.
 pub(crate) fn prune(value: &mut Value, schema: &Schema, dropped: &mut Vec<String>) {
     prune_at(value, schema, &FieldPath::Root, dropped);
 }
@@ -255,7 +255,7 @@ fn prune_map(map: &mut Map<String, Value>, schema: &Schema, path: &FieldPath<'_>
     });
 }
 
-/// Fills declared defaults; an explicit null of a field that may not be null counts as absent.
+/// Sets defaults. A null in a field that is not nullable counts as absent.
 pub(crate) fn fill_defaults(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(map) => {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_pruned_and_defaults_filled() {
+    fn unknown_fields_are_pruned_and_defaults_set() {
         let mut value = json!({"kind": "K", "metadata": {}, "spec": {"n": 1, "junk": 1, "any": {"kept": 1}}});
         let mut dropped = Vec::new();
         prune(&mut value, &schema(), &mut dropped);
@@ -315,21 +315,21 @@ mod tests {
     }
 
     #[test]
-    fn values_and_rules_are_checked() {
-        let complaints = |spec: Value| -> Vec<Cause> {
+    fn values_and_rules_are_validated() {
+        let causes = |spec: Value| -> Vec<Cause> {
             let value = json!({"spec": spec});
             let (mut out, _) = validate::validate(&value, &schema());
             out.extend(cel::check(&value, None, &schema()));
             out
         };
-        assert_eq!(complaints(json!({"n": 5, "d": "xy"})), []);
+        assert_eq!(causes(json!({"n": 5, "d": "xy"})), []);
         assert_eq!(
-            complaints(json!({"n": 50, "d": "x"})).first().map(|c| c.message.clone()),
+            causes(json!({"n": 50, "d": "x"})).first().map(|c| c.message.clone()),
             Some("Invalid value: too much".into())
         );
-        assert_eq!(complaints(json!({"n": 0, "d": "x"})).len(), 1);
+        assert_eq!(causes(json!({"n": 0, "d": "x"})).len(), 1);
         assert_eq!(
-            complaints(json!({"n": "x", "d": "x"})).first().map(|c| c.reason),
+            causes(json!({"n": "x", "d": "x"})).first().map(|c| c.reason),
             Some("FieldValueTypeInvalid")
         );
     }

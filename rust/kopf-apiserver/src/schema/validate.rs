@@ -1,4 +1,4 @@
-//! Validation of declared kinds: types, bounds, formats, lists, combinations. The order of complaints follows the server's.
+//! Validation of custom resources. The order of errors is that of kube-apiserver.
 
 use std::collections::HashSet;
 
@@ -8,13 +8,13 @@ use super::{Checks, ListType, Schema, Type, formats};
 use crate::base::field_path::join;
 use crate::error::status::Cause;
 
-/// Checks an object against its schema; lists complaints, and apart from them those about twins in lists.
+/// Field errors of an object, and separately those of duplicate list items.
 pub(crate) fn validate(value: &Value, schema: &Schema) -> (Vec<Cause>, Vec<Cause>) {
     let mut out = Vec::new();
     let mut duplicates = Vec::new();
     check(value, schema, "", &mut out);
     check_lists(value, schema, "", &mut duplicates);
-    // Unsupported values come after the other complaints, duplicates last.
+    // Unsupported values come after other errors, duplicates last.
     let (unsupported, mut rest): (Vec<_>, Vec<_>) =
         out.into_iter().partition(|c| c.reason == "FieldValueNotSupported");
     rest.extend(unsupported);
@@ -85,7 +85,7 @@ fn check(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
             let mut keys: Vec<_> = map.iter().collect();
             keys.sort_by(|a, b| a.0.cmp(b.0));
             for (key, child) in keys {
-                // A forbidden null of a required field was complained of as a missing one.
+                // A null in a required field is reported as missing.
                 if let Some(known) = schema.child(key).filter(|s| s.nullable || !child.is_null()) {
                     check(child, known, &join(path, key), out);
                 }
@@ -244,7 +244,7 @@ fn check_combinations(value: &Value, checks: &Checks, path: &str, out: &mut Vec<
     }
 }
 
-/// Lists whose items have identities must not hold one twice.
+/// Validates the uniqueness of items in sets and associative lists.
 fn check_lists(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
     match value {
         Value::Object(map) => {

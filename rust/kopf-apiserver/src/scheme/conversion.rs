@@ -1,7 +1,7 @@
-//! Between the version in which an object is stored and the version in which it is asked for.
+//! Conversion between the storage version and the requested version.
 //!
-//! Declared kinds only change their `apiVersion` (strategy `None`); of the built-in ones, events and autoscalers are
-//! served in two versions.
+//! Custom resources change their `apiVersion` only (strategy `None`). Of the built-in kinds, events and autoscalers
+//! have two versions.
 
 use serde_json::{Map, Value, json};
 

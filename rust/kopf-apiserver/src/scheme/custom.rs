@@ -1,4 +1,4 @@
-//! The version of a custom resource.
+//! A served version of a custom resource.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use serde_json::Value;
 
 use crate::schema::Schema;
 
-/// What a declared kind has beyond a built-in one.
+/// Properties of custom resources that built-in resources lack.
 #[derive(Debug)]
 pub(crate) struct CustomVersion {
-    /// The definition's name.
-    pub(crate) definition: String,
+    /// Name of the CRD.
+    pub(crate) crd: String,
     pub(crate) schema: Arc<Schema>,
-    /// The schema as it was declared, for who wants to read it.
+    /// Published schema, unchanged.
     pub(crate) published: Value,
-    /// The schema with the metadata's own.
+    /// Schema with that of the metadata.
     pub(crate) managed: Arc<Schema>,
-    /// Whether the schema has rules anywhere.
+    /// Whether the schema has CEL rules at any level.
     pub(crate) has_rules: bool,
     pub(crate) columns: Vec<Value>,
     pub(crate) selectable: Vec<String>,

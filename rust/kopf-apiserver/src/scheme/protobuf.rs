@@ -1,9 +1,9 @@
-//! Bodies of built-in kinds in protocol buffers, as typed Go clients (kubectl among them) send them: read into JSON.
+//! Decoding of protobuf bodies of built-in kinds, as typed Go clients and kubectl send them.
 //!
-//! `builtin/protobuf.txt` says how each type lies there. Its kinds: `s` text, `i` integer, `b` boolean, `f` float, `y` bytes, `q`
-//! quantity, `t`/`u` time and with microseconds, `o` integer or text, `r` JSON as it is, `w` a message that only wraps
-//! texts, `A`/`B`/`S` a schema or several, or a boolean, or texts; `[]` and `{}` lists and maps; else another type. It is
-//! only read, never written: answers are JSON, which the same clients understand.
+//! `builtin/protobuf.txt` has the fields of each message. Types: `s` string, `i` integer, `b` boolean, `f` float, `y`
+//! bytes, `q` quantity, `t`/`u` time and micro time, `o` integer or string, `r` raw JSON, `w` a wrapper of strings,
+//! `A`/`B`/`S` a schema or a list of schemas, a boolean, or strings; `[]` and `{}` lists and maps; else another
+//! message. Responses are JSON, which these clients accept as well.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -15,17 +15,17 @@ use crate::base::names::split_api_version;
 use crate::schema::formats;
 
 const DESCRIPTORS: &str = include_str!("builtin/protobuf.txt");
-/// The media type that is read.
+/// Media type of protobuf bodies.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
-/// What each such body begins with.
+/// Prefix of protobuf bodies.
 const MAGIC: &[u8] = b"k8s\0";
-/// How deep messages may lie in each other.
+/// Maximum nesting of messages.
 const DEPTH_LIMIT: usize = 64;
 
 struct FieldDescriptor {
     name: &'static str,
     kind: &'static str,
-    /// Left out when zero.
+    /// Omitted if zero.
     omitted: bool,
 }
 
@@ -54,24 +54,24 @@ static TYPES: LazyLock<HashMap<&'static str, MessageFields>> = LazyLock::new(|| 
     out
 });
 
-/// Why a body could not be read.
+/// Error of decoding.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DecodeError {
-    /// It does not begin as such a body does.
+    /// The prefix is missing.
     NotProtobuf,
-    /// Its kind is not known.
+    /// The kind is not registered.
     UnknownKind(String),
-    /// It is cut short or twisted.
+    /// The message is truncated or malformed.
     Malformed,
 }
 
-/// A value as it lies in a message.
+/// Encoded value of a field.
 enum FieldValue<'b> {
     Number(u64),
     Bytes(&'b [u8]),
 }
 
-/// Walks through a message's fields.
+/// Iterator over the fields of a message.
 struct FieldReader<'b>(&'b [u8]);
 
 impl<'b> FieldReader<'b> {
@@ -120,7 +120,7 @@ fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
     std::str::from_utf8(bytes).map_err(|_| DecodeError::Malformed)
 }
 
-/// The bytes of one field, as far as it is there.
+/// Bytes of a field; empty if absent.
 fn bytes_of(message: &[u8], number: u64) -> Result<&[u8], DecodeError> {
     let mut reader = FieldReader(message);
     let mut out: &[u8] = &[];
@@ -143,7 +143,7 @@ fn number_of(message: &[u8], number: u64) -> Result<u64, DecodeError> {
     Ok(out)
 }
 
-/// Reads a whole body.
+/// Decodes a body.
 pub(crate) fn decode(body: &[u8]) -> Result<Value, DecodeError> {
     let envelope = body.strip_prefix(MAGIC).ok_or(DecodeError::NotProtobuf)?;
     let head = bytes_of(envelope, 1)?;
@@ -167,7 +167,7 @@ fn message(bytes: &[u8], name: &str, out: &mut Map<String, Value>, depth: usize)
     let fields = TYPES.get(name).ok_or(DecodeError::Malformed)?;
     let mut reader = FieldReader(bytes);
     while let Some((number, field_value)) = reader.next()? {
-        // What a newer client knows and we do not is left, as unknown fields are.
+        // Unknown fields, e.g. of a newer client, are dropped.
         let Some(field) = fields.get(&number) else { continue };
         if field.name == "*" {
             let FieldValue::Bytes(inner) = field_value else { return Err(DecodeError::Malformed) };
@@ -201,9 +201,9 @@ fn append(
 ) -> Result<(), DecodeError> {
     let Value::Array(list) = list else { return Err(DecodeError::Malformed) };
     match (kind, field_value) {
-        // Numbers may be packed.
-        ("i", FieldValue::Bytes(packed)) => {
-            let mut numbers = FieldReader(packed);
+        // Repeated numbers may be packed.
+        ("i", FieldValue::Bytes(values)) => {
+            let mut numbers = FieldReader(values);
             while !numbers.0.is_empty() {
                 list.push(numbers.varint()?.cast_signed().into());
             }
@@ -270,7 +270,7 @@ fn timestamp(bytes: &[u8], micros: bool) -> Result<Value, DecodeError> {
     Ok(formats::stamp(timestamp, micros).into())
 }
 
-/// Where a declared schema has one schema, or something simpler or several.
+/// Decodes the unions of a schema: one schema or several, a boolean, or strings.
 fn schema_union(kind: &str, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
     let mut schemas = Vec::new();
     let (mut allowed, mut one) = (false, None);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_map_becomes_json() {
+    fn a_config_map_is_decoded() {
         let meta = [field(1, b"m"), field(3, b""), field(8, b"")].concat();
         let entry = [field(1, b"a"), field(2, b"b")].concat();
         let binary = [field(1, b"x"), field(2, &[0, 255])].concat();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_within_its_holder_and_what_is_either_or_is_read() {
+    fn embedded_messages_and_unions_are_decoded() {
         let port = [vec![1 << 3, 0, 2 << 3, 80], field(3, b"")].concat();
         let get = field(2, &port);
         let probe = [field(1, &field(2, &get)), vec![2 << 3, 5]].concat();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_a_deletion_are_of_every_group() {
+    fn delete_options_belong_to_every_group() {
         let raw = [vec![1 << 3, 0], field(4, b"Foreground")].concat();
         let decode = decode(&body("apps/v1", "DeleteOptions", &raw)).expect("readable");
         assert_eq!(decode["gracePeriodSeconds"], 0);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn twisted_bodies_are_refused() {
+    fn malformed_bodies_are_rejected() {
         let good = body("v1", "ConfigMap", &field(1, &field(1, b"m")));
         assert_eq!(decode(b"{}"), Err(DecodeError::NotProtobuf));
         assert!(matches!(decode(&body("v1", "Nothing", b"")), Err(DecodeError::UnknownKind(_))));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_the_table_can_be_followed() {
+    fn every_type_of_the_descriptors_is_declared() {
         let scalars = ["s", "i", "b", "f", "y", "q", "t", "u", "o", "r", "w", "A", "B", "S"];
         for (name, fields) in TYPES.iter() {
             for field in fields.values() {

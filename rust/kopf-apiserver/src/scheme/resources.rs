@@ -1,7 +1,7 @@
-//! The served resources: names, scopes, verbs and subresources of every kind, built in or declared at run time.
+//! Served resources: names, scopes, verbs and subresources.
 //!
-//! The built-in ones are a table in `builtin/kinds.txt`. The registry is immutable; a change of the declared kinds makes
-//! a new one, so that requests under way see one consistent set.
+//! Built-in resources are listed in `builtin/kinds.txt`. The registry is immutable: a change of CRDs creates a new one,
+//! so each request sees a consistent set.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -11,20 +11,20 @@ use crate::schema::Schema;
 use crate::scheme::builtin;
 use crate::scheme::custom::CustomVersion;
 
-/// Verbs of a resource that can be stored.
+/// Verbs of stored resources.
 pub(crate) const ALL_VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// One subresource of a resource.
+/// A subresource.
 #[derive(Clone, Debug)]
 pub(crate) struct Subresource {
     pub(crate) name: String,
     pub(crate) verbs: Vec<String>,
-    /// Group, version, kind when it is not the parent's kind.
+    /// Group, version and kind, if they differ from the parent's.
     pub(crate) kind: Option<(String, String, String)>,
 }
 
-/// One resource in one version.
+/// A resource in one version.
 #[derive(Debug)]
 pub(crate) struct Resource {
     pub(crate) group: String,
@@ -38,11 +38,11 @@ pub(crate) struct Resource {
     pub(crate) namespaced: bool,
     pub(crate) verbs: Vec<String>,
     pub(crate) subresources: Vec<Subresource>,
-    /// Where its objects lie in the store; versions of one resource share it.
+    /// Table of its objects; shared by all versions.
     pub(crate) store_key: Arc<str>,
-    /// The apiVersion in which objects are stored.
+    /// `apiVersion` of stored objects.
     pub(crate) storage_api_version: String,
-    /// The type in `builtin/types.txt`; empty for declared kinds.
+    /// Type in `builtin/types.txt`; empty for custom resources.
     pub(crate) type_name: String,
     pub(crate) custom: Option<Arc<CustomVersion>>,
 }
@@ -55,11 +55,11 @@ impl Resource {
     pub(crate) fn is_of_version(&self, text: &str) -> bool {
         split_api_version(text) == (&self.group, &self.version)
     }
-    /// The group and the plural name, for errors.
+    /// Group and plural name, for errors.
     pub(crate) fn group_resource(&self) -> GroupResource<'_> {
         GroupResource { group: &self.group, resource: &self.plural }
     }
-    /// The type of the objects inside of a real server, as a few messages tell it.
+    /// Go type of the objects, for messages.
     pub(crate) fn go_type(&self) -> String {
         if self.custom.is_some() {
             return "unstructured.Unstructured".into();
@@ -82,14 +82,14 @@ impl Resource {
             None => builtin::schema(&self.type_name),
         }
     }
-    /// The same with the metadata's own schema, which declared schemas leave out.
+    /// Schema with that of the metadata, which schemas of CRDs omit.
     pub(crate) fn managed_schema(&self) -> Arc<Schema> {
         match &self.custom {
             Some(custom) => custom.managed.clone(),
             None => builtin::schema(&self.type_name),
         }
     }
-    /// Whether `metadata.generation` counts the changes of this kind's intent.
+    /// Whether updates increment `metadata.generation`.
     pub(crate) fn tracks_generation(&self) -> bool {
         self.custom.is_some() || GENERATIONS.contains(&(self.group.as_str(), self.plural.as_str()))
     }
@@ -127,16 +127,16 @@ const GENERATIONS: [(&str, &str); 26] = [
     ("resource.k8s.io", "deviceclasses"),
 ];
 
-/// All versions of one group, in the order of preference.
+/// Versions of a group in order of preference.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Group {
     pub(crate) versions: Vec<(String, BTreeMap<String, Arc<Resource>>)>,
 }
 
-/// Everything that is served at one moment.
+/// All served resources.
 #[derive(Debug, Clone)]
 pub(crate) struct Registry {
-    /// Group names in the order in which discovery shows them; the core group comes first.
+    /// Group names in the order of discovery; the core group is the first.
     pub(crate) order: Vec<String>,
     pub(crate) groups: BTreeMap<String, Group>,
 }
@@ -156,7 +156,7 @@ impl Registry {
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.groups.values().flat_map(|g| g.versions.iter().flat_map(|(_, r)| r.values()))
     }
-    /// Each stored resource once, in its most preferred version.
+    /// Stored resources, each in its preferred version.
     pub(crate) fn stored_resources(&self) -> Vec<Arc<Resource>> {
         let mut seen: BTreeMap<&str, &Arc<Resource>> = BTreeMap::new();
         for resource in self.all().filter(|r| r.has_verb("create") && r.has_verb("get")) {
@@ -225,7 +225,7 @@ fn parse_resource<'a>(
         type_name: String::new(),
         custom: None,
     };
-    // Events and autoscalers are served by two versions over one storage.
+    // Events and autoscalers have two versions of one table.
     match (group, plural) {
         ("events.k8s.io", "events") => {
             out.store_key = "events".into();
@@ -269,7 +269,7 @@ fn parse_subresource(text: &str) -> Subresource {
     Subresource { name, verbs, kind }
 }
 
-/// The place of a resource's objects in the store.
+/// Table of a resource.
 pub(crate) fn store_key(group: &str, plural: &str) -> String {
     if group.is_empty() { plural.to_owned() } else { format!("{group}/{plural}") }
 }

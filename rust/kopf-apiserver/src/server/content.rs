@@ -1,6 +1,6 @@
-//! Bodies in other encodings become JSON before anybody looks at them: YAML, and the protocol buffers of typed clients.
+//! Content negotiation of request bodies: YAML and protobuf are converted to JSON.
 //!
-//! What cannot be read is left as it came: the verb that wanted it complains of it in its own words.
+//! Malformed YAML is left unchanged: the API handler reports it.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -12,7 +12,7 @@ use crate::http::request::Request;
 use crate::http::route::Route;
 use crate::scheme::protobuf::{self, DecodeError};
 
-/// Makes the body JSON where it is something else that is understood.
+/// Converts the body to JSON.
 pub(crate) fn decode(cluster: &Cluster, request: &mut Request, route: &Route) -> Result<(), Status> {
     if request.body.is_empty() {
         return Ok(());
@@ -24,7 +24,7 @@ pub(crate) fn decode(cluster: &Cluster, request: &mut Request, route: &Route) ->
             request.body = value.to_string().into();
             request.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        // JSON is YAML, but much faster to read; a patch keeps its name, which tells its dialect.
+        // JSON is YAML, but faster to decode. An apply patch keeps its content type, which is its patch type.
         "application/yaml" | "application/apply-patch+yaml" => {
             if let Some(json) = yaml_to_json(&request.body) {
                 request.body = json;
@@ -35,7 +35,7 @@ pub(crate) fn decode(cluster: &Cluster, request: &mut Request, route: &Route) ->
     Ok(())
 }
 
-/// Declared kinds are never in protocol buffers: nobody knows how they would lie there.
+/// Whether the path names a custom resource. There is no protobuf encoding of these.
 fn is_custom(cluster: &Cluster, route: &Route) -> bool {
     let Route::Resource(target) = route else { return false };
     let registry = cluster.registry();
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn yaml_of_people_becomes_json() {
+    fn handwritten_yaml_becomes_json() {
         let yaml =
             b"# a comment\napiVersion: v1\nmetadata: &m\n  name: \"1\"\n  labels: {a: b}\nsize: 3\non: yes\n";
         let json = yaml_to_json(yaml).expect("readable");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn json_and_what_is_neither_are_left() {
+    fn json_and_malformed_yaml_are_unchanged() {
         for same in
             [&br#"{"a": 1}"#[..], b"{broken", b"just text", b"- a\n- b", &[0xff, 0xfe], b"a: [", b"a: *b"]
         {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn anchors_that_multiply_are_given_up() {
+    fn yaml_bombs_are_rejected() {
         let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
         for level in 1..12 {
             let last = format!("*a{}", level - 1);

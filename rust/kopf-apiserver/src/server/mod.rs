@@ -1,6 +1,6 @@
-//! The server itself: sockets, TLS, tokens, and the handle by which its owner speaks to it.
+//! The server: listener, TLS, and its handle.
 //!
-//! It listens on loopback only and cannot be told otherwise.
+//! It listens on loopback only.
 
 mod content;
 mod service;
@@ -28,7 +28,7 @@ use crate::http::response::Response;
 use crate::testkit::faults::Faults;
 use crate::testkit::request_log::RequestLog;
 
-/// How long to pause when the system gives no more connections.
+/// Pause after a failed `accept`, e.g. if there are no file descriptors.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 fn check_status(response: &Response) -> Result<(), ServerError> {
@@ -40,7 +40,7 @@ fn check_status(response: &Response) -> Result<(), ServerError> {
     Err(ServerError::Rejected { code: response.code, reason: text("reason"), message: text("message") })
 }
 
-/// A running server. It stops when it is dropped or shut down.
+/// A running server. It stops when it is shut down or dropped.
 pub struct Server {
     address: SocketAddr,
     token: String,
@@ -82,11 +82,11 @@ async fn accept(
 ) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors, most likely. Some will be free again.
+            // Out of file descriptors, most likely: retry.
             sleep(EXHAUSTED_PAUSE).await;
             continue;
         };
-        // Small answers must not wait for the client's acknowledgements.
+        // Small responses must not wait for acknowledgements of the client.
         let _ = stream.set_nodelay(true);
         let (cluster, mut stopped, acceptor) = (cluster.clone(), stopped.clone(), acceptor.clone());
         tokio::spawn(async move {
@@ -104,19 +104,19 @@ impl Server {
         let scheme = if self.ca.is_some() { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.address.port())
     }
-    /// The port that is listened on.
+    /// Port on loopback.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
-    /// The administrator's token.
+    /// Token of the administrator.
     pub fn token(&self) -> &str {
         &self.token
     }
-    /// The CA's certificate; absent without TLS.
+    /// CA certificate as PEM; `None` without TLS.
     pub fn ca_pem(&self) -> Option<&str> {
         self.ca.as_deref()
     }
-    /// The text of a kubeconfig for the administrator.
+    /// Kubeconfig of the administrator as YAML.
     pub fn kubeconfig_text(&self) -> String {
         let ca = self.ca.as_ref().map_or(String::new(), |pem| {
             let data = base64::engine::general_purpose::STANDARD.encode(pem);
@@ -130,7 +130,7 @@ impl Server {
             self.token
         )
     }
-    /// Writes the kubeconfig, readable by its owner only.
+    /// Writes the kubeconfig with mode 0600.
     pub fn kubeconfig(&self, path: &Path) -> Result<(), ServerError> {
         let failed = |source| ServerError::Kubeconfig { path: path.display().to_string(), source };
         let mut open = std::fs::OpenOptions::new();
@@ -143,23 +143,23 @@ impl Server {
         let mut file = open.open(path).map_err(failed)?;
         std::io::Write::write_all(&mut file, self.kubeconfig_text().as_bytes()).map_err(failed)
     }
-    /// What the server is to do wrong.
+    /// Fault injection.
     pub fn faults(&self) -> &Faults {
         &self.cluster.faults
     }
-    /// What was asked of the server.
+    /// Log of requests.
     pub fn request_log(&self) -> &RequestLog {
         &self.cluster.request_log
     }
-    /// The newest resource version.
+    /// Newest resource version.
     pub fn resource_version(&self) -> u64 {
         self.cluster.store.version()
     }
-    /// Forgets all history: watches and lists from earlier versions get 410.
+    /// Compacts the history: watches and lists from earlier versions get 410.
     pub fn compact(&self) {
         self.cluster.store.compact();
     }
-    /// One request through memory, with all the server's rules but no socket. Watches are not served this way.
+    /// Handles a request in memory, without socket, faults and request log. Watches are not supported.
     pub async fn call(
         &self,
         method: &str,
@@ -170,7 +170,7 @@ impl Server {
         check_status(&response)?;
         Ok(response.value())
     }
-    /// The same when only a refusal is of interest: other answers are not read.
+    /// Handles a request in memory like `call`, but does not decode the response.
     pub async fn execute(
         &self,
         method: &str,
@@ -179,20 +179,20 @@ impl Server {
     ) -> Result<(), ServerError> {
         check_status(&service::handle(&self.cluster, method, path_and_query, body).await)
     }
-    /// Creates an object in the collection with this path.
+    /// Creates an object in a collection.
     pub async fn create(&self, collection: &str, object: &Value) -> Result<Value, ServerError> {
         self.call("POST", collection, Some(object)).await
     }
-    /// Reads the object, or the list, with this path.
+    /// Reads an object or a list.
     pub async fn get(&self, path: &str) -> Result<Value, ServerError> {
         self.call("GET", path, None).await
     }
-    /// Stops serving: connections and watches are closed.
+    /// Stops the server and closes its connections.
     pub async fn shutdown(mut self) {
         self.stop.send_replace(true);
         for task in self.tasks.drain(..) {
             task.abort();
-            // It was aborted: how it ended does not matter.
+            // The task was aborted: its result is irrelevant.
             let _: Result<(), _> = task.await;
         }
     }

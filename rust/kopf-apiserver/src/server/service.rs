@@ -1,5 +1,4 @@
-//! Between HTTP and the verbs: bodies are read within bounds, tokens become users, faults strike, the journal is written,
-//! answers are compressed or streamed.
+//! HTTP service: limits of bodies, authentication, faults, request log, compression and streaming.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -31,23 +30,23 @@ use crate::http::response::{Body, BodyStream, NextChunk, Response};
 use crate::http::route::{self, Route};
 use crate::testkit::request_log::LoggedRequest;
 
-/// The largest request body.
+/// Maximum size of a request body, in bytes.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
-/// How long a client may take for the handshake.
+/// Timeout of TLS handshakes.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection may be idle, or in the middle of a request's head.
+/// Timeout of idle connections, and of reading request heads.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
-/// How long a client may take to send a body.
+/// Timeout of reading a request body.
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
-/// Answers of this size and more are compressed for who can read that.
+/// Minimum size of compressed responses, in bytes, as in kube-apiserver.
 const GZIP_FROM: usize = 128 * 1024;
 
-/// The connection is to be closed without an answer.
+/// Error that closes the connection without a response.
 #[derive(Debug, thiserror::Error)]
 #[error("connection reset on request")]
 struct Reset;
 
-/// Serves one connection until it ends.
+/// Serves one connection until its end.
 pub(crate) async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>, cluster: Arc<Cluster>) {
     let service = service_fn(move |request: http::Request<Incoming>| {
         let cluster = cluster.clone();
@@ -56,7 +55,7 @@ pub(crate) async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>,
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
     builder.http2().max_concurrent_streams(1000);
-    // How a connection ends is the client's business.
+    // Errors of connections are the client's.
     match acceptor {
         None => drop(builder.serve_connection(TokioIo::new(stream), service).await),
         Some(acceptor) => {
@@ -124,7 +123,7 @@ fn log_entry(cluster: &Cluster, request: &Request, query: String, code: u16) -> 
     }
 }
 
-/// Authenticates, lets faults strike, and answers; `None` resets the connection.
+/// Authenticates the request, injects faults, and handles it. `None` resets the connection.
 async fn process(cluster: &Arc<Cluster>, request: &mut Request) -> Option<Response> {
     match authenticate(cluster, request).and_then(|user| authz::impersonate(cluster, request, user)) {
         Ok(user) => request.user = user,
@@ -149,7 +148,7 @@ async fn process(cluster: &Arc<Cluster>, request: &mut Request) -> Option<Respon
     (!effects.lost).then_some(answer)
 }
 
-/// The verb and resource of a request, as faults name them.
+/// Verb and resource of a request for the matching of faults.
 fn classify<'r>(request: &Request, route: &'r Route) -> (&'static str, Cow<'r, str>) {
     let Route::Resource(target) = route else { return ("get", "".into()) };
     let verb = match (request.method.as_str(), target.name.is_some()) {
@@ -174,7 +173,7 @@ fn authenticate(cluster: &Cluster, request: &Request) -> Result<Arc<User>, Statu
     let token = header.strip_prefix("Bearer ").or_else(|| header.strip_prefix("bearer ")).map(str::trim);
     match token {
         Some(token) => cluster.authenticate(token).ok_or_else(Status::unauthorized),
-        // Anonymous requests are off, also for discovery and health.
+        // Anonymous requests are rejected, also for discovery and health.
         None => Err(Status::unauthorized()),
     }
 }
@@ -218,7 +217,7 @@ fn compress(bytes: &[u8]) -> Option<Bytes> {
     encoder.finish().ok().map(Bytes::from)
 }
 
-/// An answer's body on its way out. A watch is asked for more when its connection can take more; it ends with it.
+/// Body of a response. A stream is polled when its connection can take more data, and is dropped with it.
 enum ResponseBody {
     Full(Option<Bytes>),
     Stream(Option<NextChunk>),
@@ -256,7 +255,7 @@ impl HttpBody for ResponseBody {
     }
 }
 
-/// A request by the server's owner, without a socket.
+/// Handles a request of the server's owner, without a socket.
 pub(crate) async fn handle(
     cluster: &Arc<Cluster>,
     method: &str,

@@ -1,4 +1,4 @@
-//! A certificate authority for one server's life, and the server's certificate.
+//! Generation of a CA and a server certificate.
 
 use std::sync::Arc;
 

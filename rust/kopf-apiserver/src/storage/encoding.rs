@@ -1,21 +1,19 @@
-//! The JSON text of objects: with the type in front, and with a gap for a version that is known later.
-//!
-//! Must not know: where objects are kept.
+//! JSON encoding of objects: `apiVersion` and `kind` first, with a slot for the resource version.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
 thread_local! {
-    // Large blocks are not asked for again and again.
+    // The buffer is reused, to avoid large allocations.
     static BUFFER: std::cell::Cell<Vec<u8>> = const { std::cell::Cell::new(Vec::new()) };
 }
 
-/// The JSON text of an object in the making.
+/// Encoder of one object.
 pub(crate) struct ObjectEncoder {
     out: Vec<u8>,
-    /// Where the version belongs.
+    /// Position of the resource version.
     version_slot: Option<usize>,
-    /// Where the members after the type begin.
+    /// Position of the members after `apiVersion` and `kind`.
     pub(crate) body: usize,
 }
 
@@ -28,13 +26,13 @@ impl Drop for ObjectEncoder {
 }
 
 impl ObjectEncoder {
-    /// An object with its type in front; if it is to be versioned, with a gap where its version belongs.
+    /// Encodes an object. `versioned` reserves a slot for its resource version.
     pub(crate) fn new(value: &Value, versioned: bool) -> Self {
         let mut encoder = Self { out: BUFFER.take(), version_slot: None, body: 1 };
         encoder.write(value, versioned);
         encoder
     }
-    /// Of the right size at once, since it is kept.
+    /// JSON with this resource version. The capacity is exact, as it is stored.
     pub(crate) fn with_version(&self, version: u64) -> Bytes {
         let Some((head, tail)) =
             self.version_slot.and_then(|version_slot| self.out.split_at_checked(version_slot))
@@ -61,7 +59,7 @@ impl ObjectEncoder {
             }
         }
         self.out.push(b'}');
-        // The comma between the two parts belongs to the first.
+        // The separating comma belongs to the first part.
         if self.out.get(self.body) == Some(&b',') {
             self.body += 1;
         }
@@ -94,7 +92,7 @@ impl ObjectEncoder {
         if self.out.last() != Some(&b'{') {
             self.out.push(b',');
         }
-        // Writing into memory cannot fail.
+        // Writing to memory cannot fail.
         let _ = serde_json::to_writer(&mut self.out, key);
         self.out.push(b':');
     }
@@ -105,12 +103,12 @@ impl ObjectEncoder {
     }
 }
 
-/// Writes an object with its type in front.
+/// Encodes an object, `apiVersion` and `kind` first.
 pub(crate) fn encode(value: &Value) -> Bytes {
     Bytes::copy_from_slice(&ObjectEncoder::new(value, false).out)
 }
 
-/// Whether two values are equal and would be written equally.
+/// Whether two values have the same encoding.
 pub(crate) fn is_identical(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(a), Value::Object(b)) => {

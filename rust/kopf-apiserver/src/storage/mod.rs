@@ -1,4 +1,4 @@
-//! Storage.
+//! Storage of objects.
 
 pub(crate) mod encoding;
 pub(crate) mod store;

@@ -1,8 +1,7 @@
-//! The store: every object as its JSON text, one counter of versions, and a history from which watches are fed.
+//! Store: objects as JSON, one resource version counter, and a history for watches.
 //!
-//! It knows nothing of HTTP, kinds or validation. Invariants: versions only grow; an event of a resource is in its history
-//! before its waiters are woken, so that a watch which reads from its last version on can lose nothing; history that was
-//! dropped is remembered by its version, so that readers from before it are told (410) instead of misled.
+//! Invariants: versions only grow; an event is in the history before its watches are notified, so a watch that
+//! continues from its last version loses no event; the version of compaction is known, so earlier readers get 410.
 
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -15,19 +14,19 @@ use tokio::sync::watch;
 
 use crate::storage::encoding::ObjectEncoder;
 
-/// How many events, and how many bytes of them, a resource's history keeps.
+/// Maximum number of events, and of their bytes, in the history of a table.
 const HISTORY_EVENTS: usize = 10_000;
 const HISTORY_BYTES: usize = 32 << 20;
 
-/// Namespace (empty for cluster-scoped) and name, in one text: it is compared often, and the separator, which is in no name,
-/// keeps the order.
+/// Namespace (empty for cluster-scoped objects) and name. The separator occurs in no name and keeps the order; one
+/// string is faster to compare.
 type Key = Box<str>;
 
 fn key(namespace: &str, name: &str) -> Key {
     [namespace, "\0", name].concat().into()
 }
 
-/// One version of one object.
+/// An object at one version.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) namespace: Box<str>,
@@ -35,13 +34,13 @@ pub(crate) struct Stored {
     pub(crate) uid: Box<str>,
     pub(crate) version: u64,
     pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
-    /// The owners' uids.
+    /// Uids of the owners.
     pub(crate) owners: Box<[Box<str>]>,
     /// Whether it has a deletion timestamp.
     pub(crate) is_deleting: bool,
-    /// The object in its storage version, `apiVersion` and `kind` first.
+    /// JSON in the storage version, `apiVersion` and `kind` first.
     pub(crate) json: Bytes,
-    /// Where the members after `apiVersion` and `kind` begin.
+    /// Position of the members after `apiVersion` and `kind`.
     pub(crate) body: usize,
 }
 
@@ -52,13 +51,13 @@ impl Stored {
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v)
     }
-    /// The same content, as of another version.
+    /// The same object with another version.
     pub(crate) fn with_version(&self, version: u64) -> Self {
         NewObject::new(&self.value()).with_version(version)
     }
 }
 
-/// An object on its way into the store: all of it but its version, which is known under the lock only.
+/// An object before its version is known, which is assigned under the lock.
 struct NewObject {
     namespace: Box<str>,
     name: Box<str>,
@@ -109,24 +108,24 @@ impl NewObject {
     }
 }
 
-/// One change of one object.
+/// A change of an object.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) version: u64,
-    /// The state before; `None` when it was created.
+    /// Previous state; `None` for a creation.
     pub(crate) before: Option<Arc<Stored>>,
-    /// The state after; for a deletion the last state with the deletion's version.
+    /// New state; for a deletion the last state with the version of the deletion.
     pub(crate) after: Arc<Stored>,
     pub(crate) deleted: bool,
 }
 
-/// What a reader has not yet seen of a table.
+/// Events after a version.
 #[derive(Debug)]
 pub(crate) struct EventBatch {
     pub(crate) events: Vec<Arc<Event>>,
-    /// The version up to which they are complete.
+    /// Version up to which the events are complete.
     pub(crate) version: u64,
-    /// Whether there are no more.
+    /// Whether there are no further events.
     pub(crate) is_complete: bool,
 }
 
@@ -135,7 +134,7 @@ struct Table {
     objects: BTreeMap<Key, Arc<Stored>>,
     history: VecDeque<Arc<Event>>,
     bytes: usize,
-    /// Events up to this version are forgotten.
+    /// Version of compaction: events up to it are dropped.
     compacted: u64,
     wake: watch::Sender<u64>,
 }
@@ -174,10 +173,10 @@ struct Inner {
     index: UidIndex,
 }
 
-/// Where an object lies: its table, and its key there.
+/// Key of an object in the store: its table, and its key there.
 type ObjectKey = (Arc<str>, Key);
 
-/// Where objects lie by uids: their own, and those of their owners.
+/// Index of objects by uid and by owner.
 #[derive(Debug, Default)]
 struct UidIndex {
     objects: HashMap<Box<str>, ObjectKey>,
@@ -214,13 +213,13 @@ impl Inner {
     }
 }
 
-/// All objects of one server.
+/// Objects of one server.
 #[derive(Debug)]
 pub(crate) struct Store {
     inner: RwLock<Inner>,
 }
 
-/// Why a write was not made.
+/// Error of a write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum StoreError {
     AlreadyExists,
@@ -263,7 +262,7 @@ impl Store {
         })
     }
 
-    /// The same as of an earlier version; `Err` with the oldest version that is still known when it is forgotten.
+    /// Objects at an earlier version. `Err` is the version of compaction, if that is later.
     pub(crate) fn list_at(
         &self,
         table: &str,
@@ -293,8 +292,7 @@ impl Store {
         })
     }
 
-    /// Events after a version, up to about so many bytes of them; `Err` with the oldest known version when some of them are
-    /// forgotten.
+    /// Events after a version, up to about this number of bytes. `Err` is the version of compaction, if that is later.
     pub(crate) fn events_since(&self, table: &str, version: u64, bytes: usize) -> Result<EventBatch, u64> {
         self.read(|inner| {
             let Some(found) = inner.tables.get(table) else {
@@ -320,15 +318,15 @@ impl Store {
         })
     }
 
-    /// A receiver that wakes when a table changes.
+    /// Receiver that is notified of changes of a table.
     pub(crate) fn subscribe(&self, table: &Arc<str>) -> watch::Receiver<u64> {
         self.write(|inner| {
-            // A table without history begins at the beginning: nothing of it was forgotten.
+            // A new table has no compacted events.
             inner.tables.entry(table.clone()).or_insert_with(|| Table::new(0)).wake.subscribe()
         })
     }
 
-    /// Stores a new object.
+    /// Inserts an object.
     pub(crate) fn insert(&self, table: &Arc<str>, value: &Value) -> Result<Arc<Stored>, StoreError> {
         let object = NewObject::new(value);
         let key = object.key();
@@ -347,7 +345,7 @@ impl Store {
         })
     }
 
-    /// Replaces an object if it still is at the version that the change was made for.
+    /// Replaces an object that is at the expected version.
     pub(crate) fn replace(
         &self,
         table: &Arc<str>,
@@ -357,7 +355,7 @@ impl Store {
         self.commit(table, expected, value, false)
     }
 
-    /// Removes an object if it still is at the version that the decision was made for; `last` is its final state.
+    /// Removes an object that is at the expected version. `last` is its final state.
     pub(crate) fn remove(
         &self,
         table: &Arc<str>,
@@ -398,22 +396,22 @@ impl Store {
         })
     }
 
-    /// The object with this uid, and its table.
+    /// Object by uid, with its table.
     pub(crate) fn find_by_uid(&self, uid: &str) -> Option<(Arc<str>, Arc<Stored>)> {
         self.read(|inner| inner.object(inner.index.objects.get(uid)?))
     }
 
-    /// Whether there is an object with this uid.
+    /// Whether an object with this uid exists.
     pub(crate) fn exists(&self, uid: &str) -> bool {
         self.read(|inner| inner.index.objects.contains_key(uid))
     }
 
-    /// Whether an object names this uid as an owner.
+    /// Whether an object has an owner with this uid.
     pub(crate) fn has_dependents(&self, uid: &str) -> bool {
         self.read(|inner| inner.index.dependents.contains_key(uid))
     }
 
-    /// Objects anywhere that name this uid as an owner.
+    /// Objects that have an owner with this uid.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<(Arc<str>, Arc<Stored>)> {
         self.read(|inner| {
             let index = inner.index.dependents.get(uid).into_iter().flatten();
@@ -421,7 +419,7 @@ impl Store {
         })
     }
 
-    /// Everything in one namespace, by table.
+    /// Objects of a namespace by table.
     pub(crate) fn namespace_contents(&self, namespace: &str) -> Vec<(Arc<str>, Vec<Arc<Stored>>)> {
         self.read(|inner| {
             let tables =
@@ -430,10 +428,10 @@ impl Store {
         })
     }
 
-    /// Forgets all history, as a real server's compaction does: readers from before now get 410.
+    /// Compacts the history: earlier readers get 410.
     pub(crate) fn compact(&self) {
         self.write(|inner| {
-            // The jump makes sure that a reader at the newest version is told as well.
+            // A new version, so that readers at the newest one get 410 as well.
             inner.version += 1;
             let version = inner.version;
             for table in inner.tables.values_mut() {
@@ -445,7 +443,7 @@ impl Store {
         });
     }
 
-    /// Drops a table's objects and closes its history: the kind is gone.
+    /// Drops the objects and the history of a table.
     pub(crate) fn drop_table(&self, table: &str) {
         self.write(|inner| {
             if let Some((name, found)) = inner.tables.remove_entry(table) {

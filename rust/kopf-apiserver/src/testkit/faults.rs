@@ -1,4 +1,4 @@
-//! Misbehaviour on request: what a test wants the server to do wrong, how often, and to whom.
+//! Fault injection.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,85 +9,85 @@ use tokio::sync::watch;
 
 use crate::error::status::Status;
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The answer comes late.
+    /// Delays the response.
     Latency(Duration),
     /// 429 with `Retry-After` in seconds.
     TooManyRequests(u64),
-    /// An answer of this code (5xx and others) instead of the real one.
+    /// This status code instead of the response.
     Code(u16),
-    /// The connection is closed without an answer.
+    /// Closes the connection without a response.
     Reset,
-    /// Writes meet a conflict (409).
+    /// 409 for writes.
     Conflict,
-    /// Lists and watches from a version are told that it is too old (410).
+    /// 410 for lists and watches.
     Gone,
-    /// Open watches say nothing, without closing.
+    /// Open watches send nothing and stay open.
     Silence,
     /// Lists show the state of an earlier version.
     Stale(u64),
-    /// The request is done, but the connection is closed without an answer.
+    /// Handles the request, but closes the connection without a response.
     Lost,
-    /// Nobody reaches the server from now on, as if whoever asks had died: before the request is done, or after it.
+    /// From now on, the server is unreachable, as after a crash of the client: before or after this request is handled.
     CutOff(CutOffPoint),
 }
 
-/// Whether a request is done before its sender is cut off.
+/// When a request cuts the client off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutOffPoint {
-    /// It never arrives.
+    /// The request is not handled.
     BeforeRequest,
-    /// It is done, but nobody learns of that.
+    /// The request is handled, but gets no response.
     AfterRequest,
 }
 
-/// A fault and when it strikes. Empty texts match everything.
+/// A fault with its filter. Empty strings match everything.
 #[derive(Clone, Debug)]
 pub struct Injection {
-    /// What goes wrong.
+    /// The fault.
     pub fault: Fault,
-    /// The verb that it strikes: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    /// Verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: String,
-    /// The resource's plural name; or, for a subresource alone, both: `widgets/status`.
+    /// Plural name of the resource; with a subresource `widgets/status`.
     pub plural: String,
-    /// How many times; `None` until it is withdrawn.
+    /// Number of times; `None` for no limit.
     pub times: Option<u32>,
-    /// How many requests that fit are spared before the first one is struck.
+    /// Number of matching requests to skip.
     pub skip_first: u32,
 }
 
 impl Injection {
-    /// A fault that strikes every request until it is withdrawn.
+    /// A fault for every request.
     pub fn always(fault: Fault) -> Self {
         Self { fault, verb: String::new(), plural: String::new(), times: None, skip_first: 0 }
     }
-    /// Strikes this many times.
+    /// Limits the number of times.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = Some(times);
         self
     }
-    /// Strikes only after so many requests that fit.
+    /// Skips the first matching requests.
     #[must_use]
     pub fn after(mut self, skip_first: u32) -> Self {
         self.skip_first = skip_first;
         self
     }
-    /// Strikes only this verb.
+    /// Limits the fault to a verb.
     #[must_use]
     pub fn on_verb(mut self, verb: &str) -> Self {
         verb.clone_into(&mut self.verb);
         self
     }
-    /// Strikes only this resource.
+    /// Limits the fault to a resource.
     #[must_use]
     pub fn on_resource(mut self, plural: &str) -> Self {
         plural.clone_into(&mut self.plural);
         self
     }
-    /// `plural` is followed by the subresource, if the request is about one.
+    /// Whether the filter matches. `plural` includes the subresource of the request.
     fn matches(&self, verb: &str, plural: &str) -> bool {
         let matches_filter = |filter: &str, actual: &str| filter.is_empty() || filter == actual;
         let resource = plural.split('/').next().unwrap_or_default();
@@ -96,13 +96,13 @@ impl Injection {
     }
 }
 
-/// The faults of one server.
+/// Injected faults of one server.
 #[derive(Debug)]
 pub struct Faults {
     active: Mutex<Vec<Injection>>,
-    /// When the watches of a resource were last cut; an empty name is for all.
+    /// Number of the signal that last closed the watches of a resource; an empty name is for all.
     watch_cuts: Mutex<HashMap<String, u64>>,
-    /// Nobody reaches the server.
+    /// The server is unreachable.
     cut_off: AtomicBool,
     signal: watch::Sender<u64>,
 }
@@ -118,42 +118,42 @@ impl Default for Faults {
     }
 }
 
-/// What is to be done to one request.
+/// Effects of the faults on one request.
 #[derive(Debug, Default)]
 pub(crate) struct FaultEffects {
     pub(crate) delay: Duration,
     pub(crate) reset: bool,
-    /// It is done, but not answered.
+    /// Handled, but without a response.
     pub(crate) lost: bool,
     pub(crate) status: Option<Status>,
 }
 
 impl Faults {
-    /// Adds a fault.
+    /// Injects a fault.
     pub fn inject(&self, injection: Injection) {
         self.lock().push(injection);
         self.signal.send_modify(|n| *n += 1);
     }
 
-    /// Lets nobody reach the server from now on, and closes all watches, as if all who ask had died.
+    /// Makes the server unreachable and closes all watches, as after a crash of the client.
     pub fn cut_off(&self) {
         self.cut_off.store(true, Ordering::SeqCst);
         self.cut_watches("");
     }
 
-    /// Whether nobody reaches the server.
+    /// Whether the server is unreachable.
     pub fn is_cut_off(&self) -> bool {
         self.cut_off.load(Ordering::SeqCst)
     }
 
-    /// Withdraws all faults.
+    /// Removes all faults.
     pub fn clear(&self) {
         self.lock().clear();
         self.cut_off.store(false, Ordering::SeqCst);
         self.signal.send_modify(|n| *n += 1);
     }
 
-    /// Closes the open watches of a resource, or all when the name is empty.
+    /// Closes the watches of a resource; all of them if the name is empty.
     pub fn cut_watches(&self, plural: &str) {
         self.signal.send_modify(|n| {
             *n += 1;
@@ -169,7 +169,7 @@ impl Faults {
         self.signal.subscribe()
     }
 
-    /// Whether this watch was cut since it last looked.
+    /// Whether this watch was closed since the signal `seen`, which is updated.
     pub(crate) fn is_watch_cut(&self, plural: &str, seen: &mut u64) -> bool {
         let now = *self.signal.borrow();
         let before = std::mem::replace(seen, now);
@@ -191,7 +191,7 @@ impl Faults {
         })
     }
 
-    /// What happens to a request; counts down the faults that strike it.
+    /// Faults for a request. Decrements their counters.
     pub(crate) fn evaluate(&self, verb: &str, plural: &str) -> FaultEffects {
         let mut out = FaultEffects { reset: self.is_cut_off(), ..FaultEffects::default() };
         let mut active = self.lock();

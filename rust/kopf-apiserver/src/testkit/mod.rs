@@ -1,4 +1,4 @@
-//! What tests do with a server: fault injection, and the log of its requests.
+//! Test kit: fault injection and the log of requests.
 
 pub(crate) mod faults;
 pub(crate) mod request_log;

@@ -1,4 +1,4 @@
-//! The journal: every request that was served, for assertions of tests.
+//! Log of handled requests, for assertions of tests.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -9,23 +9,23 @@ use tokio::time::Instant;
 
 use bytes::Bytes;
 
-/// How many requests are remembered.
+/// Maximum number of requests.
 const REQUEST_LIMIT: usize = 10_000;
-/// How much of a body is remembered.
+/// Maximum size of a logged body, in bytes.
 const BODY_LIMIT: usize = 64 * 1024;
-/// How much of all bodies is remembered: the oldest requests are forgotten for newer ones.
+/// Maximum size of all logged bodies, in bytes. The oldest requests are dropped.
 const TOTAL_BODY_LIMIT: usize = 64 * 1024 * 1024;
 
-/// One request that was served.
+/// A handled request.
 #[derive(Clone, Debug)]
 pub struct LoggedRequest {
-    /// Since the server's start.
+    /// Time since the start of the server.
     pub at: Duration,
     /// The HTTP method.
     pub method: String,
-    /// The path without the query.
+    /// Path without query.
     pub path: String,
-    /// The raw query.
+    /// Raw query.
     pub query: String,
     /// `content-type` of the request.
     pub content_type: String,
@@ -33,27 +33,27 @@ pub struct LoggedRequest {
     pub accept: String,
     /// `user-agent` of the request.
     pub user_agent: String,
-    /// The body; longer ones are cut.
+    /// Body; truncated if it is long.
     pub body: Bytes,
-    /// The answer's code; 0 when the connection was reset.
+    /// Status code of the response; 0 if the connection was reset.
     pub code: u16,
-    /// The user's name.
+    /// Name of the user.
     pub user: String,
 }
 
-/// The requests of one server, oldest first.
+/// Log of requests, oldest first.
 #[derive(Debug)]
 pub struct RequestLog {
     start: Instant,
     entries: Mutex<Requests>,
-    /// How many there have been, also those that are forgotten.
+    /// Number of all requests, including dropped ones.
     count: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Requests {
     requests: VecDeque<LoggedRequest>,
-    /// The length of all bodies.
+    /// Size of all bodies.
     bytes: usize,
 }
 
@@ -67,11 +67,11 @@ impl RequestLog {
     fn lock(&self) -> std::sync::MutexGuard<'_, Requests> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// What was served so far.
+    /// Logged requests.
     pub fn entries(&self) -> Vec<LoggedRequest> {
         self.lock().requests.iter().cloned().collect()
     }
-    /// How many were served so far, and those after the first so many, as far as they are still known.
+    /// Number of all requests, and the logged ones after the first `count`.
     pub fn since(&self, count: u64) -> (u64, Vec<LoggedRequest>) {
         let entries = &self.lock().requests;
         let total = *self.count.borrow();
@@ -79,11 +79,11 @@ impl RequestLog {
         let skipped = entries.len().saturating_sub(new);
         (total, entries.iter().skip(skipped).cloned().collect())
     }
-    /// How many requests were served so far, and the news of that: when it is told, what they have changed is there.
+    /// Number of all requests, with notification. Effects of a request are visible before it is counted.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.count.subscribe()
     }
-    /// Forgets everything.
+    /// Removes all entries.
     pub fn clear(&self) {
         *self.lock() = Requests::default();
     }
@@ -101,7 +101,7 @@ impl RequestLog {
             let dropped = entries.requests.pop_front();
             entries.bytes -= dropped.map_or(0, |entry| entry.body.len());
         }
-        // Under the lock: so whoever reads both, reads what belongs together.
+        // Under the lock, so that the count and the entries are consistent.
         self.count.send_modify(|count| *count += 1);
     }
 }

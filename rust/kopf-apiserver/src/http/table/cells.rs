@@ -1,4 +1,4 @@
-//! Cells of tables.
+//! Cells of table rows.
 
 use serde_json::{Map, Value};
 
@@ -79,7 +79,7 @@ pub(super) fn cell(source: &str, kind: &str, object: &Value) -> Value {
     }
 }
 
-/// Cells of kinds that are less often looked at.
+/// Cells of less common resources.
 fn other_cell(word: &str, rest: &str, object: &Value) -> Option<Value> {
     Some(match word {
         "has" => at(object, rest).is_some_and(|v| v != &Value::Bool(false)).to_string().into(),
@@ -128,14 +128,14 @@ fn other_cell(word: &str, rest: &str, object: &Value) -> Option<Value> {
     })
 }
 
-/// Texts or numbers side by side.
+/// Items joined by commas.
 fn joined(list: Option<&Value>) -> String {
     let all = list.and_then(Value::as_array).into_iter().flatten();
     let texts: Vec<String> = all.map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
     if texts.is_empty() { "<none>".into() } else { texts.join(",") }
 }
 
-/// `address:port` of endpoints, the first three of them.
+/// Addresses and ports of endpoints, abbreviated.
 fn addresses(endpoints: &Value) -> String {
     let mut out = Vec::new();
     for subset in endpoints["subsets"].as_array().into_iter().flatten() {
@@ -165,7 +165,7 @@ fn abbreviate(all: &[String]) -> String {
     }
 }
 
-/// How long a job ran, or runs.
+/// Duration of a job until its completion or now.
 fn duration(job: &Value) -> String {
     let timestamp =
         |path: &str| at(job, path).and_then(Value::as_str).and_then(|t| t.parse::<jiff::Timestamp>().ok());
@@ -188,7 +188,7 @@ fn node_status(node: &Value) -> String {
     out
 }
 
-/// A cell's value as its column's type.
+/// Value of a cell by the type of its column.
 fn typed(value: &Value, kind: &str) -> Value {
     match (kind, value) {
         ("string", Value::String(_) | Value::Null) => value.clone(),
@@ -212,7 +212,7 @@ fn pod_cell(word: &str, pod: &Value) -> Value {
         }
         _ if at(pod, ".metadata.deletionTimestamp").is_some() => "Terminating".into(),
         _ => {
-            // Why containers have ended says more than the phase.
+            // The reason of a terminated container is more specific than the phase.
             let ended = statuses.and_then(|l| l.iter().find_map(|s| s.pointer("/state/terminated/reason")));
             let phase = || at(pod, ".status.phase").cloned();
             ended.cloned().or_else(phase).unwrap_or_else(|| "Unknown".into())
@@ -220,7 +220,7 @@ fn pod_cell(word: &str, pod: &Value) -> Value {
     }
 }
 
-/// The time since then, in the rough form that people read.
+/// Human-readable time since a timestamp.
 fn age(since: &str) -> String {
     let Ok(then) = since.parse::<jiff::Timestamp>() else { return "<invalid>".into() };
     format_duration(crate::base::clock::now().as_second().saturating_sub(then.as_second()))

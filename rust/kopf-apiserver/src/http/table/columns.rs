@@ -1,4 +1,4 @@
-//! The columns of built-in kinds' tables: name, type, priority, and by what word and path `table` finds the cell.
+//! Printer columns of built-in resources: name, type, priority and source. `cells` interprets the source.
 
 pub(super) type Known = &'static [(&'static str, &'static str, i64, &'static str)];
 

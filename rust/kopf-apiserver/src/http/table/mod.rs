@@ -1,4 +1,4 @@
-//! Tables, as `kubectl get` shows them: columns and cells of built-in kinds and of declared printer columns.
+//! `meta.k8s.io/v1` tables for `kubectl get`: columns and rows of built-in and custom resources.
 
 mod cells;
 mod columns;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::http::partial::partial;
 use crate::scheme::resources::Resource;
 
-/// Which part of an object a row carries.
+/// `includeObject`: the part of the object in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IncludeObject {
     Nothing,
@@ -16,7 +16,7 @@ pub(crate) enum IncludeObject {
     Object,
 }
 
-/// One column: name, type, priority, and where the cell comes from.
+/// A column definition with the source of its cells.
 struct Column {
     name: String,
     kind: String,
@@ -55,7 +55,7 @@ fn column(name: &str, kind: &str, priority: i64, source: &str) -> Column {
     Column { name: name.into(), kind: kind.into(), format: format.into(), priority, source: source.into() }
 }
 
-/// A table without rows.
+/// Table without rows.
 pub(crate) fn header(resource: &Resource, version: &Value, with_columns: bool) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("kind".into(), "Table".into());
@@ -87,7 +87,7 @@ fn describe(column: &Column, resource: &Resource) -> String {
     format!("{} of the {}.", column.name, resource.kind)
 }
 
-/// One object's row.
+/// Row of one object.
 pub(crate) fn row(resource: &Resource, object: &Value, include: IncludeObject, _single: bool) -> Value {
     let cells: Vec<Value> =
         columns(resource).iter().map(|c| cells::cell(&c.source, &c.kind, object)).collect();

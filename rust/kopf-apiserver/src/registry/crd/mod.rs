@@ -1,4 +1,4 @@
-//! Declared kinds: custom resource definitions appear among the served resources, change, and vanish.
+//! CRDs: defaults, names, status, and their resources in the registry.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use crate::apply::field_set;
 use crate::apply::managed_fields;
 use crate::base::json::{member_text, strings};
 use crate::schema::formats;
-use crate::scheme::definition::resources_of;
+use crate::scheme::from_crd::resources_of;
 use crate::scheme::resources::Registry;
 
 pub(crate) mod validation;
 
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// The definition's defaults: names and the conversion.
-pub(crate) fn fill_defaults(definition: &mut Value) {
-    let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
+/// Defaults of a CRD.
+pub(crate) fn fill_defaults(crd: &mut Value) {
+    let Some(spec) = crd.get_mut("spec").and_then(Value::as_object_mut) else { return };
     spec.entry("conversion").or_insert_with(|| json!({"strategy": "None"}));
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
         let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -28,9 +28,9 @@ pub(crate) fn fill_defaults(definition: &mut Value) {
     }
 }
 
-/// What a new definition knows of itself before it is accepted.
-pub(crate) fn initial_status(definition: &Map<String, Value>) -> Value {
-    let versions = definition.get("spec").and_then(|s| s.get("versions")).and_then(Value::as_array);
+/// Initial status of a CRD.
+pub(crate) fn initial_status(crd: &Map<String, Value>) -> Value {
+    let versions = crd.get("spec").and_then(|s| s.get("versions")).and_then(Value::as_array);
     let stored: Vec<&str> = versions
         .into_iter()
         .flatten()
@@ -40,19 +40,19 @@ pub(crate) fn initial_status(definition: &Map<String, Value>) -> Value {
     json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored})
 }
 
-/// The registry with the kind of a definition that appeared or changed, and the name that is taken already, if one is.
-pub(crate) fn registered(registry: &Registry, name: &str, definition: &Value) -> (Registry, Option<String>) {
+/// Registry with the resources of a created or changed CRD. Returns the name conflict as well, if there is one.
+pub(crate) fn registered(registry: &Registry, name: &str, crd: &Value) -> (Registry, Option<String>) {
     let mut registry = unregistered(registry, name);
-    let conflict = conflicting_name(&registry, &definition["spec"]);
+    let conflict = conflicting_name(&registry, &crd["spec"]);
     if conflict.is_none() {
-        for resource in resources_of(definition) {
+        for resource in resources_of(crd) {
             registry.add(resource);
         }
     }
     (registry, conflict)
 }
 
-/// Names that another kind of the same group has already.
+/// Message about a name that another kind of the group has.
 fn conflicting_name(registry: &Registry, spec: &Value) -> Option<String> {
     let group = member_text(spec, "group");
     let names = spec.get("names")?;
@@ -69,7 +69,7 @@ fn conflicting_name(registry: &Registry, spec: &Value) -> Option<String> {
     None
 }
 
-/// The status by which clients know that the kind is served, or why it is not.
+/// Status of a CRD whose names are accepted or in conflict.
 pub(crate) struct AcceptedStatus {
     before: Value,
     conditions: Vec<Value>,
@@ -78,21 +78,19 @@ pub(crate) struct AcceptedStatus {
 }
 
 impl AcceptedStatus {
-    /// The status of a definition, `None` if it has it already.
-    pub(crate) fn new(definition: Value, conflict: Option<&str>) -> Option<Self> {
-        let known =
-            definition.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    /// Status of the CRD; `None` if it is up to date.
+    pub(crate) fn new(crd: Value, conflict: Option<&str>) -> Option<Self> {
+        let known = crd.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
         let expected = conditions(conflict);
-        let names = definition.pointer("/spec/names").cloned().unwrap_or_default();
+        let names = crd.pointer("/spec/names").cloned().unwrap_or_default();
         let same =
             |w: &Value| known.iter().find(|k| k["type"] == w["type"] && k["status"] == w["status"]).cloned();
         let is_settled = expected.iter().all(|w| same(w).is_some());
-        let stored_now =
-            initial_status(definition.as_object().unwrap_or(&Map::new()))["storedVersions"].clone();
-        let mut versions = strings(definition.pointer("/status/storedVersions"));
+        let stored_now = initial_status(crd.as_object().unwrap_or(&Map::new()))["storedVersions"].clone();
+        let mut versions = strings(crd.pointer("/status/storedVersions"));
         let missing: Vec<String> =
             strings(Some(&stored_now)).into_iter().filter(|v| !versions.contains(v)).collect();
-        if is_settled && missing.is_empty() && definition.pointer("/status/acceptedNames") == Some(&names) {
+        if is_settled && missing.is_empty() && crd.pointer("/status/acceptedNames") == Some(&names) {
             return None;
         }
         versions.extend(missing);
@@ -100,19 +98,19 @@ impl AcceptedStatus {
         let fresh = expected.iter().map(|w| same(w).unwrap_or_else(|| w.clone()));
         let conditions: Vec<Value> = fresh.chain(kept).collect();
         let names = if conflict.is_none() { names } else { json!({"plural": "", "kind": ""}) };
-        Some(Self { before: definition, conditions, names, versions })
+        Some(Self { before: crd, conditions, names, versions })
     }
 
-    /// Writes the status into the definition.
-    pub(crate) fn write(&self, definition: &mut Value) {
-        definition["status"]["conditions"] = self.conditions.clone().into();
-        definition["status"]["acceptedNames"] = self.names.clone();
-        definition["status"]["storedVersions"] = self.versions.clone().into();
-        track_status_fields(definition, &self.before);
+    /// Writes the status into the CRD.
+    pub(crate) fn write(&self, crd: &mut Value) {
+        crd["status"]["conditions"] = self.conditions.clone().into();
+        crd["status"]["acceptedNames"] = self.names.clone();
+        crd["status"]["storedVersions"] = self.versions.clone().into();
+        track_status_fields(crd, &self.before);
     }
 }
 
-/// The conditions of a definition whose names are free, or not.
+/// Conditions of a CRD.
 fn conditions(conflict: Option<&str>) -> [Value; 2] {
     let condition = |kind: &str, good: bool, reason: &str, message: &str| {
         json!({"type": kind, "status": if good { "True" } else { "False" }, "lastTransitionTime": formats::now(),
@@ -130,14 +128,14 @@ fn conditions(conflict: Option<&str>) -> [Value; 2] {
     }
 }
 
-/// The status is the server's own field.
-fn track_status_fields(definition: &mut Value, before: &Value) {
+/// Updates the managed fields: the status belongs to `kube-apiserver`.
+fn track_status_fields(crd: &mut Value, before: &Value) {
     let schema = crate::scheme::builtin::schema("apiextensions.v1.CustomResourceDefinition");
     let mut changes = field_set::Comparison::default();
-    field_set::compare(Some(before), Some(definition), &schema, &mut Vec::new(), &mut changes);
+    field_set::compare(Some(before), Some(crd), &schema, &mut Vec::new(), &mut changes);
     for set in [&mut changes.added, &mut changes.modified, &mut changes.removed] {
         field_set::strip_unmanaged(set, "f:spec");
-        // Already there when the definition was made.
+        // Set when the CRD was created.
         set.retain(|path| path.get(1).is_none_or(|p| **p != *"f:storedVersions"));
     }
     let entry = managed_fields::ManagedFieldsEntry {
@@ -150,17 +148,17 @@ fn track_status_fields(definition: &mut Value, before: &Value) {
     };
     let entries =
         before.get("metadata").and_then(Value::as_object).map(managed_fields::read).unwrap_or_default();
-    if let Some(meta) = definition.get_mut("metadata").and_then(Value::as_object_mut) {
+    if let Some(meta) = crd.get_mut("metadata").and_then(Value::as_object_mut) {
         managed_fields::write(meta, managed_fields::update(entries, &changes, entry));
     }
 }
 
-/// The registry without what a definition brought.
-pub(crate) fn unregistered(registry: &Registry, definition: &str) -> Registry {
+/// Registry without the resources of a CRD.
+pub(crate) fn unregistered(registry: &Registry, crd: &str) -> Registry {
     let mut out = registry.clone();
     for group in out.groups.values_mut() {
         for (_, resources) in &mut group.versions {
-            resources.retain(|_, r| r.custom.as_ref().is_none_or(|c| c.definition != definition));
+            resources.retain(|_, r| r.custom.as_ref().is_none_or(|c| c.crd != crd));
         }
         group.versions.retain(|(_, resources)| !resources.is_empty());
     }
@@ -169,11 +167,11 @@ pub(crate) fn unregistered(registry: &Registry, definition: &str) -> Registry {
     out
 }
 
-/// The tables of the objects of a kind.
-pub(crate) fn tables(registry: &Registry, definition: &str) -> Vec<Arc<str>> {
+/// Tables of the resources of a CRD.
+pub(crate) fn tables(registry: &Registry, crd: &str) -> Vec<Arc<str>> {
     registry
         .all()
-        .filter(|r| r.custom.as_ref().is_some_and(|c| c.definition == definition))
+        .filter(|r| r.custom.as_ref().is_some_and(|c| c.crd == crd))
         .map(|r| r.store_key.clone())
         .collect()
 }

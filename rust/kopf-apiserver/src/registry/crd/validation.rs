@@ -6,13 +6,13 @@ use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::schema::cel;
 
-/// Complaints about a definition.
-pub(crate) fn validate(definition: &Value) -> Vec<Cause> {
+/// Field errors of a CRD.
+pub(crate) fn validate(crd: &Value) -> Vec<Cause> {
     let mut out = Vec::new();
-    let spec = definition.get("spec").unwrap_or(&Value::Null);
+    let spec = crd.get("spec").unwrap_or(&Value::Null);
     let names = spec.get("names").unwrap_or(&Value::Null);
     let (group, plural) = (member_text(spec, "group"), member_text(names, "plural"));
-    let name = definition.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let name = crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let expected = format!("{plural}.{group}");
     if name != expected {
         let detail = "must be spec.names.plural+\".\"+spec.group";
@@ -57,7 +57,7 @@ fn validate_version(version: &Value, path: &str, alone: bool, out: &mut Vec<Caus
         out.push(Cause::required(format!("{path}.schema.openAPIV3Schema"), ""));
         return;
     };
-    // With one version the complaint names the older place of the schema.
+    // With a single version, errors have the path of `v1beta1`.
     let path = if alone {
         "spec.validation.openAPIV3Schema".to_owned()
     } else {
@@ -71,7 +71,7 @@ fn validate_version(version: &Value, path: &str, alone: bool, out: &mut Vec<Caus
     validate_structural(schema, &path, out);
 }
 
-/// A schema must say of every part what it is.
+/// Checks that the schema is structural.
 fn validate_structural(schema: &Value, path: &str, out: &mut Vec<Cause>) {
     let flag = |key: &str| schema.get(key).and_then(Value::as_bool).unwrap_or(false);
     if let Some(error) =

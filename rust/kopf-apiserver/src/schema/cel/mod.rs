@@ -1,5 +1,5 @@
-//! CEL rules of declared kinds (`x-kubernetes-validations`), evaluated by a CEL library; here are the variables, the
-//! functions that Kubernetes adds to the language, and the messages.
+//! CEL rules of CRDs (`x-kubernetes-validations`): variables, functions of Kubernetes, and messages. A CEL library
+//! evaluates them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -23,13 +23,13 @@ type Text = Arc<String>;
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     for extension in [extensions::strings, extensions::math, extensions::lists] {
-        // A clash would only mean that the library has the function already.
+        // Fails only if the library has the function already.
         let _ = env.add_extension(extension);
     }
     Arc::new(env)
 });
 
-/// One rule of a schema.
+/// A validation rule.
 #[derive(Debug)]
 pub(crate) struct Rule {
     text: String,
@@ -70,12 +70,12 @@ impl Rule {
         }
     }
 
-    /// Why the rule cannot be used, if it cannot.
+    /// Compilation error with the rule.
     pub(crate) fn compile_error(&self) -> Option<(&str, &str)> {
         self.program.as_ref().err().map(|e| (self.text.as_str(), e.as_str()))
     }
 
-    /// Why the rule does not hold, if it does not. An error says that no further rules are to be evaluated.
+    /// Evaluates the rule. `Ok(Some)` is its failure; `Err` ends the evaluation of all rules.
     fn evaluate(&self, context: &mut Context, path: &str, meter: &mut Meter) -> Result<Option<Cause>, Cause> {
         let Ok(program) = &self.program else { return Ok(None) };
         let path = if self.field_path.is_empty() {
@@ -152,7 +152,7 @@ fn error_text(error: &cel::ExecutionError) -> String {
     }
 }
 
-/// Whether a schema has rules anywhere.
+/// Whether a schema has rules at any level.
 pub(crate) fn has_rules(schema: &Schema) -> bool {
     !schema.rules.is_empty()
         || schema.properties.values().any(|s| has_rules(s))
@@ -160,17 +160,17 @@ pub(crate) fn has_rules(schema: &Schema) -> bool {
         || schema.additional.as_deref().is_some_and(has_rules)
 }
 
-/// Rules cost so little usually that they are checked right away; a unit takes less than a microsecond.
+/// Cost limit of evaluations on the request's task. A unit takes less than a microsecond.
 const INLINE_COST_LIMIT: u64 = 20_000;
 
-/// Checks all rules of a schema if that is cheap; `None` if it is not. `old` is the object before the change.
+/// Evaluates all rules within `INLINE_COST_LIMIT`; `None` if they exceed it. `old` is the stored object.
 pub(crate) fn check_inline(value: &Value, old: Option<&Value>, schema: &Schema) -> Option<Vec<Cause>> {
     let mut checker =
         Checker { meter: Meter::new(Limits { object: INLINE_COST_LIMIT, ..LIMITS }), causes: Vec::new() };
     checker.check(value, old, schema, "").ok().map(|()| checker.causes)
 }
 
-/// Checks all rules of a schema, up to the limits of cost.
+/// Evaluates all rules within the limits.
 pub(crate) fn check(value: &Value, old: Option<&Value>, schema: &Schema) -> Vec<Cause> {
     check_within(LIMITS, value, old, schema)
 }
@@ -232,7 +232,7 @@ impl Checker {
     }
 }
 
-/// The old item that an item of an associative list replaces.
+/// Old item with the same keys in an associative list.
 fn old_item<'v>(old: &'v Value, item: &Value, schema: &Schema) -> Option<&'v Value> {
     let ListType::Map(keys) = &schema.list else { return None };
     old.as_array()?.iter().find(|o| keys.iter().all(|k| o.get(k) == item.get(k)))
@@ -273,14 +273,14 @@ fn text_to_cel(text: &str, schema: &Schema) -> Cel {
     converted.unwrap_or_else(|| Cel::String(Arc::new(text.to_owned())))
 }
 
-/// Lets the library itself make a time or a duration of a text.
+/// Converts a string to a timestamp or a duration, by the library's function.
 fn convert(function: &str, text: &str) -> Option<Cel> {
     let mut context = Context::with_env(ENV.clone());
     context.add_variable_from_value("text", Cel::String(Arc::new(text.to_owned())));
     ENV.compile(&format!("{function}(text)")).ok()?.execute(&context).ok()
 }
 
-/// The functions that Kubernetes adds. A name that the library has already is left to the library.
+/// Adds the functions of Kubernetes. Functions of the library take precedence.
 fn add_functions(context: &mut Context) {
     let _ = context.add_function("find", |This(text): This<Text>, pattern: Text| -> Cel {
         let found =

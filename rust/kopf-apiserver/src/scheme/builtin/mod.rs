@@ -1,7 +1,7 @@
-//! The built-in kinds as data: their names and the types of their fields.
+//! Built-in kinds as data.
 //!
-//! `kinds.txt` and `types.txt` are the published facts of Kubernetes in a compact form; a type is parsed when it is first
-//! needed, so that starting a server costs nothing. Flags of a field: `!` required; `=x` always written, `x` when absent;
+//! `kinds.txt` and `types.txt` have the resources and types of Kubernetes in a compact form. Types are parsed on first
+//! use, so that starting a server costs nothing. Flags of a field: `!` required; `=x` always written, `x` if absent;
 //! `list=map:a,b` / `list=set` associative lists; `patch=` and `key=` strategic merge; `atomic`; `enum=`.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use crate::schema::{ListType, Property, Schema, Type};
 pub(crate) const KINDS: &str = include_str!("kinds.txt");
 const TYPES: &str = include_str!("types.txt");
 
-/// Where each type's lines lie in the text.
+/// Lines of each type.
 static INDEX: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {
     let mut index = HashMap::new();
     let mut start = None;
@@ -33,17 +33,17 @@ static INDEX: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {
     index
 });
 
-/// What is told of types and fields.
+/// Descriptions of types and fields.
 static DESCRIPTIONS: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {
     include_str!("descriptions.txt").lines().filter_map(|line| line.split_once(' ')).collect()
 });
 
-/// What `kubectl explain` tells of a type.
+/// Description of a type for `kubectl explain`.
 pub(crate) fn describe(type_name: &str) -> Option<&'static str> {
     DESCRIPTIONS.get(type_name).copied()
 }
 
-/// The same for a field of a type.
+/// Description of a field.
 pub(crate) fn describe_field(type_name: &str, field: &str) -> Option<&'static str> {
     let any = || DESCRIPTIONS.get(format!("*.{field}").as_str());
     DESCRIPTIONS.get(format!("{type_name}.{field}").as_str()).or_else(any).copied()
@@ -51,7 +51,7 @@ pub(crate) fn describe_field(type_name: &str, field: &str) -> Option<&'static st
 
 static PARSED: LazyLock<Mutex<HashMap<String, Arc<Schema>>>> = LazyLock::new(Mutex::default);
 
-/// The schema of a type by its short name, e.g. `core.v1.Pod`. An unknown type accepts anything.
+/// Schema of a type by its short name, e.g. `core.v1.Pod`. Unknown types accept everything.
 pub(crate) fn schema(name: &str) -> Arc<Schema> {
     if let Some(found) = PARSED.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
         return found.clone();
@@ -102,7 +102,7 @@ fn parse_type(text: &str) -> Schema {
         "microtime" => Type::MicroTime,
         "quantity" => Type::Quantity,
         "intstr" => Type::IntOrString,
-        // Raw extensions are one value to the managers of fields.
+        // Raw extensions are atomic.
         "any" => return Schema { atomic: true, ..Schema::any() },
         name => return (*schema(name)).clone(),
     };

@@ -1,4 +1,4 @@
-//! The resources that a CRD declares.
+//! Resources of a CRD.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::schema::Schema;
 use crate::scheme::custom::{CustomVersion, ScalePaths};
 use crate::scheme::resources::{ALL_VERBS, Resource, Subresource, store_key};
 
-/// Newest first, stable before beta before alpha, as discovery prefers them.
+/// Sort key of versions: stable before beta before alpha, then newest first.
 fn priority(version: &str) -> (u8, u64, u64) {
     let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -28,18 +28,18 @@ fn priority(version: &str) -> (u8, u64, u64) {
     (rank, major, number.parse().unwrap_or(0))
 }
 
-/// The served versions of the kind that a CRD declares.
-pub(crate) fn resources_of(definition: &Value) -> Vec<Resource> {
-    let spec = &definition["spec"];
+/// Resources of the served versions.
+pub(crate) fn resources_of(crd: &Value) -> Vec<Resource> {
+    let spec = &crd["spec"];
     let mut versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
     versions.sort_by_key(|v| std::cmp::Reverse(priority(member_text(v, "name"))));
     let storage =
         versions.iter().find(|v| v["storage"] == Value::Bool(true)).map_or("", |v| member_text(v, "name"));
     let served = versions.iter().filter(|v| v["served"] == Value::Bool(true));
-    served.map(|version| resource_of(definition, spec, version, storage)).collect()
+    served.map(|version| resource_of(crd, spec, version, storage)).collect()
 }
 
-fn resource_of(definition: &Value, spec: &Value, version: &Value, storage: &str) -> Resource {
+fn resource_of(crd: &Value, spec: &Value, version: &Value, storage: &str) -> Resource {
     let names = &spec["names"];
     let owned = |key: &str| member_text(names, key).to_owned();
     let (group, plural) = (member_text(spec, "group").to_owned(), owned("plural"));
@@ -87,11 +87,7 @@ fn resource_of(definition: &Value, spec: &Value, version: &Value, storage: &str)
         subresources,
         type_name: String::new(),
         custom: Some(Arc::new(CustomVersion {
-            definition: definition
-                .pointer("/metadata/name")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned(),
+            crd: crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned(),
             published: version
                 .pointer("/schema/openAPIV3Schema")
                 .cloned()

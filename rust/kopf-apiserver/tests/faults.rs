@@ -1,4 +1,4 @@
-//! Claims about each fault on request, and about the parts of lists: shards and earlier states.
+//! Integration tests of injected faults, and of lists at earlier versions and by shards.
 
 #![allow(clippy::expect_used, reason = "a test may stop")]
 
@@ -40,7 +40,7 @@ fn names(list: &Value) -> BTreeSet<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn latency_delays_what_it_is_meant_for() {
+async fn latency_delays_matching_requests() {
     let server = plain().await;
     server.faults().inject(Injection::always(Fault::Latency(Duration::from_secs(5))).on_verb("get"));
     let before = tokio::time::Instant::now();
@@ -51,20 +51,20 @@ async fn latency_delays_what_it_is_meant_for() {
 }
 
 #[tokio::test]
-async fn too_many_requests_say_when_to_come_again() {
+async fn too_many_requests_have_retry_after() {
     let server = plain().await;
     server.faults().inject(Injection::always(Fault::TooManyRequests(7)).times(1));
-    let told = send(&server, "GET", MAPS, &Value::Null).await;
-    assert_eq!((told.code, status(&told)["details"]["retryAfterSeconds"].as_u64()), (429, Some(7)));
+    let response = send(&server, "GET", MAPS, &Value::Null).await;
+    assert_eq!((response.code, status(&response)["details"]["retryAfterSeconds"].as_u64()), (429, Some(7)));
     assert_eq!(send(&server, "GET", MAPS, &Value::Null).await.code, 200);
 }
 
 #[tokio::test]
-async fn codes_are_answered_without_doing_anything() {
+async fn status_codes_are_sent_without_handling_the_request() {
     let server = plain().await;
     server.faults().inject(Injection::always(Fault::Code(503)).on_resource("configmaps"));
-    let told = send(&server, "POST", MAPS, &map("m")).await;
-    assert_eq!((told.code, status(&told)["kind"].as_str()), (503, Some("Status")));
+    let response = send(&server, "POST", MAPS, &map("m")).await;
+    assert_eq!((response.code, status(&response)["kind"].as_str()), (503, Some("Status")));
     assert_eq!(send(&server, "GET", "/api/v1/secrets", &Value::Null).await.code, 200);
     server.faults().clear();
     assert_eq!(send(&server, "GET", &format!("{MAPS}/m"), &Value::Null).await.code, 404);
@@ -81,7 +81,7 @@ async fn resets_close_the_connection() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_of_a_request_that_is_done() {
+async fn a_request_with_a_lost_response_is_handled() {
     let server = plain().await;
     server.faults().inject(Injection::always(Fault::Lost).on_verb("create").times(1).after(1));
     assert_eq!(send(&server, "POST", MAPS, &map("spared")).await.code, 201);
@@ -90,7 +90,7 @@ async fn a_lost_answer_is_of_a_request_that_is_done() {
 }
 
 #[tokio::test]
-async fn who_is_cut_off_reaches_nothing_until_the_faults_are_withdrawn() {
+async fn a_cut_off_server_is_unreachable_until_the_faults_are_cleared() {
     for (done, code) in [(CutOffPoint::BeforeRequest, 404), (CutOffPoint::AfterRequest, 200)] {
         let server = plain().await;
         server.faults().inject(Injection::always(Fault::CutOff(done)).on_verb("create").times(1));
@@ -104,22 +104,22 @@ async fn who_is_cut_off_reaches_nothing_until_the_faults_are_withdrawn() {
 }
 
 #[tokio::test]
-async fn conflicts_meet_writes_only() {
+async fn conflicts_are_for_writes_only() {
     let server = plain().await;
     server.create(MAPS, &map("m")).await.expect("created");
     server.faults().inject(Injection::always(Fault::Conflict));
-    let told = send(&server, "PATCH", &format!("{MAPS}/m"), &json!({"data": {"a": "b"}})).await;
-    assert_eq!((told.code, status(&told)["reason"].as_str()), (409, Some("Conflict")));
+    let response = send(&server, "PATCH", &format!("{MAPS}/m"), &json!({"data": {"a": "b"}})).await;
+    assert_eq!((response.code, status(&response)["reason"].as_str()), (409, Some("Conflict")));
     assert_eq!(send(&server, "GET", &format!("{MAPS}/m"), &Value::Null).await.code, 200);
 }
 
 #[tokio::test]
-async fn gone_meets_lists_and_watches_only() {
+async fn gone_is_for_lists_and_watches_only() {
     let server = plain().await;
     server.create(MAPS, &map("m")).await.expect("created");
     server.faults().inject(Injection::always(Fault::Gone).times(2));
-    let told = send(&server, "GET", MAPS, &Value::Null).await;
-    assert_eq!((told.code, status(&told)["reason"].as_str()), (410, Some("Expired")));
+    let response = send(&server, "GET", MAPS, &Value::Null).await;
+    assert_eq!((response.code, status(&response)["reason"].as_str()), (410, Some("Expired")));
     assert_eq!(send(&server, "GET", &format!("{MAPS}/m"), &Value::Null).await.code, 200);
     assert_eq!(
         send(&server, "GET", &format!("{MAPS}?watch=1&resourceVersion=1"), &Value::Null).await.code,
@@ -144,7 +144,7 @@ async fn stale_lists_show_an_earlier_state() {
 }
 
 #[tokio::test]
-async fn a_version_is_listed_exactly_or_at_least() {
+async fn version_matches_are_exact_or_not_older() {
     let server = plain().await;
     server.create(MAPS, &map("old")).await.expect("created");
     let then = server.resource_version();
@@ -160,7 +160,7 @@ async fn a_version_is_listed_exactly_or_at_least() {
 }
 
 #[tokio::test]
-async fn shards_together_are_everything_and_each_is_something_else() {
+async fn shards_are_disjoint_and_complete() {
     let server = start(ServerOptions { tls: false, sharding: true, ..ServerOptions::default() })
         .await
         .expect("a server");
@@ -177,9 +177,9 @@ async fn shards_together_are_everything_and_each_is_something_else() {
     assert!(!left.is_empty() && !right.is_empty());
     assert!(left.is_disjoint(&right));
     assert_eq!(left.union(&right).cloned().collect::<BTreeSet<_>>(), all);
-    let refused = server.get(&format!("{MAPS}?shardSelector=half")).await.expect_err("refused").to_string();
-    assert!(refused.contains("shardSelector"), "{refused}");
-    // Who does not offer shards tells everything.
+    let rejected = server.get(&format!("{MAPS}?shardSelector=half")).await.expect_err("refused").to_string();
+    assert!(rejected.contains("shardSelector"), "{rejected}");
+    // Without the option, the selector is ignored.
     let other = plain().await;
     other.create(MAPS, &map("m")).await.expect("created");
     assert_eq!(
