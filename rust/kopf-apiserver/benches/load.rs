@@ -350,10 +350,10 @@ fn main() {
     if is_selected("startup") {
         servers.block_on(startup());
     }
-    if is_selected("writing") {
+    if is_selected("writes") {
         writes(&servers, &clients);
     }
-    if is_selected("watching") {
+    if is_selected("watches") {
         watches(&servers, &clients);
     }
     if is_selected("burst") {

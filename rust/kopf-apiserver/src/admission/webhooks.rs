@@ -12,7 +12,8 @@ use crate::patch;
 use crate::registry::prepare;
 use crate::registry::selectors::LabelSelector;
 use crate::scheme::resources::Resource;
-use crate::storage::store::{Store, Stored};
+use crate::storage::object::Stored;
+use crate::storage::store::Store;
 
 /// Operation of an admission request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::http::render::object_value;
 use crate::http::request::WriteOptions;
 use crate::http::response::Response;
 use crate::registry::prepare::{self, FieldWarnings};
-use crate::schema::formats;
+use crate::schema::{Schema, formats};
 
 /// Handles an apply patch.
 pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Status> {
@@ -35,19 +35,7 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     let mut warnings = FieldWarnings::default();
     let typed = body::decode_object(call, config.clone(), &mut warnings)?;
     let schema = call.resource.managed_schema();
-    let unknown = warnings.unknown.first().filter(|_| call.resource.custom.is_none());
-    let type_error = unknown
-        .map(|field| format!(".{field}: field not declared in schema"))
-        .or_else(|| field_set::first_duplicate_item(&config, &schema, &mut Vec::new()));
-    if let Some(why) = type_error {
-        let namespace = &given_namespace;
-        let (group, version) = crate::base::names::split_api_version(text(&config, "/apiVersion"));
-        return Err(Status::internal(format!(
-            "failed to create typed patch object ({namespace}/{name}; {}{version}, Kind={}): {why}",
-            if group.is_empty() { "/".to_owned() } else { format!("{group}/") },
-            call.resource.kind
-        )));
-    }
+    check_schema(call, &config, &schema, &warnings, &given_namespace)?;
     let warning_lines = warnings.apply_field_validation(options.field_validation, &call.resource)?;
     drop_unknown(&mut config, &typed);
     merge::drop_nulls(&mut config);
@@ -103,12 +91,32 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     Err(Status::modified(call.resource.group_resource(), name))
 }
 
-/// Entry of the manager `before-first-apply`, which gets all fields of an object without managed fields.
-fn before_first_apply_entry(
+/// Rejects fields that a built-in type does not have, and duplicate items of associative lists.
+fn check_schema(
     call: &Call<'_>,
-    live: &Value,
-    schema: &crate::schema::Schema,
-) -> Option<ManagedFieldsEntry> {
+    config: &Value,
+    schema: &Schema,
+    warnings: &FieldWarnings,
+    namespace: &str,
+) -> Result<(), Status> {
+    let unknown = warnings.unknown.first().filter(|_| call.resource.custom.is_none());
+    let type_error = unknown
+        .map(|field| format!(".{field}: field not declared in schema"))
+        .or_else(|| field_set::first_duplicate_item(config, schema, &mut Vec::new()));
+    if let Some(why) = type_error {
+        let (group, version) = crate::base::names::split_api_version(text(config, "/apiVersion"));
+        return Err(Status::internal(format!(
+            "failed to create typed patch object ({namespace}/{}; {}{version}, Kind={}): {why}",
+            call.name.as_deref().unwrap_or_default(),
+            if group.is_empty() { "/".to_owned() } else { format!("{group}/") },
+            call.resource.kind
+        )));
+    }
+    Ok(())
+}
+
+/// Entry of the manager `before-first-apply`, which gets all fields of an object without managed fields.
+fn before_first_apply_entry(call: &Call<'_>, live: &Value, schema: &Schema) -> Option<ManagedFieldsEntry> {
     let mut set = Set::new();
     field_set::collect_fields(live, schema, &mut Vec::new(), &mut set);
     field_set::strip_unmanaged(&mut set, reset_field(call));

@@ -16,7 +16,8 @@ use crate::http::request::WriteOptions;
 use crate::registry::{meta, prepare};
 use crate::schema::formats;
 use crate::storage::encoding;
-use crate::storage::store::{StoreError, Stored};
+use crate::storage::object::Stored;
+use crate::storage::store::StoreError;
 
 /// Updates an object. `None` means a write conflict: another request has updated it. `applied` are the managed fields
 /// of a server-side apply.

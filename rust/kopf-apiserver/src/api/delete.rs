@@ -14,7 +14,8 @@ use crate::http::render::Page;
 use crate::http::request::WriteOptions;
 use crate::http::response::Response;
 use crate::schema::formats;
-use crate::storage::store::{StoreError, Stored};
+use crate::storage::object::Stored;
+use crate::storage::store::StoreError;
 
 /// `DeleteOptions` of the body or the query.
 struct DeleteOptions {

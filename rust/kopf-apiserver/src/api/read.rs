@@ -14,7 +14,7 @@ use crate::http::render;
 use crate::http::render::Page;
 use crate::http::response::{Body, Response};
 use crate::registry::selectors::{FieldSelector, LabelSelector, ShardSelector};
-use crate::storage::store::Stored;
+use crate::storage::object::Stored;
 
 pub(crate) fn get(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();

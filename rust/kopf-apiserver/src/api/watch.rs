@@ -20,7 +20,8 @@ use crate::http::response::{BodyStream, NextChunk};
 use crate::http::table::{self, IncludeObject};
 use crate::registry::selectors::{FieldSelector, LabelSelector, ShardSelector};
 use crate::scheme::resources::Resource;
-use crate::storage::store::{Event, EventBatch, Stored};
+use crate::storage::object::{Event, Stored};
+use crate::storage::store::EventBatch;
 
 /// Interval of bookmarks.
 const BOOKMARK: Duration = Duration::from_mins(1);

@@ -18,7 +18,8 @@ use crate::registry::crd;
 use crate::schema::formats;
 use crate::scheme::conversion;
 use crate::scheme::resources::{Registry, Resource};
-use crate::storage::store::{Store, StoreError, Stored};
+use crate::storage::object::Stored;
+use crate::storage::store::{Store, StoreError};
 use crate::testkit::faults::Faults;
 use crate::testkit::request_log::RequestLog;
 

@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::cluster::work_queue::WorkItem;
 use crate::schema::formats;
 use crate::scheme::resources::Resource;
-use crate::storage::store::Stored;
+use crate::storage::object::Stored;
 
 /// Deletes an object: removes it, or marks it for deletion if it has finalizers. `finalizer` is added first.
 pub(super) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, finalizer: Option<&str>) {

@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 use crate::cluster::work_queue::WorkItem;
 use crate::schema::formats;
 use crate::scheme::resources::Resource;
-use crate::storage::store::Stored;
+use crate::storage::object::Stored;
 
 const NODE: &str = "in-memory";
 

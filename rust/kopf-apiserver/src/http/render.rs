@@ -13,7 +13,7 @@ use crate::http::table;
 use crate::scheme::conversion;
 use crate::scheme::resources::Resource;
 use crate::storage::encoding;
-use crate::storage::store::Stored;
+use crate::storage::object::Stored;
 
 /// JSON of an object in the requested version.
 pub(crate) fn object_json(object: &Stored, resource: &Resource) -> Bytes {

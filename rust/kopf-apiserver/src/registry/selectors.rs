@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::error::status::{Cause, Status};
 use crate::scheme::resources::Resource;
-use crate::storage::store::Stored;
+use crate::storage::object::Stored;
 
 /// Requirement of a label selector.
 #[derive(Debug, PartialEq)]

@@ -4,120 +4,19 @@
 //! continues from its last version loses no event; the version of compaction is known, so earlier readers get 410.
 
 use std::collections::btree_map::{BTreeMap, Entry};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::storage::encoding::ObjectEncoder;
+use crate::storage::object::{Event, Key, NewObject, Stored, key};
+use crate::storage::uid_index::{ObjectKey, UidIndex};
 
 /// Maximum number of events, and of their bytes, in the history of a table.
 const HISTORY_EVENTS: usize = 10_000;
 const HISTORY_BYTES: usize = 32 << 20;
-
-/// Namespace (empty for cluster-scoped objects) and name. The separator occurs in no name and keeps the order; one
-/// string is faster to compare.
-type Key = Box<str>;
-
-fn key(namespace: &str, name: &str) -> Key {
-    [namespace, "\0", name].concat().into()
-}
-
-/// An object at one version.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    pub(crate) namespace: Box<str>,
-    pub(crate) name: Box<str>,
-    pub(crate) uid: Box<str>,
-    pub(crate) version: u64,
-    pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
-    /// Uids of the owners.
-    pub(crate) owners: Box<[Box<str>]>,
-    /// Whether it has a deletion timestamp.
-    pub(crate) is_deleting: bool,
-    /// JSON in the storage version, `apiVersion` and `kind` first.
-    pub(crate) json: Bytes,
-    /// Position of the members after `apiVersion` and `kind`.
-    pub(crate) body: usize,
-}
-
-impl Stored {
-    pub(crate) fn value(&self) -> Value {
-        serde_json::from_slice(&self.json).unwrap_or_default()
-    }
-    pub(crate) fn label(&self, key: &str) -> Option<&str> {
-        self.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v)
-    }
-    /// The same object with another version.
-    pub(crate) fn with_version(&self, version: u64) -> Self {
-        NewObject::new(&self.value()).with_version(version)
-    }
-}
-
-/// An object before its version is known, which is assigned under the lock.
-struct NewObject {
-    namespace: Box<str>,
-    name: Box<str>,
-    uid: Box<str>,
-    labels: Box<[(Box<str>, Box<str>)]>,
-    owners: Box<[Box<str>]>,
-    is_deleting: bool,
-    encoder: ObjectEncoder,
-}
-
-impl NewObject {
-    fn new(value: &Value) -> Self {
-        let encoder =
-            |v: Option<&Value>| -> Box<str> { v.and_then(Value::as_str).unwrap_or_default().into() };
-        let meta = value.get("metadata");
-        let get = |name: &str| encoder(meta.and_then(|m| m.get(name)));
-        let labels = meta.and_then(|m| m.get("labels")).and_then(Value::as_object).map(|labels| {
-            labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect()
-        });
-        let owners = meta.and_then(|m| m.get("ownerReferences")).and_then(Value::as_array);
-        Self {
-            namespace: get("namespace"),
-            name: get("name"),
-            uid: get("uid"),
-            is_deleting: meta.is_some_and(|m| m.get("deletionTimestamp").is_some()),
-            labels: labels.unwrap_or_default(),
-            owners: owners
-                .map(|list| list.iter().map(|o| encoder(o.get("uid"))).collect())
-                .unwrap_or_default(),
-            encoder: ObjectEncoder::new(value, true),
-        }
-    }
-    fn key(&self) -> Key {
-        key(&self.namespace, &self.name)
-    }
-    fn with_version(self, version: u64) -> Stored {
-        Stored {
-            json: self.encoder.with_version(version),
-            body: self.encoder.body,
-            namespace: self.namespace,
-            name: self.name,
-            uid: self.uid,
-            version,
-            labels: self.labels,
-            owners: self.owners,
-            is_deleting: self.is_deleting,
-        }
-    }
-}
-
-/// A change of an object.
-#[derive(Debug)]
-pub(crate) struct Event {
-    pub(crate) version: u64,
-    /// Previous state; `None` for a creation.
-    pub(crate) before: Option<Arc<Stored>>,
-    /// New state; for a deletion the last state with the version of the deletion.
-    pub(crate) after: Arc<Stored>,
-    pub(crate) deleted: bool,
-}
 
 /// Events after a version.
 #[derive(Debug)]
@@ -171,40 +70,6 @@ struct Inner {
     version: u64,
     tables: HashMap<Arc<str>, Table>,
     index: UidIndex,
-}
-
-/// Key of an object in the store: its table, and its key there.
-type ObjectKey = (Arc<str>, Key);
-
-/// Index of objects by uid and by owner.
-#[derive(Debug, Default)]
-struct UidIndex {
-    objects: HashMap<Box<str>, ObjectKey>,
-    dependents: HashMap<Box<str>, BTreeSet<ObjectKey>>,
-}
-
-impl UidIndex {
-    fn add(&mut self, table: &Arc<str>, key: &Key, object: &Stored) {
-        let object_key = || (table.clone(), key.clone());
-        self.objects.insert(object.uid.clone(), object_key());
-        for owner in &object.owners {
-            self.dependents.entry(owner.clone()).or_default().insert(object_key());
-        }
-    }
-    fn remove(&mut self, table: &Arc<str>, key: &Key, object: &Stored) {
-        let object_key = (table.clone(), key.clone());
-        if self.objects.get(&object.uid) == Some(&object_key) {
-            self.objects.remove(&object.uid);
-        }
-        for owner in &object.owners {
-            if let Some(index) = self.dependents.get_mut(owner) {
-                index.remove(&object_key);
-                if index.is_empty() {
-                    self.dependents.remove(owner);
-                }
-            }
-        }
-    }
 }
 
 impl Inner {

@@ -1,13 +1,23 @@
 //! Printer columns of built-in resources: name, type, priority and source. `cells` interprets the source.
 
-pub(super) type Known = &'static [(&'static str, &'static str, i64, &'static str)];
+/// Name, type, priority and source of each column.
+pub(super) type Columns = &'static [(&'static str, &'static str, i64, &'static str)];
 
 const AGE: (&str, &str, i64, &str) = ("Age", "string", 0, "age");
 
-#[expect(clippy::too_many_lines, reason = "a table")]
-pub(super) fn of(group: &str, plural: &str) -> Known {
+/// Columns of a built-in resource, after its name.
+pub(super) fn of(group: &str, plural: &str) -> Columns {
     match (group, plural) {
-        ("", "pods") => &[
+        ("" | "events.k8s.io", "events") => &EVENTS,
+        ("", _) => core(plural),
+        ("apps", _) => apps(plural),
+        _ => other(group, plural),
+    }
+}
+
+fn core(plural: &str) -> Columns {
+    match plural {
+        "pods" => &[
             ("Ready", "string", 0, "pod-ready"),
             ("Status", "string", 0, "pod-status"),
             ("Restarts", "string", 0, "pod-restarts"),
@@ -17,10 +27,10 @@ pub(super) fn of(group: &str, plural: &str) -> Known {
             ("Nominated Node", "string", 1, "or-none .status.nominatedNodeName"),
             ("Readiness Gates", "string", 1, "none"),
         ],
-        ("", "configmaps") => &[("Data", "string", 0, "count .data"), AGE],
-        ("", "secrets") => &[("Type", "string", 0, ".type"), ("Data", "string", 0, "count .data"), AGE],
-        ("", "namespaces") => &[("Status", "string", 0, ".status.phase"), AGE],
-        ("", "services") => &[
+        "configmaps" => &[("Data", "string", 0, "count .data"), AGE],
+        "secrets" => &[("Type", "string", 0, ".type"), ("Data", "string", 0, "count .data"), AGE],
+        "namespaces" => &[("Status", "string", 0, ".status.phase"), AGE],
+        "services" => &[
             ("Type", "string", 0, ".spec.type"),
             ("Cluster-IP", "string", 0, "or-none .spec.clusterIP"),
             ("External-IP", "string", 0, "none"),
@@ -28,7 +38,45 @@ pub(super) fn of(group: &str, plural: &str) -> Known {
             AGE,
             ("Selector", "string", 1, "selector .spec.selector"),
         ],
-        ("apps", "deployments") => &[
+        "replicationcontrollers" => &[
+            ("Desired", "integer", 0, "number .spec.replicas"),
+            ("Current", "integer", 0, "number .status.replicas"),
+            ("Ready", "integer", 0, "number .status.readyReplicas"),
+            AGE,
+            ("Containers", "string", 1, "containers name"),
+            ("Images", "string", 1, "containers image"),
+            ("Selector", "string", 1, "selector .spec.selector"),
+        ],
+        "endpoints" => &[("Endpoints", "string", 0, "addresses"), AGE],
+        "nodes" => &[
+            ("Status", "string", 0, "node-status"),
+            ("Roles", "string", 0, "node-roles"),
+            AGE,
+            ("Version", "string", 0, ".status.nodeInfo.kubeletVersion"),
+        ],
+        "persistentvolumeclaims" => &[
+            ("Status", "string", 0, ".status.phase"),
+            ("Volume", "string", 0, ".spec.volumeName"),
+            ("Capacity", "string", 0, ".status.capacity.storage"),
+            ("Access Modes", "string", 0, "modes .status.accessModes"),
+            ("StorageClass", "string", 0, ".spec.storageClassName"),
+            AGE,
+        ],
+        "persistentvolumes" => &[
+            ("Capacity", "string", 0, ".spec.capacity.storage"),
+            ("Access Modes", "string", 0, "modes .spec.accessModes"),
+            ("Reclaim Policy", "string", 0, ".spec.persistentVolumeReclaimPolicy"),
+            ("Status", "string", 0, ".status.phase"),
+            ("StorageClass", "string", 0, ".spec.storageClassName"),
+            AGE,
+        ],
+        _ => &[AGE],
+    }
+}
+
+fn apps(plural: &str) -> Columns {
+    match plural {
+        "deployments" => &[
             ("Ready", "string", 0, "ratio .status.readyReplicas .spec.replicas"),
             ("Up-to-date", "string", 0, "number .status.updatedReplicas"),
             ("Available", "string", 0, "number .status.availableReplicas"),
@@ -37,7 +85,7 @@ pub(super) fn of(group: &str, plural: &str) -> Known {
             ("Images", "string", 1, "containers image"),
             ("Selector", "string", 1, "selector .spec.selector.matchLabels"),
         ],
-        ("apps", "replicasets") => &[
+        "replicasets" => &[
             ("Desired", "integer", 0, "number .spec.replicas"),
             ("Current", "integer", 0, "number .status.replicas"),
             ("Ready", "integer", 0, "number .status.readyReplicas"),
@@ -46,22 +94,13 @@ pub(super) fn of(group: &str, plural: &str) -> Known {
             ("Images", "string", 1, "containers image"),
             ("Selector", "string", 1, "selector .spec.selector.matchLabels"),
         ],
-        ("apps", "statefulsets") => &[
+        "statefulsets" => &[
             ("Ready", "string", 0, "ratio .status.readyReplicas .spec.replicas"),
             AGE,
             ("Containers", "string", 1, "containers name"),
             ("Images", "string", 1, "containers image"),
         ],
-        ("batch", "jobs") => &[
-            ("Status", "string", 0, "job-status"),
-            ("Completions", "string", 0, "ratio .status.succeeded .spec.completions"),
-            ("Duration", "string", 0, "duration"),
-            AGE,
-            ("Containers", "string", 1, "containers name"),
-            ("Images", "string", 1, "containers image"),
-            ("Selector", "string", 1, "selector .spec.selector.matchLabels"),
-        ],
-        ("apps", "daemonsets") => &[
+        "daemonsets" => &[
             ("Desired", "integer", 0, "number .status.desiredNumberScheduled"),
             ("Current", "integer", 0, "number .status.currentNumberScheduled"),
             ("Ready", "integer", 0, "number .status.numberReady"),
@@ -73,14 +112,20 @@ pub(super) fn of(group: &str, plural: &str) -> Known {
             ("Images", "string", 1, "containers image"),
             ("Selector", "string", 1, "selector .spec.selector.matchLabels"),
         ],
-        ("", "replicationcontrollers") => &[
-            ("Desired", "integer", 0, "number .spec.replicas"),
-            ("Current", "integer", 0, "number .status.replicas"),
-            ("Ready", "integer", 0, "number .status.readyReplicas"),
+        _ => &[AGE],
+    }
+}
+
+fn other(group: &str, plural: &str) -> Columns {
+    match (group, plural) {
+        ("batch", "jobs") => &[
+            ("Status", "string", 0, "job-status"),
+            ("Completions", "string", 0, "ratio .status.succeeded .spec.completions"),
+            ("Duration", "string", 0, "duration"),
             AGE,
             ("Containers", "string", 1, "containers name"),
             ("Images", "string", 1, "containers image"),
-            ("Selector", "string", 1, "selector .spec.selector"),
+            ("Selector", "string", 1, "selector .spec.selector.matchLabels"),
         ],
         ("batch", "cronjobs") => &[
             ("Schedule", "string", 0, ".spec.schedule"),
@@ -97,7 +142,6 @@ pub(super) fn of(group: &str, plural: &str) -> Known {
             ("Replicas", "string", 0, "number .status.currentReplicas"),
             AGE,
         ],
-        ("", "endpoints") => &[("Endpoints", "string", 0, "addresses"), AGE],
         ("discovery.k8s.io", "endpointslices") => &[
             ("AddressType", "string", 0, ".addressType"),
             ("Ports", "string", 0, "slice-ports"),
@@ -120,28 +164,6 @@ pub(super) fn of(group: &str, plural: &str) -> Known {
             ("Allowed Disruptions", "integer", 0, "number .status.disruptionsAllowed"),
             AGE,
         ],
-        ("", "nodes") => &[
-            ("Status", "string", 0, "node-status"),
-            ("Roles", "string", 0, "node-roles"),
-            AGE,
-            ("Version", "string", 0, ".status.nodeInfo.kubeletVersion"),
-        ],
-        ("", "persistentvolumeclaims") => &[
-            ("Status", "string", 0, ".status.phase"),
-            ("Volume", "string", 0, ".spec.volumeName"),
-            ("Capacity", "string", 0, ".status.capacity.storage"),
-            ("Access Modes", "string", 0, "modes .status.accessModes"),
-            ("StorageClass", "string", 0, ".spec.storageClassName"),
-            AGE,
-        ],
-        ("", "persistentvolumes") => &[
-            ("Capacity", "string", 0, ".spec.capacity.storage"),
-            ("Access Modes", "string", 0, "modes .spec.accessModes"),
-            ("Reclaim Policy", "string", 0, ".spec.persistentVolumeReclaimPolicy"),
-            ("Status", "string", 0, ".status.phase"),
-            ("StorageClass", "string", 0, ".spec.storageClassName"),
-            AGE,
-        ],
         ("storage.k8s.io", "storageclasses") => &[
             ("Provisioner", "string", 0, ".provisioner"),
             ("ReclaimPolicy", "string", 0, ".reclaimPolicy"),
@@ -159,7 +181,6 @@ pub(super) fn of(group: &str, plural: &str) -> Known {
             "admissionregistration.k8s.io",
             "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
         ) => &[("Webhooks", "integer", 0, "length .webhooks"), AGE],
-        ("" | "events.k8s.io", "events") => &EVENTS,
         ("coordination.k8s.io", "leases") => &[("Holder", "string", 0, ".spec.holderIdentity"), AGE],
         ("apiextensions.k8s.io", _) => &[("Created At", "date", 0, ".metadata.creationTimestamp")],
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => {

@@ -1,8 +1,14 @@
 //! Defaults of built-in kinds, as data and code of kube-apiserver define them.
 
+mod pods;
+mod workloads;
+
 use serde_json::{Map, Value, json};
 
 use crate::schema::decode;
+use pods::{admit_pod, pod_spec, qos_class};
+use workloads::{cron_job, job, label_job, workload};
+
 use crate::scheme::resources::Resource;
 use crate::storage::store::Store;
 
@@ -110,25 +116,6 @@ pub(crate) fn initial_status(resource: &Resource, map: &mut Map<String, Value>) 
     map.insert("status".into(), status);
 }
 
-/// QoS class of a pod.
-fn qos_class(pod: &Map<String, Value>) -> &'static str {
-    let containers = pod.get("spec").and_then(|s| s.get("containers")).and_then(Value::as_array);
-    let mut any = false;
-    let mut all_equal = true;
-    for container in containers.into_iter().flatten() {
-        let (requests, limits) =
-            (container.pointer("/resources/requests"), container.pointer("/resources/limits"));
-        any |= requests.or(limits).is_some();
-        let both = limits.is_some_and(|l| l.get("cpu").is_some() && l.get("memory").is_some());
-        all_equal &= both && requests.is_none_or(|r| Some(r) == limits);
-    }
-    match (any, all_equal) {
-        (false, _) => "BestEffort",
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
-    }
-}
-
 /// Sets the values that depend on the server or on the previous object.
 pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old: Option<&Value>) {
     if resource.custom.is_none() {
@@ -179,21 +166,6 @@ fn csi_driver(spec: &mut Value) {
     set(spec, "seLinuxMount", false.into());
 }
 
-fn admit_pod(spec: &mut Value) {
-    let toleration = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
-    set(spec, "tolerations", json!([]));
-    if let Some(list) = spec.get_mut("tolerations").and_then(Value::as_array_mut) {
-        for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-            if !list.iter().any(|t| t["key"] == key || (t.get("key").is_none() && t["operator"] == "Exists"))
-            {
-                list.push(toleration(key));
-            }
-        }
-    }
-    set(spec, "priority", 0.into());
-    set(spec, "preemptionPolicy", "PreemptLowerPriority".into());
-}
-
 /// Keeps the cluster IP of a service, or allocates one.
 fn allocate_addresses(store: &Store, value: &mut Value, old: Option<&Value>) {
     let spec = &mut value["spec"];
@@ -227,28 +199,6 @@ fn allocate_addresses(store: &Store, value: &mut Value, old: Option<&Value>) {
     }
 }
 
-fn label_job(value: &mut Value) {
-    if value.pointer("/spec/manualSelector") == Some(&Value::Bool(true)) {
-        return;
-    }
-    let uid = value["metadata"]["uid"].clone();
-    let name = value["metadata"]["name"].clone();
-    set(&mut value["spec"], "selector", json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}));
-    let labels = [
-        ("batch.kubernetes.io/controller-uid", &uid),
-        ("batch.kubernetes.io/job-name", &name),
-        ("controller-uid", &uid),
-        ("job-name", &name),
-    ];
-    for (key, label) in labels {
-        value["spec"]["template"]["metadata"]["labels"][key] = label.clone();
-    }
-    let labels = value["spec"]["template"]["metadata"]["labels"].clone();
-    if value["metadata"].get("labels").is_none() {
-        value["metadata"]["labels"] = labels;
-    }
-}
-
 fn service(spec: &mut Value) {
     set(spec, "sessionAffinity", "None".into());
     set(spec, "type", "ClusterIP".into());
@@ -270,82 +220,6 @@ fn secret(value: &mut Value) {
         let bytes = text.as_str().unwrap_or_default();
         value["data"][key] = base64::engine::general_purpose::STANDARD.encode(bytes).into();
     }
-}
-
-fn workload(plural: &str, value: &mut Value) {
-    if plural == "controllerrevisions" {
-        return;
-    }
-    if plural == "daemonsets" {
-        value["metadata"]["annotations"]["deprecated.daemonset.template.generation"] = "1".into();
-    }
-    let spec = &mut value["spec"];
-    if plural != "daemonsets" {
-        set(spec, "replicas", 1.into());
-    }
-    if plural != "replicasets" {
-        set(spec, "revisionHistoryLimit", 10.into());
-    }
-    match plural {
-        "deployments" => {
-            set(spec, "progressDeadlineSeconds", 600.into());
-            set(spec, "strategy", json!({}));
-            set(&mut spec["strategy"], "type", "RollingUpdate".into());
-            if spec["strategy"]["type"] == "RollingUpdate" {
-                set(&mut spec["strategy"], "rollingUpdate", json!({}));
-                set(&mut spec["strategy"]["rollingUpdate"], "maxUnavailable", "25%".into());
-                set(&mut spec["strategy"]["rollingUpdate"], "maxSurge", "25%".into());
-            }
-        }
-        "statefulsets" => {
-            set(spec, "podManagementPolicy", "OrderedReady".into());
-            set(spec, "updateStrategy", json!({}));
-            set(&mut spec["updateStrategy"], "type", "RollingUpdate".into());
-            if spec["updateStrategy"]["type"] == "RollingUpdate" {
-                set(&mut spec["updateStrategy"], "rollingUpdate", json!({"partition": 0}));
-            }
-            set(
-                spec,
-                "persistentVolumeClaimRetentionPolicy",
-                json!({"whenDeleted": "Retain", "whenScaled": "Retain"}),
-            );
-        }
-        "daemonsets" => {
-            set(spec, "updateStrategy", json!({}));
-            set(&mut spec["updateStrategy"], "type", "RollingUpdate".into());
-            if spec["updateStrategy"]["type"] == "RollingUpdate" {
-                set(
-                    &mut spec["updateStrategy"],
-                    "rollingUpdate",
-                    json!({"maxUnavailable": 1, "maxSurge": 0}),
-                );
-            }
-        }
-        _ => {}
-    }
-    pod_spec(&mut spec["template"]["spec"], "Always");
-}
-
-fn job(spec: &mut Value) {
-    let single = spec.get("parallelism").is_none() && spec.get("completions").is_none();
-    if single {
-        set(spec, "completions", 1.into());
-    }
-    set(spec, "parallelism", 1.into());
-    set(spec, "backoffLimit", 6.into());
-    set(spec, "completionMode", "NonIndexed".into());
-    set(spec, "manualSelector", false.into());
-    set(spec, "suspend", false.into());
-    set(spec, "podReplacementPolicy", "TerminatingOrFailed".into());
-    pod_spec(&mut spec["template"]["spec"], "Always");
-}
-
-fn cron_job(spec: &mut Value) {
-    set(spec, "concurrencyPolicy", "Allow".into());
-    set(spec, "suspend", false.into());
-    set(spec, "successfulJobsHistoryLimit", 3.into());
-    set(spec, "failedJobsHistoryLimit", 1.into());
-    pod_spec(&mut spec["jobTemplate"]["spec"]["template"]["spec"], "Always");
 }
 
 fn network_policy(spec: &mut Value) {
@@ -376,77 +250,4 @@ fn webhook(hook: &mut Value, mutating: bool) {
         set(hook, "reinvocationPolicy", "Never".into());
     }
     each(hook, "/rules").for_each(|rule| set(rule, "scope", "*".into()));
-}
-
-/// Defaults of a pod spec, in a pod or a template.
-fn pod_spec(spec: &mut Value, restart: &str) {
-    if !spec.is_object() {
-        return;
-    }
-    set(spec, "restartPolicy", restart.into());
-    set(spec, "terminationGracePeriodSeconds", 30.into());
-    set(spec, "dnsPolicy", "ClusterFirst".into());
-    set(spec, "securityContext", json!({}));
-    set(spec, "schedulerName", "default-scheduler".into());
-    if let Some(account) = spec.get("serviceAccountName").cloned() {
-        set(spec, "serviceAccount", account);
-    } else if let Some(account) = spec.get("serviceAccount").cloned() {
-        set(spec, "serviceAccountName", account);
-    }
-    for list in ["/containers", "/initContainers"] {
-        each(spec, list).for_each(container);
-    }
-    each(spec, "/volumes").for_each(volume);
-}
-
-fn container(container: &mut Value) {
-    let image = container["image"].as_str().unwrap_or_default();
-    let tag = image.rsplit('/').next().and_then(|last| last.split_once(':')).map_or("latest", |(_, tag)| tag);
-    let policy = if tag == "latest" && !image.contains('@') { "Always" } else { "IfNotPresent" };
-    set(container, "terminationMessagePath", "/dev/termination-log".into());
-    set(container, "terminationMessagePolicy", "File".into());
-    set(container, "imagePullPolicy", policy.into());
-    set(container, "resources", json!({}));
-    requests_from_limits(container);
-    each(container, "/ports").for_each(|p| set(p, "protocol", "TCP".into()));
-    for env in each(container, "/env") {
-        if let Some(field) = env.pointer_mut("/valueFrom/fieldRef") {
-            set(field, "apiVersion", "v1".into());
-        }
-    }
-    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        let Some(probe) = container.get_mut(name).filter(|p| p.is_object()) else { continue };
-        set(probe, "timeoutSeconds", 1.into());
-        set(probe, "periodSeconds", 10.into());
-        set(probe, "successThreshold", 1.into());
-        set(probe, "failureThreshold", 3.into());
-        if let Some(get) = probe.get_mut("httpGet") {
-            set(get, "path", "/".into());
-            set(get, "scheme", "HTTP".into());
-        }
-    }
-}
-
-/// Requests default to the limits.
-fn requests_from_limits(container: &mut Value) {
-    let limits = container.pointer("/resources/limits").and_then(Value::as_object).cloned();
-    for (name, quantity) in limits.into_iter().flatten() {
-        set(&mut container["resources"], "requests", json!({}));
-        set(&mut container["resources"]["requests"], &name, quantity);
-    }
-}
-
-fn volume(volume: &mut Value) {
-    for source in ["secret", "configMap", "downwardAPI", "projected"] {
-        if let Some(found) = volume.get_mut(source).filter(|s| s.is_object()) {
-            set(found, "defaultMode", 420.into());
-        }
-    }
-    if let Some(path) = volume.get_mut("hostPath").filter(|s| s.is_object()) {
-        set(path, "type", "".into());
-    }
-    let bare = volume.as_object().is_some_and(|m| m.len() == 1 && m.contains_key("name"));
-    if bare {
-        volume["emptyDir"] = json!({});
-    }
 }
