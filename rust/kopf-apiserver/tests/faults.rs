@@ -177,7 +177,7 @@ async fn shards_are_disjoint_and_complete() {
     assert!(!left.is_empty() && !right.is_empty());
     assert!(left.is_disjoint(&right));
     assert_eq!(left.union(&right).cloned().collect::<BTreeSet<_>>(), all);
-    let rejected = server.get(&format!("{MAPS}?shardSelector=half")).await.expect_err("refused").to_string();
+    let rejected = server.get(&format!("{MAPS}?shardSelector=half")).await.expect_err("rejected").to_string();
     assert!(rejected.contains("shardSelector"), "{rejected}");
     // Without the option, the selector is ignored.
     let other = plain().await;

@@ -59,16 +59,13 @@ fn header<'a>(answer: &'a Response<Bytes>, name: &str) -> &'a str {
 }
 
 async fn create_crd(server: &Server) {
-    let definition = json!({"metadata": {"name": "things.protocol.test"}, "spec": {
+    let crd = json!({"metadata": {"name": "things.protocol.test"}, "spec": {
         "group": "protocol.test", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
         "versions": [{"name": "v1", "served": true, "storage": true,
             "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size", "description": "How large"}],
             "schema": {"openAPIV3Schema": {"type": "object", "description": "A thing.", "properties": {"spec": {"type": "object",
                 "properties": {"size": {"type": "integer", "description": "How large."}}}}}}}]}});
-    server
-        .create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition)
-        .await
-        .expect("declared");
+    server.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await.expect("declared");
 }
 
 fn thing(name: &str, size: u32) -> Value {
@@ -121,11 +118,11 @@ async fn large_responses_are_compressed_if_the_client_accepts_it() {
         (0..200).map(|i| (format!("k{i}"), "x".repeat(1000).into())).collect();
     server.create(MAPS, &json!({"metadata": {"name": "large"}, "data": data})).await.expect("created");
     let gzip = [("accept-encoding", "gzip")];
-    let packed = send(&server, "GET", &format!("{MAPS}/large"), &gzip, "").await;
-    assert_eq!(header(&packed, "content-encoding"), "gzip");
-    assert!(packed.body().len() < 20_000);
+    let compressed = send(&server, "GET", &format!("{MAPS}/large"), &gzip, "").await;
+    assert_eq!(header(&compressed, "content-encoding"), "gzip");
+    assert!(compressed.body().len() < 20_000);
     let mut text = String::new();
-    flate2::read::GzDecoder::new(&packed.body()[..]).read_to_string(&mut text).expect("gzip");
+    flate2::read::GzDecoder::new(&compressed.body()[..]).read_to_string(&mut text).expect("gzip");
     let open = send(&server, "GET", &format!("{MAPS}/large"), &[], "").await;
     assert_eq!(header(&open, "content-encoding"), "");
     assert_eq!(text.as_bytes(), open.body());
@@ -186,12 +183,12 @@ async fn partial_metadata_of_lists_and_of_objects_have_different_names() {
         (THINGS, "unstructured.UnstructuredList"),
     ];
     for (path, name) in lists {
-        let refused = send(&server, "GET", path, &one, "").await;
+        let rejected = send(&server, "GET", path, &one, "").await;
         let text =
             format!("you requested PartialObjectMetadata, but the requested object is a list (*{name})");
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": text, "reason": "NotAcceptable", "code": 406});
-        assert_eq!((refused.status().as_u16(), json_of(&refused)), (406, status));
+        assert_eq!((rejected.status().as_u16(), json_of(&rejected)), (406, status));
     }
     for (path, name) in [
         ("/api/v1/namespaces/default", "core.Namespace"),
@@ -200,18 +197,18 @@ async fn partial_metadata_of_lists_and_of_objects_have_different_names() {
             "apiextensions.CustomResourceDefinition",
         ),
     ] {
-        let refused = send(&server, "GET", path, &many, "").await;
+        let rejected = send(&server, "GET", path, &many, "").await;
         let text = format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list (*{name})"
         );
-        let told = json_of(&refused);
-        assert_eq!((refused.status().as_u16(), &told["reason"]), (406, &json!("NotAcceptable")));
-        assert_eq!(told["message"], text);
+        let response = json_of(&rejected);
+        assert_eq!((rejected.status().as_u16(), &response["reason"]), (406, &json!("NotAcceptable")));
+        assert_eq!(response["message"], text);
     }
     // For custom resources, the check comes later.
-    let refused = send(&server, "GET", &single, &many, "").await;
+    let rejected = send(&server, "GET", &single, &many, "").await;
     assert_eq!(
-        (refused.status().as_u16(), json_of(&refused)),
+        (rejected.status().as_u16(), json_of(&rejected)),
         (
             500,
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -251,8 +248,8 @@ async fn a_watch_for_metadata_lists_ends_before_its_first_event() {
     // Errors are sent.
     server.compact();
     let old = send(&server, "GET", &format!("{MAPS}?watch=1&resourceVersion=1"), &many, "").await;
-    let told = json_of(&old);
-    assert_eq!((&told["type"], &told["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    let response = json_of(&old);
+    assert_eq!((&response["type"], &response["object"]["code"]), (&json!("ERROR"), &json!(410)));
 }
 
 #[tokio::test]
@@ -278,8 +275,8 @@ async fn published_schemas_are_those_of_the_crds() {
 
     let second = json_of(&send(&server, "GET", "/openapi/v2", &[], "").await);
     assert!(second["definitions"]["test.protocol.v1.Thing"]["properties"]["spec"].is_object());
-    let wanted = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    let empty = send(&server, "GET", "/openapi/v2", &[("accept", wanted)], "").await;
+    let expected = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let empty = send(&server, "GET", "/openapi/v2", &[("accept", expected)], "").await;
     assert!(header(&empty, "content-type").ends_with("+protobuf"));
     assert!(empty.body().starts_with(b"\x0a\x032.0"));
 }
@@ -368,11 +365,11 @@ async fn sizes_of_bodies_and_objects_are_limited() {
     let server = plain().await;
     let json = [("content-type", "application/json")];
     let map = |size: usize| json!({"metadata": {"name": "m"}, "data": {"k": "x".repeat(size)}}).to_string();
-    let refused = send(&server, "POST", MAPS, &json, map(4 << 20)).await;
-    assert_eq!(refused.status(), 413);
-    assert_eq!(json_of(&refused)["kind"], "Status");
-    let refused = send(&server, "POST", MAPS, &json, map(1_900_000)).await;
-    assert!(refused.status().is_client_error() || refused.status() == 500, "{}", refused.status());
+    let rejected = send(&server, "POST", MAPS, &json, map(4 << 20)).await;
+    assert_eq!(rejected.status(), 413);
+    assert_eq!(json_of(&rejected)["kind"], "Status");
+    let rejected = send(&server, "POST", MAPS, &json, map(1_900_000)).await;
+    assert!(rejected.status().is_client_error() || rejected.status() == 500, "{}", rejected.status());
     assert_eq!(send(&server, "POST", MAPS, &json, map(900_000)).await.status(), 201);
     let nested =
         format!("{{\"metadata\":{{\"name\":\"n\"}},\"x\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
@@ -388,8 +385,8 @@ async fn the_server_listens_on_loopback_only() {
     let Some(outside) = outside.ok().filter(|ip: &IpAddr| !ip.is_loopback() && !ip.is_unspecified()) else {
         return;
     };
-    let refused = TcpStream::connect(SocketAddr::new(outside, server.port())).await;
-    assert!(refused.is_err(), "{outside}:{} is open", server.port());
+    let rejected = TcpStream::connect(SocketAddr::new(outside, server.port())).await;
+    assert!(rejected.is_err(), "{outside}:{} is open", server.port());
 }
 
 #[tokio::test]
@@ -404,8 +401,8 @@ async fn requests_are_authenticated_and_impersonation_is_authorized() {
     let server = start(options).await.expect("a server");
     let wrong = send(&server, "GET", MAPS, &[("authorization", "Bearer wrong")], "").await;
     assert_eq!((wrong.status().as_u16(), json_of(&wrong)["message"].as_str()), (401, Some("Unauthorized")));
-    let nobody = send(&server, "GET", MAPS, &[("authorization", "")], "").await;
-    assert_eq!(nobody.status(), 401);
+    let anonymous = send(&server, "GET", MAPS, &[("authorization", "")], "").await;
+    assert_eq!(anonymous.status(), 401);
     // Discovery and health require a token too.
     for path in [
         "/",
@@ -428,10 +425,10 @@ async fn requests_are_authenticated_and_impersonation_is_authorized() {
         "{asked:?}"
     );
     let janes = [("authorization", "Bearer jane-token"), ("impersonate-user", "admin")];
-    let refused = json_of(&send(&server, "GET", MAPS, &janes, "").await);
+    let rejected = json_of(&send(&server, "GET", MAPS, &janes, "").await);
     assert!(
-        refused["message"].as_str().is_some_and(|m| m.contains("cannot impersonate resource \"users\"")),
-        "{refused}"
+        rejected["message"].as_str().is_some_and(|m| m.contains("cannot impersonate resource \"users\"")),
+        "{rejected}"
     );
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";

@@ -1,6 +1,6 @@
 //! Integration tests of the server: watches, garbage collection, faults, webhooks, limits, and the handle.
 
-#![allow(clippy::disallowed_methods, reason = "a server over a socket lives in real time")]
+#![allow(clippy::disallowed_methods, reason = "sockets need real time")]
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and prints measurements")]
 
 mod support;
@@ -430,8 +430,11 @@ async fn webhooks_mutate_and_deny() {
     let server = server_with_webhook().await;
     let made = server.create(MAPS, &map("good")).await.expect("created");
     assert_eq!(made["data"]["marked"], "yes");
-    let refused = server.create(MAPS, &map("bad")).await.expect_err("refused").to_string();
-    assert!(refused.contains("(418)") && refused.contains("denied the request: no bad names"), "{refused}");
+    let rejected = server.create(MAPS, &map("bad")).await.expect_err("rejected").to_string();
+    assert!(
+        rejected.contains("(418)") && rejected.contains("denied the request: no bad names"),
+        "{rejected}"
+    );
 }
 
 const BOMBS: &str = "/apis/test.dev/v1/namespaces/default/bombs";
@@ -477,9 +480,9 @@ async fn expensive_rules_are_cancelled_without_blocking_requests() {
         }
     };
     first.await.expect("another request is served first").expect("a list");
-    let refused = creating.await.expect_err("refused").to_string();
+    let rejected = creating.await.expect_err("rejected").to_string();
     let why = "no further validation rules will be run due to call cost exceeds limit for rule";
-    assert!(refused.contains("(422)") && refused.contains(why), "{refused}");
+    assert!(rejected.contains("(422)") && rejected.contains(why), "{rejected}");
 }
 
 #[tokio::test]
@@ -512,12 +515,12 @@ async fn long_associative_lists_are_compared() {
     server.create(BOMBS, &long).await.expect("created");
     long["s"][4_999] = 0.into();
     let path = format!("{BOMBS}/one");
-    let refused = server.call("PATCH", &path, Some(&long)).await.expect_err("refused").to_string();
-    assert!(refused.contains("(422)") && refused.contains("s[4999]: Duplicate value: 0"), "{refused}");
+    let rejected = server.call("PATCH", &path, Some(&long)).await.expect_err("rejected").to_string();
+    assert!(rejected.contains("(422)") && rejected.contains("s[4999]: Duplicate value: 0"), "{rejected}");
     long["s"] = json!([]);
     long["m"] = json!([{"k": 7}, {"k": 8}, {"k": 7}]);
-    let refused = server.call("PATCH", &path, Some(&long)).await.expect_err("refused").to_string();
-    assert!(refused.contains("m[2]: Duplicate value: {\"k\":7}"), "{refused}");
+    let rejected = server.call("PATCH", &path, Some(&long)).await.expect_err("rejected").to_string();
+    assert!(rejected.contains("m[2]: Duplicate value: {\"k\":7}"), "{rejected}");
 }
 
 #[tokio::test]

@@ -112,7 +112,7 @@ fn matches(request: &Attributes<'_>, hook: &Value, object: &Value, old: Option<&
 
 fn rule_matches(request: &Attributes<'_>, rule: &Value) -> bool {
     let list = |key: &str| crate::base::json::strings(rule.get(key));
-    let has = |key: &str, wanted: &str| list(key).iter().any(|v| v == "*" || v == wanted);
+    let has = |key: &str, value: &str| list(key).iter().any(|v| v == "*" || v == value);
     let plural = &request.resource.plural;
     let resource = match request.subresource {
         None => list("resources").iter().any(|r| r == "*" || r == "*/*" || r == plural),

@@ -82,22 +82,22 @@ pub(crate) fn check_type(call: &Call<'_>, value: &mut Value) -> Result<(), Statu
         }
         return Ok(());
     }
-    let wanted = resource.api_version();
-    if (!kind.is_empty() && kind != resource.kind) || (!api_version.is_empty() && api_version != wanted) {
+    let expected = resource.api_version();
+    if (!kind.is_empty() && kind != resource.kind) || (!api_version.is_empty() && api_version != expected) {
         let kind = if kind.is_empty() { &resource.kind } else { &kind };
-        let version = if api_version.is_empty() { &wanted } else { &api_version };
+        let version = if api_version.is_empty() { &expected } else { &api_version };
         return Err(kind_mismatch(call, kind, version));
     }
     if let Value::Object(map) = value {
         map.insert("kind".into(), resource.kind.clone().into());
-        map.insert("apiVersion".into(), wanted.into());
+        map.insert("apiVersion".into(), expected.into());
     }
     Ok(())
 }
 
-fn version_mismatch(found: &str, wanted: &str) -> Status {
+fn version_mismatch(found: &str, expected: &str) -> Status {
     let message =
-        format!("the API version in the data ({found}) does not match the expected API version ({wanted})");
+        format!("the API version in the data ({found}) does not match the expected API version ({expected})");
     Status::bad_request(message)
 }
 
@@ -134,14 +134,14 @@ pub(crate) fn check_namespace_matches(call: &Call<'_>, value: &mut Value) -> Res
         *meta = Value::Object(Map::new());
     }
     let Some(meta) = meta.as_object_mut() else { return Ok(()) };
-    let said = meta.get("namespace").and_then(Value::as_str).unwrap_or_default();
-    if !said.is_empty() && said != call.namespace && call.resource.namespaced {
+    let given = meta.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    if !given.is_empty() && given != call.namespace && call.resource.namespaced {
         let message = "the namespace of the provided object does not match the namespace sent on the request";
         return Err(Status::bad_request(message));
     }
     if call.resource.namespaced {
         meta.insert("namespace".into(), call.namespace.clone().into());
-    } else if said.is_empty() {
+    } else if given.is_empty() {
         meta.shift_remove("namespace");
     }
     Ok(())

@@ -298,16 +298,16 @@ fn set_propagation(value: &mut Value, delete_options: &DeleteOptions, orphans_by
     let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return false };
     let before = crate::base::json::strings(meta.get("finalizers"));
     let mut after = before.clone();
-    let wanted = match delete_options.propagation.as_deref() {
+    let finalizer = match delete_options.propagation.as_deref() {
         Some("Orphan") => Some("orphan"),
         Some("Foreground") => Some("foregroundDeletion"),
         Some(_) => None,
         None if orphans_by_default => Some("orphan"),
         None => return false,
     };
-    after.retain(|f| !matches!(f.as_str(), "orphan" | "foregroundDeletion") || Some(f.as_str()) == wanted);
-    if let Some(wanted) = wanted.filter(|w| !after.iter().any(|f| f == w)) {
-        after.push(wanted.to_owned());
+    after.retain(|f| !matches!(f.as_str(), "orphan" | "foregroundDeletion") || Some(f.as_str()) == finalizer);
+    if let Some(finalizer) = finalizer.filter(|w| !after.iter().any(|f| f == w)) {
+        after.push(finalizer.to_owned());
     }
     if after == before {
         return false;

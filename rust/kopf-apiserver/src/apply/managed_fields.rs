@@ -108,8 +108,8 @@ pub(crate) fn touch_entry(
     change: &ManagedFieldsEntry,
 ) -> bool {
     let Some(list) = meta.get_mut("managedFields").and_then(Value::as_array_mut) else { return false };
-    let text = |json: &Value, key: &str, wanted: &str| {
-        json.get(key).and_then(Value::as_str).unwrap_or_default() == wanted
+    let text = |json: &Value, key: &str, expected: &str| {
+        json.get(key).and_then(Value::as_str).unwrap_or_default() == expected
     };
     let is_own = |json: &Value| {
         let operation = if change.apply { "Apply" } else { "Update" };

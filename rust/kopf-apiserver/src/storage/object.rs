@@ -59,10 +59,9 @@ pub(super) struct NewObject {
 
 impl NewObject {
     pub(super) fn new(value: &Value) -> Self {
-        let encoder =
-            |v: Option<&Value>| -> Box<str> { v.and_then(Value::as_str).unwrap_or_default().into() };
+        let text = |v: Option<&Value>| -> Box<str> { v.and_then(Value::as_str).unwrap_or_default().into() };
         let meta = value.get("metadata");
-        let get = |name: &str| encoder(meta.and_then(|m| m.get(name)));
+        let get = |name: &str| text(meta.and_then(|m| m.get(name)));
         let labels = meta.and_then(|m| m.get("labels")).and_then(Value::as_object).map(|labels| {
             labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect()
         });
@@ -73,9 +72,7 @@ impl NewObject {
             uid: get("uid"),
             is_deleting: meta.is_some_and(|m| m.get("deletionTimestamp").is_some()),
             labels: labels.unwrap_or_default(),
-            owners: owners
-                .map(|list| list.iter().map(|o| encoder(o.get("uid"))).collect())
-                .unwrap_or_default(),
+            owners: owners.map(|list| list.iter().map(|o| text(o.get("uid"))).collect()).unwrap_or_default(),
             encoder: ObjectEncoder::new(value, true),
         }
     }

@@ -29,9 +29,9 @@ impl UidIndex {
             self.objects.remove(&object.uid);
         }
         for owner in &object.owners {
-            if let Some(index) = self.dependents.get_mut(owner) {
-                index.remove(&object_key);
-                if index.is_empty() {
+            if let Some(keys) = self.dependents.get_mut(owner) {
+                keys.remove(&object_key);
+                if keys.is_empty() {
                     self.dependents.remove(owner);
                 }
             }
