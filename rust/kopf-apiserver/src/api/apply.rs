@@ -188,7 +188,7 @@ fn is_blank(value: &Value) -> bool {
 /// Keeps the part of the configuration that this endpoint may write.
 fn retain_writable(call: &Call<'_>, config: &mut Value) {
     let Some(map) = config.as_object_mut() else { return };
-    if call.status_only() {
+    if call.is_status_subresource() {
         map.retain(|k, _| matches!(k.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
     } else if call.resource.subresource("status").is_some() && call.subresource.is_none() {
         map.shift_remove("status");

@@ -91,7 +91,7 @@ fn restore_reset_fields(call: &Call<'_>, old: &Value, new: &mut Value) {
             map.shift_remove(key);
         }
     };
-    if call.status_only() {
+    if call.is_status_subresource() {
         let others: Vec<String> = old.as_object().into_iter().flatten().map(|(k, _)| k.clone()).collect();
         for key in
             others.iter().filter(|k| *k != "status" && (call.resource.custom.is_some() || *k != "metadata"))
@@ -108,7 +108,7 @@ fn restore_reset_fields(call: &Call<'_>, old: &Value, new: &mut Value) {
 
 /// Increments `metadata.generation` if the desired state has changed.
 fn update_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
-    if !call.resource.tracks_generation() || call.status_only() {
+    if !call.resource.tracks_generation() || call.is_status_subresource() {
         return;
     }
     let has_status = call.resource.subresource("status").is_some();

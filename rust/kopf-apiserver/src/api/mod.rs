@@ -39,7 +39,8 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    pub(crate) fn all_namespaces(&self) -> Option<&str> {
+    /// Namespace of the request; `None` for all namespaces.
+    pub(crate) fn namespace_filter(&self) -> Option<&str> {
         if self.namespace.is_empty() { None } else { Some(&self.namespace) }
     }
     /// Attributes for the authorizer.
@@ -67,13 +68,13 @@ impl Call<'_> {
             warnings: &self.warnings,
         }
     }
-    pub(crate) fn status_only(&self) -> bool {
+    pub(crate) fn is_status_subresource(&self) -> bool {
         self.subresource.as_deref() == Some("status")
     }
 }
 
 /// Handles one request.
-pub(crate) async fn answer(cluster: &Arc<Cluster>, request: &Request, route: Route) -> Response {
+pub(crate) async fn handle(cluster: &Arc<Cluster>, request: &Request, route: Route) -> Response {
     match dispatch(cluster, request, route).await {
         Ok(response) => response,
         Err(status) => status.into(),

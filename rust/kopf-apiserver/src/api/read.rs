@@ -129,7 +129,13 @@ fn list_options(call: &Call<'_>) -> Result<ListOptions, Status> {
     }
     let name = call.name.clone().or_else(|| fields.name().map(str::to_owned));
     Ok(ListOptions {
-        filter: Filter { namespace: call.all_namespaces().map(str::to_owned), name, labels, fields, shards },
+        filter: Filter {
+            namespace: call.namespace_filter().map(str::to_owned),
+            name,
+            labels,
+            fields,
+            shards,
+        },
         version,
         exact: version_match == "Exact",
         limit: query.number("limit").and_then(|n| usize::try_from(n).ok()).unwrap_or(0),

@@ -51,11 +51,7 @@ pub(super) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, fi
 pub(super) fn collect_dependents(cluster: &Cluster, uid: &str) {
     for (table, object) in cluster.store.dependents(uid) {
         let Some(resource) = cluster.resource_of(&table) else { continue };
-        if object
-            .owners
-            .iter()
-            .any(|owner_references| &**owner_references != uid && cluster.store.exists(owner_references))
-        {
+        if object.owners.iter().any(|owner| &**owner != uid && cluster.store.exists(owner)) {
             remove_owner_reference(cluster, &resource, &object, uid);
         } else {
             delete(cluster, &resource, &object, None);
@@ -88,7 +84,7 @@ pub(super) fn check_owners(cluster: &Cluster, table: &str, namespace: &str, name
     if object.owners.is_empty() {
         return;
     }
-    if !object.owners.iter().any(|owner_references| cluster.store.exists(owner_references)) {
+    if !object.owners.iter().any(|owner| cluster.store.exists(owner)) {
         delete(cluster, &resource, &object, None);
     }
 }
@@ -161,7 +157,7 @@ pub(super) fn recheck_owner(cluster: &Cluster, uid: &str) {
     if cluster.store.has_dependents(uid) {
         return;
     }
-    if let Some((table, owner_references)) = cluster.store.find_by_uid(uid) {
-        wait_for_dependents(cluster, &table, &owner_references.namespace, &owner_references.name);
+    if let Some((table, owner)) = cluster.store.find_by_uid(uid) {
+        wait_for_dependents(cluster, &table, &owner.namespace, &owner.name);
     }
 }

@@ -42,14 +42,14 @@ fn enqueue_related(cluster: &Cluster, namespace: &str, name: &str) {
         cluster.enqueue(WorkItem::AdvancePod(namespace.into(), name.into()));
     }
     if let Some(pod) = cluster.store.get("pods", namespace, name) {
-        for owner_references in &pod.owners {
+        for owner in &pod.owners {
             for table in ["apps/replicasets", "apps/statefulsets", "batch/jobs"] {
                 let found = cluster.store.list(table, Some(namespace)).objects;
-                if let Some(owner_references) = found.iter().find(|o| o.uid == *owner_references) {
+                if let Some(owner) = found.iter().find(|o| o.uid == *owner) {
                     cluster.enqueue(WorkItem::Reconcile(
                         table.into(),
-                        owner_references.namespace.clone(),
-                        owner_references.name.clone(),
+                        owner.namespace.clone(),
+                        owner.name.clone(),
                     ));
                 }
             }

@@ -118,7 +118,7 @@ fn check_response(target: &mut Target, mut request: Request) {
     let response = runtime.block_on(async {
         let route = route::parse(&request.path);
         let response = match content::decode(cluster, &mut request, &route) {
-            Ok(()) => api::answer(cluster, &request, route).await,
+            Ok(()) => api::handle(cluster, &request, route).await,
             Err(status) => status.into(),
         };
         while let Some(work) = cluster.queue.try_next() {

@@ -100,7 +100,7 @@ fn decode_custom_object(
         let mut meta = map.shift_remove("metadata").unwrap_or_default();
         let stored = before.and_then(|b| b.get("metadata"));
         if stored.is_some_and(|stored| encoding::is_identical(stored, &meta)) {
-            debug_assert!(is_decoded(&meta), "what was stored has been read before: {meta}");
+            debug_assert!(is_decoded(&meta), "stored metadata is not decoded again: {meta}");
         } else {
             let mut decode_warnings = decode::DecodeWarnings::default();
             meta = decode::decode(meta, &builtin::schema("meta.v1.ObjectMeta"), &mut decode_warnings)?;

@@ -142,7 +142,7 @@ async fn process(cluster: &Arc<Cluster>, request: &mut Request) -> Option<Respon
         return Some(status.into());
     }
     let answer = match content::decode(cluster, request, &route) {
-        Ok(()) => api::answer(cluster, request, route).await,
+        Ok(()) => api::handle(cluster, request, route).await,
         Err(status) => status.into(),
     };
     (!effects.lost).then_some(answer)
@@ -276,5 +276,5 @@ pub(crate) async fn handle(
         user: Arc::new(User { name: "admin".into(), groups: vec!["system:masters".into()] }),
     };
     let route = route::parse(&request.path);
-    api::answer(cluster, &request, route).await
+    api::handle(cluster, &request, route).await
 }
