@@ -106,11 +106,11 @@ async fn a_watch_sends_all_events_of_a_burst_in_order() {
 #[tokio::test]
 async fn namespaces_with_a_common_prefix_have_separate_sorted_objects() {
     let server = plain().await;
-    for namespace in ["a", "a-b", "ab"] {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    for scope in ["a", "a-b", "ab"] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": scope}});
         server.create("/api/v1/namespaces", &namespace).await.expect("created");
         for name in ["x.y", "x", "x-y"] {
-            let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+            let path = format!("/api/v1/namespaces/{scope}/configmaps");
             server.create(&path, &map(name)).await.expect("created");
         }
     }

@@ -10,8 +10,8 @@ fn at<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
 
 pub(super) fn cell(source: &str, kind: &str, object: &Value) -> Value {
     let (word, rest) = source.split_once(' ').unwrap_or((source, ""));
-    if let Some(find) = other_cell(word, rest, object) {
-        return find;
+    if let Some(value) = other_cell(word, rest, object) {
+        return value;
     }
     let number = |path: &str| at(object, path).and_then(Value::as_i64).unwrap_or_default();
     let or_none =
