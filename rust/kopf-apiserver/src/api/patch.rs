@@ -107,7 +107,7 @@ pub(super) fn apply_patch(
                     "RequestEntityTooLarge",
                     format!("The allowed maximum operations in a JSON patch is 10000, got {count}"),
                 ),
-            })?
+            })?;
         }
         PatchType::Merge | PatchType::Apply => {
             if !document.is_object() {

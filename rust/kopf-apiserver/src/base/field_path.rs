@@ -12,11 +12,11 @@ pub(crate) enum FieldPath<'p> {
 }
 
 impl FieldPath<'_> {
-    pub(crate) fn to_text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self {
             Self::Root => String::new(),
-            Self::Member(within, key) | Self::Key(within, key) => join(&within.to_text(), key),
-            Self::Item(within, index) => format!("{}[{index}]", within.to_text()),
+            Self::Member(within, key) | Self::Key(within, key) => join(&within.text(), key),
+            Self::Item(within, index) => format!("{}[{index}]", within.text()),
         }
     }
     /// Names of struct fields only, without keys and indices.

@@ -92,7 +92,7 @@ impl<'de> Visitor<'de> for DuplicateReader<'_, '_> {
         while let Some(key) = members.next_key::<String>()? {
             let path = FieldPath::Member(self.path, &key);
             if out.contains_key(&key) {
-                let path = path.to_text();
+                let path = path.text();
                 if !self.duplicates.contains(&path) {
                     self.duplicates.push(path);
                 }

@@ -1,4 +1,4 @@
-//! JSONPath, as far as CRDs use it.
+//! `JSONPath`, as far as CRDs use it.
 
 use serde_json::Value;
 

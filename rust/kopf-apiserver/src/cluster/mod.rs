@@ -250,16 +250,16 @@ impl Cluster {
                 return false;
             }
             let deleting = value.pointer("/metadata/deletionTimestamp").is_some();
-            let has_finalizers = value
+            let is_held = value
                 .pointer("/metadata/finalizers")
                 .and_then(Value::as_array)
                 .is_some_and(|f| !f.is_empty());
-            let had_finalizers = old
+            let was_held = old
                 .value()
                 .pointer("/metadata/finalizers")
                 .and_then(Value::as_array)
                 .is_some_and(|f| !f.is_empty());
-            let result = if deleting && !has_finalizers && had_finalizers {
+            let result = if deleting && !is_held && was_held {
                 self.remove(resource, &old, value)
             } else {
                 self.replace(resource, &old, value)

@@ -28,7 +28,7 @@ pub(crate) fn process(cluster: &Arc<Cluster>, work: WorkItem) {
         WorkItem::OwnerDeleted(uid) => gc::collect_dependents(cluster, &uid),
         WorkItem::DependentDeleted(uid) => gc::recheck_owner(cluster, &uid),
         WorkItem::OwnersChanged(table, namespace, name) => {
-            gc::check_owners(cluster, &table, &namespace, &name)
+            gc::check_owners(cluster, &table, &namespace, &name);
         }
         WorkItem::DeletionStarted(table, namespace, name) => {
             gc::wait_for_dependents(cluster, &table, &namespace, &name);
@@ -36,7 +36,7 @@ pub(crate) fn process(cluster: &Arc<Cluster>, work: WorkItem) {
         WorkItem::NamespaceDeletion(name) => namespaces::finalize_namespace(cluster, &name),
         WorkItem::CrdDeletion(name) => crds::finalize_crd(cluster, &name),
         WorkItem::Reconcile(table, namespace, name) => {
-            workloads::reconcile(cluster, &table, &namespace, &name)
+            workloads::reconcile(cluster, &table, &namespace, &name);
         }
         WorkItem::AdvancePod(namespace, name) => workloads::advance_pod(cluster, &namespace, &name),
     }

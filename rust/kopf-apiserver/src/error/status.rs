@@ -109,7 +109,7 @@ impl Status {
         Self::new(404, "NotFound", "the server could not find the requested resource").with(Map::new())
     }
     pub(crate) fn not_found(resource: GroupResource<'_>, name: &str) -> Self {
-        let message = format!("{} \"{name}\" not found", resource);
+        let message = format!("{resource} \"{name}\" not found");
         Self::new(404, "NotFound", message).with(details(&[
             ("name", name),
             ("group", resource.group),
@@ -117,7 +117,7 @@ impl Status {
         ]))
     }
     pub(crate) fn already_exists(resource: GroupResource<'_>, name: &str) -> Self {
-        let message = format!("{} \"{name}\" already exists", resource);
+        let message = format!("{resource} \"{name}\" already exists");
         Self::new(409, "AlreadyExists", message).with(details(&[
             ("name", name),
             ("group", resource.group),
@@ -125,7 +125,7 @@ impl Status {
         ]))
     }
     pub(crate) fn conflict(resource: GroupResource<'_>, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource);
+        let message = format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}");
         Self::new(409, "Conflict", message).with(details(&[
             ("name", name),
             ("group", resource.group),

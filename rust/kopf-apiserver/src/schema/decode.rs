@@ -143,7 +143,7 @@ fn read_struct(
     for (key, value) in map {
         let path = FieldPath::Member(&at.path, &key);
         let Some(property) = schema.properties.get(&key) else {
-            warnings.unknown.push(path.to_text());
+            warnings.unknown.push(path.text());
             continue;
         };
         let frame = Frame { short_type_name: &schema.type_name, path };

@@ -247,7 +247,7 @@ fn prune_map(map: &mut Map<String, Value>, schema: &Schema, path: &FieldPath<'_>
             Some(known) => prune_at(child, known, &below, dropped),
             None if keeps => {}
             None => {
-                dropped.push(below.to_text());
+                dropped.push(below.text());
                 return false;
             }
         }

@@ -127,7 +127,7 @@ pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old:
         ("batch", "jobs") if old.is_none() => label_job(value),
         ("", "namespaces") if old.is_none() => set(&mut value["spec"], "finalizers", json!(["kubernetes"])),
         ("", "persistentvolumeclaims") if old.is_none() => {
-            add_finalizer(value, "kubernetes.io/pvc-protection")
+            add_finalizer(value, "kubernetes.io/pvc-protection");
         }
         ("", "persistentvolumes") if old.is_none() => {
             add_finalizer(value, "kubernetes.io/pv-protection");

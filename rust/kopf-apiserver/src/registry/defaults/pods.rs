@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{each, set};
 
-/// QoS class of a pod.
+/// Quality of service class of a pod.
 pub(super) fn qos_class(pod: &Map<String, Value>) -> &'static str {
     let containers = pod.get("spec").and_then(|s| s.get("containers")).and_then(Value::as_array);
     let mut any = false;
