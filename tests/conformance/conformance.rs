@@ -1,11 +1,11 @@
-//! Conformance as a number: the same requests go to a real kube-apiserver and to ours, and normalised answers are compared.
+//! Conformance tests: the same requests go to kube-apiserver and to the embedded server, and normalized responses are compared.
 //!
-//! The requests are `requests.jsonl`; the real server's answers are kept in `recorded.jsonl`, so that the
-//! comparison also runs without one: it is a test of the crate `kopf-apiserver` (`cargo test -p kopf-apiserver --test conformance`). With `KOPF_CONFORMANCE_KUBECONFIG` naming the kubeconfig of a fresh control plane (admin
-//! token, no controllers) its answers are taken afresh, and kept when `KOPF_CONFORMANCE_RECORD` is set.
+//! The requests are in `requests.jsonl`, the responses of kube-apiserver in `recorded.jsonl`. The test belongs to the crate
+//! `kopf-apiserver` (`cargo test -p kopf-apiserver --test conformance`). With `KOPF_CONFORMANCE_KUBECONFIG`, the kubeconfig of a
+//! new control plane (admin token, no controllers), the requests go there, and `KOPF_CONFORMANCE_RECORD` stores the responses.
 //! `KOPF_CONFORMANCE_SHOW` prints the differences.
 
-#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and says what it measured")]
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and prints the result")]
 
 #[path = "../../rust/kopf-apiserver/tests/support/mod.rs"]
 mod support;
@@ -17,8 +17,8 @@ use kopf_apiserver::{ServerOptions, start};
 use serde_json::{Map, Value, json};
 use support::client::{Answer, Client};
 
-/// The least share of answers that must be equal.
-const WANTED_PERCENT: usize = 97;
+/// Minimum percentage of equal responses.
+const REQUIRED_PERCENT: usize = 97;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance")
@@ -47,14 +47,14 @@ async fn replay(client: &Client, requests: &[Value], longest_pause: u64) -> Vec<
         headers.retain(|_, v| !v.is_empty());
         out.push(client.send(text("method"), text("path"), &headers, text("body")).await);
         if let Some(pause) = request["pause"].as_u64() {
-            // The server's own controllers need this time, and cannot be asked whether they are done.
+            // Time for background work, whose end is not observable.
             tokio::time::sleep(std::time::Duration::from_millis(pause.min(longest_pause))).await;
         }
     }
     out
 }
 
-/// Replaces what must differ: identities, times, versions, addresses.
+/// Replaces values that differ between servers: uids, times, versions, addresses.
 struct Normaliser {
     patterns: Vec<(regex::Regex, &'static str)>,
 }
@@ -224,7 +224,7 @@ async fn answers_are_those_of_a_real_server() {
     }
     println!("{equal} of {} answers are equal", requests.len());
     assert!(
-        equal * 100 >= requests.len() * WANTED_PERCENT,
+        equal * 100 >= requests.len() * REQUIRED_PERCENT,
         "only {equal} of {} answers are equal",
         requests.len()
     );

@@ -1,8 +1,7 @@
-//! How much the server bears: start-up, writes a second over HTTP, many watchers, memory for an object, a storm of updates
-//! through memory.
+//! Benchmarks: start-up, writes over HTTP, many watches, memory per object, a burst of updates in memory.
 //!
-//! Server and clients share a process, but not their threads: the processor's time is counted for each of them, since what
-//! a loaded machine does in a second says little. Clients are bare sockets, so that the server is measured and not they.
+//! Server and clients share a process, but not threads. CPU time is counted per thread, as wall clock time depends on the load
+//! of the machine. Clients are plain sockets, to keep their cost low.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(
@@ -24,16 +23,16 @@ const WIDGETS: &str = "/apis/bench.example.com/v1/namespaces/default/widgets";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const GUSTS: &str = "/apis/bench.example.com/v1/namespaces/default/gusts";
 const CONNECTIONS: usize = 8;
-/// Objects of each connection: each is created, then changed.
+/// Objects per connection: each is created, then updated.
 const OBJECTS: usize = 5_000;
 const WATCHERS: usize = 1_000;
 const CHANGES: usize = 100;
-/// Objects of the storm, and its updates: every second one is of the first object, as in `scripts/load.py`.
+/// Objects of the burst, and its updates: every second one is of the first object, as in `scripts/load.py`.
 const KEPT: usize = 100_000;
 const HOT: usize = 2_000;
 const UPDATES: usize = 100_000;
 
-fn definition() -> Value {
+fn crd() -> Value {
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.bench.example.com"},
         "spec": {"group": "bench.example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
@@ -45,7 +44,7 @@ fn definition() -> Value {
                     "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}]}})
 }
 
-/// What an operator's object looks like: some labels, annotations, a specification.
+/// A typical custom resource: labels, annotations, a spec.
 fn widget(name: &str, size: usize) -> Value {
     let parts: Vec<Value> = (0..4).map(|i| json!({"name": format!("part-{i}"), "weight": 1.5})).collect();
     json!({"apiVersion": "bench.example.com/v1", "kind": "Widget", "metadata": {"name": name,
@@ -60,14 +59,14 @@ fn map(i: usize) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("object-{i}"), "labels": {"app": "bench"}}, "data": data})
 }
 
-/// Resident memory in kilobytes, as the system counts it.
+/// Resident memory in kilobytes.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find(|l| l.starts_with("VmRSS:")).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// The processor's time of all threads with this name.
+/// CPU time of all threads with this name.
 fn consumed(name: &str) -> Duration {
     let mut ticks = 0;
     for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
@@ -94,7 +93,7 @@ async fn fresh(tls: bool) -> Server {
     start(ServerOptions { tls, ..ServerOptions::default() }).await.expect("a server")
 }
 
-/// A connection that is kept, and what was read of it.
+/// A persistent connection with its read buffer.
 struct Client {
     stream: TcpStream,
     token: String,
@@ -119,7 +118,7 @@ impl Client {
         .into_bytes()
     }
 
-    /// Sends a request and reads its answer to the end; tells the version of the object in it.
+    /// Sends a request and reads the response. Returns the resource version in it.
     async fn send(&mut self, request: &[u8]) -> String {
         self.stream.write_all(request).await.expect("sent");
         let mut have = 0;
@@ -140,7 +139,7 @@ impl Client {
     }
 }
 
-async fn starting() {
+async fn startup() {
     let before = Instant::now();
     for _ in 0..20 {
         fresh(true).await.shutdown().await;
@@ -148,17 +147,17 @@ async fn starting() {
     println!("start and stop with TLS: {:?} each", before.elapsed() / 20);
 }
 
-/// One client's writes with one verb; `versions` are those of its objects.
+/// Writes of one client with one verb. `versions` are those of its objects.
 async fn write_all(
     port: u16,
     token: String,
-    which: usize,
+    index: usize,
     verb: &'static str,
     versions: Vec<String>,
 ) -> Vec<String> {
     let mut client = Client::to(port, &token).await;
     let request = |i: usize, version: &String| {
-        let name = format!("object-{which}-{i}");
+        let name = format!("object-{index}-{i}");
         let path = format!("{WIDGETS}/{name}");
         match verb {
             "POST" => client.request(verb, WIDGETS, &widget(&name, 1)),
@@ -178,20 +177,20 @@ async fn write_all(
     out
 }
 
-fn writing(servers: &Runtime, clients: &Runtime) {
+fn writes(servers: &Runtime, clients: &Runtime) {
     let server = servers.block_on(fresh(false));
     servers
-        .block_on(server.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition()))
+        .block_on(server.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd()))
         .expect("declared");
     let (mut spent, mut wall, mut writes) = (Duration::ZERO, Duration::ZERO, 0);
     let mut versions = vec![vec![String::new(); OBJECTS]; CONNECTIONS];
-    for (verb, what) in [("POST", "creations"), ("PUT", "replacements"), ("PATCH", "merge patches")] {
+    for (verb, name) in [("POST", "creations"), ("PUT", "replacements"), ("PATCH", "merge patches")] {
         let (before, server_before, client_before) = (Instant::now(), consumed("server"), consumed("client"));
         clients.block_on(async {
             let mut tasks = Vec::new();
-            for (which, known) in versions.iter_mut().enumerate() {
+            for (index, known) in versions.iter_mut().enumerate() {
                 let (port, token) = (server.port(), server.token().to_owned());
-                tasks.push(tokio::spawn(write_all(port, token, which, verb, std::mem::take(known))));
+                tasks.push(tokio::spawn(write_all(port, token, index, verb, std::mem::take(known))));
             }
             for (task, known) in tasks.into_iter().zip(&mut versions) {
                 *known = task.await.expect("a client");
@@ -200,7 +199,7 @@ fn writing(servers: &Runtime, clients: &Runtime) {
         let count = CONNECTIONS * OBJECTS;
         let (elapsed, server_time) = (before.elapsed(), consumed("server").saturating_sub(server_before));
         println!(
-            "{count} {what} over {CONNECTIONS} connections: {:.0}/s by the clock; {:.1} us of the processor for each in the \
+            "{count} {name} over {CONNECTIONS} connections: {:.0}/s wall clock; {:.1} us of CPU time each in the \
              server, {:.1} us in the clients",
             count as f64 / elapsed.as_secs_f64(),
             server_time.as_secs_f64() * 1e6 / count as f64,
@@ -209,19 +208,19 @@ fn writing(servers: &Runtime, clients: &Runtime) {
         (spent, wall, writes) = (spent + server_time, wall + elapsed, writes + count);
     }
     println!(
-        "all writes: {:.0}/s by the clock; {:.0}/s for each processor that the server has",
+        "all writes: {:.0}/s wall clock; {:.0}/s per core of the server",
         writes as f64 / wall.as_secs_f64(),
         writes as f64 / spent.as_secs_f64()
     );
 }
 
-async fn keeping(what: &str) {
-    let large = what == "large";
+async fn memory(name: &str) {
+    let large = name == "large";
     let make = |i: usize| if large { map(i) } else { widget(&format!("object-{i}"), 1) };
     let path = if large { MAPS } else { WIDGETS };
     let server = fresh(false).await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    server.create(definitions, &definition()).await.expect("declared");
+    server.create(definitions, &crd()).await.expect("declared");
     let (before, count) = (resident(), 20_000_u32);
     for i in 0..count {
         server.create(path, &make(i as usize)).await.expect("created");
@@ -229,12 +228,12 @@ async fn keeping(what: &str) {
     let stored = server.get(&format!("{path}/object-1")).await.expect("an object").to_string().len();
     let each = (resident() - before) as f64 * 1024.0 / f64::from(count);
     println!(
-        "{count} {what} objects: {each:.0} bytes in memory for {stored} of JSON ({:.2} times); {before} kB before",
+        "{count} {name} objects: {each:.0} bytes in memory for {stored} of JSON ({:.2} times); {before} kB before",
         each / stored as f64
     );
 }
 
-/// Opens a watch over a bare socket and counts its lines.
+/// Opens a watch over a socket and counts its events.
 async fn reader(port: u16, token: String, path: String, changes: usize) -> usize {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
@@ -246,7 +245,7 @@ async fn reader(port: u16, token: String, path: String, changes: usize) -> usize
         let n = stream.read(&mut buffer).await.expect("read");
         assert!(n > 0, "the watch ended after {seen}");
         rest.extend_from_slice(buffer.get(..n).unwrap_or_default());
-        // A line's end is told from the framing's by what stands before it.
+        // The end of an event follows a brace, unlike the line ends of the chunked framing.
         let ends = rest.windows(2).filter(|w| *w == b"}\n").count();
         seen += ends;
         let kept = rest.len().saturating_sub(1);
@@ -255,10 +254,10 @@ async fn reader(port: u16, token: String, path: String, changes: usize) -> usize
     seen
 }
 
-fn watching(servers: &Runtime, clients: &Runtime) {
+fn watches(servers: &Runtime, clients: &Runtime) {
     let server = servers.block_on(fresh(false));
     let (before, server_before) = (Instant::now(), consumed("server"));
-    let told: usize = clients.block_on(async {
+    let received: usize = clients.block_on(async {
         let path = || format!("{MAPS}?watch=1&resourceVersion=1");
         let tasks: Vec<_> = (0..WATCHERS)
             .map(|_| tokio::spawn(reader(server.port(), server.token().to_owned(), path(), CHANGES)))
@@ -268,42 +267,45 @@ fn watching(servers: &Runtime, clients: &Runtime) {
             let request = writer.request("POST", MAPS, &json!({"metadata": {"name": format!("c{i}")}}));
             writer.send(&request).await;
         }
-        let mut told = 0;
+        let mut received = 0;
         for task in tasks {
-            told += task.await.expect("a watcher");
+            received += task.await.expect("a watch");
         }
-        told
+        received
     });
     let spent = consumed("server").saturating_sub(server_before);
-    assert_eq!(told, WATCHERS * CHANGES, "something was lost or told twice");
+    assert_eq!(received, WATCHERS * CHANGES, "events are missing or duplicate");
     println!(
-        "{WATCHERS} watchers were told {told} changes in {:?}; {:.1} us of the processor for each in the server",
+        "{WATCHERS} watches received {received} events in {:?}; {:.1} us of CPU time per event in the server",
         before.elapsed(),
-        spent.as_secs_f64() * 1e6 / told as f64
+        spent.as_secs_f64() * 1e6 / received as f64
     );
 }
 
-/// An object of 2 kB as it is after an operator has handled it.
-fn handled(name: &str) -> Value {
+/// An object of 2 kB with an operator's annotations and status.
+fn reconciled_object(name: &str) -> Value {
     let spec = json!({"value": 0, "ballast": format!("{name:.<850}")});
     let last = format!("{}\n", json!({"spec": &spec}));
     json!({"apiVersion": "bench.example.com/v1", "kind": "Gust",
         "metadata": {"name": name, "annotations": {"kopf.zalando.org/last-handled-configuration": last}}, "spec": spec})
 }
 
-/// Updates through memory, while one reader is told of them.
-fn storming(servers: &Runtime, clients: &Runtime) {
+/// Updates in memory, with one watch.
+fn burst(servers: &Runtime, clients: &Runtime) {
     let server = servers.block_on(fresh(false));
-    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "gusts.bench.example.com"},
         "spec": {"group": "bench.example.com", "scope": "Namespaced", "names": {"plural": "gusts", "kind": "Gust"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
                 {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    servers.block_on(server.create(definitions, &definition)).expect("declared");
+    servers.block_on(server.create(definitions, &crd)).expect("declared");
     clients.block_on(async {
         for i in 0..KEPT {
-            server.tell("POST", GUSTS, Some(&handled(&format!("gust-{i}")))).await.expect("created");
+            server
+                .execute("POST", GUSTS, Some(&reconciled_object(&format!("gust-{i}"))))
+                .await
+                .expect("created");
         }
     });
     let from = server.resource_version();
@@ -311,21 +313,21 @@ fn storming(servers: &Runtime, clients: &Runtime) {
     let reader = servers.spawn(reader(server.port(), server.token().to_owned(), path, UPDATES));
     let (before, server_before) = (Instant::now(), consumed("server"));
     let mut own = Duration::ZERO;
-    // In this thread, as the owner of the server does it.
+    // In this thread, like the server's owner.
     clients.block_on(async {
         for i in 0..UPDATES {
-            // Any order will do that does not repeat itself soon.
-            let which = if i % 2 == 0 { 0 } else { i * 7_919 % HOT };
-            let change = json!({"spec": {"value": format!("storm {i}")}});
-            server.tell("PATCH", &format!("{GUSTS}/gust-{which}"), Some(&change)).await.expect("patched");
+            // Any order without short periods.
+            let index = if i % 2 == 0 { 0 } else { i * 7_919 % HOT };
+            let change = json!({"spec": {"value": format!("burst {i}")}});
+            server.execute("PATCH", &format!("{GUSTS}/gust-{index}"), Some(&change)).await.expect("patched");
         }
         own = before.elapsed();
         reader.await.expect("a reader");
     });
     let spent = consumed("server").saturating_sub(server_before);
     println!(
-        "a storm of {UPDATES} updates: {:.1} us each by the clock ({:.1} us until the reader had them), and {:.1} us of the \
-         processor for telling them (with the reader)",
+        "a burst of {UPDATES} updates: {:.1} us each wall clock ({:.1} us until the watch received them), and {:.1} us of CPU \
+         time for the watch (with the client)",
         own.as_secs_f64() * 1e6 / UPDATES as f64,
         before.elapsed().as_secs_f64() * 1e6 / UPDATES as f64,
         spent.as_secs_f64() * 1e6 / UPDATES as f64,
@@ -335,26 +337,26 @@ fn storming(servers: &Runtime, clients: &Runtime) {
 fn main() {
     let (servers, clients) = (runtime("server", 2), runtime("client", 1));
     let only = std::env::args().skip(1).find(|a| !a.starts_with('-'));
-    let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
-    for what in ["large", "small"] {
-        if only.as_deref() == Some(what) {
-            servers.block_on(keeping(what));
-        } else if wanted("keeping") {
-            // In a process of its own, where memory is not what others have left.
+    let is_selected = |name: &str| only.as_deref().is_none_or(|only| only == name);
+    for name in ["large", "small"] {
+        if only.as_deref() == Some(name) {
+            servers.block_on(memory(name));
+        } else if is_selected("memory") {
+            // In a separate process, for a clean measurement of memory.
             let own = std::env::current_exe().expect("this program");
-            std::process::Command::new(own).arg(what).status().expect("the measurement");
+            std::process::Command::new(own).arg(name).status().expect("the measurement");
         }
     }
-    if wanted("starting") {
-        servers.block_on(starting());
+    if is_selected("startup") {
+        servers.block_on(startup());
     }
-    if wanted("writing") {
-        writing(&servers, &clients);
+    if is_selected("writes") {
+        writes(&servers, &clients);
     }
-    if wanted("watching") {
-        watching(&servers, &clients);
+    if is_selected("watches") {
+        watches(&servers, &clients);
     }
-    if wanted("storming") {
-        storming(&servers, &clients);
+    if is_selected("burst") {
+        burst(&servers, &clients);
     }
 }

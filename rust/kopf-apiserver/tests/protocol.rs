@@ -1,4 +1,4 @@
-//! Claims about what is spoken: HTTP/2, compression, forms of answers, encodings of bodies, bounds, and who is let in.
+//! Integration tests of the protocol: HTTP/2, compression, response formats, encodings, limits, and authentication.
 
 #![allow(clippy::expect_used, reason = "a test may stop")]
 
@@ -26,8 +26,8 @@ async fn plain() -> Server {
 
 type Headers<'h> = &'h [(&'h str, &'h str)];
 
-/// One request over HTTP/1.1 with these headers.
-async fn ask(
+/// Sends a request over HTTP/1.1.
+async fn send(
     server: &Server,
     method: &str,
     path: &str,
@@ -58,17 +58,14 @@ fn header<'a>(answer: &'a Response<Bytes>, name: &str) -> &'a str {
     answer.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
 }
 
-async fn declare(server: &Server) {
-    let definition = json!({"metadata": {"name": "things.protocol.test"}, "spec": {
+async fn create_crd(server: &Server) {
+    let crd = json!({"metadata": {"name": "things.protocol.test"}, "spec": {
         "group": "protocol.test", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
         "versions": [{"name": "v1", "served": true, "storage": true,
             "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size", "description": "How large"}],
             "schema": {"openAPIV3Schema": {"type": "object", "description": "A thing.", "properties": {"spec": {"type": "object",
                 "properties": {"size": {"type": "integer", "description": "How large."}}}}}}}]}});
-    server
-        .create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition)
-        .await
-        .expect("declared");
+    server.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await.expect("declared");
 }
 
 fn thing(name: &str, size: u32) -> Value {
@@ -76,7 +73,7 @@ fn thing(name: &str, size: u32) -> Value {
 }
 
 #[tokio::test]
-async fn http_2_is_spoken_when_it_is_agreed_upon_and_when_it_is_just_begun() {
+async fn http_2_works_with_alpn_and_with_prior_knowledge() {
     for tls in [true, false] {
         let server = start(ServerOptions { tls, ..ServerOptions::default() }).await.expect("a server");
         let stream = TcpStream::connect(("127.0.0.1", server.port())).await.expect("a connection");
@@ -115,31 +112,31 @@ async fn http_2_is_spoken_when_it_is_agreed_upon_and_when_it_is_just_begun() {
 }
 
 #[tokio::test]
-async fn large_answers_are_compressed_for_who_can_read_that() {
+async fn large_responses_are_compressed_if_the_client_accepts_it() {
     let server = plain().await;
     let data: serde_json::Map<String, Value> =
         (0..200).map(|i| (format!("k{i}"), "x".repeat(1000).into())).collect();
     server.create(MAPS, &json!({"metadata": {"name": "large"}, "data": data})).await.expect("created");
     let gzip = [("accept-encoding", "gzip")];
-    let packed = ask(&server, "GET", &format!("{MAPS}/large"), &gzip, "").await;
-    assert_eq!(header(&packed, "content-encoding"), "gzip");
-    assert!(packed.body().len() < 20_000);
+    let compressed = send(&server, "GET", &format!("{MAPS}/large"), &gzip, "").await;
+    assert_eq!(header(&compressed, "content-encoding"), "gzip");
+    assert!(compressed.body().len() < 20_000);
     let mut text = String::new();
-    flate2::read::GzDecoder::new(&packed.body()[..]).read_to_string(&mut text).expect("gzip");
-    let open = ask(&server, "GET", &format!("{MAPS}/large"), &[], "").await;
+    flate2::read::GzDecoder::new(&compressed.body()[..]).read_to_string(&mut text).expect("gzip");
+    let open = send(&server, "GET", &format!("{MAPS}/large"), &[], "").await;
     assert_eq!(header(&open, "content-encoding"), "");
     assert_eq!(text.as_bytes(), open.body());
-    let small = ask(&server, "GET", "/version", &gzip, "").await;
+    let small = send(&server, "GET", "/version", &gzip, "").await;
     assert_eq!(header(&small, "content-encoding"), "");
 }
 
 #[tokio::test]
-async fn tables_have_the_columns_that_were_declared() {
+async fn tables_have_the_columns_of_the_crd() {
     let server = plain().await;
-    declare(&server).await;
+    create_crd(&server).await;
     server.create(THINGS, &thing("one", 3)).await.expect("created");
     let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
-    let listed = json_of(&ask(&server, "GET", THINGS, &table, "").await);
+    let listed = json_of(&send(&server, "GET", THINGS, &table, "").await);
     assert_eq!(listed["kind"], "Table");
     let names: Vec<&Value> =
         listed["columnDefinitions"].as_array().into_iter().flatten().map(|c| &c["name"]).collect();
@@ -148,35 +145,35 @@ async fn tables_have_the_columns_that_were_declared() {
     assert_eq!(listed["rows"][0]["cells"], json!(["one", 3]));
     assert_eq!(listed["rows"][0]["object"]["kind"], "PartialObjectMetadata");
     let whole =
-        json_of(&ask(&server, "GET", &format!("{THINGS}/one?includeObject=Object"), &table, "").await);
+        json_of(&send(&server, "GET", &format!("{THINGS}/one?includeObject=Object"), &table, "").await);
     assert_eq!(whole["rows"][0]["object"]["spec"]["size"], 3);
 
-    let wide = json_of(&ask(&server, "GET", "/api/v1/services?includeObject=None", &table, "").await);
+    let wide = json_of(&send(&server, "GET", "/api/v1/services?includeObject=None", &table, "").await);
     assert_eq!(wide["rows"][0]["cells"][0], "kubernetes");
     assert_eq!(wide["rows"][0]["object"], Value::Null);
 
     let partial = [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")];
-    let partial = json_of(&ask(&server, "GET", THINGS, &partial, "").await);
+    let partial = json_of(&send(&server, "GET", THINGS, &partial, "").await);
     assert_eq!(partial["kind"], "PartialObjectMetadataList");
     assert_eq!(partial["items"][0]["metadata"]["name"], "one");
     assert_eq!(partial["items"][0].get("spec"), None);
     let strange = [("accept", "application/json;as=Poem;v=v1;g=meta.k8s.io")];
-    assert_eq!(ask(&server, "GET", THINGS, &strange, "").await.status(), 406);
+    assert_eq!(send(&server, "GET", THINGS, &strange, "").await.status(), 406);
 }
 
-/// What a real server answers was measured with 1.36: all its kinds are named by this rule.
+/// The expected responses are those of kube-apiserver 1.36 for all its kinds.
 #[tokio::test]
-async fn metadata_of_lists_and_of_objects_are_asked_for_by_different_names() {
+async fn partial_metadata_of_lists_and_of_objects_have_different_names() {
     let server = plain().await;
-    declare(&server).await;
+    create_crd(&server).await;
     server.create(THINGS, &thing("one", 3)).await.expect("created");
     let one = [("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json")];
     let many =
         [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json")];
     let single = format!("{THINGS}/one");
-    let found = json_of(&ask(&server, "GET", &single, &one, "").await);
+    let found = json_of(&send(&server, "GET", &single, &one, "").await);
     assert_eq!((&found["kind"], found.get("spec")), (&json!("PartialObjectMetadata"), None));
-    assert_eq!(ask(&server, "GET", THINGS, &many, "").await.status(), 200);
+    assert_eq!(send(&server, "GET", THINGS, &many, "").await.status(), 200);
 
     let lists = [
         (MAPS, "core.ConfigMapList"),
@@ -186,12 +183,12 @@ async fn metadata_of_lists_and_of_objects_are_asked_for_by_different_names() {
         (THINGS, "unstructured.UnstructuredList"),
     ];
     for (path, name) in lists {
-        let refused = ask(&server, "GET", path, &one, "").await;
+        let rejected = send(&server, "GET", path, &one, "").await;
         let text =
             format!("you requested PartialObjectMetadata, but the requested object is a list (*{name})");
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": text, "reason": "NotAcceptable", "code": 406});
-        assert_eq!((refused.status().as_u16(), json_of(&refused)), (406, status));
+        assert_eq!((rejected.status().as_u16(), json_of(&rejected)), (406, status));
     }
     for (path, name) in [
         ("/api/v1/namespaces/default", "core.Namespace"),
@@ -200,18 +197,18 @@ async fn metadata_of_lists_and_of_objects_are_asked_for_by_different_names() {
             "apiextensions.CustomResourceDefinition",
         ),
     ] {
-        let refused = ask(&server, "GET", path, &many, "").await;
+        let rejected = send(&server, "GET", path, &many, "").await;
         let text = format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list (*{name})"
         );
-        let told = json_of(&refused);
-        assert_eq!((refused.status().as_u16(), &told["reason"]), (406, &json!("NotAcceptable")));
-        assert_eq!(told["message"], text);
+        let response = json_of(&rejected);
+        assert_eq!((rejected.status().as_u16(), &response["reason"]), (406, &json!("NotAcceptable")));
+        assert_eq!(response["message"], text);
     }
-    // Of custom resources, it is noticed later.
-    let refused = ask(&server, "GET", &single, &many, "").await;
+    // For custom resources, the check comes later.
+    let rejected = send(&server, "GET", &single, &many, "").await;
     assert_eq!(
-        (refused.status().as_u16(), json_of(&refused)),
+        (rejected.status().as_u16(), json_of(&rejected)),
         (
             500,
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -221,50 +218,50 @@ async fn metadata_of_lists_and_of_objects_are_asked_for_by_different_names() {
 }
 
 #[tokio::test]
-async fn a_refused_form_of_the_answer_does_not_undo_the_write() {
+async fn a_write_is_stored_although_its_response_format_is_rejected() {
     let server = plain().await;
     let many = [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")];
     let typed = [many[0], ("content-type", "application/json")];
     let body = json!({"metadata": {"name": "m"}}).to_string();
-    assert_eq!(ask(&server, "POST", MAPS, &typed, body).await.status(), 406);
-    assert_eq!(ask(&server, "GET", &format!("{MAPS}/m"), &[], "").await.status(), 200);
-    // A status is a status in any form.
-    let gone = json_of(&ask(&server, "DELETE", &format!("{MAPS}/m"), &many, "").await);
+    assert_eq!(send(&server, "POST", MAPS, &typed, body).await.status(), 406);
+    assert_eq!(send(&server, "GET", &format!("{MAPS}/m"), &[], "").await.status(), 200);
+    // A Status has one format.
+    let gone = json_of(&send(&server, "DELETE", &format!("{MAPS}/m"), &many, "").await);
     assert_eq!(gone["status"], "Success");
-    assert_eq!(ask(&server, "GET", &format!("{MAPS}/m"), &many, "").await.status(), 404);
+    assert_eq!(send(&server, "GET", &format!("{MAPS}/m"), &many, "").await.status(), 404);
 }
 
 #[tokio::test]
-async fn a_watch_that_is_asked_for_lists_ends_before_its_first_event() {
+async fn a_watch_for_metadata_lists_ends_before_its_first_event() {
     let server = plain().await;
     server.create(MAPS, &json!({"metadata": {"name": "m"}})).await.expect("created");
     let many = [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")];
     let begin = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let none = "/api/v1/namespaces/kube-system/configmaps";
-    // Objects and bookmarks alike.
+    // Objects and bookmarks.
     for path in
         [format!("{MAPS}?watch=1&timeoutSeconds=30"), format!("{none}?watch=1&timeoutSeconds=30&{begin}")]
     {
-        let answer = ask(&server, "GET", &path, &many, "").await;
+        let answer = send(&server, "GET", &path, &many, "").await;
         assert_eq!((answer.status().as_u16(), answer.body().len()), (200, 0), "{path}");
     }
-    // But errors are told.
+    // Errors are sent.
     server.compact();
-    let old = ask(&server, "GET", &format!("{MAPS}?watch=1&resourceVersion=1"), &many, "").await;
-    let told = json_of(&old);
-    assert_eq!((&told["type"], &told["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    let old = send(&server, "GET", &format!("{MAPS}?watch=1&resourceVersion=1"), &many, "").await;
+    let response = json_of(&old);
+    assert_eq!((&response["type"], &response["object"]["code"]), (&json!("ERROR"), &json!(410)));
 }
 
 #[tokio::test]
-async fn published_schemas_tell_what_was_declared() {
+async fn published_schemas_are_those_of_the_crds() {
     let server = plain().await;
-    let before = json_of(&ask(&server, "GET", "/openapi/v3", &[], "").await);
+    let before = json_of(&send(&server, "GET", "/openapi/v3", &[], "").await);
     assert_eq!(before["paths"].get("apis/protocol.test/v1"), None);
-    declare(&server).await;
-    let index = json_of(&ask(&server, "GET", "/openapi/v3", &[], "").await);
+    create_crd(&server).await;
+    let index = json_of(&send(&server, "GET", "/openapi/v3", &[], "").await);
     let url =
         index["paths"]["apis/protocol.test/v1"]["serverRelativeURL"].as_str().expect("an address").to_owned();
-    let document = json_of(&ask(&server, "GET", &url, &[], "").await);
+    let document = json_of(&send(&server, "GET", &url, &[], "").await);
     let schema = &document["components"]["schemas"]["test.protocol.v1.Thing"];
     assert_eq!(schema["description"], "A thing.");
     assert_eq!(schema["properties"]["spec"]["properties"]["size"]["description"], "How large.");
@@ -276,16 +273,16 @@ async fn published_schemas_tell_what_was_declared() {
     let name = meta.rsplit('/').next().expect("a name");
     assert!(document["components"]["schemas"][name]["properties"]["labels"]["description"].is_string());
 
-    let second = json_of(&ask(&server, "GET", "/openapi/v2", &[], "").await);
+    let second = json_of(&send(&server, "GET", "/openapi/v2", &[], "").await);
     assert!(second["definitions"]["test.protocol.v1.Thing"]["properties"]["spec"].is_object());
-    let wanted = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    let empty = ask(&server, "GET", "/openapi/v2", &[("accept", wanted)], "").await;
+    let expected = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let empty = send(&server, "GET", "/openapi/v2", &[("accept", expected)], "").await;
     assert!(header(&empty, "content-type").ends_with("+protobuf"));
     assert!(empty.body().starts_with(b"\x0a\x032.0"));
 }
 
 #[tokio::test]
-async fn every_reference_of_the_published_schemas_leads_somewhere() {
+async fn all_references_of_the_published_schemas_exist() {
     fn references<'v>(value: &'v Value, out: &mut Vec<&'v str>) {
         match value {
             Value::Object(map) => {
@@ -297,11 +294,11 @@ async fn every_reference_of_the_published_schemas_leads_somewhere() {
         }
     }
     let server = plain().await;
-    declare(&server).await;
-    let index = json_of(&ask(&server, "GET", "/openapi/v3", &[], "").await);
+    create_crd(&server).await;
+    let index = json_of(&send(&server, "GET", "/openapi/v3", &[], "").await);
     for entry in index["paths"].as_object().into_iter().flatten().map(|(_, v)| v) {
         let url = entry["serverRelativeURL"].as_str().expect("an address");
-        let document = json_of(&ask(&server, "GET", url, &[], "").await);
+        let document = json_of(&send(&server, "GET", url, &[], "").await);
         let mut all = Vec::new();
         references(&document, &mut all);
         for reference in all {
@@ -311,43 +308,43 @@ async fn every_reference_of_the_published_schemas_leads_somewhere() {
 }
 
 #[tokio::test]
-async fn yaml_bodies_are_read_whole_and_large() {
+async fn large_yaml_bodies_are_decoded() {
     let server = plain().await;
-    declare(&server).await;
+    create_crd(&server).await;
     let yaml = [("content-type", "application/yaml")];
     let text = "# as people write it\napiVersion: protocol.test/v1\nkind: Thing\nmetadata:\n  name: one\n  labels: &all {a: \"1\"}\n\
                 \u{20} annotations: *all\nspec:\n  size: 3\n";
-    let made = ask(&server, "POST", THINGS, &yaml, text).await;
+    let made = send(&server, "POST", THINGS, &yaml, text).await;
     assert_eq!(made.status(), 201, "{:?}", made.body());
     assert_eq!(json_of(&made)["metadata"]["annotations"], json!({"a": "1"}));
 
     let patch = [("content-type", "application/apply-patch+yaml")];
     let text = "apiVersion: protocol.test/v1\nkind: Thing\nmetadata: {name: one}\nspec: {size: 4}\n";
     let one = format!("{THINGS}/one?fieldManager=me&force=true");
-    assert_eq!(json_of(&ask(&server, "PATCH", &one, &patch, text).await)["spec"]["size"], 4);
+    assert_eq!(json_of(&send(&server, "PATCH", &one, &patch, text).await)["spec"]["size"], 4);
 
     let mut large = String::from("metadata:\n  name: large\ndata:\n");
     for i in 0..800 {
         large = format!("{large}{}", format_args!("  key-{i}: |\n    {}\n", "line of text ".repeat(90)));
     }
     assert!(large.len() > 900_000);
-    let made = ask(&server, "POST", MAPS, &yaml, large).await;
+    let made = send(&server, "POST", MAPS, &yaml, large).await;
     assert_eq!(made.status(), 201);
     assert_eq!(json_of(&made)["data"].as_object().map(serde_json::Map::len), Some(800));
-    let broken = ask(&server, "POST", MAPS, &yaml, "metadata: [").await;
+    let broken = send(&server, "POST", MAPS, &yaml, "metadata: [").await;
     assert_eq!((broken.status().as_u16(), json_of(&broken)["reason"].as_str()), (400, Some("BadRequest")));
 }
 
-/// A message's field of bytes.
+/// Encodes a field of bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let length = u8::try_from(bytes.len()).expect("a short field");
     [&[number << 3 | 2, length], bytes].concat()
 }
 
 #[tokio::test]
-async fn protocol_buffers_are_read_for_built_in_kinds_only() {
+async fn protobuf_is_accepted_for_built_in_kinds_only() {
     let server = plain().await;
-    declare(&server).await;
+    create_crd(&server).await;
     let media = [("content-type", "application/vnd.kubernetes.protobuf")];
     let body = |version: &str, kind: &str| {
         let head = [field(1, version.as_bytes()), field(2, kind.as_bytes())].concat();
@@ -355,45 +352,45 @@ async fn protocol_buffers_are_read_for_built_in_kinds_only() {
         let raw = [field(1, &field(1, b"m")), field(2, &entry)].concat();
         [b"k8s\0", &field(1, &head)[..], &field(2, &raw)].concat()
     };
-    let made = ask(&server, "POST", MAPS, &media, body("v1", "ConfigMap")).await;
+    let made = send(&server, "POST", MAPS, &media, body("v1", "ConfigMap")).await;
     assert_eq!(made.status(), 201, "{:?}", made.body());
     assert_eq!(json_of(&made)["data"], json!({"a": "b"}));
     assert_eq!(header(&made, "content-type"), "application/json");
-    assert_eq!(ask(&server, "POST", MAPS, &media, "{}").await.status(), 400);
-    assert_eq!(ask(&server, "POST", THINGS, &media, body("protocol.test/v1", "Thing")).await.status(), 415);
+    assert_eq!(send(&server, "POST", MAPS, &media, "{}").await.status(), 400);
+    assert_eq!(send(&server, "POST", THINGS, &media, body("protocol.test/v1", "Thing")).await.status(), 415);
 }
 
 #[tokio::test]
-async fn bodies_and_objects_are_bounded() {
+async fn sizes_of_bodies_and_objects_are_limited() {
     let server = plain().await;
     let json = [("content-type", "application/json")];
     let map = |size: usize| json!({"metadata": {"name": "m"}, "data": {"k": "x".repeat(size)}}).to_string();
-    let refused = ask(&server, "POST", MAPS, &json, map(4 << 20)).await;
-    assert_eq!(refused.status(), 413);
-    assert_eq!(json_of(&refused)["kind"], "Status");
-    let refused = ask(&server, "POST", MAPS, &json, map(1_900_000)).await;
-    assert!(refused.status().is_client_error() || refused.status() == 500, "{}", refused.status());
-    assert_eq!(ask(&server, "POST", MAPS, &json, map(900_000)).await.status(), 201);
+    let rejected = send(&server, "POST", MAPS, &json, map(4 << 20)).await;
+    assert_eq!(rejected.status(), 413);
+    assert_eq!(json_of(&rejected)["kind"], "Status");
+    let rejected = send(&server, "POST", MAPS, &json, map(1_900_000)).await;
+    assert!(rejected.status().is_client_error() || rejected.status() == 500, "{}", rejected.status());
+    assert_eq!(send(&server, "POST", MAPS, &json, map(900_000)).await.status(), 201);
     let nested =
         format!("{{\"metadata\":{{\"name\":\"n\"}},\"x\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
-    assert_eq!(ask(&server, "POST", MAPS, &json, nested).await.status(), 400);
+    assert_eq!(send(&server, "POST", MAPS, &json, nested).await.status(), 400);
 }
 
 #[tokio::test]
-async fn nothing_is_reachable_from_outside_loopback() {
+async fn the_server_listens_on_loopback_only() {
     let server = plain().await;
-    // The address by which the machine would speak to others; nothing is sent.
+    // The outgoing address of the machine; no packet is sent.
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     let outside = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr()).map(|a| a.ip());
     let Some(outside) = outside.ok().filter(|ip: &IpAddr| !ip.is_loopback() && !ip.is_unspecified()) else {
         return;
     };
-    let refused = TcpStream::connect(SocketAddr::new(outside, server.port())).await;
-    assert!(refused.is_err(), "{outside}:{} is open", server.port());
+    let rejected = TcpStream::connect(SocketAddr::new(outside, server.port())).await;
+    assert!(rejected.is_err(), "{outside}:{} is open", server.port());
 }
 
 #[tokio::test]
-async fn strangers_are_turned_away_and_users_stand_in_for_others_if_they_may() {
+async fn requests_are_authenticated_and_impersonation_is_authorized() {
     let jane = kopf_apiserver::User { name: "jane".into(), groups: vec!["system:authenticated".into()] };
     let options = ServerOptions {
         tls: false,
@@ -402,11 +399,11 @@ async fn strangers_are_turned_away_and_users_stand_in_for_others_if_they_may() {
         ..ServerOptions::default()
     };
     let server = start(options).await.expect("a server");
-    let wrong = ask(&server, "GET", MAPS, &[("authorization", "Bearer wrong")], "").await;
+    let wrong = send(&server, "GET", MAPS, &[("authorization", "Bearer wrong")], "").await;
     assert_eq!((wrong.status().as_u16(), json_of(&wrong)["message"].as_str()), (401, Some("Unauthorized")));
-    let nobody = ask(&server, "GET", MAPS, &[("authorization", "")], "").await;
-    assert_eq!(nobody.status(), 401);
-    // Discovery and health ask for a token too.
+    let anonymous = send(&server, "GET", MAPS, &[("authorization", "")], "").await;
+    assert_eq!(anonymous.status(), 401);
+    // Discovery and health require a token too.
     for path in [
         "/",
         "/api",
@@ -418,24 +415,24 @@ async fn strangers_are_turned_away_and_users_stand_in_for_others_if_they_may() {
         "/version",
         "/readyz",
     ] {
-        assert_eq!(ask(&server, "GET", path, &[("authorization", "")], "").await.status(), 401, "{path}");
+        assert_eq!(send(&server, "GET", path, &[("authorization", "")], "").await.status(), 401, "{path}");
     }
-    assert_eq!(ask(&server, "GET", MAPS, &[], "").await.status(), 200);
+    assert_eq!(send(&server, "GET", MAPS, &[], "").await.status(), 200);
     let asked =
-        ask(&server, "GET", MAPS, &[("impersonate-user", "bob"), ("impersonate-group", "staff")], "").await;
+        send(&server, "GET", MAPS, &[("impersonate-user", "bob"), ("impersonate-group", "staff")], "").await;
     assert!(
         json_of(&asked)["message"].as_str().is_some_and(|m| m.contains("User \"bob\" cannot list")),
         "{asked:?}"
     );
     let janes = [("authorization", "Bearer jane-token"), ("impersonate-user", "admin")];
-    let refused = json_of(&ask(&server, "GET", MAPS, &janes, "").await);
+    let rejected = json_of(&send(&server, "GET", MAPS, &janes, "").await);
     assert!(
-        refused["message"].as_str().is_some_and(|m| m.contains("cannot impersonate resource \"users\"")),
-        "{refused}"
+        rejected["message"].as_str().is_some_and(|m| m.contains("cannot impersonate resource \"users\"")),
+        "{rejected}"
     );
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-    let who = ask(
+    let who = send(
         &server,
         "POST",
         path,

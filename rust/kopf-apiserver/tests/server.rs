@@ -1,8 +1,7 @@
-//! Claims about the server as its users see it: watches lose nothing, deletion follows owners, faults strike, and the
-//! administrator's handle works.
+//! Integration tests of the server: watches, garbage collection, faults, webhooks, limits, and the handle.
 
-#![allow(clippy::disallowed_methods, reason = "a server over a socket lives in real time")]
-#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and says what it measured")]
+#![allow(clippy::disallowed_methods, reason = "sockets need real time")]
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and prints measurements")]
 
 mod support;
 
@@ -33,16 +32,16 @@ async fn send(server: &Server, method: &str, path: &str, media: &str, body: &Val
     client.send(method, path, &headers, &text).await
 }
 
-/// Asks until the answer is as wanted; what is done behind requests has no other sign.
-async fn until(
+/// Polls until the response is as expected: background work has no notification.
+async fn wait_until(
     server: &Server,
     path: &str,
-    wanted: impl Fn(&Result<Value, kopf_apiserver::ServerError>) -> bool,
+    is_expected: impl Fn(&Result<Value, kopf_apiserver::ServerError>) -> bool,
 ) {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         let found = server.get(path).await;
-        if wanted(&found) {
+        if is_expected(&found) {
             return;
         }
         assert!(Instant::now() < deadline, "{path} stays {found:?}");
@@ -64,7 +63,7 @@ async fn a_server_with_tls_starts_and_stops() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_every_change_from_its_version_on() {
+async fn a_watch_sends_all_events_after_its_version() {
     let server = plain().await;
     let from = server.resource_version();
     for i in 0..200 {
@@ -80,7 +79,7 @@ async fn a_watch_tells_every_change_from_its_version_on() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_open_in_a_storm_is_told_every_change_in_its_order() {
+async fn a_watch_sends_all_events_of_a_burst_in_order() {
     let server = Arc::new(plain().await);
     let from = server.resource_version();
     let path = format!("{MAPS}?watch=1&timeoutSeconds=2&resourceVersion={from}");
@@ -91,13 +90,13 @@ async fn a_watch_that_is_open_in_a_storm_is_told_every_change_in_its_order() {
     server.create(MAPS, &map("a")).await.expect("created");
     for i in 0..3_000 {
         let change = json!({"data": {"text": format!("{i}").repeat(20)}});
-        server.tell("PATCH", &format!("{MAPS}/a"), Some(&change)).await.expect("patched");
+        server.execute("PATCH", &format!("{MAPS}/a"), Some(&change)).await.expect("patched");
         if i % 100 == 0 {
             tokio::task::yield_now().await;
         }
     }
-    let told = lines(&watching.await.expect("an answer"));
-    let versions: Vec<u64> = told
+    let events = lines(&watching.await.expect("an answer"));
+    let versions: Vec<u64> = events
         .iter()
         .filter_map(|l| l["object"]["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()))
         .collect();
@@ -105,32 +104,34 @@ async fn a_watch_that_is_open_in_a_storm_is_told_every_change_in_its_order() {
 }
 
 #[tokio::test]
-async fn namespaces_whose_names_begin_alike_have_their_own_objects_in_order() {
+async fn namespaces_with_a_common_prefix_have_separate_sorted_objects() {
     let server = plain().await;
-    for place in ["a", "a-b", "ab"] {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place}});
+    for scope in ["a", "a-b", "ab"] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": scope}});
         server.create("/api/v1/namespaces", &namespace).await.expect("created");
         for name in ["x.y", "x", "x-y"] {
-            let path = format!("/api/v1/namespaces/{place}/configmaps");
+            let path = format!("/api/v1/namespaces/{scope}/configmaps");
             server.create(&path, &map(name)).await.expect("created");
         }
     }
     let names = async |path: &str| -> Vec<String> {
         let list = server.get(path).await.expect("a list");
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-        let place = |meta: &Value| format!("{}/{}", text(&meta["namespace"]), text(&meta["name"]));
-        list["items"].as_array().into_iter().flatten().map(|item| place(&item["metadata"])).collect()
+        let namespace = |meta: &Value| format!("{}/{}", text(&meta["namespace"]), text(&meta["name"]));
+        list["items"].as_array().into_iter().flatten().map(|item| namespace(&item["metadata"])).collect()
     };
     assert_eq!(names("/api/v1/namespaces/a/configmaps").await, ["a/x", "a/x-y", "a/x.y"]);
     let all = names("/api/v1/configmaps").await;
     let mut sorted = all.clone();
-    sorted.sort_by_key(|it| it.split_once('/').map(|(place, name)| (place.to_owned(), name.to_owned())));
+    sorted.sort_by_key(|it| {
+        it.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
+    });
     assert_eq!(all, sorted);
     assert!(all.len() >= 9, "{all:?}");
 }
 
 #[tokio::test]
-async fn a_watch_from_compacted_history_is_told_so() {
+async fn a_watch_from_before_the_compaction_gets_410() {
     let server = plain().await;
     server.create(MAPS, &map("a")).await.expect("created");
     let from = server.resource_version();
@@ -147,7 +148,7 @@ async fn a_watch_from_compacted_history_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_label_that_leaves_the_selection_is_a_deletion() {
+async fn an_object_that_leaves_the_selection_is_deleted_from_the_watch() {
     let server = plain().await;
     let mut labelled = map("a");
     labelled["metadata"]["labels"] = json!({"x": "1"});
@@ -160,14 +161,14 @@ async fn a_label_that_leaves_the_selection_is_a_deletion() {
     let path = format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={from}&labelSelector=x%3D1");
     let answer = send(&server, "GET", &path, "", &Value::Null).await;
     assert_eq!(lines(&answer)[0]["type"], "DELETED");
-    // As it was before that, but in the version of the change.
-    let told = &lines(&answer)[0]["object"]["metadata"];
-    assert_eq!(told["labels"], json!({"x": "1"}));
-    assert_eq!(told["resourceVersion"], json!(server.resource_version().to_string()));
+    // The previous state with the version of the change.
+    let events = &lines(&answer)[0]["object"]["metadata"];
+    assert_eq!(events["labels"], json!({"x": "1"}));
+    assert_eq!(events["resourceVersion"], json!(server.resource_version().to_string()));
 }
 
 #[tokio::test]
-async fn pages_are_consistent_although_objects_change_between_them() {
+async fn chunks_of_a_list_are_consistent() {
     let server = plain().await;
     for name in ["a", "b", "c"] {
         server.create(MAPS, &map(name)).await.expect("created");
@@ -182,7 +183,7 @@ async fn pages_are_consistent_although_objects_change_between_them() {
 }
 
 #[tokio::test]
-async fn dependents_follow_their_owner() {
+async fn dependents_are_deleted_after_their_owner() {
     let server = plain().await;
     let owner = server.create(MAPS, &map("owner")).await.expect("created");
     let mut child = map("child");
@@ -192,12 +193,12 @@ async fn dependents_follow_their_owner() {
         .call("DELETE", &format!("{MAPS}/owner?propagationPolicy=Foreground"), None)
         .await
         .expect("deleted");
-    until(&server, &format!("{MAPS}/child"), Result::is_err).await;
-    until(&server, &format!("{MAPS}/owner"), Result::is_err).await;
+    wait_until(&server, &format!("{MAPS}/child"), Result::is_err).await;
+    wait_until(&server, &format!("{MAPS}/owner"), Result::is_err).await;
 }
 
 #[tokio::test]
-async fn orphans_stay_and_forget_their_owner() {
+async fn orphans_stay_without_owner_references() {
     let server = plain().await;
     let owner = server.create(MAPS, &map("owner")).await.expect("created");
     let mut child = map("child");
@@ -205,21 +206,21 @@ async fn orphans_stay_and_forget_their_owner() {
         json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
     server.create(MAPS, &child).await.expect("created");
     server.call("DELETE", &format!("{MAPS}/owner?propagationPolicy=Orphan"), None).await.expect("deleted");
-    until(&server, &format!("{MAPS}/owner"), Result::is_err).await;
+    wait_until(&server, &format!("{MAPS}/owner"), Result::is_err).await;
     let child = server.get(&format!("{MAPS}/child")).await.expect("still there");
     assert_eq!(child["metadata"].get("ownerReferences"), None);
 }
 
 #[tokio::test]
-async fn a_deleted_namespace_takes_everything_along() {
+async fn a_deleted_namespace_is_emptied() {
     let server = plain().await;
     server.create("/api/v1/namespaces", &json!({"metadata": {"name": "gone"}})).await.expect("created");
     server.create("/api/v1/namespaces/gone/configmaps", &map("a")).await.expect("created");
     server.call("DELETE", "/api/v1/namespaces/gone", None).await.expect("deleted");
-    until(&server, "/api/v1/namespaces/gone", Result::is_err).await;
+    wait_until(&server, "/api/v1/namespaces/gone", Result::is_err).await;
 }
 
-fn definition() -> Value {
+fn crd() -> Value {
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.test.dev"},
         "spec": {"group": "test.dev", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
             "versions": [
@@ -228,12 +229,9 @@ fn definition() -> Value {
 }
 
 #[tokio::test]
-async fn a_declared_kind_is_served_in_its_versions_and_vanishes() {
+async fn a_crd_is_served_in_its_versions_until_its_deletion() {
     let server = plain().await;
-    server
-        .create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition())
-        .await
-        .expect("declared");
+    server.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd()).await.expect("declared");
     let thing = json!({"apiVersion": "test.dev/v1beta1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"x": 1}});
     server.create("/apis/test.dev/v1beta1/namespaces/default/things", &thing).await.expect("created");
     let seen = server.get("/apis/test.dev/v1/namespaces/default/things/t").await.expect("served");
@@ -242,23 +240,23 @@ async fn a_declared_kind_is_served_in_its_versions_and_vanishes() {
         .call("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.test.dev", None)
         .await
         .expect("deleted");
-    until(&server, "/apis/test.dev/v1/namespaces/default/things", Result::is_err).await;
+    wait_until(&server, "/apis/test.dev/v1/namespaces/default/things", Result::is_err).await;
 }
 
 #[tokio::test]
-async fn faults_strike_as_often_as_told() {
+async fn faults_are_injected_the_given_number_of_times() {
     let server = plain().await;
     server.faults().inject(Injection::always(Fault::TooManyRequests(3)).times(1).on_verb("list"));
     assert_eq!(send(&server, "GET", MAPS, "", &Value::Null).await.code, 429);
     assert_eq!(send(&server, "GET", MAPS, "", &Value::Null).await.code, 200);
     server.faults().inject(Injection::always(Fault::Reset).times(1).on_resource("configmaps"));
     assert_eq!(send(&server, "GET", MAPS, "", &Value::Null).await.code, 0);
-    let codes: Vec<u16> = server.journal().entries().iter().map(|e| e.code).collect();
+    let codes: Vec<u16> = server.request_log().entries().iter().map(|e| e.code).collect();
     assert_eq!(codes, [429, 200, 0]);
 }
 
 #[tokio::test]
-async fn a_cut_watch_ends_and_a_silenced_one_does_not_speak() {
+async fn a_cut_watch_ends_and_a_silenced_one_sends_nothing() {
     let server = std::sync::Arc::new(plain().await);
     let watching = {
         let server = server.clone();
@@ -266,7 +264,7 @@ async fn a_cut_watch_ends_and_a_silenced_one_does_not_speak() {
             send(&server, "GET", &format!("{MAPS}?watch=1&timeoutSeconds=9"), "", &Value::Null).await
         })
     };
-    while server.journal().entries().is_empty() {
+    while server.request_log().entries().is_empty() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     server.faults().inject(Injection::always(Fault::Silence));
@@ -286,11 +284,15 @@ async fn a_deployment_becomes_available() {
         "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}});
     let path = "/apis/apps/v1/namespaces/default/deployments";
     server.create(path, &deployment).await.expect("created");
-    until(&server, &format!("{path}/d"), |d| d.as_ref().is_ok_and(|d| d["status"]["readyReplicas"] == 2))
-        .await;
+    wait_until(&server, &format!("{path}/d"), |d| {
+        d.as_ref().is_ok_and(|d| d["status"]["readyReplicas"] == 2)
+    })
+    .await;
     server.call("DELETE", &format!("{path}/d"), None).await.expect("deleted");
-    until(&server, "/api/v1/namespaces/default/pods", |l| l.as_ref().is_ok_and(|l| l["items"] == json!([])))
-        .await;
+    wait_until(&server, "/api/v1/namespaces/default/pods", |l| {
+        l.as_ref().is_ok_and(|l| l["items"] == json!([]))
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -302,11 +304,12 @@ async fn a_job_completes() {
         "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
     let path = "/apis/batch/v1/namespaces/default/jobs";
     server.create(path, &job).await.expect("created");
-    until(&server, &format!("{path}/j"), |j| j.as_ref().is_ok_and(|j| j["status"]["succeeded"] == 1)).await;
+    wait_until(&server, &format!("{path}/j"), |j| j.as_ref().is_ok_and(|j| j["status"]["succeeded"] == 1))
+        .await;
 }
 
 #[tokio::test]
-async fn rbac_decides_when_it_is_asked() {
+async fn rbac_is_enforced_if_authorization_is_on() {
     let user = kopf_apiserver::User { name: "jane".into(), groups: vec!["system:authenticated".into()] };
     let options = ServerOptions {
         tls: false,
@@ -344,7 +347,7 @@ async fn malformed_requests_get_a_status() {
     }
 }
 
-/// A webhook that marks what it is asked about, and refuses names that begin with `bad`.
+/// A webhook that labels objects, and denies names that start with `bad`.
 async fn webhook() -> u16 {
     use base64::Engine;
     use http_body_util::{BodyExt, Full};
@@ -386,7 +389,7 @@ async fn webhook() -> u16 {
     port
 }
 
-async fn hooked() -> Server {
+async fn server_with_webhook() -> Server {
     let server = plain().await;
     let port = webhook().await;
     let hook = json!({"metadata": {"name": "hook"}, "webhooks": [{"name": "hook.test.dev", "sideEffects": "None",
@@ -401,7 +404,7 @@ async fn hooked() -> Server {
 
 #[tokio::test]
 async fn warnings_of_webhooks_reach_the_client_for_all_verbs() {
-    let server = hooked().await;
+    let server = server_with_webhook().await;
     let (json, merge, apply) =
         ("application/json", "application/merge-patch+json", "application/apply-patch+yaml");
     let (one, applied) = (format!("{MAPS}/one"), format!("{MAPS}/applied?fieldManager=m"));
@@ -423,18 +426,21 @@ async fn warnings_of_webhooks_reach_the_client_for_all_verbs() {
 }
 
 #[tokio::test]
-async fn webhooks_change_and_refuse() {
-    let server = hooked().await;
+async fn webhooks_mutate_and_deny() {
+    let server = server_with_webhook().await;
     let made = server.create(MAPS, &map("good")).await.expect("created");
     assert_eq!(made["data"]["marked"], "yes");
-    let refused = server.create(MAPS, &map("bad")).await.expect_err("refused").to_string();
-    assert!(refused.contains("(418)") && refused.contains("denied the request: no bad names"), "{refused}");
+    let rejected = server.create(MAPS, &map("bad")).await.expect_err("rejected").to_string();
+    assert!(
+        rejected.contains("(418)") && rejected.contains("denied the request: no bad names"),
+        "{rejected}"
+    );
 }
 
 const BOMBS: &str = "/apis/test.dev/v1/namespaces/default/bombs";
 
-/// A kind that keeps all fields, with a rule.
-async fn bombs(rule: &str) -> Server {
+/// A server with a CRD that preserves unknown fields and has a rule.
+async fn server_with_rule(rule: &str) -> Server {
     let server = plain().await;
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
         "l": {"type": "array", "items": {"type": "integer"}},
@@ -442,33 +448,31 @@ async fn bombs(rule: &str) -> Server {
             "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "integer"}}}},
         "s": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}}},
         "x-kubernetes-validations": [{"rule": rule}]});
-    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "bombs.test.dev"}, "spec": {"group": "test.dev", "scope": "Namespaced",
             "names": {"plural": "bombs", "singular": "bomb", "kind": "Bomb"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
-    server
-        .create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition)
-        .await
-        .expect("created");
-    until(&server, BOMBS, Result::is_ok).await;
+    server.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await.expect("created");
+    wait_until(&server, BOMBS, Result::is_ok).await;
     server
 }
 
-fn bomb(content: Value) -> Value {
-    let mut bomb = json!({"apiVersion": "test.dev/v1", "kind": "Bomb", "metadata": {"name": "one"}});
-    if let (Value::Object(bomb), Value::Object(content)) = (&mut bomb, content) {
-        bomb.extend(content);
+fn custom_resource(content: Value) -> Value {
+    let mut custom_resource =
+        json!({"apiVersion": "test.dev/v1", "kind": "Bomb", "metadata": {"name": "one"}});
+    if let (Value::Object(custom_resource), Value::Object(content)) = (&mut custom_resource, content) {
+        custom_resource.extend(content);
     }
-    bomb
+    custom_resource
 }
 
 #[tokio::test]
-async fn expensive_rules_are_cancelled_while_others_are_served() {
-    let server = bombs("self.l.all(a, self.l.all(b, self.l.all(c, a + b + c >= 0)))").await;
-    let list = bomb(json!({"l": vec![1; 300]}));
+async fn expensive_rules_are_cancelled_without_blocking_requests() {
+    let server = server_with_rule("self.l.all(a, self.l.all(b, self.l.all(c, a + b + c >= 0)))").await;
+    let list = custom_resource(json!({"l": vec![1; 300]}));
     let mut creating = std::pin::pin!(server.create(BOMBS, &list));
     let first = async {
-        // The creation is not even looked at meanwhile: it goes on in its own thread, or not at all.
+        // Meanwhile the creation continues in a thread.
         tokio::select! {
             biased;
             created = creating.as_mut() => Err(created),
@@ -476,15 +480,15 @@ async fn expensive_rules_are_cancelled_while_others_are_served() {
         }
     };
     first.await.expect("another request is served first").expect("a list");
-    let refused = creating.await.expect_err("refused").to_string();
+    let rejected = creating.await.expect_err("rejected").to_string();
     let why = "no further validation rules will be run due to call cost exceeds limit for rule";
-    assert!(refused.contains("(422)") && refused.contains(why), "{refused}");
+    assert!(rejected.contains("(422)") && rejected.contains(why), "{rejected}");
 }
 
 #[tokio::test]
-async fn patches_cannot_make_what_cannot_be_removed() {
-    let server = bombs("true").await;
-    server.create(BOMBS, &bomb(json!({"a": 1}))).await.expect("created");
+async fn patches_cannot_create_objects_that_cannot_be_deleted() {
+    let server = server_with_rule("true").await;
+    server.create(BOMBS, &custom_resource(json!({"a": 1}))).await.expect("created");
     let path = format!("{BOMBS}/one");
     let code_of = async |operations: Vec<Value>| {
         send(&server, "PATCH", &path, "application/json-patch+json", &operations.into()).await.code
@@ -503,24 +507,24 @@ async fn patches_cannot_make_what_cannot_be_removed() {
 }
 
 #[tokio::test]
-async fn long_lists_with_identities_are_compared() {
-    let server = bombs("true").await;
+async fn long_associative_lists_are_compared() {
+    let server = server_with_rule("true").await;
     let numbers: Vec<u32> = (0..5_000).collect();
     let items: Vec<Value> = numbers.iter().map(|i| json!({"k": i})).collect();
-    let mut long = bomb(json!({"s": numbers, "m": items}));
+    let mut long = custom_resource(json!({"s": numbers, "m": items}));
     server.create(BOMBS, &long).await.expect("created");
     long["s"][4_999] = 0.into();
     let path = format!("{BOMBS}/one");
-    let refused = server.call("PATCH", &path, Some(&long)).await.expect_err("refused").to_string();
-    assert!(refused.contains("(422)") && refused.contains("s[4999]: Duplicate value: 0"), "{refused}");
+    let rejected = server.call("PATCH", &path, Some(&long)).await.expect_err("rejected").to_string();
+    assert!(rejected.contains("(422)") && rejected.contains("s[4999]: Duplicate value: 0"), "{rejected}");
     long["s"] = json!([]);
     long["m"] = json!([{"k": 7}, {"k": 8}, {"k": 7}]);
-    let refused = server.call("PATCH", &path, Some(&long)).await.expect_err("refused").to_string();
-    assert!(refused.contains("m[2]: Duplicate value: {\"k\":7}"), "{refused}");
+    let rejected = server.call("PATCH", &path, Some(&long)).await.expect_err("rejected").to_string();
+    assert!(rejected.contains("m[2]: Duplicate value: {\"k\":7}"), "{rejected}");
 }
 
 #[tokio::test]
-async fn a_watch_that_is_far_behind_gets_to_the_newest_change() {
+async fn a_watch_that_is_far_behind_catches_up() {
     let server = plain().await;
     let before = server.resource_version();
     for number in 0..8 {
@@ -539,28 +543,28 @@ async fn a_watch_that_is_far_behind_gets_to_the_newest_change() {
 }
 
 #[tokio::test]
-async fn many_dependents_follow_their_owner() {
+async fn many_dependents_are_deleted_after_their_owner() {
     let server = plain().await;
     let owner = server.create(MAPS, &map("owner")).await.expect("created");
     for number in 0..1_000 {
         let mut dependent = map(&format!("owned-{number}"));
         dependent["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
-        server.tell("POST", MAPS, Some(&dependent)).await.expect("created");
+        server.execute("POST", MAPS, Some(&dependent)).await.expect("created");
     }
-    server.tell("DELETE", &format!("{MAPS}/owner"), None).await.expect("deleted");
-    until(&server, &format!("{MAPS}/owned-999"), Result::is_err).await;
+    server.execute("DELETE", &format!("{MAPS}/owner"), None).await.expect("deleted");
+    wait_until(&server, &format!("{MAPS}/owned-999"), Result::is_err).await;
     assert_eq!(server.get(MAPS).await.expect("a list")["items"], json!([]));
 }
 
 #[tokio::test]
-async fn the_journal_keeps_so_many_bytes_of_bodies() {
+async fn the_request_log_limits_the_size_of_bodies() {
     let server = plain().await;
     let mut large = map("large");
     large["data"] = json!({"x": "x".repeat(70_000)});
     for _ in 0..1_100 {
         send(&server, "POST", MAPS, "application/json", &large).await;
     }
-    let entries = server.journal().entries();
+    let entries = server.request_log().entries();
     assert_eq!(entries.len(), 1_024);
-    assert_eq!(server.journal().since(0).0, 1_100);
+    assert_eq!(server.request_log().since(0).0, 1_100);
 }

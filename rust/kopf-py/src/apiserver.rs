@@ -7,7 +7,7 @@ use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kopf_apiserver::{Controllers, Done, Fault, Injection, Server, ServerError, ServerOptions};
+use kopf_apiserver::{Controllers, CutOffPoint, Fault, Injection, Server, ServerError, ServerOptions};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -112,7 +112,7 @@ impl ApiServer {
         let body = body.map(python_to_value).transpose()?;
         match py.detach(|| runtime.block_on(server.call(method, path, body.as_ref()))) {
             Ok(value) => Ok((200, value_to_python(py, &value)?)),
-            Err(ServerError::Refused { code, reason, message }) => {
+            Err(ServerError::Rejected { code, reason, message }) => {
                 let status = PyDict::new(py);
                 status.set_item("reason", reason)?;
                 status.set_item("message", message)?;
@@ -137,7 +137,7 @@ impl ApiServer {
             .collect::<PyResult<Vec<_>>>()?;
         let work = async {
             for (method, path, body) in &requests {
-                server.tell(method, path, body.as_ref()).await?;
+                server.execute(method, path, body.as_ref()).await?;
             }
             Ok::<(), ServerError>(())
         };
@@ -146,13 +146,13 @@ impl ApiServer {
 
     /// How many requests have come over the network, also those that are forgotten.
     fn journal_count(&self) -> PyResult<u64> {
-        Ok(*self.running()?.journal().subscribe().borrow())
+        Ok(*self.running()?.request_log().subscribe().borrow())
     }
 
     /// An awaitable of asyncio: until more requests have been served than that; how many it are then.
     fn asked<'py>(&self, py: Python<'py>, after: u64) -> PyResult<Bound<'py, PyAny>> {
         // It must not hold the server: that may be shut down meanwhile.
-        let mut counts = self.running()?.journal().subscribe();
+        let mut counts = self.running()?.request_log().subscribe();
         awaitable(py, async move {
             let count = counts.wait_for(|count| *count > after).await;
             count.map(|count| *count).map_err(|_| misuse("The API server is shut down."))
@@ -164,7 +164,7 @@ impl ApiServer {
     #[pyo3(signature = (after = 0))]
     fn journal<'py>(&self, py: Python<'py>, after: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
         let list = PyList::empty(py);
-        let (count, entries) = self.running()?.journal().since(after);
+        let (count, entries) = self.running()?.request_log().since(after);
         for entry in entries {
             let row = (
                 entry.at.as_secs_f64(),
@@ -186,7 +186,7 @@ impl ApiServer {
 
     /// Forgets the requests.
     fn clear_journal(&self) -> PyResult<()> {
-        self.running()?.journal().clear();
+        self.running()?.request_log().clear();
         Ok(())
     }
 
@@ -299,7 +299,9 @@ fn read_fault(name: &str, number: f64) -> PyResult<Fault> {
         "silence" => Fault::Silence,
         "stale" => Fault::Stale(number as u64),
         "lost" => Fault::Lost,
-        "cut-off" => Fault::CutOff(if number > 0.0 { Done::Yes } else { Done::No }),
+        "cut-off" => {
+            Fault::CutOff(if number > 0.0 { CutOffPoint::AfterRequest } else { CutOffPoint::BeforeRequest })
+        }
         other => return Err(PyValueError::new_err(format!("There is no fault {other:?}."))),
     })
 }
@@ -310,6 +312,6 @@ fn failed(error: &ServerError) -> PyErr {
     let text = format!("The API server: {error}{cause}");
     match error {
         ServerError::Listen { .. } | ServerError::Kubeconfig { .. } => PyOSError::new_err(text),
-        ServerError::Certificates(_) | ServerError::Refused { .. } => PyRuntimeError::new_err(text),
+        ServerError::Certificates(_) | ServerError::Rejected { .. } => PyRuntimeError::new_err(text),
     }
 }

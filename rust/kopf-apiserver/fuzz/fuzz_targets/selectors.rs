@@ -1,4 +1,4 @@
-//! Arbitrary bytes for the law of the same name.
+//! Arbitrary bytes for the property of the same name.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| kopf_apiserver::fuzzing::selectors(data));

@@ -1,4 +1,4 @@
-//! The server on its own: starts, writes a kubeconfig, says where it is, and serves until it is told to stop.
+//! Command line of the embedded API server: starts it, writes a kubeconfig, prints its path, and serves until SIGTERM.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ async fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to do when even this cannot be told.
+            // An error of stderr cannot be reported.
             let _ = writeln!(std::io::stderr(), "kopf-apiserver: {error}");
             ExitCode::FAILURE
         }

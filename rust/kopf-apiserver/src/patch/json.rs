@@ -1,31 +1,35 @@
-//! RFC 6902, with the limits that Kubernetes sets.
+//! JSON patch (RFC 6902) with the limits of kube-apiserver.
+//!
+//! The crate `json-patch` is not used: patches of kube-apiserver replace absent members, accept negative indices, test
+//! absent members for null, and limit the size of copies and the depth of results, all of which differ from the RFC.
 
 use serde_json::Value;
 
-/// Operations in one patch.
+/// Maximum number of operations in a patch.
 const LIMIT: usize = 10_000;
-/// How many bytes of JSON all `copy` operations of a patch may add, as in the real server.
+/// Maximum size of all copied values, in bytes of JSON, as in kube-apiserver.
 const COPY_LIMIT: usize = 3 * 1024 * 1024;
-/// How deep the result may be nested: deeper objects cannot be read again. It is looked at after so many operations.
+/// Maximum depth of the result: deeper objects cannot be decoded. It is checked after every `DEPTH_CHECKED_AFTER`
+/// operations.
 pub(crate) const DEPTH_LIMIT: usize = 120;
 const DEPTH_CHECKED_AFTER: usize = 16;
 
-/// Why a patch was refused.
+/// Error of a JSON patch.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// It is no list of operations.
+pub(crate) enum PatchError {
+    /// The patch is not a list of operations.
     Malformed(String),
-    /// An operation cannot be carried out, or a test failed.
+    /// An operation cannot be applied, or a test failed.
     Inapplicable,
     TooMany(usize),
 }
 
 /// Applies all operations or none.
-pub(crate) fn apply(target: &mut Value, patch: &Value) -> Result<(), Refused> {
+pub(crate) fn apply(target: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let Value::Array(operations) = patch else {
         let found = if patch.is_object() { "object" } else { "value" };
         let text = format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp");
-        return Err(Refused::Malformed(text));
+        return Err(PatchError::Malformed(text));
     };
     if let Some(odd) = operations.iter().find(|o| !o.is_object()) {
         let found = if odd.is_number() {
@@ -36,26 +40,26 @@ pub(crate) fn apply(target: &mut Value, patch: &Value) -> Result<(), Refused> {
             "array"
         };
         let text = format!("json: cannot unmarshal {found} into Go value of type handlers.jsonPatchOp");
-        return Err(Refused::Malformed(text));
+        return Err(PatchError::Malformed(text));
     }
     if operations.len() > LIMIT {
-        return Err(Refused::TooMany(operations.len()));
+        return Err(PatchError::TooMany(operations.len()));
     }
     let mut result = target.clone();
     let mut copied = 0;
     for some in operations.chunks(DEPTH_CHECKED_AFTER) {
         for operation in some {
-            step(&mut result, operation, &mut copied).ok_or(Refused::Inapplicable)?;
+            step(&mut result, operation, &mut copied).ok_or(PatchError::Inapplicable)?;
         }
         if is_deeper(&result, DEPTH_LIMIT) {
-            return Err(Refused::Inapplicable);
+            return Err(PatchError::Inapplicable);
         }
     }
     *target = result;
     Ok(())
 }
 
-/// Whether a value has more levels of lists and maps than that.
+/// Whether a value has more than `limit` levels of nesting.
 fn is_deeper(value: &Value, limit: usize) -> bool {
     let below = |child: &Value| limit == 0 || is_deeper(child, limit - 1);
     match value {
@@ -65,7 +69,7 @@ fn is_deeper(value: &Value, limit: usize) -> bool {
     }
 }
 
-/// The length of a value as JSON.
+/// Length of a value as JSON, in bytes.
 fn length(value: &Value) -> usize {
     struct Counter(usize);
     impl std::io::Write for Counter {
@@ -78,7 +82,7 @@ fn length(value: &Value) -> usize {
         }
     }
     let mut counter = Counter(0);
-    // Neither values nor the counter can fail.
+    // Neither serialization nor the counter can fail.
     let _ = serde_json::to_writer(&mut counter, value);
     counter.0
 }
@@ -93,7 +97,7 @@ fn step(target: &mut Value, operation: &Value, copied: &mut usize) -> Option<()>
             let value = operation.get("value").cloned().unwrap_or_default();
             match get_mut(target, &path) {
                 Some(place) => *place = value,
-                // A missing member of a map is made, as the server's library does.
+                // An absent member is added, as in kube-apiserver.
                 None if path.last().is_some_and(|t| t.parse::<usize>().is_err()) => {
                     add(target, &path, value)?;
                 }
@@ -119,17 +123,17 @@ fn step(target: &mut Value, operation: &Value, copied: &mut usize) -> Option<()>
             add(target, &path, value)
         }
         "test" => {
-            let wanted = operation.get("value").unwrap_or(&Value::Null);
+            let expected = operation.get("value").unwrap_or(&Value::Null);
             match get_mut(target, &path) {
-                Some(found) => same(found, wanted).then_some(()),
-                None => wanted.is_null().then_some(()),
+                Some(found) => same(found, expected).then_some(()),
+                None => expected.is_null().then_some(()),
             }
         }
         _ => None,
     }
 }
 
-/// Equal as JSON: numbers by value, members in any order.
+/// JSON equality: numbers by value, members in any order.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64(),
@@ -208,15 +212,15 @@ mod tests {
 
     use super::*;
 
-    fn check(before: Value, patch: &Value, wanted: Option<Value>) {
+    fn check(before: Value, patch: &Value, expected: Option<Value>) {
         let mut found = before.clone();
         let done = apply(&mut found, patch);
-        assert_eq!(done.is_ok(), wanted.is_some(), "{patch}");
-        assert_eq!(found, wanted.unwrap_or(before), "{patch}");
+        assert_eq!(done.is_ok(), expected.is_some(), "{patch}");
+        assert_eq!(found, expected.unwrap_or(before), "{patch}");
     }
 
     #[test]
-    fn operations_are_all_or_nothing() {
+    fn a_patch_is_applied_completely_or_not_at_all() {
         check(
             json!({"a": 1}),
             &json!([{"op": "add", "path": "/b", "value": 2}]),
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_limited_together() {
+    fn the_total_size_of_copies_is_limited() {
         let copy = |count| Value::from(vec![json!({"op": "copy", "from": "/a", "path": "/b"}); count]);
         let before = json!({"a": "x".repeat(1024 * 1024 - 2)});
         check(before.clone(), &copy(3), Some(json!({"a": before["a"], "b": before["a"]})));
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_not_nested_too_deeply() {
+    fn the_depth_of_results_is_limited() {
         let nest = |levels| {
             let level = [
                 json!({"op": "add", "path": "/b", "value": {}}),

@@ -1,21 +1,20 @@
-//! The four dialects of patches, each a pure function over JSON values.
+//! Patch types, as pure functions over JSON values. Server-side apply is in `apply`.
 
-pub(crate) mod apply;
 pub(crate) mod json;
 pub(crate) mod strategic;
 
 use serde_json::{Map, Value};
 
-/// Which dialect a content type asks for.
+/// Patch type of a content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum PatchType {
     Json,
     Merge,
     Strategic,
     Apply,
 }
 
-impl Dialect {
+impl PatchType {
     pub(crate) fn of(content_type: &str) -> Option<Self> {
         match content_type.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Some(Self::Json),
@@ -27,7 +26,7 @@ impl Dialect {
     }
 }
 
-/// RFC 7386.
+/// JSON merge patch (RFC 7386).
 pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *target = patch.clone();

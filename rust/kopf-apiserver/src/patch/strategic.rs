@@ -1,5 +1,5 @@
-//! Strategic merge: like a merge patch, but lists of built-in kinds merge by their items' keys, and directives
-//! (`$patch`, `$deleteFromPrimitiveList/…`, `$setElementOrder/…`, `$retainKeys`) say the rest.
+//! Strategic merge patch: lists merge by merge keys, with the directives `$patch`, `$deleteFromPrimitiveList/…`,
+//! `$setElementOrder/…` and `$retainKeys`.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use crate::schema::Schema;
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
-/// Merges a patch into an object of a built-in kind; the error is a malformed directive.
+/// Merges a patch into an object of a built-in kind. The error is a malformed directive.
 pub(crate) fn merge(target: &mut Value, patch: &Value, schema: &Schema) -> Result<(), String> {
     let Value::Object(changes) = patch else {
         *target = patch.clone();
@@ -54,7 +54,7 @@ pub(crate) fn merge(target: &mut Value, patch: &Value, schema: &Schema) -> Resul
     Ok(())
 }
 
-/// A map as the server's language prints it.
+/// Formats a map as Go does.
 fn go_map(map: &Map<String, Value>) -> String {
     let mut pairs: Vec<String> = map
         .iter()
@@ -76,7 +76,7 @@ fn merge_member(
     change: &Value,
     schema: &Schema,
 ) -> Result<(), String> {
-    let any = Schema::anything();
+    let any = Schema::any();
     let child = schema.child(key).map_or(&any, |s| s);
     match change {
         Value::Null => {
@@ -100,7 +100,7 @@ fn merge_member(
 }
 
 fn merge_list(list: &mut Vec<Value>, items: &[Value], schema: &Schema) -> Result<(), String> {
-    let any = Schema::anything();
+    let any = Schema::any();
     let item_schema = schema.items.as_deref().unwrap_or(&any);
     if items.iter().any(|i| i.get("$patch").and_then(Value::as_str) == Some("replace")) {
         *list = items.iter().filter(|i| i.get("$patch").is_none()).cloned().collect();
@@ -135,7 +135,8 @@ fn merge_list(list: &mut Vec<Value>, items: &[Value], schema: &Schema) -> Result
     Ok(())
 }
 
-/// New items of the patch stand before those that only the server had; others keep the server's order.
+/// Orders merged items: new items of the patch come before items of the server that they follow; others keep their
+/// order.
 fn settle(list: &mut Vec<Value>, before: &[Value], items: &[Value], merge_key: &str) {
     let id = |v: &Value| {
         if merge_key.is_empty() { v.clone() } else { v.get(merge_key).cloned().unwrap_or_default() }
@@ -153,7 +154,7 @@ fn settle(list: &mut Vec<Value>, before: &[Value], items: &[Value], merge_key: &
     list.extend(others.into_iter().rev());
 }
 
-/// Items that the order names stand in its order; others keep their places between.
+/// Orders items by `$setElementOrder`; other items follow in their order.
 fn reorder(list: &mut Vec<Value>, order: &[Value], merge_key: &str) {
     let id = |v: &Value| {
         if merge_key.is_empty() { v.clone() } else { v.get(merge_key).cloned().unwrap_or_default() }
@@ -175,12 +176,12 @@ mod tests {
 
     fn check(before: &Value, patch: &Value, after: &Value) {
         let mut found = before.clone();
-        assert_eq!(merge(&mut found, patch, &crate::builtin::schema("core.v1.PodSpec")), Ok(()));
+        assert_eq!(merge(&mut found, patch, &crate::scheme::builtin::schema("core.v1.PodSpec")), Ok(()));
         assert_eq!(found, *after, "{patch}");
     }
 
     #[test]
-    fn lists_merge_by_their_keys() {
+    fn lists_merge_by_merge_keys() {
         let pod = json!({"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "2"}]});
         check(
             &pod,

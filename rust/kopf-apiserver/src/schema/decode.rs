@@ -1,43 +1,48 @@
-//! How a built-in kind reads its JSON: like a typed program that keeps known fields, refuses wrong types, forgets what is
-//! empty, and writes some fields always.
+//! Decoding of built-in kinds, as Go does: unknown fields are dropped, types are checked, empty values are omitted.
 
 use serde_json::{Map, Value};
 
-use super::{Place, Schema, Type};
+use super::{Schema, Type};
+use crate::base::field_path::FieldPath;
 
-/// What was met besides the value.
+/// Warnings of decoding.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub(crate) struct DecodeWarnings {
     pub(crate) unknown: Vec<String>,
 }
 
-/// Reads an object of a built-in kind; the error is the text of a failed decoding.
-pub(crate) fn decode(value: Value, schema: &Schema, notes: &mut Notes) -> Result<Value, String> {
-    let frame = Frame { owner: &schema.type_name, place: Place::Top };
-    read(value, schema, &frame, notes).map(|v| v.unwrap_or_else(|| Value::Object(Map::new())))
+/// Decodes an object of a built-in kind. The error is the message of Go's decoder.
+pub(crate) fn decode(value: Value, schema: &Schema, warnings: &mut DecodeWarnings) -> Result<Value, String> {
+    let frame = Frame { short_type_name: &schema.type_name, path: FieldPath::Root };
+    read(value, schema, &frame, warnings).map(|v| v.unwrap_or_else(|| Value::Object(Map::new())))
 }
 
-/// Where the reader is, and in which type.
+/// Position of the decoder, and the struct type there.
 struct Frame<'f> {
-    owner: &'f str,
-    place: Place<'f>,
+    short_type_name: &'f str,
+    path: FieldPath<'f>,
 }
 
-fn owner(type_name: &str) -> String {
+fn short_type_name(type_name: &str) -> String {
     type_name.rsplit('.').next().unwrap_or_default().to_owned()
 }
 
-fn read(value: Value, schema: &Schema, at: &Frame<'_>, notes: &mut Notes) -> Result<Option<Value>, String> {
+fn read(
+    value: Value,
+    schema: &Schema,
+    at: &Frame<'_>,
+    warnings: &mut DecodeWarnings,
+) -> Result<Option<Value>, String> {
     match (schema.kind, value) {
         (_, Value::Null) => Ok(None),
         (Type::Object, Value::Object(map)) => {
             if schema.type_name.is_empty() {
-                read_map(map, schema, at, notes)
+                read_map(map, schema, at, warnings)
             } else {
-                read_struct(map, schema, at, notes)
+                read_struct(map, schema, at, warnings)
             }
         }
-        (Type::Array, Value::Array(list)) => read_list(list, schema, at, notes),
+        (Type::Array, Value::Array(list)) => read_list(list, schema, at, warnings),
         (Type::Time, Value::String(text)) => super::formats::time(&text, false).map(|t| Some(t.into())),
         (Type::MicroTime, Value::String(text)) => super::formats::time(&text, true).map(|t| Some(t.into())),
         (Type::Bytes, Value::String(text)) => match base64_error(&text) {
@@ -53,7 +58,7 @@ fn read(value: Value, schema: &Schema, at: &Frame<'_>, notes: &mut Notes) -> Res
         | (Type::Boolean, value @ Value::Bool(_))
         | (Type::Number, value @ Value::Number(_)) => Ok(Some(value)),
         (Type::Integer, Value::Number(number)) => read_integer(number, schema, at),
-        (_, value) => Err(mismatch(&value, schema, at)),
+        (_, value) => Err(type_mismatch(&value, schema, at)),
     }
 }
 
@@ -67,8 +72,8 @@ fn read_integer(
         number.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9.0e15).map(|f| f as i64)
     });
     match whole {
-        Some(n) if !schema.narrow || i32::try_from(n).is_ok() => Ok(Some(n.into())),
-        _ => Err(mismatch(&Value::Number(number), schema, at)),
+        Some(n) if !schema.is_int32 || i32::try_from(n).is_ok() => Ok(Some(n.into())),
+        _ => Err(type_mismatch(&Value::Number(number), schema, at)),
     }
 }
 
@@ -84,25 +89,25 @@ fn base64_error(text: &str) -> Option<usize> {
     }
 }
 
-/// The type as the decoder's message names it.
+/// Type in messages of Go's decoder.
 fn type_label(schema: &Schema) -> String {
     match schema.kind {
         Type::Any => "interface {}".into(),
         Type::Object if schema.type_name.is_empty() => {
             format!("map[string]{}", schema.additional.as_deref().map_or_else(String::new, type_label))
         }
-        Type::Object => format!("v1.{}", owner(&schema.type_name)),
+        Type::Object => format!("v1.{}", short_type_name(&schema.type_name)),
         Type::Array => format!("[]{}", schema.items.as_deref().map_or_else(String::new, type_label)),
         Type::String | Type::IntOrString | Type::Quantity | Type::Time | Type::MicroTime => "string".into(),
         Type::Bytes => "[]uint8".into(),
-        Type::Integer if schema.narrow => "int32".into(),
+        Type::Integer if schema.is_int32 => "int32".into(),
         Type::Integer => "int64".into(),
         Type::Number => "float64".into(),
         Type::Boolean => "bool".into(),
     }
 }
 
-fn mismatch(value: &Value, schema: &Schema, at: &Frame<'_>) -> String {
+fn type_mismatch(value: &Value, schema: &Schema, at: &Frame<'_>) -> String {
     let found = match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),
@@ -120,8 +125,8 @@ fn mismatch(value: &Value, schema: &Schema, at: &Frame<'_>) -> String {
         _ => {
             format!(
                 "json: cannot unmarshal {found} into Go struct field {}.{} of type {}",
-                owner(at.owner),
-                at.place.fields(),
+                short_type_name(at.short_type_name),
+                at.path.fields(),
                 type_label(schema)
             )
         }
@@ -132,19 +137,22 @@ fn read_struct(
     map: Map<String, Value>,
     schema: &Schema,
     at: &Frame<'_>,
-    notes: &mut Notes,
+    warnings: &mut DecodeWarnings,
 ) -> Result<Option<Value>, String> {
     let mut out = Map::new();
     for (key, value) in map {
-        let place = Place::Member(&at.place, &key);
+        let path = FieldPath::Member(&at.path, &key);
         let Some(property) = schema.properties.get(&key) else {
-            notes.unknown.push(place.show());
+            warnings.unknown.push(path.text());
             continue;
         };
-        let frame = Frame { owner: &schema.type_name, place };
-        if let Some(read) = read(value, property, &frame, notes)? {
-            // What is empty is not written, unless the field is always written or the emptiness says something.
-            if property.written.is_some() || !is_empty(&read, property) || schema.required.contains(&key) {
+        let frame = Frame { short_type_name: &schema.type_name, path };
+        if let Some(read) = read(value, property, &frame, warnings)? {
+            // Empty values are omitted, unless the field is always written or required.
+            if property.always_written.is_some()
+                || !is_empty(&read, property)
+                || schema.required.contains(&key)
+            {
                 out.insert(key, read);
             }
         }
@@ -157,7 +165,7 @@ fn is_empty(value: &Value, schema: &Schema) -> bool {
     match value {
         Value::String(s) => s.is_empty(),
         Value::Array(list) => list.is_empty(),
-        // An empty map is nothing; an empty structure behind a pointer is something.
+        // An empty map is omitted; an empty struct behind a pointer is not.
         Value::Object(map) => map.is_empty() && schema.type_name.is_empty() && schema.kind == Type::Object,
         _ => false,
     }
@@ -167,8 +175,8 @@ fn is_zero(value: &Value) -> bool {
     matches!(value, Value::Bool(false)) || value.as_str() == Some("") || value.as_i64() == Some(0)
 }
 
-/// The storage's encoding does not tell an empty list from none: a list that must be there becomes null.
-pub(crate) fn settle(value: &mut Value, schema: &Schema) {
+/// Replaces empty required lists with null, as protobuf storage does.
+pub(crate) fn null_empty_required_lists(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(map) => {
             for (key, child) in map.iter_mut() {
@@ -176,14 +184,14 @@ pub(crate) fn settle(value: &mut Value, schema: &Schema) {
                 if child.as_array().is_some_and(Vec::is_empty) && schema.required.contains(key) {
                     *child = Value::Null;
                 } else {
-                    settle(child, known);
+                    null_empty_required_lists(child, known);
                 }
             }
         }
         Value::Array(list) => {
             if let Some(items) = &schema.items {
                 for item in list {
-                    settle(item, items);
+                    null_empty_required_lists(item, items);
                 }
             }
         }
@@ -191,19 +199,19 @@ pub(crate) fn settle(value: &mut Value, schema: &Schema) {
     }
 }
 
-/// Writes what is always written: empty structures and zeros, and with `defaults` the published defaults as well.
+/// Adds fields that are always written: empty structs and zero values, and defaults if `defaults`.
 fn write_always(out: &mut Map<String, Value>, schema: &Schema, defaults: bool) {
     for (name, property) in &schema.properties {
         if out.contains_key(name) {
             continue;
         }
-        if let Some(written) = &property.written {
+        if let Some(always_written) = &property.always_written {
             if property.kind == Type::Object && !property.type_name.is_empty() {
                 let mut inner = Map::new();
                 write_always(&mut inner, property, defaults);
                 out.insert(name.clone(), Value::Object(inner));
-            } else if !written.is_object() && (defaults || is_zero(written)) {
-                out.insert(name.clone(), written.clone());
+            } else if !always_written.is_object() && (defaults || is_zero(always_written)) {
+                out.insert(name.clone(), always_written.clone());
             }
         } else if schema.required.contains(name) && matches!(property.kind, Type::Array | Type::Object) {
             out.insert(name.clone(), Value::Null);
@@ -211,8 +219,8 @@ fn write_always(out: &mut Map<String, Value>, schema: &Schema, defaults: bool) {
     }
 }
 
-/// What an object of this kind holds before anything is said: the ground for the managers of fields.
-pub(crate) fn zero(schema: &Schema) -> Value {
+/// Object of this type without any fields set: the baseline of managed fields.
+pub(crate) fn zero_value(schema: &Schema) -> Value {
     let mut out = Map::new();
     write_always(&mut out, schema, false);
     Value::Object(out)
@@ -222,7 +230,7 @@ fn read_map(
     map: Map<String, Value>,
     schema: &Schema,
     at: &Frame<'_>,
-    notes: &mut Notes,
+    warnings: &mut DecodeWarnings,
 ) -> Result<Option<Value>, String> {
     let mut out = Map::new();
     for (key, value) in map {
@@ -230,9 +238,9 @@ fn read_map(
             out.insert(key, value);
             continue;
         };
-        let frame = Frame { owner: at.owner, place: Place::Key(&at.place, &key) };
-        // A null in a map of strings reads as the empty string.
-        match read(value, item, &frame, notes)? {
+        let frame = Frame { short_type_name: at.short_type_name, path: FieldPath::Key(&at.path, &key) };
+        // In a map of strings, null is the empty string.
+        match read(value, item, &frame, warnings)? {
             Some(read) => out.insert(key, read),
             None if item.kind == Type::String => out.insert(key, "".into()),
             None => out.insert(key, Value::Null),
@@ -245,16 +253,16 @@ fn read_list(
     list: Vec<Value>,
     schema: &Schema,
     at: &Frame<'_>,
-    notes: &mut Notes,
+    warnings: &mut DecodeWarnings,
 ) -> Result<Option<Value>, String> {
     let Some(items) = &schema.items else { return Ok(Some(Value::Array(list))) };
     let mut out = Vec::with_capacity(list.len());
     for (i, value) in list.into_iter().enumerate() {
-        let frame = Frame { owner: at.owner, place: Place::Item(&at.place, i) };
-        match read(value, items, &frame, notes)? {
+        let frame = Frame { short_type_name: at.short_type_name, path: FieldPath::Item(&at.path, i) };
+        match read(value, items, &frame, warnings)? {
             Some(read) => out.push(read),
             None if items.kind == Type::String => out.push("".into()),
-            None => out.push(zero(items)),
+            None => out.push(zero_value(items)),
         }
     }
     Ok(Some(Value::Array(out)))

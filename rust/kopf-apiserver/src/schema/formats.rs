@@ -1,11 +1,11 @@
-//! Formats of text: times, quantities, and the named formats that a declared schema may ask for.
+//! Formats of strings: timestamps, quantities, durations, and the `format` keyword.
 
 use std::cell::RefCell;
 
 use base64::Engine;
 use serde_json::Value;
 
-/// Reads an RFC 3339 time and writes it as Kubernetes does: whole seconds, or microseconds; always UTC.
+/// Normalizes an RFC 3339 timestamp to UTC with whole seconds or microseconds. The error is the message of Go.
 pub(crate) fn time(text: &str, micros: bool) -> Result<String, String> {
     if micros && text.len() == 20 && rfc3339(text).is_some() {
         let zone = text.get(19..).unwrap_or_default();
@@ -29,7 +29,7 @@ fn rfc3339(text: &str) -> Option<jiff::Timestamp> {
     if well && zoned { text.parse().ok() } else { None }
 }
 
-/// A moment as Kubernetes writes it.
+/// Formats a timestamp.
 pub(crate) fn stamp(moment: jiff::Timestamp, micros: bool) -> String {
     let at = jiff::tz::Offset::UTC.to_datetime(moment);
     let (year, month, day) = (at.year(), at.month(), at.day());
@@ -45,9 +45,9 @@ thread_local! {
     static LAST_SECOND: RefCell<(i64, String)> = const { RefCell::new((i64::MIN, String::new())) };
 }
 
-/// Now, in whole seconds. Most writes are of the same second as the one before.
+/// Current time in whole seconds. The last result is cached, as most writes share their second.
 pub(crate) fn now() -> String {
-    let moment = crate::clock::now();
+    let moment = crate::base::clock::now();
     LAST_SECOND.with_borrow_mut(|(second, text)| {
         if *second != moment.as_second() {
             *second = moment.as_second();
@@ -60,7 +60,7 @@ pub(crate) fn now() -> String {
 const QUANTITY_ERROR: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// Checks a quantity; numbers become text.
+/// Validates a quantity. Numbers become strings.
 pub(crate) fn quantity(value: &Value) -> Result<Value, String> {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -69,13 +69,13 @@ pub(crate) fn quantity(value: &Value) -> Result<Value, String> {
     if quantity_value(&text).is_some() { Ok(text.into()) } else { Err(QUANTITY_ERROR.into()) }
 }
 
-/// The number that a quantity stands for.
+/// Numeric value of a quantity.
 pub(crate) fn quantity_value(text: &str) -> Option<f64> {
     let split =
         text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
-    let (digits, suffix) = text.split_at(split);
+    let (digits, name_suffix) = text.split_at(split);
     let number: f64 = digits.parse().ok()?;
-    let scale = match suffix {
+    let scale = match name_suffix {
         "" => 1.0,
         "n" => 1e-9,
         "u" => 1e-6,
@@ -97,7 +97,7 @@ pub(crate) fn quantity_value(text: &str) -> Option<f64> {
     Some(number * scale)
 }
 
-/// Whether a text is of a named format; unknown formats accept everything, as in Kubernetes.
+/// Whether a string has a format. Unknown formats accept everything.
 pub(crate) fn matches(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => rfc3339(text).is_some(),
@@ -153,12 +153,12 @@ fn is_uuid(text: &str, version: Option<char>) -> bool {
     plain.len() == 32 && hex(&plain) && version.is_none_or(|v| plain.chars().nth(12) == Some(v))
 }
 
-/// `1h30m`, `250ms`, `3 seconds`: the forms that Kubernetes takes for a duration.
+/// Whether a string is a duration: `1h30m`, `250ms`, `3 seconds`.
 pub(crate) fn is_duration(text: &str) -> bool {
     duration_seconds(text).is_some()
 }
 
-/// The seconds of a duration.
+/// Seconds of a duration.
 pub(crate) fn duration_seconds(text: &str) -> Option<f64> {
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),

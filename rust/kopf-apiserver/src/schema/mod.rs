@@ -1,20 +1,23 @@
-//! Schemas: the shape of objects, built in or declared, and what follows from it.
+//! Schemas of built-in and custom resources.
 //!
-//! One type serves both: the built-in kinds' fields come from `builtin/types.txt`, the declared ones' from a CRD. Here are
-//! the type, its reading from a CRD, and pruning and defaulting; `decode` is how built-in kinds read their JSON,
-//! `validate` checks declared kinds, `cel` runs their rules.
+//! Fields of built-in kinds come from `builtin/types.txt`, those of custom resources from CRDs. This module has the
+//! type, its construction from `openAPIV3Schema`, pruning and defaulting. `decode` decodes built-in kinds, `validate`
+//! validates custom resources, `cel` evaluates their rules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::base::field_path::FieldPath;
+use crate::base::json::strings;
+
 pub(crate) mod cel;
 pub(crate) mod decode;
 pub(crate) mod formats;
 pub(crate) mod validate;
 
-/// What a value must be.
+/// Type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Type {
     #[default]
@@ -32,7 +35,7 @@ pub(crate) enum Type {
     IntOrString,
 }
 
-/// How the items of a list are told apart.
+/// `x-kubernetes-list-type`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ListType {
     #[default]
@@ -43,28 +46,28 @@ pub(crate) enum ListType {
 
 pub(crate) type Property = Arc<Schema>;
 
-/// The shape of one value.
+/// Schema of a value.
 #[expect(clippy::struct_excessive_bools, reason = "each is a word of the schema language")]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Schema {
     pub(crate) kind: Type,
-    /// The built-in type's name; empty elsewhere.
+    /// Name of the built-in type; else empty.
     pub(crate) type_name: String,
     pub(crate) properties: BTreeMap<String, Property>,
     pub(crate) required: Vec<String>,
     pub(crate) additional: Option<Arc<Schema>>,
     pub(crate) items: Option<Arc<Schema>>,
-    /// Built-in: the value that is always written, even when nothing was given.
-    pub(crate) written: Option<Value>,
+    /// Built-in types: the value that is written if the field is absent.
+    pub(crate) always_written: Option<Value>,
     pub(crate) list: ListType,
-    /// A map that is one value for server-side apply.
+    /// `x-kubernetes-map-type: atomic`.
     pub(crate) atomic: bool,
     pub(crate) patch: Vec<String>,
     pub(crate) merge_key: String,
     pub(crate) options: Vec<String>,
-    /// 32 bits.
-    pub(crate) narrow: bool,
-    /// Declared kinds only, from here on.
+    /// A 32-bit integer.
+    pub(crate) is_int32: bool,
+    /// From here on: custom resources only.
     pub(crate) default: Option<Value>,
     pub(crate) nullable: bool,
     pub(crate) preserve: bool,
@@ -73,7 +76,7 @@ pub(crate) struct Schema {
     pub(crate) rules: Vec<Arc<cel::Rule>>,
 }
 
-/// Value validations of a declared kind.
+/// Value validations of a custom resource.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checks {
     pub(crate) options: Option<Vec<Value>>,
@@ -93,17 +96,17 @@ pub(crate) struct Checks {
 }
 
 impl Schema {
-    /// A schema that keeps and accepts everything.
-    pub(crate) fn anything() -> Self {
+    /// Schema that accepts and preserves everything.
+    pub(crate) fn any() -> Self {
         Self { kind: Type::Any, preserve: true, ..Self::default() }
     }
 
-    /// The child's schema by name: a declared property or the map's value.
+    /// Schema of a member: a property, or additional properties.
     pub(crate) fn child(&self, name: &str) -> Option<&Arc<Schema>> {
         self.properties.get(name).or(self.additional.as_ref())
     }
 
-    /// Reads `openAPIV3Schema`.
+    /// Converts `openAPIV3Schema`.
     pub(crate) fn from_json(json: &Value) -> Self {
         let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default();
         let flag = |key: &str| json.get(key).and_then(Value::as_bool).unwrap_or(false);
@@ -126,7 +129,7 @@ impl Schema {
             ..Self::default()
         };
         match json.get("additionalProperties") {
-            Some(Value::Bool(true)) => out.additional = Some(Arc::new(Self::anything())),
+            Some(Value::Bool(true)) => out.additional = Some(Arc::new(Self::any())),
             Some(schema @ Value::Object(_)) => out.additional = Some(Arc::new(Self::from_json(schema))),
             _ => {}
         }
@@ -140,7 +143,7 @@ impl Schema {
         out
     }
 
-    /// Whether fields that are not declared are kept.
+    /// Whether unknown fields are preserved.
     fn keeps_unknown(&self) -> bool {
         self.preserve || (self.kind == Type::Any && self.properties.is_empty() && self.additional.is_none())
     }
@@ -156,13 +159,6 @@ fn type_named(name: &str) -> Type {
         "boolean" => Type::Boolean,
         _ => Type::Any,
     }
-}
-
-pub(crate) fn strings(value: Option<&Value>) -> Vec<String> {
-    value
-        .and_then(Value::as_array)
-        .map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
-        .unwrap_or_default()
 }
 
 impl Checks {
@@ -220,18 +216,18 @@ impl Checks {
     }
 }
 
-/// Drops what a declared schema does not know; the paths of what was dropped are collected.
+/// Drops unknown fields, and collects their paths.
 pub(crate) fn prune(value: &mut Value, schema: &Schema, dropped: &mut Vec<String>) {
-    prune_at(value, schema, &Place::Top, dropped);
+    prune_at(value, schema, &FieldPath::Root, dropped);
 }
 
-fn prune_at(value: &mut Value, schema: &Schema, place: &Place<'_>, dropped: &mut Vec<String>) {
+fn prune_at(value: &mut Value, schema: &Schema, path: &FieldPath<'_>, dropped: &mut Vec<String>) {
     match value {
-        Value::Object(map) => prune_map(map, schema, place, dropped),
+        Value::Object(map) => prune_map(map, schema, path, dropped),
         Value::Array(list) => {
             if let Some(items) = &schema.items {
                 for (i, item) in list.iter_mut().enumerate() {
-                    prune_at(item, items, &Place::Item(place, i), dropped);
+                    prune_at(item, items, &FieldPath::Item(path, i), dropped);
                 }
             }
         }
@@ -239,19 +235,19 @@ fn prune_at(value: &mut Value, schema: &Schema, place: &Place<'_>, dropped: &mut
     }
 }
 
-fn prune_map(map: &mut Map<String, Value>, schema: &Schema, place: &Place<'_>, dropped: &mut Vec<String>) {
-    let system = schema.embedded || matches!(place, Place::Top);
+fn prune_map(map: &mut Map<String, Value>, schema: &Schema, path: &FieldPath<'_>, dropped: &mut Vec<String>) {
+    let system = schema.embedded || matches!(path, FieldPath::Root);
     let keeps = schema.keeps_unknown();
     map.retain(|key, child| {
         if system && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
             return true;
         }
-        let below = Place::Member(place, key);
+        let below = FieldPath::Member(path, key);
         match schema.child(key) {
             Some(known) => prune_at(child, known, &below, dropped),
             None if keeps => {}
             None => {
-                dropped.push(below.show());
+                dropped.push(below.text());
                 return false;
             }
         }
@@ -259,41 +255,7 @@ fn prune_map(map: &mut Map<String, Value>, schema: &Schema, place: &Place<'_>, d
     });
 }
 
-/// Where a reader is in an object. Only complaints need it as text, and most objects give none.
-#[derive(Clone, Copy)]
-pub(crate) enum Place<'p> {
-    Top,
-    /// A field of a structure.
-    Member(&'p Place<'p>, &'p str),
-    /// A key of a map.
-    Key(&'p Place<'p>, &'p str),
-    Item(&'p Place<'p>, usize),
-}
-
-impl Place<'_> {
-    pub(crate) fn show(&self) -> String {
-        match self {
-            Self::Top => String::new(),
-            Self::Member(within, key) | Self::Key(within, key) => join(&within.show(), key),
-            Self::Item(within, index) => format!("{}[{index}]", within.show()),
-        }
-    }
-    /// Only the names of fields.
-    pub(crate) fn fields(&self) -> String {
-        match self {
-            Self::Top => String::new(),
-            Self::Member(within, key) => join(&within.fields(), key),
-            Self::Key(within, _) | Self::Item(within, _) => within.fields(),
-        }
-    }
-}
-
-/// A field's path, as messages write it.
-pub(crate) fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
-}
-
-/// Fills declared defaults; an explicit null of a field that may not be null counts as absent.
+/// Sets defaults. A null in a field that is not nullable counts as absent.
 pub(crate) fn fill_defaults(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(map) => {
@@ -331,7 +293,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::status::Cause;
+    use crate::error::status::Cause;
 
     fn schema() -> Schema {
         Schema::from_json(
@@ -343,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_pruned_and_defaults_filled() {
+    fn unknown_fields_are_pruned_and_defaults_set() {
         let mut value = json!({"kind": "K", "metadata": {}, "spec": {"n": 1, "junk": 1, "any": {"kept": 1}}});
         let mut dropped = Vec::new();
         prune(&mut value, &schema(), &mut dropped);
@@ -353,21 +315,21 @@ mod tests {
     }
 
     #[test]
-    fn values_and_rules_are_checked() {
-        let complaints = |spec: Value| -> Vec<Cause> {
+    fn values_and_rules_are_validated() {
+        let causes = |spec: Value| -> Vec<Cause> {
             let value = json!({"spec": spec});
             let (mut out, _) = validate::validate(&value, &schema());
             out.extend(cel::check(&value, None, &schema()));
             out
         };
-        assert_eq!(complaints(json!({"n": 5, "d": "xy"})), []);
+        assert_eq!(causes(json!({"n": 5, "d": "xy"})), []);
         assert_eq!(
-            complaints(json!({"n": 50, "d": "x"})).first().map(|c| c.message.clone()),
+            causes(json!({"n": 50, "d": "x"})).first().map(|c| c.message.clone()),
             Some("Invalid value: too much".into())
         );
-        assert_eq!(complaints(json!({"n": 0, "d": "x"})).len(), 1);
+        assert_eq!(causes(json!({"n": 0, "d": "x"})).len(), 1);
         assert_eq!(
-            complaints(json!({"n": "x", "d": "x"})).first().map(|c| c.reason),
+            causes(json!({"n": "x", "d": "x"})).first().map(|c| c.reason),
             Some("FieldValueTypeInvalid")
         );
     }

@@ -1,23 +1,24 @@
-//! Validation of declared kinds: types, bounds, formats, lists, combinations. The order of complaints follows the server's.
+//! Validation of custom resources. The order of errors is that of kube-apiserver.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{Checks, ListType, Schema, Type, formats, join};
-use crate::status::Cause;
+use super::{Checks, ListType, Schema, Type, formats};
+use crate::base::field_path::join;
+use crate::error::status::Cause;
 
-/// Checks an object against its schema; lists complaints, and apart from them those about twins in lists.
+/// Field errors of an object, and separately those of duplicate list items.
 pub(crate) fn validate(value: &Value, schema: &Schema) -> (Vec<Cause>, Vec<Cause>) {
     let mut out = Vec::new();
-    let mut late = Vec::new();
+    let mut duplicates = Vec::new();
     check(value, schema, "", &mut out);
-    check_lists(value, schema, "", &mut late);
-    // Unsupported values come after the other complaints, duplicates last.
+    check_lists(value, schema, "", &mut duplicates);
+    // Unsupported values come after other errors, duplicates last.
     let (unsupported, mut rest): (Vec<_>, Vec<_>) =
         out.into_iter().partition(|c| c.reason == "FieldValueNotSupported");
     rest.extend(unsupported);
-    (rest, late)
+    (rest, duplicates)
 }
 
 fn type_of(value: &Value) -> &'static str {
@@ -32,7 +33,7 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-fn wanted(kind: Type) -> &'static str {
+fn type_names(kind: Type) -> &'static str {
     match kind {
         Type::Object => "object",
         Type::Array => "array",
@@ -44,23 +45,23 @@ fn wanted(kind: Type) -> &'static str {
     }
 }
 
-fn fits(value: &Value, schema: &Schema) -> bool {
+fn matches_type(value: &Value, schema: &Schema) -> bool {
     match (schema.kind, type_of(value)) {
         (_, "null") => schema.nullable,
         (Type::Any, _) | (Type::IntOrString, "integer" | "string") | (Type::Number, "integer" | "number") => {
             true
         }
-        (kind, found) => wanted(kind) == found,
+        (kind, found) => type_names(kind) == found,
     }
 }
 
 fn check(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
-    if !fits(value, schema) {
-        let (found, kind) = (type_of(value), wanted(schema.kind));
+    if !matches_type(value, schema) {
+        let (found, kind) = (type_of(value), type_names(schema.kind));
         let shown = format!("\"{found}\"");
-        let place = if path.is_empty() { "<nil>" } else { path };
+        let path = if path.is_empty() { "<nil>" } else { path };
         out.push(Cause::type_invalid(
-            place,
+            path,
             &shown,
             &format!("{path} in body must be of type {kind}: {shown}"),
         ));
@@ -84,7 +85,7 @@ fn check(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
             let mut keys: Vec<_> = map.iter().collect();
             keys.sort_by(|a, b| a.0.cmp(b.0));
             for (key, child) in keys {
-                // A forbidden null of a required field was complained of as a missing one.
+                // A null in a required field is reported as missing.
                 if let Some(known) = schema.child(key).filter(|s| s.nullable || !child.is_null()) {
                     check(child, known, &join(path, key), out);
                 }
@@ -201,20 +202,20 @@ fn check_text(value: &Value, text: &str, checks: &Checks, path: &str, out: &mut 
     }
 }
 
-fn passes(value: &Value, schema: &Schema, path: &str) -> bool {
+fn is_valid(value: &Value, schema: &Schema, path: &str) -> bool {
     let mut out = Vec::new();
     check(value, schema, path, &mut out);
     out.is_empty()
 }
 
 fn check_combinations(value: &Value, checks: &Checks, path: &str, out: &mut Vec<Cause>) {
-    let place = if path.is_empty() { "<nil>" } else { path };
+    let path = if path.is_empty() { "<nil>" } else { path };
     for schema in &checks.all_of {
         check(value, schema, path, out);
     }
-    if !checks.any_of.is_empty() && !checks.any_of.iter().any(|s| passes(value, s, path)) {
+    if !checks.any_of.is_empty() && !checks.any_of.iter().any(|s| is_valid(value, s, path)) {
         out.push(Cause::invalid_raw(
-            place,
+            path,
             "\"\"",
             &format!("{path} in body must validate at least one schema (anyOf)"),
         ));
@@ -223,7 +224,7 @@ fn check_combinations(value: &Value, checks: &Checks, path: &str, out: &mut Vec<
         }
     }
     if !checks.one_of.is_empty() {
-        let found = checks.one_of.iter().filter(|s| passes(value, s, path)).count();
+        let found = checks.one_of.iter().filter(|s| is_valid(value, s, path)).count();
         if found != 1 {
             let state = if found == 0 {
                 "Found none valid".to_owned()
@@ -231,19 +232,19 @@ fn check_combinations(value: &Value, checks: &Checks, path: &str, out: &mut Vec<
                 format!("Found {found} valid alternatives")
             };
             let detail = format!("{path} in body must validate one and only one schema (oneOf). {state}");
-            out.push(Cause::invalid_raw(place, "\"\"", &detail));
+            out.push(Cause::invalid_raw(path, "\"\"", &detail));
         }
     }
-    if checks.not.as_ref().is_some_and(|s| passes(value, s, path)) {
+    if checks.not.as_ref().is_some_and(|s| is_valid(value, s, path)) {
         out.push(Cause::invalid_raw(
-            place,
+            path,
             "\"\"",
             &format!("{path} in body must not validate the schema (not)"),
         ));
     }
 }
 
-/// Lists whose items have identities must not hold one twice.
+/// Validates the uniqueness of items in sets and associative lists.
 fn check_lists(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
     match value {
         Value::Object(map) => {

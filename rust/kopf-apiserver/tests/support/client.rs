@@ -1,4 +1,4 @@
-//! A bare HTTP client: one connection for a request, no opinions.
+//! Minimal HTTP client: one connection per request.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use rustls::{DigitallySignedStruct, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// What came back.
+/// A response; code 0 if there was none.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -33,7 +33,7 @@ impl Client {
         Self { port, token: token.to_owned(), tls: false }
     }
 
-    /// Reads the server's port and the token; the certificate is not checked, as it is our own control plane.
+    /// Reads the port and the token. The certificate is not verified: it is that of a local control plane.
     pub(crate) fn from_kubeconfig(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).expect("a kubeconfig");
         let after = |mark: &str| text.split(mark).nth(1).expect("a field of the kubeconfig").to_owned();
@@ -97,24 +97,24 @@ pub(crate) fn connector() -> TlsConnector {
     connector_for(&[])
 }
 
-/// The same, offering these protocols.
+/// TLS connector with these ALPN protocols.
 pub(crate) fn connector_for(protocols: &[&[u8]]) -> TlsConnector {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("protocol versions")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Trusting))
+        .with_custom_certificate_verifier(Arc::new(TrustAll))
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|p| p.to_vec()).collect();
     TlsConnector::from(Arc::new(config))
 }
 
-/// Believes everything.
+/// Verifier that accepts all certificates.
 #[derive(Debug)]
-struct Trusting;
+struct TrustAll;
 
-impl ServerCertVerifier for Trusting {
+impl ServerCertVerifier for TrustAll {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

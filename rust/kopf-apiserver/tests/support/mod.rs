@@ -1,4 +1,4 @@
-//! What the tests share.
-#![allow(dead_code, reason = "each test uses its part")]
+//! Helpers of integration tests.
+#![allow(dead_code, reason = "each test uses some of them")]
 
 pub(crate) mod client;

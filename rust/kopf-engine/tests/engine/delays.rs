@@ -60,11 +60,11 @@ async fn a_sleeping_object_costs_no_requests() {
     world.create("sleeper", json!({})).await;
     world.until("the attempt", |world| world.stage.called(0) == 1).await;
     world.pass(1.0).await;
-    let before = world.server.journal().entries().len();
+    let before = world.server.request_log().entries().len();
     for _ in 0..10 {
         world.pass(5.0).await;
     }
-    assert_eq!(world.server.journal().entries().len(), before);
+    assert_eq!(world.server.request_log().entries().len(), before);
     assert_eq!(world.stage.called(0), 1);
 }
 

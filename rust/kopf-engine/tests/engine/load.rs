@@ -69,7 +69,7 @@ async fn handled_objects_are_not_written_again_by_the_next_operator() {
     world.settle().await;
     world.operator().stop();
     world.operator().finished().await.unwrap();
-    world.server.journal().clear();
+    world.server.request_log().clear();
     world.serve(vec![handler("make", "create")], |_| {}).await;
     world.pass(10.0).await;
     assert_eq!(world.stage.called(0), 20);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use kopf_apiserver::{Entry, Server, ServerOptions};
+use kopf_apiserver::{LoggedRequest, Server, ServerOptions};
 use kopf_core::handler::Handler;
 use kopf_core::lifecycle::Lifecycle;
 use kopf_core::registry::Registry;
@@ -237,8 +237,8 @@ impl World {
     // --- The journal.
 
     /// The operator's requests about widgets: `list`, `watch`, `patch`.
-    pub(crate) fn asked(&self, verb: &str) -> Vec<Entry> {
-        let fits = |entry: &Entry| {
+    pub(crate) fn asked(&self, verb: &str) -> Vec<LoggedRequest> {
+        let fits = |entry: &LoggedRequest| {
             let watch = entry.query.contains("watch=true");
             let its = match entry.method.as_str() {
                 "GET" if watch => "watch",
@@ -248,7 +248,7 @@ impl World {
             };
             entry.path.contains("/widgets") && its == verb && entry.user_agent == "engine-tests"
         };
-        self.server.journal().entries().into_iter().filter(fits).collect()
+        self.server.request_log().entries().into_iter().filter(fits).collect()
     }
 }
 

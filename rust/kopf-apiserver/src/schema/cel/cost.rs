@@ -1,9 +1,9 @@
-//! What rules may cost, as the real server limits it: each evaluation, and all rules of one object.
+//! Cost limits of CEL rules: for each evaluation, and for all rules of one object.
 //!
-//! The library has no limits, so that a few nested macros or concatenations would take hours or all memory. Therefore, the
-//! expressions are rewritten: what is iterated over, and what functions and operators get, goes through a function that
-//! counts. A unit is about one step of the evaluation, or 16 bytes that are read or copied. The counts differ from those of the
-//! real server, whose limits they are compared with: usual rules are far below both.
+//! The CEL library has no limits: nested macros or concatenations could take hours or all memory. Expressions are
+//! therefore rewritten: ranges of iterations and arguments of functions pass through functions that count. A unit is
+//! about one evaluation step, or 16 bytes read or copied. The weights differ from those of kube-apiserver; its limits
+//! are the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,26 +18,26 @@ use cel::common::value::{CowVal, Val};
 use cel::{Context, ExecutionError, FunctionContext};
 use tokio::time::Instant;
 
-/// What rules may cost.
+/// Cost limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// One evaluation.
+    /// Limit of one evaluation.
     pub(crate) call: u64,
-    /// All rules of one object.
+    /// Limit of all rules of one object.
     pub(crate) object: u64,
-    /// Some functions are slower than their arguments are long (regular expressions are compiled), so the time is limited too.
+    /// Limit of time: some functions take longer than the size of their arguments suggests, e.g. compiling regular
+    /// expressions.
     pub(crate) time: Duration,
 }
 
-/// The limits of the real server.
+/// Limits of kube-apiserver.
 pub(crate) const LIMITS: Limits =
     Limits { call: 1_000_000, object: 10_000_000, time: Duration::from_secs(10) };
 
-/// The bytes that cost one unit, and what a number or an item counts as.
+/// Bytes per unit, and the bytes that a number or an item counts.
 const UNIT: u64 = 16;
-/// The functions that count and give their first argument back: no name in an expression can be like that. They count for what
-/// takes as long as its arguments are; as the product of its first two arguments; as the square of its argument; and as a
-/// number.
+/// Counting functions, which return their first argument. Expressions cannot contain such names. They count the size of
+/// the argument, the product of two sizes, the square of the size, and the number itself.
 const CHARGE: &str = "@charge";
 const CHARGE_PRODUCT: &str = "@charge_product";
 const CHARGE_SQUARE: &str = "@charge_square";
@@ -47,18 +47,18 @@ type Counting = Box<
     dyn for<'c, 'v> Fn(&mut FunctionContext<'c, 'v>) -> Result<CowVal<'c, 'v>, ExecutionError> + Send + Sync,
 >;
 
-/// The costs of one object's rules.
+/// Cost meter of one object's rules.
 #[derive(Debug)]
 pub(crate) struct Meter {
     limits: Limits,
     deadline: Instant,
-    /// What is left for all rules, and for the evaluation that goes on.
+    /// Remaining units of all rules.
     left: u64,
     call: Arc<AtomicU64>,
     call_limit: u64,
 }
 
-/// Which limit was exceeded.
+/// Exceeded limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exceeded {
     Call,
@@ -71,10 +71,10 @@ impl Meter {
         Self { limits, deadline: Instant::now() + limits.time, left: limits.object, call, call_limit: 0 }
     }
 
-    /// Begins an evaluation in this context.
+    /// Starts an evaluation in this context.
     pub(crate) fn begin(&mut self, context: &mut Context<'_, '_>) {
         self.call_limit = self.limits.call.min(self.left);
-        // A new one, as nothing else has an old one any more.
+        // A new counter: functions of previous contexts keep theirs.
         self.call = Arc::new(AtomicU64::new(self.call_limit));
         for (name, cost) in COSTS {
             let (left, deadline) = (Arc::clone(&self.call), self.deadline);
@@ -88,12 +88,12 @@ impl Meter {
                 arguments.truncate(1);
                 arguments.pop().ok_or_else(|| call.error("no value"))
             });
-            // Its name is in no library.
+            // No library has a function of this name.
             let _ = context.add_function(name, count);
         }
     }
 
-    /// Ends the evaluation; returns the limit that it has exceeded.
+    /// Ends the evaluation. Returns the exceeded limit.
     pub(crate) fn end(&mut self) -> Option<Exceeded> {
         let unused = self.call.load(Ordering::Relaxed);
         self.left = self.left.saturating_sub(self.call_limit - unused);
@@ -126,7 +126,7 @@ const COSTS: [(&str, Cost); 4] = [
     }),
 ];
 
-/// What it costs to read or copy a value. What is far above the limit is not measured to its end.
+/// Units for reading or copying a value. Measuring stops above the limit.
 fn units(value: &dyn Val, limit: u64) -> u64 {
     let mut bytes = UNIT;
     measure(value, limit.saturating_mul(UNIT), &mut bytes);
@@ -156,7 +156,7 @@ fn measure(value: &dyn Val, limit: u64, bytes: &mut u64) {
     }
 }
 
-/// The same expression, counting. `variables` are the names that are values rather than the beginnings of functions' names.
+/// Rewrites an expression with counting. `variables` are names of values; other names are prefixes of functions.
 pub(crate) fn metered(expression: &IdedExpr, variables: &[&str]) -> IdedExpr {
     let mut scope: Vec<String> = variables.iter().map(|&name| name.to_owned()).collect();
     rewrite(expression, &mut scope)
@@ -175,13 +175,13 @@ fn rewrite(expression: &IdedExpr, scope: &mut Vec<String>) -> IdedExpr {
         Expr::Map(map) => Expr::Map(MapExpr {
             entries: map.entries.iter().map(|entry| rewrite_entry(entry, scope)).collect(),
         }),
-        // The name of a variable, or a part of what another expression gives.
+        // A chain of names, or a field of another expression.
         Expr::Select(select) if root(&expression.expr).is_none() => Expr::Select(SelectExpr {
             operand: Box::new(rewrite(&select.operand, scope)),
             field: select.field.clone(),
             test: select.test,
         }),
-        // No types of structures are declared.
+        // No struct types are declared.
         other @ (Expr::Select(_)
         | Expr::Ident(_)
         | Expr::Literal(_)
@@ -192,7 +192,7 @@ fn rewrite(expression: &IdedExpr, scope: &mut Vec<String>) -> IdedExpr {
 }
 
 fn rewrite_call(call: &CallExpr, scope: &mut Vec<String>) -> CallExpr {
-    // These read only a part of what they get.
+    // These read a part of their arguments only.
     let cheap = [
         operators::CONDITIONAL,
         operators::LOGICAL_AND,
@@ -216,7 +216,7 @@ fn rewrite_call(call: &CallExpr, scope: &mut Vec<String>) -> CallExpr {
             call.target.as_deref().map(|it| charged(it, scope)),
         )
     };
-    // Some results are larger, or take longer, than all arguments together.
+    // Some results are larger, or take longer, than their arguments together.
     match (name, &mut target, args.as_mut_slice()) {
         ("join", Some(list), [separator]) => charge(list, CHARGE_PRODUCT, Some(separator)),
         ("replace", Some(text), [_, new, ..]) => charge(text, CHARGE_PRODUCT, Some(new)),
@@ -227,7 +227,7 @@ fn rewrite_call(call: &CallExpr, scope: &mut Vec<String>) -> CallExpr {
     CallExpr { func_name: call.func_name.clone(), args, target: target.map(Box::new) }
 }
 
-/// Has a function count the value of an expression, perhaps with that of another one.
+/// Wraps an expression into a counting function, with the value of another one if given.
 fn charge(expression: &mut IdedExpr, function: &str, other: Option<&IdedExpr>) {
     let id = expression.id;
     let args = [std::mem::take(expression)].into_iter().chain(other.cloned()).collect();
@@ -265,8 +265,8 @@ fn rewrite_entry(entry: &IdedEntryExpr, scope: &mut Vec<String>) -> IdedEntryExp
     IdedEntryExpr { id: entry.id, expr }
 }
 
-/// The expression with its value counted; literals have no cost worth it. What a macro gathers is left as it is: the library
-/// appends to it in place if it sees the macro's pattern.
+/// Rewrites an expression and counts its value. Literals are free. Accumulators of macros are not wrapped: the library
+/// appends to them in place if it detects the macro's pattern.
 fn charged(expression: &IdedExpr, scope: &mut Vec<String>) -> IdedExpr {
     let mut inner = rewrite(expression, scope);
     let counts = match &expression.expr {
@@ -279,7 +279,7 @@ fn charged(expression: &IdedExpr, scope: &mut Vec<String>) -> IdedExpr {
     inner
 }
 
-/// The first name of a chain of names. It is a variable, or the name of a function begins with it.
+/// First name of a chain of names: a variable, or the prefix of a function's name.
 fn root(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::Ident(name) => Some(name),

@@ -1,4 +1,4 @@
-//! What rules may cost.
+//! Cost limits of rules.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ fn schema(rule: &str) -> Schema {
     }))
 }
 
-/// The test's own clock has no part in it.
-const FEW: Limits = Limits { call: 50_000, object: 150_000, time: Duration::from_hours(1) };
+/// Without a limit of time, to be independent of the machine.
+const LIMITS_OF_TESTS: Limits = Limits { call: 50_000, object: 150_000, time: Duration::from_hours(1) };
 
-fn complaints(rule: &str, value: &Value) -> Vec<String> {
-    check_within(FEW, value, None, &schema(rule)).into_iter().map(|cause| cause.message).collect()
+fn messages(rule: &str, value: &Value) -> Vec<String> {
+    check_within(LIMITS_OF_TESTS, value, None, &schema(rule)).into_iter().map(|cause| cause.message).collect()
 }
 
 #[test]
-fn usual_rules_cost_little() {
+fn usual_rules_are_cheap() {
     let value = json!({"l": (0..1000).collect::<Vec<_>>(), "s": "x".repeat(10_000)});
     let rules = [
         "self.l.all(x, x >= 0 && x < 1000) && self.s.startsWith('x')",
@@ -33,8 +33,8 @@ fn usual_rules_cost_little() {
         "self.l == self.l && [1, 2].all(x, x in self.l) && {'a': self.s}.a == self.s",
     ];
     for rule in rules {
-        assert_eq!(complaints(rule, &value), Vec::<String>::new(), "{rule}");
-        assert_eq!(check_cheaply(&value, None, &schema(rule)), Some(vec![]), "{rule}");
+        assert_eq!(messages(rule, &value), Vec::<String>::new(), "{rule}");
+        assert_eq!(check_inline(&value, None, &schema(rule)), Some(vec![]), "{rule}");
     }
 }
 
@@ -57,21 +57,23 @@ fn expensive_rules_are_cancelled() {
             "Invalid value: \"object\": 'operation cancelled: actual cost limit exceeded': no further validation rules will be \
              run due to call cost exceeds limit for rule: failed rule: {rule}"
         );
-        assert_eq!(complaints(rule, &value), [expected], "{rule}");
+        assert_eq!(messages(rule, &value), [expected], "{rule}");
     }
 }
 
 #[test]
-fn all_rules_of_an_object_have_one_budget() {
+fn the_rules_of_an_object_share_a_budget() {
     let rule = json!([{"rule": "self.all(a, self.all(b, a + b >= 0))"}]);
     let list = json!({"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": rule});
     let schema = Schema::from_json(&json!({"type": "object", "additionalProperties": list}));
     let value = |count: usize| {
         (0..count).map(|i| (format!("l{i}"), Value::from(vec![1; 50]))).collect::<serde_json::Map<_, _>>()
     };
-    assert_eq!(check_within(FEW, &value(5).into(), None, &schema), []);
-    let messages: Vec<_> =
-        check_within(FEW, &value(100).into(), None, &schema).into_iter().map(|cause| cause.message).collect();
+    assert_eq!(check_within(LIMITS_OF_TESTS, &value(5).into(), None, &schema), []);
+    let messages: Vec<_> = check_within(LIMITS_OF_TESTS, &value(100).into(), None, &schema)
+        .into_iter()
+        .map(|cause| cause.message)
+        .collect();
     let budget =
         "validation failed due to running out of cost budget, no further validation rules will be run";
     assert_eq!(messages, [format!("Invalid value: \"object\": {budget}")]);

@@ -1,0 +1,4 @@
+//! Admission control.
+
+mod client;
+pub(crate) mod webhooks;

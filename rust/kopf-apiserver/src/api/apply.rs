@@ -1,0 +1,196 @@
+//! Server-side apply: decodes the configuration, merges it, and creates or updates the object.
+
+use serde_json::{Value, json};
+
+use super::Call;
+use super::body;
+use super::change::{check_name, check_uid, check_version, manager_entry, reset_field, update_object};
+use super::write::{ATTEMPTS, create_object};
+use crate::apply::field_set::{self, Set};
+use crate::apply::managed_fields::{self, ManagedFieldsEntry};
+use crate::apply::merge;
+use crate::base::json::json_complaint;
+use crate::base::json::text;
+use crate::error::status::{Cause, Status};
+use crate::http::render::object_value;
+use crate::http::request::WriteOptions;
+use crate::http::response::Response;
+use crate::registry::prepare::{self, FieldWarnings};
+use crate::schema::{Schema, formats};
+
+/// Handles an apply patch.
+pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Status> {
+    if call.request.query.get("fieldManager").is_empty() {
+        let cause = Cause::required("fieldManager", "is required for apply patch");
+        return Err(Status::bad_options("PatchOptions", &[cause]));
+    }
+    let name = call.name.as_deref().unwrap_or_default();
+    let mut config = read_config(call)?;
+    check_name(&config, name)?;
+    let given_namespace = text(&config, "/metadata/namespace").to_owned();
+    body::check_namespace_matches(call, &mut config)?;
+    if config.pointer("/metadata/managedFields").is_some() {
+        return Err(Status::bad_request("metadata.managedFields must be nil"));
+    }
+    let mut warnings = FieldWarnings::default();
+    let typed = body::decode_object(call, config.clone(), &mut warnings)?;
+    let schema = call.resource.managed_schema();
+    check_schema(call, &config, &schema, &warnings, &given_namespace)?;
+    let warning_lines = warnings.apply_field_validation(options.field_validation, &call.resource)?;
+    drop_unknown(&mut config, &typed);
+    merge::drop_nulls(&mut config);
+    for _ in 0..ATTEMPTS {
+        let mut set = Set::new();
+        let mut writable = config.clone();
+        retain_writable(call, &mut writable);
+        field_set::collect_fields(&writable, &schema, &mut Vec::new(), &mut set);
+        field_set::strip_unmanaged(&mut set, reset_field(call));
+        let entry = manager_entry(call, options, true, set);
+        let Some(old) = call.cluster.get(&call.resource, &call.namespace, name) else {
+            if call.subresource.is_some() {
+                return Err(Status::not_found(call.resource.group_resource(), name));
+            }
+            let outcome = create_object(call, typed, options, Some(entry)).await?;
+            return Ok(outcome.response(201, call.request, &call.resource)?.warn(&warning_lines));
+        };
+        check_uid(call, &config, &old)?;
+        if !text(&config, "/metadata/resourceVersion").is_empty() {
+            check_version(call, &config, &old)?;
+        }
+        let before = object_value(&old, &call.resource);
+        let mut entries =
+            before.get("metadata").and_then(Value::as_object).map(managed_fields::read).unwrap_or_default();
+        if entries.is_empty() {
+            entries.extend(before_first_apply_entry(call, &before, &schema));
+        }
+        let known = entries
+            .iter()
+            .find(|e| e.apply && e.manager == entry.manager && e.set == entry.set)
+            .map(|e| e.time.clone());
+        let mut applied = merge::apply(&before, &writable, &schema, entries, entry, options.force);
+        if !applied.conflicts.is_empty() {
+            return Err(Status::apply_conflict(&applied.conflicts));
+        }
+        let object =
+            prepare::decode_object(&call.resource, applied.object, None, &mut FieldWarnings::default())
+                .map_err(|why| Status::invalid_patch(&config, &why))?;
+        // Applying an unchanged configuration keeps the time of the entry.
+        if let (Some(time), true) = (known, is_unchanged(&object, &before)) {
+            applied
+                .entries
+                .iter_mut()
+                .filter(|e| e.apply && e.manager == options.field_manager)
+                .for_each(|e| e.time.clone_from(&time));
+        }
+        if let Some(outcome) =
+            update_object(call, &old, &before, object, options, Some(applied.entries)).await?
+        {
+            return Ok(outcome.response(200, call.request, &call.resource)?.warn(&warning_lines));
+        }
+    }
+    Err(Status::modified(call.resource.group_resource(), name))
+}
+
+/// Rejects fields that a built-in type does not have, and duplicate items of associative lists.
+fn check_schema(
+    call: &Call<'_>,
+    config: &Value,
+    schema: &Schema,
+    warnings: &FieldWarnings,
+    namespace: &str,
+) -> Result<(), Status> {
+    let unknown = warnings.unknown.first().filter(|_| call.resource.custom.is_none());
+    let type_error = unknown
+        .map(|field| format!(".{field}: field not declared in schema"))
+        .or_else(|| field_set::first_duplicate_item(config, schema, &mut Vec::new()));
+    if let Some(why) = type_error {
+        let (group, version) = crate::base::names::split_api_version(text(config, "/apiVersion"));
+        return Err(Status::internal(format!(
+            "failed to create typed patch object ({namespace}/{}; {}{version}, Kind={}): {why}",
+            call.name.as_deref().unwrap_or_default(),
+            if group.is_empty() { "/".to_owned() } else { format!("{group}/") },
+            call.resource.kind
+        )));
+    }
+    Ok(())
+}
+
+/// Entry of the manager `before-first-apply`, which gets all fields of an object without managed fields.
+fn before_first_apply_entry(call: &Call<'_>, live: &Value, schema: &Schema) -> Option<ManagedFieldsEntry> {
+    let mut set = Set::new();
+    field_set::collect_fields(live, schema, &mut Vec::new(), &mut set);
+    field_set::strip_unmanaged(&mut set, reset_field(call));
+    let manager = "before-first-apply".to_owned();
+    (!set.is_empty()).then(|| ManagedFieldsEntry {
+        manager,
+        apply: false,
+        api_version: call.resource.api_version(),
+        time: formats::now(),
+        subresource: String::new(),
+        set,
+    })
+}
+
+fn is_unchanged(a: &Value, b: &Value) -> bool {
+    let without_system_fields = |v: &Value| {
+        let mut v = v.clone();
+        if let Some(meta) = v.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.shift_remove("managedFields");
+            meta.shift_remove("resourceVersion");
+        }
+        v
+    };
+    without_system_fields(a) == without_system_fields(b)
+}
+
+fn read_config(call: &Call<'_>) -> Result<Value, Status> {
+    let bytes = &call.request.body;
+    let (mut config, _) = crate::base::json::parse_json(bytes)
+        .map_err(|e| Status::bad_request(format!("error decoding YAML: {}", json_complaint(bytes, &e))))?;
+    if !config.is_object() {
+        return Err(Status::bad_request(
+            "error decoding YAML: json: cannot unmarshal into Go value of type map",
+        ));
+    }
+    let (kind, api_version) = (text(&config, "/kind"), text(&config, "/apiVersion"));
+    if kind != call.resource.kind || api_version != call.resource.api_version() {
+        let (group, version) = crate::base::names::split_api_version(api_version);
+        return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
+    }
+    if let Value::Object(map) = &mut config {
+        map.entry("metadata").or_insert_with(|| json!({}));
+    }
+    Ok(config)
+}
+
+/// Removes fields from the configuration that the schema does not declare.
+fn drop_unknown(config: &mut Value, typed: &Value) {
+    if let (Value::Object(map), Value::Object(known)) = (config, typed) {
+        map.retain(|key, value| known.contains_key(key) || is_blank(value));
+        for (key, value) in map.iter_mut() {
+            if let Some(below) = known.get(key) {
+                drop_unknown(value, below);
+            }
+        }
+    }
+}
+
+fn is_blank(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(s) => s.is_empty(),
+        Value::Array(l) => l.is_empty(),
+        Value::Object(m) => m.is_empty(),
+        _ => false,
+    }
+}
+
+/// Keeps the part of the configuration that this endpoint may write.
+fn retain_writable(call: &Call<'_>, config: &mut Value) {
+    let Some(map) = config.as_object_mut() else { return };
+    if call.is_status_subresource() {
+        map.retain(|k, _| matches!(k.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+    } else if call.resource.subresource("status").is_some() && call.subresource.is_none() {
+        map.shift_remove("status");
+    }
+}

@@ -1,0 +1,292 @@
+//! Update of a stored object: preconditions, reset fields, managed fields, admission, validation, and the write.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::Call;
+use crate::admission::webhooks::{self, Operation};
+use crate::apply::field_set::{self, Comparison, Set};
+use crate::apply::managed_fields::{self, ManagedFieldsEntry};
+use crate::base::json::{at, text};
+use crate::cluster::OBJECT_LIMIT;
+use crate::error::status::{Cause, Status};
+use crate::http::render::WriteResult;
+use crate::http::request::WriteOptions;
+use crate::registry::{meta, prepare};
+use crate::schema::formats;
+use crate::storage::encoding;
+use crate::storage::object::Stored;
+use crate::storage::store::StoreError;
+
+/// Updates an object. `None` means a write conflict: another request has updated it. `applied` are the managed fields
+/// of a server-side apply.
+pub(super) async fn update_object(
+    call: &Call<'_>,
+    old: &Arc<Stored>,
+    before: &Value,
+    mut new: Value,
+    options: &WriteOptions,
+    applied: Option<Vec<ManagedFieldsEntry>>,
+) -> Result<Option<WriteResult>, Status> {
+    restore_reset_fields(call, before, &mut new);
+    let nothing = Map::new();
+    let old_meta = before.get("metadata").and_then(Value::as_object).unwrap_or(&nothing);
+    // Without managed fields, an object gets none until the first apply.
+    let reset = at(&new, "/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
+    let mut causes = match new.get_mut("metadata").and_then(Value::as_object_mut) {
+        Some(meta) => meta::preserve_system_fields(meta, old_meta),
+        None => Vec::new(),
+    };
+    let is_untracked = call.resource.custom.is_some() && call.subresource.as_deref() == Some("scale");
+    let entries = match applied {
+        Some(entries) => Some(entries),
+        None if is_untracked => Some(managed_fields::read(old_meta)),
+        None if reset || !old_meta.contains_key("managedFields") => Some(Vec::new()),
+        None => updated_managed_fields(call, before, old_meta, &mut new, options),
+    };
+    if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
+        if let Some(entries) = entries {
+            managed_fields::write(meta, entries);
+        }
+        meta.insert("resourceVersion".into(), old.version.to_string().into());
+    }
+    update_generation(call, before, &mut new);
+    let mut new =
+        webhooks::mutate(&call.admission_attributes(Operation::Update, options), new, Some(before)).await?;
+    crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut new, Some(before));
+    causes.extend(prepare::validate_object(&call.resource, &new, Some(before)).await?);
+    prepare::reject_invalid(&call.resource, &new, &causes)?;
+    webhooks::validate(&call.admission_attributes(Operation::Update, options), Some(&new), Some(before))
+        .await?;
+    check_size(&new, old.json.len() + call.request.body.len())?;
+    if options.dry_run || new == *before {
+        return Ok(Some(WriteResult::Unstored(new)));
+    }
+    let is_released = at(&new, "/metadata/finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty);
+    let is_deleting = old_meta.contains_key("deletionTimestamp");
+    let has_grace_period =
+        old_meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| g > 0);
+    if is_deleting && is_released && !has_grace_period && !call.resource.is("", "namespaces") {
+        return match call.cluster.remove(&call.resource, old, new.clone()) {
+            Ok(_) => Ok(Some(WriteResult::Unstored(new))),
+            Err(_) => Ok(None),
+        };
+    }
+    match call.cluster.replace(&call.resource, old, new) {
+        Ok(stored) => Ok(Some(WriteResult::Stored(stored))),
+        Err(StoreError::NotFound) => Err(Status::not_found(call.resource.group_resource(), &old.name)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Restores the fields that this endpoint must not write, as `GetResetFields` of kube-apiserver defines them.
+fn restore_reset_fields(call: &Call<'_>, old: &Value, new: &mut Value) {
+    let Some(map) = new.as_object_mut() else { return };
+    let mut restore = |key: &str| match old.get(key) {
+        Some(value) => {
+            map.insert(key.to_owned(), value.clone());
+        }
+        None => {
+            map.shift_remove(key);
+        }
+    };
+    if call.is_status_subresource() {
+        let others: Vec<String> = old.as_object().into_iter().flatten().map(|(k, _)| k.clone()).collect();
+        for key in
+            others.iter().filter(|k| *k != "status" && (call.resource.custom.is_some() || *k != "metadata"))
+        {
+            restore(key);
+        }
+        if call.resource.custom.is_some() {
+            map.retain(|k, _| k == "status" || old.get(k).is_some());
+        }
+    } else if call.resource.subresource("status").is_some() && call.subresource.is_none() {
+        restore("status");
+    }
+}
+
+/// Increments `metadata.generation` if the desired state has changed.
+fn update_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
+    if !call.resource.tracks_generation() || call.is_status_subresource() {
+        return;
+    }
+    let has_status = call.resource.subresource("status").is_some();
+    let counts = |key: &str| match key {
+        "metadata" | "apiVersion" | "kind" => false,
+        "status" => !has_status,
+        _ => true,
+    };
+    let nothing = Map::new();
+    let (was, is) = (old.as_object().unwrap_or(&nothing), new.as_object().unwrap_or(&nothing));
+    let changed = was.iter().any(|(k, v)| counts(k) && is.get(k) != Some(v))
+        || is.keys().any(|k| counts(k) && !was.contains_key(k));
+    let given = |v: &Value, key: &str| v.get("metadata").and_then(|meta| meta.get(key)).cloned();
+    // For two resources, changes of some metadata count as well.
+    let metadata_changed = match call.resource.plural.as_str() {
+        "deployments" if call.resource.group == "apps" => {
+            given(old, "annotations") != given(new, "annotations")
+        }
+        "endpointslices" => given(old, "labels") != given(new, "labels"),
+        _ => false,
+    };
+    if metadata_changed || changed {
+        let count = at(old, "/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
+        if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.insert("generation".into(), (count + 1).into());
+        }
+    }
+}
+
+pub(super) fn check_name(value: &Value, name: &str) -> Result<(), Status> {
+    match text(value, "/metadata/name") {
+        "" => Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
+        given if given != name => Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Checks `metadata.resourceVersion` of the update. Returns whether it has one.
+pub(super) fn check_version(call: &Call<'_>, value: &Value, old: &Stored) -> Result<bool, Status> {
+    match text(value, "/metadata/resourceVersion") {
+        "" | "0" if requires_version(call) => {
+            let cause =
+                Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+            Err(Status::invalid(&call.resource.group, &call.resource.plural, &old.name, &[cause]))
+        }
+        "" => Ok(false),
+        given => {
+            let version: u64 = given.parse().map_err(|_| {
+                Status::internal(format!("strconv.ParseUint: parsing \"{given}\": invalid syntax"))
+            })?;
+            if version == old.version {
+                Ok(true)
+            } else {
+                Err(Status::modified(call.resource.group_resource(), &old.name))
+            }
+        }
+    }
+}
+
+/// Whether updates must have a `resourceVersion` (`AllowUnconditionalUpdate` of kube-apiserver is false).
+fn requires_version(call: &Call<'_>) -> bool {
+    const STRICT: [(&str, &str); 9] = [
+        ("coordination.k8s.io", "leases"),
+        ("apiextensions.k8s.io", "customresourcedefinitions"),
+        ("apiregistration.k8s.io", "apiservices"),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        ("policy", "poddisruptionbudgets"),
+        ("storage.k8s.io", "csistoragecapacities"),
+        ("networking.k8s.io", "ipaddresses"),
+    ];
+    call.resource.custom.is_some() || STRICT.iter().any(|(g, p)| call.resource.is(g, p))
+}
+
+pub(super) fn check_uid(call: &Call<'_>, value: &Value, old: &Stored) -> Result<(), Status> {
+    let given = text(value, "/metadata/uid");
+    if given.is_empty() || given == &*old.uid {
+        return Ok(());
+    }
+    let group =
+        if call.resource.group.is_empty() { String::new() } else { format!("{}/", call.resource.group) };
+    let place = if call.namespace.is_empty() { String::new() } else { format!("{}/", call.namespace) };
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{place}{}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {given}, UID in object meta: {}",
+        call.resource.plural, old.name, old.uid
+    );
+    Err(Status::conflict(call.resource.group_resource(), &old.name, &why))
+}
+
+/// Checks the size of the object against the limit of etcd. `parts` is the size of its sources, in bytes.
+pub(super) fn check_size(value: &Value, parts: usize) -> Result<(), Status> {
+    // Measuring means encoding: it is only done for objects that can exceed the limit.
+    if parts > OBJECT_LIMIT / 4 && value.to_string().len() > OBJECT_LIMIT {
+        return Err(Status::internal("etcdserver: request is too large"));
+    }
+    Ok(())
+}
+
+/// Managed fields after an update that is not an apply. `None` if `new` has them already.
+fn updated_managed_fields(
+    call: &Call<'_>,
+    old: &Value,
+    old_meta: &Map<String, Value>,
+    new: &mut Value,
+    options: &WriteOptions,
+) -> Option<Vec<ManagedFieldsEntry>> {
+    let changes = changes(call, old, new);
+    let entry = manager_entry(call, options, false, Set::new());
+    let meta = new.get_mut("metadata").and_then(Value::as_object_mut)?;
+    let nothing = Value::Null;
+    let stored_fields = old_meta.get("managedFields").unwrap_or(&nothing);
+    let given = meta.get("managedFields").unwrap_or(&nothing);
+    if !encoding::is_identical(given, stored_fields) {
+        // Explicit managed fields are taken as given: clients migrate from client-side to server-side apply with them.
+        let given = if given == stored_fields { Vec::new() } else { managed_fields::read(meta) };
+        if !given.is_empty() {
+            return Some(managed_fields::update(given, &changes, entry));
+        }
+        meta.insert("managedFields".into(), stored_fields.clone());
+    }
+    if managed_fields::touch_entry(meta, &changes, &entry) {
+        return None;
+    }
+    Some(managed_fields::update(managed_fields::read(old_meta), &changes, entry))
+}
+
+/// Managed fields of a created object that was not applied. Fields of `baseline` are not managed.
+pub(super) fn initial_managed_fields(
+    call: &Call<'_>,
+    baseline: &Value,
+    new: &Value,
+    options: &WriteOptions,
+) -> Vec<ManagedFieldsEntry> {
+    managed_fields::update(
+        Vec::new(),
+        &changes(call, baseline, new),
+        manager_entry(call, options, false, Set::new()),
+    )
+}
+
+fn changes(call: &Call<'_>, old: &Value, new: &Value) -> Comparison {
+    let mut changes = Comparison::default();
+    let schema = call.resource.managed_schema();
+    field_set::compare(Some(old), Some(new), &schema, &mut Vec::new(), &mut changes);
+    for set in [&mut changes.added, &mut changes.modified, &mut changes.removed] {
+        field_set::strip_unmanaged(set, reset_field(call));
+    }
+    changes
+}
+
+/// The root field that changes through this endpoint cannot own.
+pub(super) fn reset_field(call: &Call<'_>) -> &'static str {
+    match call.subresource.as_deref() {
+        Some("status") => "f:spec",
+        None if call.resource.subresource("status").is_some() => "f:status",
+        _ => "",
+    }
+}
+
+pub(super) fn manager_entry(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    apply: bool,
+    set: Set,
+) -> ManagedFieldsEntry {
+    ManagedFieldsEntry {
+        manager: options.field_manager.clone(),
+        apply,
+        api_version: call.resource.api_version(),
+        // Entries of the scale subresource have no time.
+        time: if call.subresource.as_deref() == Some("scale") { String::new() } else { formats::now() },
+        subresource: call.subresource.clone().unwrap_or_default(),
+        set,
+    }
+}

@@ -1,0 +1,369 @@
+//! Delete and deletecollection. Dependents and contents of namespaces are deleted in the background.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::{Call, read};
+use crate::admission::webhooks::{self, Operation};
+use crate::base::json::text;
+use crate::cluster::work_queue::WorkItem;
+use crate::error::status::{Cause, Status};
+use crate::http::render;
+use crate::http::render::Page;
+use crate::http::request::WriteOptions;
+use crate::http::response::Response;
+use crate::schema::formats;
+use crate::storage::object::Stored;
+use crate::storage::store::StoreError;
+
+/// `DeleteOptions` of the body or the query.
+struct DeleteOptions {
+    write: WriteOptions,
+    propagation: Option<String>,
+    grace: Option<i64>,
+    uid: Option<String>,
+    version: Option<String>,
+}
+
+fn delete_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
+    let mut write = call.request.write_options("DeleteOptions")?;
+    let query = &call.request.query;
+    let bytes = &call.request.body;
+    let body: Value = if bytes.iter().all(u8::is_ascii_whitespace) {
+        Value::Null
+    } else {
+        serde_json::from_slice(bytes).map_err(|e| {
+            let message = crate::base::json::json_complaint(bytes, &e);
+            Status::bad_request(format!("couldn't get version/kind; json parse error: {message}"))
+        })?
+    };
+    let body_text = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
+    let propagation = body_text("propagationPolicy")
+        .or_else(|| Some(query.get("propagationPolicy").to_owned()))
+        .filter(|p| !p.is_empty());
+    let mut causes = Vec::new();
+    let dry_run = crate::base::json::strings(body.get("dryRun"));
+    if !dry_run.is_empty() {
+        if dry_run.iter().any(|d| d != "All") {
+            causes.push(Cause::unsupported("dryRun", &Value::from(dry_run.clone()), &["All".to_owned()]));
+        }
+        write.dry_run = true;
+    }
+    let orphan = body.get("orphanDependents").and_then(Value::as_bool);
+    if let Some(policy) = &propagation {
+        let known = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);
+        if !known.iter().take(3).any(|k| k == policy) {
+            causes.push(Cause::unsupported("propagationPolicy", &policy.as_str().into(), &known));
+        }
+        if orphan.is_some() {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            causes.push(Cause::invalid("propagationPolicy", &policy.as_str().into(), detail));
+        }
+    }
+    if !causes.is_empty() {
+        return Err(Status::bad_options("DeleteOptions", &causes));
+    }
+    let propagation = propagation.or(orphan.map(|o| if o { "Orphan" } else { "Background" }.to_owned()));
+    let precondition =
+        |key: &str| body.pointer(&format!("/preconditions/{key}")).and_then(Value::as_str).map(str::to_owned);
+    let grace = body
+        .get("gracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .or_else(|| query.get("gracePeriodSeconds").parse().ok());
+    Ok(DeleteOptions {
+        write,
+        propagation,
+        grace,
+        uid: precondition("uid"),
+        version: precondition("resourceVersion"),
+    })
+}
+
+/// Result of a deletion.
+enum DeleteResult {
+    Deleted(Value),
+    /// Marked for deletion: finalizers, a grace period or the contents of a namespace are pending.
+    Pending(Value),
+}
+
+pub(crate) async fn delete_one(call: &Call<'_>) -> Result<Response, Status> {
+    call.request.output_format()?;
+    let delete_options = delete_options(call)?;
+    let name = call.name.as_deref().unwrap_or_default();
+    let warnings = warnings(call, &delete_options);
+    let response = match delete(call, name, &delete_options).await {
+        Ok(DeleteResult::Deleted(object)) if !returns_object(call) => {
+            Response::json(200, &success(call, &object))
+        }
+        Ok(DeleteResult::Deleted(object) | DeleteResult::Pending(object)) => {
+            render::value(200, call.request, &call.resource, &object)?
+        }
+        Err(status) => status.into(),
+    };
+    Ok(response.warn(&warnings))
+}
+
+fn warnings(call: &Call<'_>, delete_options: &DeleteOptions) -> Vec<String> {
+    let keeps_pods = call.resource.is("batch", "jobs") && delete_options.propagation.is_none();
+    let text = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set \
+                propagationPolicy=Orphan to suppress this warning";
+    if keeps_pods { vec![text.to_owned()] } else { Vec::new() }
+}
+
+/// Resources whose deletion returns the object instead of a Status.
+fn returns_object(call: &Call<'_>) -> bool {
+    const KINDS: [&str; 8] = [
+        "pods",
+        "services",
+        "persistentvolumes",
+        "persistentvolumeclaims",
+        "podtemplates",
+        "resourcequotas",
+        "serviceaccounts",
+        "namespaces",
+    ];
+    call.resource.group.is_empty() && KINDS.contains(&call.resource.plural.as_str())
+}
+
+fn success(call: &Call<'_>, object: &Value) -> Value {
+    let mut details = Map::new();
+    details.insert("name".into(), text(object, "/metadata/name").into());
+    if !call.resource.group.is_empty() {
+        details.insert("group".into(), call.resource.group.clone().into());
+    }
+    details.insert("kind".into(), call.resource.plural.clone().into());
+    details.insert("uid".into(), text(object, "/metadata/uid").into());
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
+
+async fn delete(call: &Call<'_>, name: &str, delete_options: &DeleteOptions) -> Result<DeleteResult, Status> {
+    for _ in 0..20 {
+        let old = call.cluster.get(&call.resource, &call.namespace, name);
+        let old = old.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+        preconditions(call, &old, delete_options)?;
+        if call.resource.is("", "namespaces") && matches!(name, "default" | "kube-system" | "kube-public") {
+            return Err(Status::forbidden(
+                call.resource.group_resource(),
+                name,
+                "this namespace may not be deleted",
+                &[],
+            ));
+        }
+        let before = render::object_value(&old, &call.resource);
+        webhooks::validate(
+            &call.admission_attributes(Operation::Delete, &delete_options.write),
+            None,
+            Some(&before),
+        )
+        .await?;
+        match try_delete(call, &old, before, delete_options) {
+            Ok(result) => return Ok(result),
+            Err(StoreError::NotFound) => return Err(Status::not_found(call.resource.group_resource(), name)),
+            Err(_) => {}
+        }
+    }
+    Err(Status::modified(call.resource.group_resource(), name))
+}
+
+fn preconditions(call: &Call<'_>, old: &Stored, delete_options: &DeleteOptions) -> Result<(), Status> {
+    let message = if let Some(uid) = delete_options.uid.as_ref().filter(|u| ***u != *old.uid) {
+        format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and \
+             then recreated",
+            old.uid
+        )
+    } else if let Some(version) = delete_options.version.as_ref().filter(|v| **v != old.version.to_string()) {
+        format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object \
+             might have been modified",
+            old.version
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Status::conflict_of_kind(&call.resource.group, &call.resource.kind, &old.name, &message))
+}
+
+/// Tries the deletion once. Fails if another request has updated the object.
+fn try_delete(
+    call: &Call<'_>,
+    old: &Arc<Stored>,
+    mut value: Value,
+    delete_options: &DeleteOptions,
+) -> Result<DeleteResult, StoreError> {
+    let is_deleting = value.pointer("/metadata/deletionTimestamp").is_some();
+    let changed = set_propagation(&mut value, delete_options, orphans_by_default(call));
+    if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") && !is_deleting {
+        add_crd_cleanup(&mut value);
+    }
+    let finalizers =
+        value.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
+    let is_namespace = call.resource.is("", "namespaces");
+    let is_held = finalizers || (is_namespace && value.pointer("/spec/finalizers").is_some());
+    let grace = grace_period(call, &value, delete_options);
+    if !is_held && (grace == 0 || (is_deleting && delete_options.grace == Some(0))) {
+        if call.resource.is("", "pods") {
+            set_deletion_timestamp(call, &mut value, 0, !is_deleting);
+        }
+        if delete_options.write.dry_run {
+            return Ok(DeleteResult::Deleted(value));
+        }
+        let stored = call.cluster.remove(&call.resource, old, value)?;
+        return Ok(DeleteResult::Deleted(render::object_value(&stored, &call.resource)));
+    }
+    if is_deleting && !changed {
+        return Ok(DeleteResult::Pending(value));
+    }
+    if !is_deleting {
+        set_deletion_timestamp(
+            call,
+            &mut value,
+            grace,
+            call.resource.tracks_generation() && call.resource.group != "apiextensions.k8s.io",
+        );
+        if is_namespace {
+            value["status"]["phase"] = "Terminating".into();
+        }
+    }
+    if delete_options.write.dry_run {
+        return Ok(DeleteResult::Pending(value));
+    }
+    let stored = call.cluster.replace(&call.resource, old, value)?;
+    enqueue_work(call, &stored);
+    Ok(DeleteResult::Pending(render::object_value(&stored, &call.resource)))
+}
+
+/// Resources whose default propagation policy is `Orphan`.
+fn orphans_by_default(call: &Call<'_>) -> bool {
+    call.resource.is("", "replicationcontrollers") || call.resource.is("batch", "jobs")
+}
+
+/// Adds the finalizer of custom resource cleanup, and the `Terminating` condition.
+fn add_crd_cleanup(value: &mut Value) {
+    let mut finalizers = crate::base::json::strings(value.pointer("/metadata/finalizers"));
+    finalizers.push(crate::registry::crd::CLEANUP.to_owned());
+    value["metadata"]["finalizers"] = finalizers.into();
+    let condition = json!({"type": "Terminating", "status": "True", "lastTransitionTime": formats::now(),
+        "reason": "InstanceDeletionPending", "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"});
+    if let Some(conditions) = value.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
+        conditions.push(condition);
+    }
+}
+
+/// Enqueues the background work for an object that is marked for deletion.
+fn enqueue_work(call: &Call<'_>, stored: &Stored) {
+    if call.resource.is("", "namespaces") {
+        call.cluster.enqueue(WorkItem::NamespaceDeletion(stored.name.clone()));
+    } else if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        call.cluster.enqueue(WorkItem::CrdDeletion(stored.name.clone()));
+    }
+    if call.cluster.options.garbage_collection {
+        call.cluster.enqueue(WorkItem::DeletionStarted(
+            call.resource.store_key.clone(),
+            stored.namespace.clone(),
+            stored.name.clone(),
+        ));
+    }
+}
+
+fn set_deletion_timestamp(call: &Call<'_>, value: &mut Value, grace: i64, count: bool) {
+    let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let due = crate::base::clock::now()
+        .saturating_add(jiff::SignedDuration::from_secs(grace))
+        .unwrap_or(jiff::Timestamp::MAX);
+    meta.insert("deletionTimestamp".into(), formats::stamp(due, false).into());
+    if !call.resource.is("", "namespaces") && call.resource.group != "apiextensions.k8s.io" {
+        meta.insert("deletionGracePeriodSeconds".into(), grace.into());
+    }
+    if count && let Some(generation) = meta.get("generation").and_then(Value::as_i64) {
+        meta.insert("generation".into(), (generation + 1).into());
+    }
+}
+
+/// Grace period in seconds. Only running pods on a node have one.
+fn grace_period(call: &Call<'_>, value: &Value, delete_options: &DeleteOptions) -> i64 {
+    if !call.resource.is("", "pods") || text(value, "/spec/nodeName").is_empty() {
+        return 0;
+    }
+    if matches!(text(value, "/status/phase"), "Succeeded" | "Failed") {
+        return 0;
+    }
+    let own = value.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
+    delete_options.grace.unwrap_or(own).max(0)
+}
+
+/// Sets the finalizer of the propagation policy. Returns whether the finalizers have changed.
+fn set_propagation(value: &mut Value, delete_options: &DeleteOptions, orphans_by_default: bool) -> bool {
+    let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return false };
+    let before = crate::base::json::strings(meta.get("finalizers"));
+    let mut after = before.clone();
+    let finalizer = match delete_options.propagation.as_deref() {
+        Some("Orphan") => Some("orphan"),
+        Some("Foreground") => Some("foregroundDeletion"),
+        Some(_) => None,
+        None if orphans_by_default => Some("orphan"),
+        None => return false,
+    };
+    after.retain(|f| !matches!(f.as_str(), "orphan" | "foregroundDeletion") || Some(f.as_str()) == finalizer);
+    if let Some(finalizer) = finalizer.filter(|w| !after.iter().any(|f| f == w)) {
+        after.push(finalizer.to_owned());
+    }
+    if after == before {
+        return false;
+    }
+    if after.is_empty() {
+        meta.shift_remove("finalizers")
+    } else {
+        meta.insert("finalizers".into(), after.into())
+    };
+    true
+}
+
+pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response, Status> {
+    let delete_options = delete_options(call)?;
+    let page = read::list_selected(call)?;
+    let mut deleted = Vec::new();
+    for object in &page.objects {
+        let inner = Call {
+            cluster: call.cluster,
+            request: call.request,
+            resource: call.resource.clone(),
+            namespace: object.namespace.to_string(),
+            name: Some(object.name.to_string()),
+            subresource: None,
+            warnings: call.warnings.clone(),
+        };
+        match delete(&inner, &object.name, &delete_options).await {
+            // The list shows deleted objects as they were, pending ones as they are now.
+            Ok(DeleteResult::Deleted(_)) => deleted.push(object.clone()),
+            Ok(DeleteResult::Pending(_)) => {
+                deleted.extend(call.cluster.get(&call.resource, &object.namespace, &object.name));
+            }
+            Err(status) if status.code == 404 => {}
+            Err(status) => return Err(status),
+        }
+    }
+    let response = Page { version: page.version, objects: deleted, next: None, remaining: None };
+    render::list(call.request, &call.resource, &response)
+}
+
+/// Evicts a pod. Disruption budgets are not checked.
+pub(crate) async fn evict(call: &Call<'_>) -> Result<Response, Status> {
+    let name = call.name.as_deref().unwrap_or_default();
+    let mut delete_options = DeleteOptions {
+        write: call.request.write_options("CreateOptions")?,
+        propagation: None,
+        grace: None,
+        uid: None,
+        version: None,
+    };
+    if let Ok(body) = serde_json::from_slice::<Value>(&call.request.body) {
+        delete_options.grace = body.pointer("/deleteOptions/gracePeriodSeconds").and_then(Value::as_i64);
+    }
+    delete(call, name, &delete_options).await?;
+    Ok(Response::json(
+        201,
+        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+    ))
+}

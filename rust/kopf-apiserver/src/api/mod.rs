@@ -1,0 +1,219 @@
+//! API handlers: routing by resource and verb, with authorization.
+
+mod apply;
+mod body;
+mod change;
+mod delete;
+mod discovery;
+mod openapi;
+mod patch;
+mod read;
+mod reviews;
+mod scale;
+mod watch;
+mod write;
+
+use std::sync::Arc;
+
+use http::Method;
+
+use crate::admission::webhooks::{Attributes, Operation, Warnings};
+use crate::authz;
+use crate::cluster::Cluster;
+use crate::error::status::Status;
+use crate::http::request::{Request, WriteOptions};
+use crate::http::response::Response;
+use crate::http::route::{Route, Target};
+use crate::scheme::resources::Resource;
+
+/// Context of a request to one resource.
+pub(crate) struct Call<'a> {
+    pub(crate) cluster: &'a Arc<Cluster>,
+    pub(crate) request: &'a Request,
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) namespace: String,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<String>,
+    /// Warnings of admission webhooks.
+    warnings: Arc<Warnings>,
+}
+
+impl Call<'_> {
+    /// Namespace of the request; `None` for all namespaces.
+    pub(crate) fn namespace_filter(&self) -> Option<&str> {
+        if self.namespace.is_empty() { None } else { Some(&self.namespace) }
+    }
+    /// Attributes for the authorizer.
+    fn authorizer_attributes(&self, verb: &str) -> authz::Attributes {
+        authz::Attributes {
+            verb: verb.to_owned(),
+            group: self.resource.group.clone(),
+            resource: self.resource.plural.clone(),
+            subresource: self.subresource.clone().unwrap_or_default(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone().unwrap_or_default(),
+            path: String::new(),
+        }
+    }
+    /// Attributes for admission webhooks.
+    fn admission_attributes(&self, operation: Operation, options: &WriteOptions) -> Attributes<'_> {
+        Attributes {
+            store: &self.cluster.store,
+            resource: &self.resource,
+            subresource: self.subresource.as_deref(),
+            namespace: &self.namespace,
+            user: &self.request.user,
+            operation,
+            dry_run: options.dry_run,
+            warnings: &self.warnings,
+        }
+    }
+    pub(crate) fn is_status_subresource(&self) -> bool {
+        self.subresource.as_deref() == Some("status")
+    }
+}
+
+/// Handles one request.
+pub(crate) async fn handle(cluster: &Arc<Cluster>, request: &Request, route: Route) -> Response {
+    match dispatch(cluster, request, route).await {
+        Ok(response) => response,
+        Err(status) => status.into(),
+    }
+}
+
+async fn dispatch(cluster: &Arc<Cluster>, request: &Request, route: Route) -> Result<Response, Status> {
+    if cluster.options.authorization && !matches!(route, Route::Resource(_)) {
+        authz::check_path(cluster, request)?;
+    }
+    match route {
+        Route::Resource(target) => resource(cluster, request, target).await,
+        _ if request.method != Method::GET && request.method != Method::HEAD => {
+            Err(Status::method_not_allowed())
+        }
+        Route::Groups { core } => discovery::groups(cluster, request, core),
+        Route::Group(name) => Ok(discovery::group(cluster, &name)),
+        Route::Version { group, version } => Ok(discovery::version(cluster, &group, &version)),
+        Route::Plain(path) => Ok(plain(cluster, &path, request.header("accept"))),
+    }
+}
+
+fn plain(cluster: &Arc<Cluster>, path: &str, accept: &str) -> Response {
+    match path {
+        "/" => discovery::root(cluster),
+        "/version" => Response::json(200, &discovery::build_info()),
+        "/healthz" | "/livez" | "/readyz" | "/healthz/ping" | "/livez/ping" | "/readyz/ping" => {
+            Response::text(200, "ok")
+        }
+        "/openapi/v2" => openapi::v2(cluster, accept),
+        _ if path.starts_with("/openapi/v3") => openapi::v3(cluster, path),
+        _ => Response::page_not_found(),
+    }
+}
+
+async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> Result<Response, Status> {
+    let registry = cluster.registry();
+    let Some(resources) = registry.version(&target.group, &target.version) else {
+        return Ok(discovery::version_not_served(&registry, &target.group));
+    };
+    let Some(resource) = resources.get(&target.plural).cloned() else {
+        let has_custom = resources.values().any(|r| r.custom.is_some());
+        return if has_custom { Ok(Response::page_not_found()) } else { Err(Status::no_such_resource()) };
+    };
+    let lacks_namespace = resource.namespaced && target.namespace.is_none() && target.name.is_some();
+    let has_excess_namespace = !resource.namespaced && target.namespace.is_some();
+    if lacks_namespace || has_excess_namespace {
+        return if resource.custom.is_some() {
+            Ok(Response::page_not_found())
+        } else {
+            Err(Status::no_such_resource())
+        };
+    }
+    let call = Call {
+        cluster,
+        request,
+        resource,
+        namespace: target.namespace.unwrap_or_default(),
+        name: target.name,
+        subresource: target.subresource,
+        warnings: Arc::default(),
+    };
+    let verb = verb_of(&call, target.watch);
+    authz::check(cluster, &request.user, &call.authorizer_attributes(verb))?;
+    let mut response = run(&call, verb).await.unwrap_or_else(Response::from);
+    response = response.warn(&call.warnings.shortened());
+    if call.resource.is("", "endpoints") {
+        let text = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
+        response = response.warn(&[text.to_owned()]);
+    }
+    Ok(response)
+}
+
+/// Verb of the request, in terms of RBAC.
+fn verb_of(call: &Call<'_>, watch: bool) -> &'static str {
+    let named = call.name.is_some();
+    match (call.request.method.as_str(), named) {
+        ("GET" | "HEAD", _) if watch || (!named && call.request.query.flag("watch")) => "watch",
+        ("GET" | "HEAD", true) => "get",
+        ("GET" | "HEAD", false) => "list",
+        ("POST", _) => "create",
+        ("PUT", true) => "update",
+        ("PATCH", true) => "patch",
+        ("DELETE", true) => "delete",
+        ("DELETE", false) => "deletecollection",
+        _ => "",
+    }
+}
+
+async fn run(call: &Call<'_>, verb: &str) -> Result<Response, Status> {
+    if let Some(sub) = &call.subresource {
+        return subresource(call, verb, sub).await;
+    }
+    if reviews::is_review(&call.resource) {
+        return if verb == "create" { reviews::create(call) } else { Err(Status::method_not_allowed()) };
+    }
+    if !call.resource.has_verb(verb) || (verb == "create" && call.name.is_some()) {
+        return Err(Status::method_not_allowed());
+    }
+    if call.resource.namespaced && call.namespace.is_empty() && matches!(verb, "create" | "deletecollection")
+    {
+        return Err(Status::method_not_allowed());
+    }
+    match verb {
+        "get" => read::get(call),
+        "list" => read::list(call),
+        "watch" => read::watch(call),
+        "create" => write::create(call).await,
+        "update" => write::update(call).await,
+        "patch" => patch::patch(call).await,
+        "delete" => delete::delete_one(call).await,
+        _ => delete::delete_collection(call).await,
+    }
+}
+
+async fn subresource(call: &Call<'_>, verb: &str, name: &str) -> Result<Response, Status> {
+    let Some(known) = call.resource.subresource(name) else {
+        return Err(match (&call.resource.custom, &call.name) {
+            (Some(_), Some(object)) => Status::not_found(call.resource.group_resource(), object),
+            _ => Status::no_such_resource(),
+        });
+    };
+    if !known.verbs.iter().any(|v| v == verb) {
+        return Err(Status::method_not_allowed());
+    }
+    match (name, verb) {
+        ("scale", "get") => scale::get(call),
+        ("scale", _) => scale::update(call, verb == "patch").await,
+        (_, "get") if name != "log" => read::get(call),
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "update") => write::update(call).await,
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => patch::patch(call).await,
+        ("finalize", _) => write::finalize(call),
+        ("eviction", _) => delete::evict(call).await,
+        ("binding", _) => write::bind(call),
+        ("token", _) => reviews::token(call),
+        ("log", _) => {
+            read::get(call)?;
+            Ok(Response::text(200, ""))
+        }
+        _ => Err(Status::new(501, "NotImplemented", format!("the in-memory server does not imitate {name}"))),
+    }
+}

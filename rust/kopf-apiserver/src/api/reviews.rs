@@ -1,0 +1,112 @@
+//! Access and token reviews, which are answered and not stored.
+
+use serde_json::{Value, json};
+
+use super::{Call, body};
+use crate::authz::{self, Attributes};
+use crate::base::json::text;
+use crate::base::user::User;
+use crate::error::status::Status;
+use crate::http::response::Response;
+use crate::schema::formats;
+use crate::scheme::resources::Resource;
+
+pub(crate) fn is_review(resource: &Resource) -> bool {
+    matches!(resource.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io")
+}
+
+fn user_info(user: &User) -> Value {
+    json!({"username": user.name, "uid": user.name, "groups": user.groups})
+}
+
+pub(crate) fn create(call: &Call<'_>) -> Result<Response, Status> {
+    let (mut value, _) = body::read(call)?;
+    body::check_type(call, &mut value)?;
+    let user = &call.request.user;
+    value["kind"] = call.resource.kind.clone().into();
+    value["apiVersion"] = call.resource.api_version().into();
+    if !value["metadata"].is_object() {
+        value["metadata"] = json!({});
+    }
+    match call.resource.kind.as_str() {
+        "SelfSubjectReview" => {
+            value["metadata"]["creationTimestamp"] = formats::now().into();
+            value["status"] = json!({"userInfo": user_info(user)});
+        }
+        "TokenReview" => {
+            let token = text(&value, "/spec/token").to_owned();
+            value["status"] = match call.cluster.authenticate(&token) {
+                Some(user) => json!({"authenticated": true, "user": user_info(&user)}),
+                None => json!({"user": {}, "error": "[invalid bearer token]"}),
+            };
+        }
+        "SelfSubjectRulesReview" => {
+            value["status"] = rules(call, text(&value, "/spec/namespace"));
+        }
+        kind => {
+            let subject =
+                if kind == "SelfSubjectAccessReview" { User::clone(user) } else { named_user(&value) };
+            let allowed = !call.cluster.options.authorization
+                || authz::allowed(call.cluster, &subject, &attributes_of(&value));
+            value["status"] = json!({"allowed": allowed});
+        }
+    }
+    Ok(Response::json(201, &value))
+}
+
+/// Rules of the user, for `kubectl auth can-i --list`.
+fn rules(call: &Call<'_>, namespace: &str) -> Value {
+    let user = &call.request.user;
+    let master = !call.cluster.options.authorization || user.groups.iter().any(|g| g == "system:masters");
+    let mut all = if master {
+        vec![
+            json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}),
+            json!({"verbs": ["*"], "nonResourceURLs": ["*"]}),
+        ]
+    } else {
+        authz::rules(call.cluster, user, namespace)
+    };
+    let non_resource: Vec<Value> = all.extract_if(.., |rule| rule.get("nonResourceURLs").is_some()).collect();
+    json!({"resourceRules": all, "nonResourceRules": non_resource, "incomplete": false})
+}
+
+fn named_user(value: &Value) -> User {
+    User {
+        name: text(value, "/spec/user").to_owned(),
+        groups: crate::base::json::strings(value.pointer("/spec/groups")),
+    }
+}
+
+fn attributes_of(value: &Value) -> Attributes {
+    let given = |key: &str| text(value, &format!("/spec/resourceAttributes/{key}")).to_owned();
+    if value.pointer("/spec/nonResourceAttributes").is_some() {
+        let given = |key: &str| text(value, &format!("/spec/nonResourceAttributes/{key}")).to_owned();
+        return Attributes { verb: given("verb"), path: given("path"), ..Attributes::default() };
+    }
+    Attributes {
+        verb: given("verb"),
+        group: given("group"),
+        resource: given("resource"),
+        subresource: given("subresource"),
+        namespace: given("namespace"),
+        name: given("name"),
+        path: String::new(),
+    }
+}
+
+/// Issues a random token for a service account, valid for an hour.
+pub(crate) fn token(call: &Call<'_>) -> Result<Response, Status> {
+    let name = call.name.as_deref().unwrap_or_default();
+    if call.cluster.get(&call.resource, &call.namespace, name).is_none() {
+        return Err(Status::not_found(call.resource.group_resource(), name));
+    }
+    let (mut value, _) = body::read(call)?;
+    let hour = crate::base::clock::now()
+        .saturating_add(jiff::SignedDuration::from_hours(1))
+        .unwrap_or(jiff::Timestamp::MAX);
+    value["kind"] = "TokenRequest".into();
+    value["apiVersion"] = "authentication.k8s.io/v1".into();
+    let token = call.cluster.issue_token(&call.namespace, name);
+    value["status"] = json!({"token": token, "expirationTimestamp": formats::stamp(hour, false)});
+    Ok(Response::json(201, &value))
+}

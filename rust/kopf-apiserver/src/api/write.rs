@@ -1,0 +1,266 @@
+//! Create and update, and the subresources `finalize` and `binding`.
+
+use serde_json::{Value, json};
+
+use super::Call;
+use super::body;
+use super::change::{
+    check_name, check_size, check_uid, check_version, initial_managed_fields, update_object,
+};
+use crate::admission::webhooks::{self, Operation};
+use crate::apply::managed_fields::{self, ManagedFieldsEntry};
+use crate::base::json::text;
+use crate::base::random;
+use crate::error::status::{Cause, Status};
+use crate::http::render;
+use crate::http::render::{WriteResult, object_value};
+use crate::http::request::WriteOptions;
+use crate::http::response::Response;
+use crate::registry::prepare::{self, FieldWarnings};
+use crate::schema::{decode, formats};
+
+/// Maximum number of attempts of a write after conflicts.
+pub(super) const ATTEMPTS: usize = 20;
+
+pub(crate) async fn create(call: &Call<'_>) -> Result<Response, Status> {
+    call.request.output_format()?;
+    let options = call.request.write_options("CreateOptions")?;
+    let (mut value, duplicates) = body::read(call)?;
+    body::check_type(call, &mut value)?;
+    let mut warnings = FieldWarnings { duplicates, ..FieldWarnings::default() };
+    let mut value = body::decode_object(call, value, &mut warnings)?;
+    let warning_lines = warnings.apply_field_validation(options.field_validation, &call.resource)?;
+    body::check_namespace_matches(call, &mut value)?;
+    let has_version = !text(&value, "/metadata/resourceVersion").is_empty();
+    let outcome = create_object(call, value, &options, None).await?;
+    if has_version {
+        return Err(Status::internal("resourceVersion should not be set on objects to be created"));
+    }
+    Ok(outcome.response(201, call.request, &call.resource)?.warn(&warning_lines))
+}
+
+/// Creates an object. `applied` is the entry of a server-side apply.
+pub(super) async fn create_object(
+    call: &Call<'_>,
+    mut value: Value,
+    options: &WriteOptions,
+    applied: Option<ManagedFieldsEntry>,
+) -> Result<WriteResult, Status> {
+    let has_version = !text(&value, "/metadata/resourceVersion").is_empty();
+    before_create(call, &mut value);
+    check_namespace_active(call, &value)?;
+    let entries = if let Some(entry) = applied {
+        vec![entry]
+    } else {
+        let baseline = if call.resource.custom.is_some() {
+            json!({})
+        } else {
+            decode::zero_value(&call.resource.schema())
+        };
+        initial_managed_fields(call, &add_nulls(baseline, &value), &value, options)
+    };
+    if let Some(map) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        managed_fields::write(map, entries);
+    }
+    let mut value =
+        webhooks::mutate(&call.admission_attributes(Operation::Create, options), value, None).await?;
+    crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut value, None);
+    let causes = prepare::validate_object(&call.resource, &value, None).await?;
+    prepare::reject_invalid(&call.resource, &value, &causes)?;
+    webhooks::validate(&call.admission_attributes(Operation::Create, options), Some(&value), None).await?;
+    check_size(&value, call.request.body.len())?;
+    if options.dry_run || has_version {
+        let name = text(&value, "/metadata/name");
+        if call.cluster.get(&call.resource, &call.namespace, name).is_some() && !has_version {
+            return Err(Status::already_exists(call.resource.group_resource(), name));
+        }
+        return Ok(WriteResult::Unstored(value));
+    }
+    let name = text(&value, "/metadata/name").to_owned();
+    let is_generated = !text(&value, "/metadata/generateName").is_empty();
+    if let Ok(stored) = call.cluster.insert(&call.resource, value) {
+        Ok(WriteResult::Stored(stored))
+    } else {
+        let mut status = Status::already_exists(call.resource.group_resource(), &name);
+        if is_generated {
+            status.message.push_str(", the server was not able to generate a unique name for the object");
+        }
+        Err(status)
+    }
+}
+
+/// Adds the nulls of the object to the baseline, so that they are not managed.
+fn add_nulls(mut baseline: Value, value: &Value) -> Value {
+    if let (Value::Object(baseline), Value::Object(map)) = (&mut baseline, value) {
+        for (key, _) in map.iter().filter(|(_, v)| v.is_null()) {
+            baseline.entry(key.clone()).or_insert(Value::Null);
+        }
+    }
+    baseline
+}
+
+/// Sets the system fields of a new object.
+fn before_create(call: &Call<'_>, value: &mut Value) {
+    let has_status = call.resource.subresource("status").is_some();
+    let Some(map) = value.as_object_mut() else { return };
+    if has_status {
+        if call.resource.custom.is_some() {
+            map.shift_remove("status");
+        } else {
+            crate::registry::defaults::initial_status(&call.resource, map);
+        }
+    }
+    let Some(meta) = map.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let prefix = meta.get("generateName").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let unnamed = meta.get("name").and_then(Value::as_str).is_none_or(str::is_empty);
+    if unnamed && !prefix.is_empty() {
+        let prefix_kept: String = prefix.chars().take(58).collect();
+        meta.insert("name".into(), format!("{prefix_kept}{}", random::name_suffix()).into());
+    }
+    for key in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "managedFields",
+        "resourceVersion",
+        "generation",
+    ] {
+        meta.shift_remove(key);
+    }
+    meta.insert("uid".into(), random::uid().into());
+    meta.insert("creationTimestamp".into(), formats::now().into());
+    if call.resource.tracks_generation() {
+        meta.insert("generation".into(), 1.into());
+    }
+}
+
+/// Checks that the namespace exists and is not terminating.
+fn check_namespace_active(call: &Call<'_>, value: &Value) -> Result<(), Status> {
+    if !call.resource.namespaced {
+        return Ok(());
+    }
+    if call.cluster.store.get("namespaces", "", &call.namespace).is_some_and(|ns| !ns.is_deleting) {
+        return Ok(());
+    }
+    let namespaces = call.cluster.builtin("", "namespaces");
+    if let (None, Some(namespaces)) = (call.cluster.store.get("namespaces", "", &call.namespace), &namespaces)
+    {
+        return Err(Status::not_found(namespaces.group_resource(), &call.namespace));
+    }
+    if call.cluster.is_terminating(&call.namespace) {
+        let namespace = &call.namespace;
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let cause = Cause {
+            field: "metadata.namespace".into(),
+            reason: "NamespaceTerminating",
+            message: format!("namespace {namespace} is being terminated"),
+        };
+        return Err(Status::forbidden(
+            call.resource.group_resource(),
+            text(value, "/metadata/name"),
+            &why,
+            &[cause],
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) async fn update(call: &Call<'_>) -> Result<Response, Status> {
+    call.request.output_format()?;
+    let options = call.request.write_options("UpdateOptions")?;
+    let name = call.name.as_deref().unwrap_or_default();
+    let (mut value, duplicates) = body::read(call)?;
+    body::check_type(call, &mut value)?;
+    let mut warnings = FieldWarnings { duplicates, ..FieldWarnings::default() };
+    let mut value = body::decode_object(call, value, &mut warnings)?;
+    let warning_lines = warnings.apply_field_validation(options.field_validation, &call.resource)?;
+    check_name(&value, name)?;
+    body::check_namespace_matches(call, &mut value)?;
+    for _ in 0..ATTEMPTS {
+        let Some(old) = call.cluster.get(&call.resource, &call.namespace, name) else {
+            if allows_create_on_update(call) {
+                let outcome = create_object(call, value, &options, None).await?;
+                return outcome.response(201, call.request, &call.resource);
+            }
+            return Err(Status::not_found(call.resource.group_resource(), name));
+        };
+        let has_version = check_version(call, &value, &old)?;
+        check_uid(call, &value, &old)?;
+        let before = object_value(&old, &call.resource);
+        // A precondition leaves a single attempt.
+        let new = if has_version { std::mem::take(&mut value) } else { value.clone() };
+        match update_object(call, &old, &before, new, &options, None).await? {
+            Some(outcome) => {
+                return Ok(outcome.response(200, call.request, &call.resource)?.warn(&warning_lines));
+            }
+            None if has_version => return Err(Status::modified(call.resource.group_resource(), name)),
+            None => {}
+        }
+    }
+    Err(Status::modified(call.resource.group_resource(), name))
+}
+
+/// Whether an update creates an object that does not exist (`AllowCreateOnUpdate`).
+fn allows_create_on_update(call: &Call<'_>) -> bool {
+    call.subresource.is_none()
+        && matches!(
+            (call.resource.group.as_str(), call.resource.plural.as_str()),
+            ("coordination.k8s.io", "leases")
+                | ("rbac.authorization.k8s.io", _)
+                | ("", "endpoints" | "events" | "limitranges")
+        )
+}
+
+/// Removes finalizers from the spec of a namespace.
+pub(crate) fn finalize(call: &Call<'_>) -> Result<Response, Status> {
+    let options = call.request.write_options("UpdateOptions")?;
+    let name = call.name.as_deref().unwrap_or_default();
+    let (value, _) = body::read(call)?;
+    let old = call
+        .cluster
+        .get(&call.resource, "", name)
+        .ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+    let mut new = old.value();
+    if let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) {
+        let remaining = value
+            .pointer("/spec/finalizers")
+            .cloned()
+            .filter(|f| f.as_array().is_some_and(|l| !l.is_empty()));
+        match remaining {
+            Some(remaining) => spec.insert("finalizers".into(), remaining),
+            None => spec.shift_remove("finalizers"),
+        };
+    }
+    if options.dry_run {
+        return render::value(200, call.request, &call.resource, &new);
+    }
+    let is_released =
+        new.pointer("/spec/finalizers").is_none() && new.pointer("/metadata/finalizers").is_none();
+    let is_deleting = new.pointer("/metadata/deletionTimestamp").is_some();
+    let result = if is_released && is_deleting {
+        call.cluster.remove(&call.resource, &old, new.clone())
+    } else {
+        call.cluster.replace(&call.resource, &old, new)
+    };
+    let stored = result.map_err(|_| Status::modified(call.resource.group_resource(), name))?;
+    render::object(200, call.request, &call.resource, &stored)
+}
+
+/// Binds a pod to a node.
+pub(crate) fn bind(call: &Call<'_>) -> Result<Response, Status> {
+    let name = call.name.as_deref().unwrap_or_default();
+    let (value, _) = body::read(call)?;
+    let node = text(&value, "/target/name").to_owned();
+    let bound = call.cluster.update(&call.resource, &call.namespace, name, |pod| {
+        pod["spec"]["nodeName"] = node.clone().into();
+        true
+    });
+    if !bound {
+        return Err(Status::not_found(call.resource.group_resource(), name));
+    }
+    Ok(Response::json(
+        201,
+        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+    ))
+}

@@ -1,0 +1,233 @@
+//! Entries of `metadata.managedFields`, and their update.
+//!
+//! Field sets are in `field_set`.
+
+use serde_json::{Map, Value, json};
+
+use crate::apply::field_set::{self, Comparison, Path, Set};
+
+/// Entry of one field manager.
+#[derive(Clone, Debug)]
+pub(crate) struct ManagedFieldsEntry {
+    pub(crate) manager: String,
+    pub(crate) apply: bool,
+    pub(crate) api_version: String,
+    pub(crate) time: String,
+    pub(crate) subresource: String,
+    pub(crate) set: Set,
+}
+
+impl ManagedFieldsEntry {
+    fn has_same_manager(&self, other: &Self) -> bool {
+        self.manager == other.manager
+            && self.apply == other.apply
+            && self.subresource == other.subresource
+            && (self.apply || self.api_version == other.api_version)
+    }
+    /// Manager in conflict messages.
+    pub(crate) fn conflict_name(&self) -> String {
+        if self.apply {
+            return format!("\"{}\"", self.manager);
+        }
+        let sub = if self.subresource.is_empty() {
+            String::new()
+        } else {
+            format!(" with subresource \"{}\"", self.subresource)
+        };
+        format!("\"{}\"{sub} using {}", self.manager, self.api_version)
+    }
+}
+
+/// Decodes `metadata.managedFields`.
+pub(crate) fn read(meta: &Map<String, Value>) -> Vec<ManagedFieldsEntry> {
+    let list = meta.get("managedFields").and_then(Value::as_array);
+    list.into_iter()
+        .flatten()
+        .map(|json| {
+            let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let mut set = Set::new();
+            field_set::from_json(json.get("fieldsV1").unwrap_or(&Value::Null), &mut Vec::new(), &mut set);
+            ManagedFieldsEntry {
+                manager: text("manager"),
+                apply: text("operation") == "Apply",
+                api_version: text("apiVersion"),
+                time: text("time"),
+                subresource: text("subresource"),
+                set,
+            }
+        })
+        .collect()
+}
+
+/// Encodes `metadata.managedFields`; removes it if no entry has fields.
+pub(crate) fn write(meta: &mut Map<String, Value>, mut entries: Vec<ManagedFieldsEntry>) {
+    entries.retain(|e| !e.set.is_empty());
+    entries.sort_by(|a, b| {
+        (!a.apply, &a.time, &a.manager, &a.api_version, &a.subresource).cmp(&(
+            !b.apply,
+            &b.time,
+            &b.manager,
+            &b.api_version,
+            &b.subresource,
+        ))
+    });
+    if entries.is_empty() {
+        meta.shift_remove("managedFields");
+        return;
+    }
+    let list: Vec<Value> = entries
+        .iter()
+        .map(|e| {
+            let mut out = json!({
+                "manager": e.manager, "operation": if e.apply { "Apply" } else { "Update" }, "apiVersion": e.api_version,
+                "time": e.time, "fieldsType": "FieldsV1", "fieldsV1": field_set::to_json(&e.set),
+            });
+            if let (true, Some(map)) = (e.time.is_empty(), out.as_object_mut()) {
+                map.shift_remove("time");
+            }
+            if let (false, Some(map)) = (e.subresource.is_empty(), out.as_object_mut()) {
+                map.insert("subresource".into(), e.subresource.clone().into());
+            }
+            out
+        })
+        .collect();
+    meta.insert("managedFields".into(), Value::Array(list));
+}
+
+/// Whether encoded `fieldsV1` contain this path.
+fn contains_path(json: &Value, path: &Path) -> bool {
+    let found = path.iter().try_fold(json, |at, element| at.get(&**element)).and_then(Value::as_object);
+    found.is_some_and(|member| member.is_empty() || member.contains_key("."))
+}
+
+/// Fast path of `update`: sets the time of the manager's entry without decoding. Applies if no field was removed and
+/// all changed fields belong to this manager alone; returns whether it did.
+pub(crate) fn touch_entry(
+    meta: &mut Map<String, Value>,
+    changes: &Comparison,
+    change: &ManagedFieldsEntry,
+) -> bool {
+    let Some(list) = meta.get_mut("managedFields").and_then(Value::as_array_mut) else { return false };
+    let text = |json: &Value, key: &str, expected: &str| {
+        json.get(key).and_then(Value::as_str).unwrap_or_default() == expected
+    };
+    let is_own = |json: &Value| {
+        let operation = if change.apply { "Apply" } else { "Update" };
+        text(json, "manager", &change.manager)
+            && text(json, "operation", operation)
+            && text(json, "subresource", &change.subresource)
+            && text(json, "apiVersion", &change.api_version)
+    };
+    let taken = || changes.added.iter().chain(&changes.modified);
+    let is_unchanged = |json: &Value| {
+        let fields = json.get("fieldsV1").unwrap_or(&Value::Null);
+        let is_own = is_own(json);
+        taken().all(|path| contains_path(fields, path) == is_own)
+    };
+    if !changes.removed.is_empty()
+        || change.time.is_empty()
+        || list.iter().filter(|json| is_own(json)).count() != 1
+        || !list.iter().all(is_unchanged)
+    {
+        return false;
+    }
+    if taken().next().is_some()
+        && let Some(time) = list.iter_mut().find(|json| is_own(json)).and_then(|json| json.get_mut("time"))
+        && time.as_str() != Some(&change.time)
+    {
+        *time = change.time.as_str().into();
+        list.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
+    }
+    true
+}
+
+/// Sort key of entries.
+fn sort_key(json: &Value) -> (bool, [&str; 4]) {
+    let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default();
+    (text("operation") != "Apply", ["time", "manager", "apiVersion", "subresource"].map(text))
+}
+
+/// Updates the entries after a change that is not an apply. `change` has the manager and the time, and an empty set.
+pub(crate) fn update(
+    mut entries: Vec<ManagedFieldsEntry>,
+    changes: &Comparison,
+    mut change: ManagedFieldsEntry,
+) -> Vec<ManagedFieldsEntry> {
+    let taken = changes.taken();
+    for entry in &mut entries {
+        let is_own = entry.has_same_manager(&change);
+        entry.set.retain(|p| !changes.removed.contains(p) && (is_own || !taken.contains(p)));
+    }
+    if !taken.is_empty() {
+        if let Some(entry) = entries.iter_mut().find(|e| e.has_same_manager(&change)) {
+            entry.set.extend(taken);
+            entry.time = change.time;
+        } else {
+            change.set = taken;
+            entries.push(change);
+        }
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Schema;
+
+    /// A change by one of two managers, through the fast path and through `update`.
+    fn changed_by(manager: &str, time: &str, before: &Value, after: &Value) -> (bool, Value, Value) {
+        let mut meta = Map::new();
+        let fields = |names: &[&str]| names.iter().map(|n| (format!("f:{n}"), json!({}))).collect::<Value>();
+        let entry = |manager: &str, fields: Value| {
+            json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": "10", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:spec": fields}})
+        };
+        let list = vec![entry("ann", fields(&["a", "b"])), entry("bob", fields(&["b", "c"]))];
+        meta.insert("managedFields".into(), list.into());
+        let mut changes = Comparison::default();
+        let (before, after) = (json!({"spec": before}), json!({"spec": after}));
+        field_set::compare(Some(&before), Some(&after), &Schema::any(), &mut Vec::new(), &mut changes);
+        let change = ManagedFieldsEntry {
+            manager: manager.into(),
+            apply: false,
+            api_version: "v1".into(),
+            time: time.into(),
+            subresource: String::new(),
+            set: Set::new(),
+        };
+        let mut short = meta.clone();
+        let done = touch_entry(&mut short, &changes, &change);
+        let known = read(&meta);
+        write(&mut meta, update(known, &changes, change));
+        (done, Value::Object(short), Value::Object(meta))
+    }
+
+    #[test]
+    fn the_fast_path_equals_the_update() {
+        let before = json!({"a": 1, "b": 1, "c": 1});
+        let cases = [
+            // Fields of one manager. The entry with the later time is the last one.
+            ("ann", "11", json!({"a": 2, "b": 1, "c": 1}), true),
+            ("bob", "09", json!({"a": 1, "b": 1, "c": 2}), true),
+            ("ann", "10", json!({"a": 2, "b": 1, "c": 1}), true),
+            // No change.
+            ("ann", "11", before.clone(), true),
+            // A shared field, a field of the other manager, a new field, a removed field, another manager.
+            ("ann", "11", json!({"a": 1, "b": 2, "c": 1}), false),
+            ("ann", "11", json!({"a": 1, "b": 1, "c": 2}), false),
+            ("ann", "11", json!({"a": 1, "b": 1, "c": 1, "d": 1}), false),
+            ("ann", "11", json!({"b": 1, "c": 1}), false),
+            ("eve", "11", json!({"a": 2, "b": 1, "c": 1}), false),
+        ];
+        for (manager, time, after, expected) in cases {
+            let (done, short, long) = changed_by(manager, time, &before, &after);
+            assert_eq!(done, expected, "{manager} {after}");
+            if done {
+                assert_eq!(short.to_string(), long.to_string(), "{manager} {after}");
+            } else {
+                assert_ne!(short, long, "{manager} {after}");
+            }
+        }
+    }
+}

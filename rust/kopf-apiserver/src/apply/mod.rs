@@ -1,0 +1,5 @@
+//! Server-side apply.
+
+pub(crate) mod field_set;
+pub(crate) mod managed_fields;
+pub(crate) mod merge;

@@ -1,0 +1,204 @@
+//! Authorization by RBAC, and impersonation. Off by default: any authenticated user may do everything.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::base::names::GroupResource;
+use crate::base::user::User;
+use crate::cluster::Cluster;
+use crate::error::status::Status;
+use crate::http::request::Request;
+
+/// Attributes of an authorization request.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Attributes {
+    pub(crate) verb: String,
+    pub(crate) group: String,
+    pub(crate) resource: String,
+    pub(crate) subresource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// Path of a non-resource request. The other fields but the verb are empty then.
+    pub(crate) path: String,
+}
+
+/// Name of the anonymous user.
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
+
+/// Authorizes a request to a resource.
+pub(crate) fn check(cluster: &Cluster, user: &User, attributes: &Attributes) -> Result<(), Status> {
+    // Anonymous requests are denied even if authorization is off.
+    if !cluster.options.authorization && user.name != ANONYMOUS {
+        return Ok(());
+    }
+    if allowed(cluster, user, attributes) {
+        return Ok(());
+    }
+    let sub = if attributes.subresource.is_empty() {
+        String::new()
+    } else {
+        format!("/{}", attributes.subresource)
+    };
+    let scope = if attributes.namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace \"{}\"", attributes.namespace)
+    };
+    let why = format!(
+        "User \"{}\" cannot {} resource \"{}{sub}\" in API group \"{}\" {scope}",
+        user.name, attributes.verb, attributes.resource, attributes.group
+    );
+    let resource = GroupResource { group: &attributes.group, resource: &attributes.resource };
+    Err(Status::forbidden(resource, &attributes.name, &why, &[]))
+}
+
+/// Effective user of the request: the impersonated one, if the `Impersonate-*` headers name one and the user may
+/// impersonate it.
+pub(crate) fn impersonate(
+    cluster: &Cluster,
+    request: &Request,
+    user: Arc<User>,
+) -> Result<Arc<User>, Status> {
+    let name = request.header("impersonate-user");
+    if name.is_empty() && !request.headers.contains_key("impersonate-group") {
+        return Ok(user);
+    }
+    let values = request.headers.get_all("impersonate-group").iter();
+    let mut groups: Vec<String> = values.filter_map(|g| g.to_str().ok()).map(str::to_owned).collect();
+    if name.is_empty() {
+        let message =
+            "requested [{Group  ".to_owned() + &groups.join(" ") + "}] without impersonating a user";
+        return Err(Status::internal(message));
+    }
+    authorize_impersonation(cluster, &user, "users", name)?;
+    for group in &groups {
+        authorize_impersonation(cluster, &user, "groups", group)?;
+    }
+    let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    if let (true, Some((namespace, _))) = (groups.is_empty(), account) {
+        groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
+    }
+    if name != ANONYMOUS && !groups.iter().any(|g| g == "system:authenticated") {
+        groups.push("system:authenticated".into());
+    }
+    Ok(Arc::new(User { name: name.to_owned(), groups }))
+}
+
+fn authorize_impersonation(cluster: &Cluster, user: &User, resource: &str, name: &str) -> Result<(), Status> {
+    let attributes = Attributes {
+        verb: "impersonate".into(),
+        resource: resource.into(),
+        name: name.into(),
+        ..Attributes::default()
+    };
+    let is_trusted = !cluster.options.authorization && user.name != ANONYMOUS;
+    if is_trusted || allowed(cluster, user, &attributes) {
+        return Ok(());
+    }
+    let message = format!(
+        "{resource} \"{name}\" is forbidden: User \"{}\" cannot impersonate resource \"{resource}\" in API group \"\" at the \
+         cluster scope",
+        user.name
+    );
+    let mut details = serde_json::Map::new();
+    details.insert("name".into(), name.into());
+    details.insert("kind".into(), resource.into());
+    Err(Status::new(403, "Forbidden", message).with(details))
+}
+
+/// Authorizes a non-resource request.
+pub(crate) fn check_path(cluster: &Cluster, request: &Request) -> Result<(), Status> {
+    const OPEN: [&str; 6] = ["/healthz", "/livez", "/readyz", "/version", "/api", "/openapi"];
+    if OPEN.iter().any(|p| request.path.starts_with(p)) {
+        return Ok(());
+    }
+    let attributes = Attributes {
+        verb: request.method.as_str().to_lowercase(),
+        path: request.path.clone(),
+        ..Attributes::default()
+    };
+    if allowed(cluster, &request.user, &attributes) {
+        return Ok(());
+    }
+    let message = format!(
+        "forbidden: User \"{}\" cannot {} path \"{}\"",
+        request.user.name, attributes.verb, attributes.path
+    );
+    Err(Status::new(403, "Forbidden", message).with(serde_json::Map::new()))
+}
+
+/// Whether RBAC allows the request.
+pub(crate) fn allowed(cluster: &Cluster, user: &User, attributes: &Attributes) -> bool {
+    user.groups.iter().any(|g| g == "system:masters")
+        || is_self_review(attributes)
+        || rules(cluster, user, &attributes.namespace).iter().any(|r| rule_allows(r, attributes))
+}
+
+/// Rules of all roles of the user: of the cluster, and of this namespace.
+pub(crate) fn rules(cluster: &Cluster, user: &User, namespace: &str) -> Vec<Value> {
+    let rbac = |plural: &str| format!("rbac.authorization.k8s.io/{plural}");
+    let clusterwide = cluster.store.list(&rbac("clusterrolebindings"), None).objects;
+    let local = cluster.store.list(&rbac("rolebindings"), Some(namespace)).objects;
+    let local = local.into_iter().filter(|_| !namespace.is_empty());
+    let mut out = Vec::new();
+    for binding in clusterwide.into_iter().chain(local) {
+        let value = binding.value();
+        let subjects = value["subjects"].as_array().into_iter().flatten();
+        if !subjects.into_iter().any(|s| is_subject(s, user, &binding.namespace)) {
+            continue;
+        }
+        let role = value.pointer("/roleRef/name").and_then(Value::as_str).unwrap_or_default();
+        let found = match value.pointer("/roleRef/kind").and_then(Value::as_str) {
+            Some("ClusterRole") => cluster.store.get(&rbac("clusterroles"), "", role),
+            _ => cluster.store.get(&rbac("roles"), &binding.namespace, role),
+        };
+        out.extend(found.and_then(|role| role.value()["rules"].as_array().cloned()).unwrap_or_default());
+    }
+    out
+}
+
+/// Self reviews are allowed for every user.
+fn is_self_review(attributes: &Attributes) -> bool {
+    attributes.verb == "create"
+        && matches!(
+            attributes.resource.as_str(),
+            "selfsubjectaccessreviews" | "selfsubjectrulesreviews" | "selfsubjectreviews"
+        )
+}
+
+fn is_subject(subject: &Value, user: &User, _namespace: &str) -> bool {
+    let text = |key: &str| subject.get(key).and_then(Value::as_str).unwrap_or_default();
+    match text("kind") {
+        "User" => text("name") == user.name,
+        "Group" => user.groups.iter().any(|g| g == text("name")),
+        "ServiceAccount" => {
+            user.name == format!("system:serviceaccount:{}:{}", text("namespace"), text("name"))
+        }
+        _ => false,
+    }
+}
+
+fn rule_allows(rule: &Value, attributes: &Attributes) -> bool {
+    let list = |key: &str| crate::base::json::strings(rule.get(key));
+    let has = |key: &str, value: &str| list(key).iter().any(|v| v == "*" || v == value);
+    if !has("verbs", &attributes.verb) {
+        return false;
+    }
+    if !attributes.path.is_empty() {
+        return list("nonResourceURLs").iter().any(|p| {
+            *p == attributes.path
+                || p.strip_suffix('*').is_some_and(|prefix| attributes.path.starts_with(prefix))
+        });
+    }
+    let full = if attributes.subresource.is_empty() {
+        attributes.resource.clone()
+    } else {
+        format!("{}/{}", attributes.resource, attributes.subresource)
+    };
+    let any_resource = format!("*/{}", attributes.subresource);
+    let resources = has("resources", &full)
+        || (!attributes.subresource.is_empty() && list("resources").contains(&any_resource));
+    let names = list("resourceNames");
+    has("apiGroups", &attributes.group) && resources && (names.is_empty() || names.contains(&attributes.name))
+}

@@ -1,0 +1,10 @@
+//! Foundations of all layers: options, names, JSON, clock, randomness.
+
+pub(crate) mod clock;
+pub(crate) mod field_path;
+pub(crate) mod json;
+pub(crate) mod json_path;
+pub(crate) mod names;
+pub(crate) mod options;
+pub(crate) mod random;
+pub(crate) mod user;

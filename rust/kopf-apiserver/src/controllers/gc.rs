@@ -1,0 +1,163 @@
+//! Garbage collector: dependents of deleted owners, and propagation policies.
+
+use serde_json::Value;
+
+use crate::base::json::strings;
+use crate::cluster::Cluster;
+use crate::cluster::work_queue::WorkItem;
+use crate::schema::formats;
+use crate::scheme::resources::Resource;
+use crate::storage::object::Stored;
+
+/// Deletes an object: removes it, or marks it for deletion if it has finalizers. `finalizer` is added first.
+pub(super) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, finalizer: Option<&str>) {
+    for _ in 0..50 {
+        let Some(old) =
+            cluster.get(resource, &object.namespace, &object.name).filter(|o| o.uid == object.uid)
+        else {
+            return;
+        };
+        let mut value = old.value();
+        let is_deleting = value.pointer("/metadata/deletionTimestamp").is_some();
+        let mut finalizers = strings(value.pointer("/metadata/finalizers"));
+        if let Some(finalizer) = finalizer.filter(|f| !finalizers.iter().any(|have| have == f)) {
+            finalizers.push(finalizer.to_owned());
+            value["metadata"]["finalizers"] = finalizers.clone().into();
+        } else if is_deleting && !finalizers.is_empty() {
+            return;
+        }
+        if finalizers.is_empty() {
+            if cluster.remove(resource, &old, value).is_ok() {
+                return;
+            }
+            continue;
+        }
+        if !is_deleting {
+            value["metadata"]["deletionTimestamp"] = formats::now().into();
+            value["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+        }
+        if let Ok(stored) = cluster.replace(resource, &old, value) {
+            cluster.enqueue(WorkItem::DeletionStarted(
+                resource.store_key.clone(),
+                stored.namespace.clone(),
+                stored.name.clone(),
+            ));
+            return;
+        }
+    }
+}
+
+/// Deletes the dependents of a deleted owner. Those with another existing owner lose the reference only.
+pub(super) fn collect_dependents(cluster: &Cluster, uid: &str) {
+    for (table, object) in cluster.store.dependents(uid) {
+        let Some(resource) = cluster.resource_of(&table) else { continue };
+        if object.owners.iter().any(|owner| &**owner != uid && cluster.store.exists(owner)) {
+            remove_owner_reference(cluster, &resource, &object, uid);
+        } else {
+            delete(cluster, &resource, &object, None);
+        }
+    }
+}
+
+fn remove_owner_reference(cluster: &Cluster, resource: &Resource, object: &Stored, uid: &str) {
+    cluster.update(resource, &object.namespace, &object.name, |value| {
+        let Some(owners) = value.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut)
+        else {
+            return false;
+        };
+        let before = owners.len();
+        owners.retain(|o| o["uid"] != *uid);
+        let changed = owners.len() != before;
+        if owners.is_empty()
+            && let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut)
+        {
+            meta.shift_remove("ownerReferences");
+        }
+        changed
+    });
+}
+
+/// Deletes an object if none of its owners exist.
+pub(super) fn check_owners(cluster: &Cluster, table: &str, namespace: &str, name: &str) {
+    let Some(resource) = cluster.resource_of(table) else { return };
+    let Some(object) = cluster.get(&resource, namespace, name) else { return };
+    if object.owners.is_empty() {
+        return;
+    }
+    if !object.owners.iter().any(|owner| cluster.store.exists(owner)) {
+        delete(cluster, &resource, &object, None);
+    }
+}
+
+/// Handles the propagation policies `Foreground` (deletes dependents first) and `Orphan` (removes their references).
+pub(super) fn wait_for_dependents(cluster: &Cluster, table: &str, namespace: &str, name: &str) {
+    let Some(resource) = cluster.resource_of(table) else { return };
+    let Some(object) = cluster.get(&resource, namespace, name) else { return };
+    let value = object.value();
+    if value.pointer("/metadata/deletionTimestamp").is_none() {
+        return;
+    }
+    let finalizers = strings(value.pointer("/metadata/finalizers"));
+    let has = |f: &str| finalizers.iter().any(|have| have == f);
+    if has("orphan") {
+        for (table, dependent) in cluster.store.dependents(&object.uid) {
+            if let Some(resource) = cluster.resource_of(&table) {
+                remove_owner_reference(cluster, &resource, &dependent, &object.uid);
+            }
+        }
+        remove_finalizer(cluster, &resource, &object, "orphan");
+    } else if has("foregroundDeletion") {
+        let blocking: Vec<_> = cluster
+            .store
+            .dependents(&object.uid)
+            .into_iter()
+            .filter(|(_, d)| {
+                let owners =
+                    d.value().pointer("/metadata/ownerReferences").and_then(Value::as_array).cloned();
+                owners
+                    .into_iter()
+                    .flatten()
+                    .any(|o| o["uid"] == *object.uid && o["blockOwnerDeletion"] == true)
+            })
+            .collect();
+        let all = cluster.store.dependents(&object.uid);
+        for (table, dependent) in &all {
+            if let Some(resource) = cluster.resource_of(table) {
+                delete(
+                    cluster,
+                    &resource,
+                    dependent,
+                    Some("foregroundDeletion").filter(|_| has_dependents(cluster, dependent)),
+                );
+            }
+        }
+        let remaining =
+            blocking.iter().any(|(table, d)| cluster.store.get(table, &d.namespace, &d.name).is_some());
+        if !remaining {
+            remove_finalizer(cluster, &resource, &object, "foregroundDeletion");
+        }
+    }
+}
+
+fn has_dependents(cluster: &Cluster, object: &Stored) -> bool {
+    cluster.store.has_dependents(&object.uid)
+}
+
+fn remove_finalizer(cluster: &Cluster, resource: &Resource, object: &Stored, finalizer: &str) {
+    cluster.update(resource, &object.namespace, &object.name, |value| {
+        let mut remaining = strings(value.pointer("/metadata/finalizers"));
+        remaining.retain(|f| f != finalizer);
+        value["metadata"]["finalizers"] = remaining.into();
+        true
+    });
+}
+
+/// Rechecks an owner that waits for its dependents, after one was deleted.
+pub(super) fn recheck_owner(cluster: &Cluster, uid: &str) {
+    if cluster.store.has_dependents(uid) {
+        return;
+    }
+    if let Some((table, owner)) = cluster.store.find_by_uid(uid) {
+        wait_for_dependents(cluster, &table, &owner.namespace, &owner.name);
+    }
+}

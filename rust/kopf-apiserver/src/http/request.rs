@@ -1,0 +1,153 @@
+//! Requests: path, query, headers, body, user, and the options in them.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Value};
+
+use crate::base::options::FieldValidation;
+use crate::base::user::User;
+use crate::error::status::{Cause, Status};
+
+/// A request with its complete body.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) user: Arc<User>,
+}
+
+/// Decoded query parameters.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(text: &str) -> Self {
+        let pair = |part: &str| {
+            let (k, v) = part.split_once('=').unwrap_or((part, ""));
+            (percent_decode(k, true), percent_decode(v, true))
+        };
+        Self(text.split('&').filter(|p| !p.is_empty()).map(pair).collect())
+    }
+    pub(crate) fn get(&self, name: &str) -> &str {
+        self.0.iter().find(|(k, _)| k == name).map_or("", |(_, v)| v.as_str())
+    }
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(k, _)| k == name)
+    }
+    pub(crate) fn all(&self, name: &str) -> Vec<String> {
+        self.0.iter().filter(|(k, v)| k == name && !v.is_empty()).map(|(_, v)| v.clone()).collect()
+    }
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.has(name) && !matches!(self.get(name), "false" | "0")
+    }
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.get(name).parse().ok()
+    }
+}
+
+/// Decodes percent-encoding. With `plus`, `+` is a space.
+pub(crate) fn percent_decode(text: &str, plus: bool) -> String {
+    let text = if plus { Cow::Owned(text.replace('+', " ")) } else { Cow::Borrowed(text) };
+    percent_decode_str(&text).decode_utf8_lossy().into_owned()
+}
+
+/// Requested format of the response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputFormat {
+    Object,
+    Table,
+    Partial,
+    PartialList,
+}
+
+/// Options of all writes.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteOptions {
+    pub(crate) dry_run: bool,
+    pub(crate) field_manager: String,
+    pub(crate) field_validation: FieldValidation,
+    pub(crate) force: bool,
+}
+
+impl Request {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+    }
+
+    /// First supported format of the `Accept` header.
+    pub(crate) fn output_format(&self) -> Result<OutputFormat, Status> {
+        let accept = self.header("accept");
+        if accept.trim().is_empty() {
+            return Ok(OutputFormat::Object);
+        }
+        for entry in accept.split(',') {
+            let mut parts = entry.split(';').map(str::trim);
+            let media = parts.next().unwrap_or_default();
+            if !matches!(media, "application/json" | "*/*" | "application/*") {
+                continue;
+            }
+            let format = parts.find_map(|p| p.strip_prefix("as="));
+            match format {
+                None => return Ok(OutputFormat::Object),
+                Some("Table") => return Ok(OutputFormat::Table),
+                Some("PartialObjectMetadata") => return Ok(OutputFormat::Partial),
+                Some("PartialObjectMetadataList") => return Ok(OutputFormat::PartialList),
+                Some(_) => {}
+            }
+        }
+        let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        if accept.contains("as=") {
+            let message = format!("only the following media types are accepted: {known}");
+            return Err(Status::new(406, "NotAcceptable", message));
+        }
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {known}");
+        Err(Status::new(406, "NotAcceptable", message).with(Map::new()))
+    }
+
+    /// Options of a write. `kind` is their name in error messages.
+    pub(crate) fn write_options(&self, kind: &str) -> Result<WriteOptions, Status> {
+        let mut causes = Vec::new();
+        let dry_run = self.query.all("dryRun");
+        if dry_run.iter().any(|d| d != "All") {
+            let value = Value::from(dry_run.clone());
+            causes.push(Cause::unsupported("dryRun", &value, &["All".to_owned()]));
+        }
+        let given_manager = self.query.get("fieldManager");
+        if given_manager.len() > 128 {
+            causes.push(Cause::too_long("fieldManager", 128));
+        }
+        let field_validation = match self.query.get("fieldValidation") {
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            "" | "Warn" => FieldValidation::Warn,
+            other => {
+                let known = ["", "Ignore", "Strict", "Warn"].map(str::to_owned);
+                causes.push(Cause::unsupported("fieldValidation", &other.into(), &known));
+                FieldValidation::Ignore
+            }
+        };
+        if !causes.is_empty() {
+            return Err(Status::bad_options(kind, &causes));
+        }
+        let agent = self.header("user-agent").split('/').next().unwrap_or_default();
+        let field_manager = if given_manager.is_empty() {
+            if agent.is_empty() { "unknown" } else { agent }
+        } else {
+            given_manager
+        };
+        let force = self.query.flag("force");
+        Ok(WriteOptions {
+            dry_run: !dry_run.is_empty(),
+            field_manager: field_manager.to_owned(),
+            field_validation,
+            force,
+        })
+    }
+}

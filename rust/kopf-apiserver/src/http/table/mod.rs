@@ -1,0 +1,103 @@
+//! `meta.k8s.io/v1` tables for `kubectl get`: columns and rows of built-in and custom resources.
+
+mod cells;
+mod columns;
+
+use serde_json::{Map, Value, json};
+
+use crate::http::partial::partial;
+use crate::scheme::resources::Resource;
+
+/// `includeObject`: the part of the object in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IncludeObject {
+    Nothing,
+    Metadata,
+    Object,
+}
+
+/// A column definition with the source of its cells.
+struct Column {
+    name: String,
+    kind: String,
+    format: String,
+    priority: i64,
+    source: String,
+}
+
+fn columns(resource: &Resource) -> Vec<Column> {
+    let mut out = vec![column("Name", "string", 0, ".metadata.name")];
+    if let Some(custom) = &resource.custom {
+        for printed in &custom.columns {
+            let text = |key: &str| printed.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let priority = printed.get("priority").and_then(Value::as_i64).unwrap_or_default();
+            out.push(Column {
+                name: text("name"),
+                kind: text("type"),
+                format: text("format"),
+                priority,
+                source: text("jsonPath"),
+            });
+        }
+        if custom.columns.is_empty() {
+            out.push(column("Age", "date", 0, ".metadata.creationTimestamp"));
+        }
+        return out;
+    }
+    for (name, kind, priority, source) in columns::of(&resource.group, &resource.plural) {
+        out.push(column(name, kind, *priority, source));
+    }
+    out
+}
+
+fn column(name: &str, kind: &str, priority: i64, source: &str) -> Column {
+    let format = if name == "Name" { "name" } else { "" };
+    Column { name: name.into(), kind: kind.into(), format: format.into(), priority, source: source.into() }
+}
+
+/// Table without rows.
+pub(crate) fn header(resource: &Resource, version: &Value, with_columns: bool) -> Map<String, Value> {
+    let mut out = Map::new();
+    out.insert("kind".into(), "Table".into());
+    out.insert("apiVersion".into(), "meta.k8s.io/v1".into());
+    out.insert(
+        "metadata".into(),
+        if version.is_null() { json!({}) } else { json!({"resourceVersion": version}) },
+    );
+    let mut defined = Vec::new();
+    if with_columns {
+        for c in columns(resource) {
+            let custom = resource.custom.as_ref().and_then(|custom| {
+                custom.columns.iter().find(|p| p["name"] == *c.name).and_then(|p| p["description"].as_str())
+            });
+            let description = custom.map_or_else(|| describe(&c, resource), str::to_owned);
+            defined.push(json!({
+                "name": c.name, "type": c.kind, "format": c.format, "description": description, "priority": c.priority,
+            }));
+        }
+    }
+    out.insert("columnDefinitions".into(), defined.into());
+    out
+}
+
+fn describe(column: &Column, resource: &Resource) -> String {
+    if resource.custom.is_some() && column.name != "Name" && column.name != "Age" {
+        return format!("Custom resource definition column (in JSONPath format): {}", column.source);
+    }
+    format!("{} of the {}.", column.name, resource.kind)
+}
+
+/// Row of one object.
+pub(crate) fn row(resource: &Resource, object: &Value, include: IncludeObject, _single: bool) -> Value {
+    let cells: Vec<Value> =
+        columns(resource).iter().map(|c| cells::cell(&c.source, &c.kind, object)).collect();
+    let included = match include {
+        IncludeObject::Nothing => Value::Null,
+        IncludeObject::Metadata => partial(object),
+        IncludeObject::Object => object.clone(),
+    };
+    let mut out = Map::new();
+    out.insert("cells".into(), cells.into());
+    out.insert("object".into(), included);
+    Value::Object(out)
+}

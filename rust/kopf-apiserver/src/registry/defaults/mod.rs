@@ -1,0 +1,253 @@
+//! Defaults of built-in kinds, as data and code of kube-apiserver define them.
+
+mod pods;
+mod workloads;
+
+use serde_json::{Map, Value, json};
+
+use crate::schema::decode;
+use pods::{admit_pod, pod_spec, qos_class};
+use workloads::{cron_job, job, label_job, workload};
+
+use crate::scheme::resources::Resource;
+use crate::storage::store::Store;
+
+/// Sets a member if it is absent.
+fn set(map: &mut Value, key: &str, default: Value) {
+    if let Value::Object(map) = map {
+        map.entry(key).or_insert(default);
+    }
+}
+
+fn each<'v>(value: &'v mut Value, pointer: &str) -> impl Iterator<Item = &'v mut Value> {
+    value.pointer_mut(pointer).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// Sets the defaults that depend on the object alone.
+pub(crate) fn fill_defaults(resource: &Resource, value: &mut Value) {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") => {
+            pod_spec(&mut value["spec"], "Always");
+            set(&mut value["spec"], "enableServiceLinks", true.into());
+            if let Some(ip) = value.pointer("/status/podIP").cloned() {
+                set(&mut value["status"], "podIPs", json!([{"ip": ip}]));
+            }
+        }
+        ("", "podtemplates") => pod_spec(&mut value["template"]["spec"], "Always"),
+        ("", "services") => service(&mut value["spec"]),
+        ("", "secrets") => secret(value),
+        ("", "namespaces") => {
+            let name = value.pointer("/metadata/name").cloned().unwrap_or_default();
+            if name.is_string() {
+                value["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+            }
+        }
+        ("", "endpoints") => each(value, "/subsets")
+            .for_each(|s| each(s, "/ports").for_each(|p| set(p, "protocol", "TCP".into()))),
+        ("", "persistentvolumeclaims") => set(&mut value["spec"], "volumeMode", "Filesystem".into()),
+        ("", "persistentvolumes") => {
+            set(&mut value["spec"], "persistentVolumeReclaimPolicy", "Retain".into());
+            set(&mut value["spec"], "volumeMode", "Filesystem".into());
+            if let Some(path) = value.pointer_mut("/spec/hostPath") {
+                set(path, "type", "".into());
+            }
+        }
+        ("", "replicationcontrollers") => {
+            set(&mut value["spec"], "replicas", 1.into());
+            pod_spec(&mut value["spec"]["template"]["spec"], "Always");
+        }
+        ("", "events") => event(value, ["firstTimestamp", "lastTimestamp"]),
+        ("events.k8s.io", "events") => event(value, ["deprecatedFirstTimestamp", "deprecatedLastTimestamp"]),
+        ("storage.k8s.io", "csidrivers") => csi_driver(&mut value["spec"]),
+        ("apps", plural) => workload(plural, value),
+        ("batch", "jobs") => job(&mut value["spec"]),
+        ("batch", "cronjobs") => cron_job(&mut value["spec"]),
+        ("storage.k8s.io", "storageclasses") => {
+            set(value, "reclaimPolicy", "Delete".into());
+            set(value, "volumeBindingMode", "Immediate".into());
+        }
+        ("scheduling.k8s.io", "priorityclasses") => {
+            set(value, "preemptionPolicy", "PreemptLowerPriority".into());
+        }
+        ("networking.k8s.io", "networkpolicies") => network_policy(&mut value["spec"]),
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(value),
+        ("autoscaling", _) => {
+            set(&mut value["spec"], "minReplicas", 1.into());
+            if resource.version == "v2" {
+                let target = json!({"type": "Utilization", "averageUtilization": 80});
+                set(
+                    &mut value["spec"],
+                    "metrics",
+                    json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]),
+                );
+            }
+        }
+        ("admissionregistration.k8s.io", plural) if plural.ends_with("webhookconfigurations") => {
+            let mutating = plural.starts_with("mutating");
+            each(value, "/webhooks").for_each(|hook| webhook(hook, mutating));
+        }
+        ("apiextensions.k8s.io", _) => crate::registry::crd::fill_defaults(value),
+        ("discovery.k8s.io", _) => each(value, "/ports").for_each(|p| {
+            set(p, "name", "".into());
+            set(p, "protocol", "TCP".into());
+        }),
+        _ => {}
+    }
+}
+
+/// Sets the initial status of a new object.
+pub(crate) fn initial_status(resource: &Resource, map: &mut Map<String, Value>) {
+    let status = match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") => json!({"phase": "Pending", "qosClass": qos_class(map)}),
+        ("", "namespaces") => json!({"phase": "Active"}),
+        ("", "persistentvolumeclaims" | "persistentvolumes") => json!({"phase": "Pending"}),
+        ("apiextensions.k8s.io", _) => crate::registry::crd::initial_status(map),
+        ("autoscaling", _) => json!({"desiredReplicas": 0, "currentMetrics": null}),
+        // Nodes report their status on registration.
+        ("", "nodes") => return,
+        _ => match resource.schema().properties.get("status") {
+            Some(status) if status.always_written.is_some() => decode::zero_value(status),
+            _ => {
+                map.shift_remove("status");
+                return;
+            }
+        },
+    };
+    map.insert("status".into(), status);
+}
+
+/// Sets the values that depend on the server or on the previous object.
+pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old: Option<&Value>) {
+    if resource.custom.is_none() {
+        decode::null_empty_required_lists(value, &resource.schema());
+    }
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") if old.is_none() => admit_pod(&mut value["spec"]),
+        ("", "services") => allocate_addresses(store, value, old),
+        ("batch", "jobs") if old.is_none() => label_job(value),
+        ("", "namespaces") if old.is_none() => set(&mut value["spec"], "finalizers", json!(["kubernetes"])),
+        ("", "persistentvolumeclaims") if old.is_none() => {
+            add_finalizer(value, "kubernetes.io/pvc-protection");
+        }
+        ("", "persistentvolumes") if old.is_none() => {
+            add_finalizer(value, "kubernetes.io/pv-protection");
+            value["status"]["lastPhaseTransitionTime"] = crate::schema::formats::now().into();
+        }
+        ("", "nodes") if old.is_none() => {
+            let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+            set(&mut value["spec"], "taints", json!([taint]));
+        }
+        _ => {}
+    }
+}
+
+fn add_finalizer(value: &mut Value, finalizer: &str) {
+    let mut list = crate::base::json::strings(value.pointer("/metadata/finalizers"));
+    if !list.iter().any(|f| f == finalizer) {
+        list.push(finalizer.to_owned());
+    }
+    value["metadata"]["finalizers"] = list.into();
+}
+
+fn event(value: &mut Value, times: [&str; 2]) {
+    set(value, "eventTime", Value::Null);
+    for time in times {
+        set(value, time, Value::Null);
+    }
+}
+
+fn csi_driver(spec: &mut Value) {
+    set(spec, "attachRequired", true.into());
+    set(spec, "podInfoOnMount", false.into());
+    set(spec, "volumeLifecycleModes", json!(["Persistent"]));
+    set(spec, "storageCapacity", false.into());
+    set(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType".into());
+    set(spec, "requiresRepublish", false.into());
+    set(spec, "seLinuxMount", false.into());
+}
+
+/// Keeps the cluster IP of a service, or allocates one.
+fn allocate_addresses(store: &Store, value: &mut Value, old: Option<&Value>) {
+    let spec = &mut value["spec"];
+    let kind = spec.get("type").and_then(Value::as_str).unwrap_or("ClusterIP").to_owned();
+    if kind == "ExternalName" {
+        return;
+    }
+    let previous = old.and_then(|o| o.pointer("/spec/clusterIP")).cloned();
+    let requested = spec.get("clusterIP").cloned().filter(|v| v.as_str() != Some(""));
+    let address = requested.or(previous).unwrap_or_else(|| {
+        let version = store.version();
+        format!("10.0.{}.{}", (version / 250) % 250, 2 + version % 250).into()
+    });
+    set(spec, "clusterIPs", json!([address]));
+    set(spec, "clusterIP", address);
+    if spec["clusterIP"] == "None" && spec.get("selector").is_none() {
+        // Headless services without selectors have both IP families.
+        set(spec, "ipFamilies", json!(["IPv4", "IPv6"]));
+        set(spec, "ipFamilyPolicy", "RequireDualStack".into());
+    }
+    set(spec, "ipFamilies", json!(["IPv4"]));
+    set(spec, "ipFamilyPolicy", "SingleStack".into());
+    if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
+        set(spec, "externalTrafficPolicy", "Cluster".into());
+        for port in each(spec, "/ports") {
+            set(port, "nodePort", (30_000 + crate::base::random::random_bits() % 2768).into());
+        }
+        if kind == "LoadBalancer" {
+            set(spec, "allocateLoadBalancerNodePorts", true.into());
+        }
+    }
+}
+
+fn service(spec: &mut Value) {
+    set(spec, "sessionAffinity", "None".into());
+    set(spec, "type", "ClusterIP".into());
+    if spec["type"] != "ExternalName" {
+        set(spec, "internalTrafficPolicy", "Cluster".into());
+    }
+    for port in each(spec, "/ports") {
+        set(port, "protocol", "TCP".into());
+        let number = port["port"].clone();
+        set(port, "targetPort", number);
+    }
+}
+
+fn secret(value: &mut Value) {
+    use base64::Engine;
+    set(value, "type", "Opaque".into());
+    let Some(plain) = value.as_object_mut().and_then(|m| m.shift_remove("stringData")) else { return };
+    for (key, text) in plain.as_object().into_iter().flatten() {
+        let bytes = text.as_str().unwrap_or_default();
+        value["data"][key] = base64::engine::general_purpose::STANDARD.encode(bytes).into();
+    }
+}
+
+fn network_policy(spec: &mut Value) {
+    let egress = spec.get("egress").is_some();
+    set(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
+}
+
+fn binding(value: &mut Value) {
+    let rbac = "rbac.authorization.k8s.io";
+    if value["roleRef"]["apiGroup"].as_str().unwrap_or_default().is_empty() && value["roleRef"].is_object() {
+        value["roleRef"]["apiGroup"] = rbac.into();
+    }
+    for subject in each(value, "/subjects") {
+        let group = if subject["kind"] == "ServiceAccount" { "" } else { rbac };
+        if !group.is_empty() {
+            set(subject, "apiGroup", group.into());
+        }
+    }
+}
+
+fn webhook(hook: &mut Value, mutating: bool) {
+    set(hook, "failurePolicy", "Fail".into());
+    set(hook, "matchPolicy", "Equivalent".into());
+    set(hook, "namespaceSelector", json!({}));
+    set(hook, "objectSelector", json!({}));
+    set(hook, "timeoutSeconds", 10.into());
+    if mutating {
+        set(hook, "reinvocationPolicy", "Never".into());
+    }
+    each(hook, "/rules").for_each(|rule| set(rule, "scope", "*".into()));
+}

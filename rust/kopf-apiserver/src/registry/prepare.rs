@@ -1,0 +1,243 @@
+//! Preparation of objects for storage: decoding by schema, defaults, validation.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
+
+use crate::base::json::{at, text};
+use crate::base::options::FieldValidation;
+use crate::error::status::{Cause, Status};
+use crate::registry::{defaults, meta, validation};
+use crate::schema::{self, cel, decode, validate};
+use crate::scheme::builtin;
+use crate::scheme::resources::Resource;
+use crate::storage::encoding;
+
+/// Unknown and duplicate fields of an object.
+#[derive(Debug, Default)]
+pub(crate) struct FieldWarnings {
+    pub(crate) duplicates: Vec<String>,
+    pub(crate) unknown: Vec<String>,
+}
+
+impl FieldWarnings {
+    /// Message of strict decoding, if there are such fields.
+    pub(crate) fn strict_error(&self) -> Option<String> {
+        let lines = self.lines();
+        (!lines.is_empty()).then(|| format!("strict decoding error: {}", lines.join(", ")))
+    }
+    fn lines(&self) -> Vec<String> {
+        let duplicates = self.duplicates.iter().map(|f| format!("duplicate field \"{f}\""));
+        duplicates.chain(self.unknown.iter().map(|f| format!("unknown field \"{f}\""))).collect()
+    }
+    /// Warnings of the response; an error if the field validation is strict.
+    pub(crate) fn apply_field_validation(
+        &self,
+        field_validation: FieldValidation,
+        resource: &Resource,
+    ) -> Result<Vec<String>, Status> {
+        let lines = self.lines();
+        match field_validation {
+            FieldValidation::Ignore => Ok(Vec::new()),
+            FieldValidation::Warn => Ok(lines),
+            FieldValidation::Strict if lines.is_empty() => Ok(lines),
+            FieldValidation::Strict => Err(decode_error(
+                resource,
+                &resource.version,
+                &format!("strict decoding error: {}", lines.join(", ")),
+            )),
+        }
+    }
+}
+
+pub(crate) fn decode_error(resource: &Resource, version: &str, why: &str) -> Status {
+    let kind = &resource.kind;
+    Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+}
+
+/// Decodes an object by its schema, with defaults. The error is the message of Go's decoder. `before` is the stored
+/// object, if known: unchanged metadata is not decoded again.
+pub(crate) fn decode_object(
+    resource: &Resource,
+    value: Value,
+    before: Option<&Value>,
+    warnings: &mut FieldWarnings,
+) -> Result<Value, String> {
+    let reset = at(&value, "/metadata/managedFields").is_some_and(is_reset);
+    let mut value = if resource.custom.is_some() {
+        decode_custom_object(resource, value, before, warnings)?
+    } else {
+        let mut decode_warnings = decode::DecodeWarnings::default();
+        let mut read = decode::decode(value, &resource.schema(), &mut decode_warnings)?;
+        warnings.unknown.extend(decode_warnings.unknown);
+        defaults::fill_defaults(resource, &mut read);
+        read
+    };
+    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta::drop_empty(meta);
+        if reset {
+            // An explicit empty list resets the managed fields.
+            meta.insert("managedFields".into(), Value::Array(Vec::new()));
+        }
+    }
+    Ok(value)
+}
+
+/// Whether the managed fields are an explicit empty list, or one of empty entries.
+fn is_reset(managed: &Value) -> bool {
+    managed.as_array().is_some_and(|list| list.iter().all(|e| e.as_object().is_some_and(Map::is_empty)))
+}
+
+fn decode_custom_object(
+    resource: &Resource,
+    mut value: Value,
+    before: Option<&Value>,
+    warnings: &mut FieldWarnings,
+) -> Result<Value, String> {
+    let schema = resource.schema();
+    if let Some(map) = value.as_object_mut() {
+        let mut meta = map.shift_remove("metadata").unwrap_or_default();
+        let stored = before.and_then(|b| b.get("metadata"));
+        if stored.is_some_and(|stored| encoding::is_identical(stored, &meta)) {
+            debug_assert!(is_decoded(&meta), "stored metadata is not decoded again: {meta}");
+        } else {
+            let mut decode_warnings = decode::DecodeWarnings::default();
+            meta = decode::decode(meta, &builtin::schema("meta.v1.ObjectMeta"), &mut decode_warnings)?;
+            warnings.unknown.extend(decode_warnings.unknown.into_iter().map(|f| format!("metadata.{f}")));
+        }
+        map.insert("metadata".into(), meta);
+    }
+    schema::prune(&mut value, &schema, &mut warnings.unknown);
+    schema::fill_defaults(&mut value, &schema);
+    drop_nulls_with_default(&mut value, &schema);
+    Ok(value)
+}
+
+fn is_decoded(meta: &Value) -> bool {
+    let mut decode_warnings = decode::DecodeWarnings::default();
+    let read = decode::decode(meta.clone(), &builtin::schema("meta.v1.ObjectMeta"), &mut decode_warnings);
+    let Ok(Value::Object(mut read)) = read else { return false };
+    meta::drop_empty(&mut read);
+    decode_warnings.unknown.is_empty() && encoding::is_identical(&Value::Object(read), meta)
+}
+
+/// Drops nulls of fields that are not nullable but have a default. Others are validated.
+fn drop_nulls_with_default(value: &mut Value, schema: &schema::Schema) {
+    if let Value::Object(map) = value {
+        map.retain(|key, child| {
+            let known = schema.properties.get(key);
+            !(child.is_null() && known.is_some_and(|s| !s.nullable && s.default.is_some()))
+        });
+        for (key, child) in map.iter_mut() {
+            if let Some(known) = schema.child(key) {
+                drop_nulls_with_default(child, known);
+            }
+        }
+    }
+}
+
+/// Reasons of field errors after which CEL rules are not evaluated.
+const RULE_BLOCKING_REASONS: [&str; 4] =
+    ["FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"];
+
+/// Field errors of an object. `old` is the stored object of an update.
+pub(crate) async fn validate_object(
+    resource: &Arc<Resource>,
+    value: &Value,
+    old: Option<&Value>,
+) -> Result<Vec<Cause>, Status> {
+    let mut out = meta::validate(resource, value.get("metadata").unwrap_or(&Value::Null));
+    if old.is_some() {
+        // kube-apiserver validates the metadata of updates in several layers, and each reports the errors.
+        let first = out.clone();
+        (1..validation_layers(resource)).for_each(|_| out.extend(first.clone()));
+    }
+    if resource.custom.is_none() {
+        out.extend(validation::validate(resource, value, old));
+        return Ok(out);
+    }
+    let kind = text(value, "/kind");
+    if kind != resource.kind {
+        out.push(Cause::invalid("kind", &kind.into(), &format!("must be {}", resource.kind)));
+    }
+    let schema = resource.schema();
+    let (causes, duplicates) = validate::validate(value, &schema);
+    // CEL rules are not evaluated on values of wrong types or sizes.
+    let is_well_typed = !causes.iter().any(|c| RULE_BLOCKING_REASONS.contains(&c.reason));
+    out.extend(causes);
+    out.extend(duplicates);
+    if resource.custom.as_ref().is_some_and(|c| c.has_rules) {
+        if is_well_typed {
+            out.extend(match cel::check_inline(value, old, &schema) {
+                Some(causes) => causes,
+                None => check_rules_blocking(&schema, value, old).await?,
+            });
+        } else {
+            let detail = "some validation rules were not checked because the object was invalid; correct the existing errors \
+                          to complete validation";
+            out.push(Cause::invalid("<nil>", &Value::Null, detail));
+        }
+    }
+    Ok(out)
+}
+
+/// Threads for expensive CEL rules.
+static RULE_THREADS: Semaphore = Semaphore::const_new(2);
+
+/// Evaluates expensive CEL rules in a thread, so that they do not block other requests.
+async fn check_rules_blocking(
+    schema: &Arc<schema::Schema>,
+    value: &Value,
+    old: Option<&Value>,
+) -> Result<Vec<Cause>, Status> {
+    let failed = || Status::internal("Internal error occurred: validation rules cannot be evaluated");
+    let _permit = RULE_THREADS.acquire().await.map_err(|_| failed())?;
+    let (schema, value, old) = (Arc::clone(schema), value.clone(), old.cloned());
+    let checking = tokio::task::spawn_blocking(move || cel::check(&value, old.as_ref(), &schema));
+    checking.await.map_err(|_| failed())
+}
+
+/// Number of layers of kube-apiserver that validate the metadata of an update.
+fn validation_layers(resource: &Resource) -> usize {
+    const FOUR: [&str; 19] = [
+        "configmaps",
+        "secrets",
+        "pods",
+        "serviceaccounts",
+        "endpoints",
+        "persistentvolumeclaims",
+        "nodes",
+        "namespaces",
+        "persistentvolumes",
+        "controllerrevisions",
+        "jobs",
+        "ingresses",
+        "ingressclasses",
+        "roles",
+        "rolebindings",
+        "clusterroles",
+        "clusterrolebindings",
+        "storageclasses",
+        "runtimeclasses",
+    ];
+    match resource.plural.as_str() {
+        _ if resource.custom.is_some() => 2,
+        "poddisruptionbudgets" => 2,
+        "events" if resource.group.is_empty() => 2,
+        plural if FOUR.contains(&plural) => 4,
+        _ => 3,
+    }
+}
+
+/// Rejects an object with field errors.
+pub(crate) fn reject_invalid(resource: &Resource, value: &Value, causes: &[Cause]) -> Result<(), Status> {
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let kind = match text(value, "/kind") {
+        "" => &resource.kind,
+        kind => kind,
+    };
+    Err(Status::invalid(&resource.group, kind, text(value, "/metadata/name"), causes))
+}

@@ -1,0 +1,337 @@
+//! CEL rules of CRDs (`x-kubernetes-validations`): variables, functions of Kubernetes, and messages. A CEL library
+//! evaluates them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use cel::common::ast::IdedExpr;
+use cel::extractors::This;
+use cel::{Context, Env, extensions};
+use serde_json::Value;
+
+use super::{ListType, Schema, Type};
+use crate::base::field_path::join;
+use crate::error::status::Cause;
+
+use cost::{Exceeded, LIMITS, Limits, Meter};
+
+mod cost;
+
+type Cel = cel::Value;
+type Text = Arc<String>;
+
+static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let mut env = Env::stdlib();
+    for extension in [extensions::strings, extensions::math, extensions::lists] {
+        // Fails only if the library has the function already.
+        let _ = env.add_extension(extension);
+    }
+    Arc::new(env)
+});
+
+/// A validation rule.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    text: String,
+    program: Result<IdedExpr, String>,
+    message: String,
+    message_expression: Option<IdedExpr>,
+    reason: &'static str,
+    field_path: String,
+    transition: bool,
+    optional_old: bool,
+}
+
+impl Rule {
+    pub(crate) fn from_json(json: &Value) -> Self {
+        let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let rule = text("rule");
+        let program = ENV.compile(&rule).map_err(|e| e.to_string());
+        let transition = program.as_ref().is_ok_and(|p| p.references().has_variable("oldSelf"));
+        let metered = |program: cel::Program| cost::metered(program.expression(), &["self", "oldSelf"]);
+        Self {
+            program: program.map(metered),
+            message: text("message"),
+            message_expression: json
+                .get("messageExpression")
+                .and_then(Value::as_str)
+                .and_then(|t| ENV.compile(t).ok())
+                .map(metered),
+            reason: match text("reason").as_str() {
+                "FieldValueForbidden" => "FieldValueForbidden",
+                "FieldValueRequired" => "FieldValueRequired",
+                "FieldValueDuplicate" => "FieldValueDuplicate",
+                _ => "FieldValueInvalid",
+            },
+            field_path: text("fieldPath"),
+            transition,
+            optional_old: json.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false),
+            text: rule,
+        }
+    }
+
+    /// Compilation error with the rule.
+    pub(crate) fn compile_error(&self) -> Option<(&str, &str)> {
+        self.program.as_ref().err().map(|e| (self.text.as_str(), e.as_str()))
+    }
+
+    /// Evaluates the rule. `Ok(Some)` is its failure; `Err` ends the evaluation of all rules.
+    fn evaluate(&self, context: &mut Context, path: &str, meter: &mut Meter) -> Result<Option<Cause>, Cause> {
+        let Ok(program) = &self.program else { return Ok(None) };
+        let path = if self.field_path.is_empty() {
+            path.to_owned()
+        } else {
+            join(path, self.field_path.trim_start_matches('.'))
+        };
+        let field = if path.is_empty() { "<nil>".to_owned() } else { path };
+        meter.begin(context);
+        let result = Cel::resolve(program, context);
+        if let Some(exceeded) = meter.end() {
+            return Err(self.too_expensive(field, exceeded));
+        }
+        match result {
+            Ok(Cel::Bool(true)) => Ok(None),
+            Ok(_) => Ok(Some(self.failure(field, &self.message(context, meter)))),
+            Err(error) => {
+                let detail = format!("{} evaluating rule: {}", error_text(&error), self.plain_message());
+                Ok(Some(Cause::invalid_raw(field, "\"object\"", &detail)))
+            }
+        }
+    }
+
+    fn too_expensive(&self, field: String, exceeded: Exceeded) -> Cause {
+        let detail = match exceeded {
+            Exceeded::Call => format!(
+                "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call cost \
+                 exceeds limit for rule: {}",
+                self.plain_message()
+            ),
+            Exceeded::Object => {
+                "validation failed due to running out of cost budget, no further validation rules will be run"
+                    .to_owned()
+            }
+        };
+        Cause::invalid_raw(field, "\"object\"", &detail)
+    }
+
+    fn failure(&self, field: String, message: &str) -> Cause {
+        let message = match self.reason {
+            "FieldValueForbidden" => format!("Forbidden: {message}"),
+            "FieldValueRequired" => format!("Required value: {message}"),
+            "FieldValueDuplicate" => format!("Duplicate value: {message}"),
+            _ => format!("Invalid value: {message}"),
+        };
+        Cause { field, reason: self.reason, message }
+    }
+
+    fn plain_message(&self) -> String {
+        if self.message.is_empty() {
+            format!("failed rule: {}", self.text.trim())
+        } else {
+            self.message.clone()
+        }
+    }
+
+    fn message(&self, context: &mut Context, meter: &mut Meter) -> String {
+        let Some(expression) = &self.message_expression else { return self.plain_message() };
+        meter.begin(context);
+        let message = Cel::resolve(expression, context);
+        match message {
+            Ok(Cel::String(text)) if meter.end().is_none() && !text.trim().is_empty() => {
+                text.trim().to_owned()
+            }
+            _ => self.plain_message(),
+        }
+    }
+}
+
+fn error_text(error: &cel::ExecutionError) -> String {
+    match error {
+        cel::ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        other => other.to_string(),
+    }
+}
+
+/// Whether a schema has rules at any level.
+pub(crate) fn has_rules(schema: &Schema) -> bool {
+    !schema.rules.is_empty()
+        || schema.properties.values().any(|s| has_rules(s))
+        || schema.items.as_deref().is_some_and(has_rules)
+        || schema.additional.as_deref().is_some_and(has_rules)
+}
+
+/// Cost limit of evaluations on the request's task. A unit takes less than a microsecond.
+const INLINE_COST_LIMIT: u64 = 20_000;
+
+/// Evaluates all rules within `INLINE_COST_LIMIT`; `None` if they exceed it. `old` is the stored object.
+pub(crate) fn check_inline(value: &Value, old: Option<&Value>, schema: &Schema) -> Option<Vec<Cause>> {
+    let mut checker =
+        Checker { meter: Meter::new(Limits { object: INLINE_COST_LIMIT, ..LIMITS }), causes: Vec::new() };
+    checker.check(value, old, schema, "").ok().map(|()| checker.causes)
+}
+
+/// Evaluates all rules within the limits.
+pub(crate) fn check(value: &Value, old: Option<&Value>, schema: &Schema) -> Vec<Cause> {
+    check_within(LIMITS, value, old, schema)
+}
+
+fn check_within(limits: Limits, value: &Value, old: Option<&Value>, schema: &Schema) -> Vec<Cause> {
+    let mut checker = Checker { meter: Meter::new(limits), causes: Vec::new() };
+    if let Err(cause) = checker.check(value, old, schema, "") {
+        checker.causes.push(cause);
+    }
+    checker.causes
+}
+
+struct Checker {
+    meter: Meter,
+    causes: Vec<Cause>,
+}
+
+impl Checker {
+    fn check(
+        &mut self,
+        value: &Value,
+        old: Option<&Value>,
+        schema: &Schema,
+        path: &str,
+    ) -> Result<(), Cause> {
+        if !has_rules(schema) || value.is_null() {
+            return Ok(());
+        }
+        for rule in &schema.rules {
+            if rule.transition && old.is_none() && !rule.optional_old {
+                continue;
+            }
+            let mut context = Context::with_env(ENV.clone());
+            add_functions(&mut context);
+            context.add_variable_from_value("self", to_cel(value, schema));
+            if let Some(old) = old {
+                context.add_variable_from_value("oldSelf", to_cel(old, schema));
+            }
+            self.causes.extend(rule.evaluate(&mut context, path, &mut self.meter)?);
+        }
+        match value {
+            Value::Object(map) => {
+                for (key, child) in map {
+                    if let Some(known) = schema.child(key) {
+                        self.check(child, old.and_then(|o| o.get(key)), known, &join(path, key))?;
+                    }
+                }
+            }
+            Value::Array(list) => {
+                let Some(items) = &schema.items else { return Ok(()) };
+                for (i, item) in list.iter().enumerate() {
+                    let old = old.and_then(|o| old_item(o, item, schema));
+                    self.check(item, old, items, &format!("{path}[{i}]"))?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Old item with the same keys in an associative list.
+fn old_item<'v>(old: &'v Value, item: &Value, schema: &Schema) -> Option<&'v Value> {
+    let ListType::Map(keys) = &schema.list else { return None };
+    old.as_array()?.iter().find(|o| keys.iter().all(|k| o.get(k) == item.get(k)))
+}
+
+fn to_cel(value: &Value, schema: &Schema) -> Cel {
+    match value {
+        Value::Null => Cel::Null,
+        Value::Bool(b) => Cel::Bool(*b),
+        Value::Number(n) => match n.as_i64() {
+            Some(whole) if schema.kind != Type::Number => Cel::Int(whole),
+            _ => Cel::Float(n.as_f64().unwrap_or_default()),
+        },
+        Value::String(text) => text_to_cel(text, schema),
+        Value::Array(list) => {
+            let any = Schema::any();
+            let items = schema.items.as_deref().unwrap_or(&any);
+            Cel::List(Arc::new(list.iter().map(|v| to_cel(v, items)).collect()))
+        }
+        Value::Object(map) => {
+            let any = Schema::any();
+            let pairs: HashMap<String, Cel> = map
+                .iter()
+                .map(|(k, v)| (k.clone(), to_cel(v, schema.child(k).map_or(&any, |s| s))))
+                .collect();
+            pairs.into()
+        }
+    }
+}
+
+fn text_to_cel(text: &str, schema: &Schema) -> Cel {
+    let format = schema.checks.as_ref().map_or("", |c| c.format.as_str());
+    let converted = match format {
+        "date-time" | "datetime" => convert("timestamp", text),
+        "duration" => convert("duration", text),
+        _ => None,
+    };
+    converted.unwrap_or_else(|| Cel::String(Arc::new(text.to_owned())))
+}
+
+/// Converts a string to a timestamp or a duration, by the library's function.
+fn convert(function: &str, text: &str) -> Option<Cel> {
+    let mut context = Context::with_env(ENV.clone());
+    context.add_variable_from_value("text", Cel::String(Arc::new(text.to_owned())));
+    ENV.compile(&format!("{function}(text)")).ok()?.execute(&context).ok()
+}
+
+/// Adds the functions of Kubernetes. Functions of the library take precedence.
+fn add_functions(context: &mut Context) {
+    let _ = context.add_function("find", |This(text): This<Text>, pattern: Text| -> Cel {
+        let found =
+            regex::Regex::new(&pattern).ok().and_then(|r| r.find(&text).map(|m| m.as_str().to_owned()));
+        found.unwrap_or_default().into()
+    });
+    let _ = context.add_function("findAll", |This(text): This<Text>, pattern: Text| -> Cel {
+        let found: Vec<String> = regex::Regex::new(&pattern)
+            .map(|r| r.find_iter(&text).map(|m| m.as_str().to_owned()).collect())
+            .unwrap_or_default();
+        found.into()
+    });
+    let _ = context.add_function("isSorted", |This(list): This<Arc<Vec<Cel>>>| -> bool { list.is_sorted() });
+    let _ = context.add_function("sum", |This(list): This<Arc<Vec<Cel>>>| -> Cel {
+        if list.iter().all(|v| matches!(v, Cel::Int(_))) {
+            Cel::Int(list.iter().map(|v| if let Cel::Int(n) = v { *n } else { 0 }).sum())
+        } else {
+            Cel::Float(list.iter().filter_map(float).sum())
+        }
+    });
+    let _ = context.add_function("isURL", |text: Text| -> bool {
+        text.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some()) || text.starts_with('/')
+    });
+    let _ = context.add_function("isIP", |text: Text| -> bool { text.parse::<std::net::IpAddr>().is_ok() });
+    let _ = context.add_function("isCIDR", |text: Text| -> bool { super::formats::matches("cidr", &text) });
+    let _ = context
+        .add_function("isQuantity", |text: Text| -> bool { super::formats::quantity_value(&text).is_some() });
+    let _ = context.add_function("quantity", |text: Text| -> Cel {
+        super::formats::quantity_value(&text).map_or(Cel::Null, Cel::Float)
+    });
+    let _ = context.add_function("compareTo", |This(a): This<Cel>, b: Cel| -> i64 {
+        match (float(&a), float(&b)) {
+            (Some(a), Some(b)) if a < b => -1,
+            (Some(a), Some(b)) if a > b => 1,
+            _ => 0,
+        }
+    });
+    let _ =
+        context.add_function("isGreaterThan", |This(a): This<Cel>, b: Cel| -> bool { float(&a) > float(&b) });
+    let _ =
+        context.add_function("isLessThan", |This(a): This<Cel>, b: Cel| -> bool { float(&a) < float(&b) });
+}
+
+fn float(value: &Cel) -> Option<f64> {
+    match value {
+        #[expect(clippy::cast_precision_loss, reason = "comparison of magnitudes")]
+        Cel::Int(n) => Some(*n as f64),
+        Cel::Float(f) => Some(*f),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,31 @@
+//! A served version of a custom resource.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::schema::Schema;
+
+/// Properties of custom resources that built-in resources lack.
+#[derive(Debug)]
+pub(crate) struct CustomVersion {
+    /// Name of the CRD.
+    pub(crate) crd: String,
+    pub(crate) schema: Arc<Schema>,
+    /// Published schema, unchanged.
+    pub(crate) published: Value,
+    /// Schema with that of the metadata.
+    pub(crate) managed: Arc<Schema>,
+    /// Whether the schema has CEL rules at any level.
+    pub(crate) has_rules: bool,
+    pub(crate) columns: Vec<Value>,
+    pub(crate) selectable: Vec<String>,
+    pub(crate) scale: Option<Arc<ScalePaths>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ScalePaths {
+    pub(crate) spec: String,
+    pub(crate) status: String,
+    pub(crate) selector: Option<String>,
+}

@@ -1,0 +1,6 @@
+//! Storage of objects.
+
+pub(crate) mod encoding;
+pub(crate) mod object;
+pub(crate) mod store;
+mod uid_index;

@@ -1,0 +1,106 @@
+//! Stored objects and their events.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::storage::encoding::ObjectEncoder;
+
+/// Namespace (empty for cluster-scoped objects) and name. The separator occurs in no name and keeps the order; one
+/// string is faster to compare.
+pub(super) type Key = Box<str>;
+
+pub(super) fn key(namespace: &str, name: &str) -> Key {
+    [namespace, "\0", name].concat().into()
+}
+
+/// An object at one version.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) namespace: Box<str>,
+    pub(crate) name: Box<str>,
+    pub(crate) uid: Box<str>,
+    pub(crate) version: u64,
+    pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
+    /// Uids of the owners.
+    pub(crate) owners: Box<[Box<str>]>,
+    /// Whether it has a deletion timestamp.
+    pub(crate) is_deleting: bool,
+    /// JSON in the storage version, `apiVersion` and `kind` first.
+    pub(crate) json: Bytes,
+    /// Position of the members after `apiVersion` and `kind`.
+    pub(crate) body: usize,
+}
+
+impl Stored {
+    pub(crate) fn value(&self) -> Value {
+        serde_json::from_slice(&self.json).unwrap_or_default()
+    }
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v)
+    }
+    /// The same object with another version.
+    pub(crate) fn with_version(&self, version: u64) -> Self {
+        NewObject::new(&self.value()).with_version(version)
+    }
+}
+
+/// An object before its version is known, which is assigned under the lock.
+pub(super) struct NewObject {
+    namespace: Box<str>,
+    name: Box<str>,
+    uid: Box<str>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    owners: Box<[Box<str>]>,
+    is_deleting: bool,
+    encoder: ObjectEncoder,
+}
+
+impl NewObject {
+    pub(super) fn new(value: &Value) -> Self {
+        let text = |v: Option<&Value>| -> Box<str> { v.and_then(Value::as_str).unwrap_or_default().into() };
+        let meta = value.get("metadata");
+        let get = |name: &str| text(meta.and_then(|m| m.get(name)));
+        let labels = meta.and_then(|m| m.get("labels")).and_then(Value::as_object).map(|labels| {
+            labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect()
+        });
+        let owners = meta.and_then(|m| m.get("ownerReferences")).and_then(Value::as_array);
+        Self {
+            namespace: get("namespace"),
+            name: get("name"),
+            uid: get("uid"),
+            is_deleting: meta.is_some_and(|m| m.get("deletionTimestamp").is_some()),
+            labels: labels.unwrap_or_default(),
+            owners: owners.map(|list| list.iter().map(|o| text(o.get("uid"))).collect()).unwrap_or_default(),
+            encoder: ObjectEncoder::new(value, true),
+        }
+    }
+    pub(super) fn key(&self) -> Key {
+        key(&self.namespace, &self.name)
+    }
+    pub(super) fn with_version(self, version: u64) -> Stored {
+        Stored {
+            json: self.encoder.with_version(version),
+            body: self.encoder.body,
+            namespace: self.namespace,
+            name: self.name,
+            uid: self.uid,
+            version,
+            labels: self.labels,
+            owners: self.owners,
+            is_deleting: self.is_deleting,
+        }
+    }
+}
+
+/// A change of an object.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) version: u64,
+    /// Previous state; `None` for a creation.
+    pub(crate) before: Option<Arc<Stored>>,
+    /// New state; for a deletion the last state with the version of the deletion.
+    pub(crate) after: Arc<Stored>,
+    pub(crate) deleted: bool,
+}

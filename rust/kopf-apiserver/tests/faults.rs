@@ -1,0 +1,189 @@
+//! Integration tests of injected faults, and of lists at earlier versions and by shards.
+
+#![allow(clippy::expect_used, reason = "a test may stop")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kopf_apiserver::{CutOffPoint, Fault, Injection, Server, ServerOptions, start};
+use serde_json::{Value, json};
+use support::client::{Answer, Client};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+async fn plain() -> Server {
+    start(ServerOptions { tls: false, ..ServerOptions::default() }).await.expect("a server")
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+async fn send(server: &Server, method: &str, path: &str, body: &Value) -> Answer {
+    let client = Client::plain(server.port(), server.token());
+    let mut headers: BTreeMap<String, String> = BTreeMap::new();
+    headers.insert("authorization".into(), format!("Bearer {}", server.token()));
+    let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    headers.insert("content-type".into(), media.into());
+    client.send(method, path, &headers, &if body.is_null() { String::new() } else { body.to_string() }).await
+}
+
+fn status(answer: &Answer) -> Value {
+    serde_json::from_str(&answer.body).expect("a Status")
+}
+
+fn names(list: &Value) -> BTreeSet<String> {
+    let items = list["items"].as_array().into_iter().flatten();
+    items.filter_map(|i| i["metadata"]["name"].as_str()).map(str::to_owned).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn latency_delays_matching_requests() {
+    let server = plain().await;
+    server.faults().inject(Injection::always(Fault::Latency(Duration::from_secs(5))).on_verb("get"));
+    let before = tokio::time::Instant::now();
+    assert_eq!(send(&server, "GET", MAPS, &Value::Null).await.code, 200);
+    assert!(before.elapsed() < Duration::from_secs(5));
+    assert_eq!(send(&server, "GET", &format!("{MAPS}/none"), &Value::Null).await.code, 404);
+    assert!(before.elapsed() >= Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn too_many_requests_have_retry_after() {
+    let server = plain().await;
+    server.faults().inject(Injection::always(Fault::TooManyRequests(7)).times(1));
+    let response = send(&server, "GET", MAPS, &Value::Null).await;
+    assert_eq!((response.code, status(&response)["details"]["retryAfterSeconds"].as_u64()), (429, Some(7)));
+    assert_eq!(send(&server, "GET", MAPS, &Value::Null).await.code, 200);
+}
+
+#[tokio::test]
+async fn status_codes_are_sent_without_handling_the_request() {
+    let server = plain().await;
+    server.faults().inject(Injection::always(Fault::Code(503)).on_resource("configmaps"));
+    let response = send(&server, "POST", MAPS, &map("m")).await;
+    assert_eq!((response.code, status(&response)["kind"].as_str()), (503, Some("Status")));
+    assert_eq!(send(&server, "GET", "/api/v1/secrets", &Value::Null).await.code, 200);
+    server.faults().clear();
+    assert_eq!(send(&server, "GET", &format!("{MAPS}/m"), &Value::Null).await.code, 404);
+}
+
+#[tokio::test]
+async fn resets_close_the_connection() {
+    let server = plain().await;
+    server.faults().inject(Injection::always(Fault::Reset).on_verb("create").times(1));
+    assert_eq!(send(&server, "POST", MAPS, &map("m")).await.code, 0);
+    assert_eq!(send(&server, "POST", MAPS, &map("m")).await.code, 201);
+    let codes: Vec<u16> = server.request_log().entries().iter().map(|e| e.code).collect();
+    assert_eq!(codes, [0, 201]);
+}
+
+#[tokio::test]
+async fn a_request_with_a_lost_response_is_handled() {
+    let server = plain().await;
+    server.faults().inject(Injection::always(Fault::Lost).on_verb("create").times(1).after(1));
+    assert_eq!(send(&server, "POST", MAPS, &map("spared")).await.code, 201);
+    assert_eq!(send(&server, "POST", MAPS, &map("m")).await.code, 0);
+    assert_eq!(send(&server, "GET", &format!("{MAPS}/m"), &Value::Null).await.code, 200);
+}
+
+#[tokio::test]
+async fn a_cut_off_server_is_unreachable_until_the_faults_are_cleared() {
+    for (done, code) in [(CutOffPoint::BeforeRequest, 404), (CutOffPoint::AfterRequest, 200)] {
+        let server = plain().await;
+        server.faults().inject(Injection::always(Fault::CutOff(done)).on_verb("create").times(1));
+        assert!(!server.faults().is_cut_off());
+        assert_eq!(send(&server, "POST", MAPS, &map("m")).await.code, 0);
+        assert!(server.faults().is_cut_off());
+        assert_eq!(send(&server, "GET", MAPS, &Value::Null).await.code, 0);
+        server.faults().clear();
+        assert_eq!(send(&server, "GET", &format!("{MAPS}/m"), &Value::Null).await.code, code);
+    }
+}
+
+#[tokio::test]
+async fn conflicts_are_for_writes_only() {
+    let server = plain().await;
+    server.create(MAPS, &map("m")).await.expect("created");
+    server.faults().inject(Injection::always(Fault::Conflict));
+    let response = send(&server, "PATCH", &format!("{MAPS}/m"), &json!({"data": {"a": "b"}})).await;
+    assert_eq!((response.code, status(&response)["reason"].as_str()), (409, Some("Conflict")));
+    assert_eq!(send(&server, "GET", &format!("{MAPS}/m"), &Value::Null).await.code, 200);
+}
+
+#[tokio::test]
+async fn gone_is_for_lists_and_watches_only() {
+    let server = plain().await;
+    server.create(MAPS, &map("m")).await.expect("created");
+    server.faults().inject(Injection::always(Fault::Gone).times(2));
+    let response = send(&server, "GET", MAPS, &Value::Null).await;
+    assert_eq!((response.code, status(&response)["reason"].as_str()), (410, Some("Expired")));
+    assert_eq!(send(&server, "GET", &format!("{MAPS}/m"), &Value::Null).await.code, 200);
+    assert_eq!(
+        send(&server, "GET", &format!("{MAPS}?watch=1&resourceVersion=1"), &Value::Null).await.code,
+        410
+    );
+}
+
+#[tokio::test]
+async fn stale_lists_show_an_earlier_state() {
+    let server = plain().await;
+    server.create(MAPS, &map("old")).await.expect("created");
+    let then = server.resource_version();
+    server.create(MAPS, &map("new")).await.expect("created");
+    server.call("DELETE", &format!("{MAPS}/old"), None).await.expect("deleted");
+    server.faults().inject(Injection::always(Fault::Stale(then)).on_resource("configmaps"));
+    let stale = status(&send(&server, "GET", MAPS, &Value::Null).await);
+    assert_eq!(names(&stale), BTreeSet::from(["old".to_owned()]));
+    assert_eq!(stale["metadata"]["resourceVersion"], then.to_string());
+    server.faults().clear();
+    let fresh = status(&send(&server, "GET", MAPS, &Value::Null).await);
+    assert_eq!(names(&fresh), BTreeSet::from(["new".to_owned()]));
+}
+
+#[tokio::test]
+async fn version_matches_are_exact_or_not_older() {
+    let server = plain().await;
+    server.create(MAPS, &map("old")).await.expect("created");
+    let then = server.resource_version();
+    server.create(MAPS, &map("new")).await.expect("created");
+    let at = |how: &str| format!("{MAPS}?resourceVersion={then}&resourceVersionMatch={how}");
+    let exact = server.get(&at("Exact")).await.expect("a list");
+    assert_eq!(names(&exact), BTreeSet::from(["old".to_owned()]));
+    let newer = server.get(&at("NotOlderThan")).await.expect("a list");
+    assert_eq!(names(&newer).len(), 2);
+    server.compact();
+    let gone = server.get(&at("Exact")).await.expect_err("gone").to_string();
+    assert!(gone.contains("(410)"), "{gone}");
+}
+
+#[tokio::test]
+async fn shards_are_disjoint_and_complete() {
+    let server = start(ServerOptions { tls: false, sharding: true, ..ServerOptions::default() })
+        .await
+        .expect("a server");
+    let all: BTreeSet<String> = (0..40).map(|i| format!("m{i}")).collect();
+    for name in &all {
+        server.create(MAPS, &map(name)).await.expect("created");
+    }
+    let shard = |from: &str, to: &str| {
+        format!("{MAPS}?shardSelector=shardRange(object.metadata.uid,'{from}','{to}')")
+    };
+    let half = "0x8000000000000000";
+    let left = names(&server.get(&shard("0x0000000000000000", half)).await.expect("a list"));
+    let right = names(&server.get(&shard(half, "0x10000000000000000")).await.expect("a list"));
+    assert!(!left.is_empty() && !right.is_empty());
+    assert!(left.is_disjoint(&right));
+    assert_eq!(left.union(&right).cloned().collect::<BTreeSet<_>>(), all);
+    let rejected = server.get(&format!("{MAPS}?shardSelector=half")).await.expect_err("rejected").to_string();
+    assert!(rejected.contains("shardSelector"), "{rejected}");
+    // Without the option, the selector is ignored.
+    let other = plain().await;
+    other.create(MAPS, &map("m")).await.expect("created");
+    assert_eq!(
+        names(&other.get(&shard("0x0000000000000000", "0x0000000000000001")).await.expect("a list")).len(),
+        1
+    );
+}
