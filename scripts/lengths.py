@@ -27,7 +27,6 @@ TEST_LIMIT = 600
 TABLES = {
     "python/kopf/_kopf.pyi": 700,
     "python/kopf/on.py": TEST_LIMIT,
-    "rust/kopf-apiserver/src/builtin/defaults.rs": TEST_LIMIT,
 }
 
 # A scan of the repository that sees fewer than this looks into a wrong folder.
