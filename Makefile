@@ -213,6 +213,7 @@ lint-rust: | $(BIN)/python
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	CLIPPY_CONF_DIR=$(abspath rust/kopf-core/purity) cargo clippy -p kopf-core --lib --quiet -- -D warnings
+	$(BIN)/python scripts/rust_imports.py
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet
 
 lint-python: $(VENV)/.installed
