@@ -254,6 +254,7 @@ lint-rest: lint-python lint-typing docs
 lint-rust: | $(BIN)/python
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(BIN)/python scripts/rust_imports.py
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet --lib --examples
 
 lint-python: $(VENV)/.installed

@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use kopf_core::cause::EventType;
-use kopf_core::cycle::{Cycle, Memory, Moment, Observation, Rules};
-use kopf_core::diff::diff;
-use kopf_core::lifecycle::Lifecycle;
+use kopf_core::cycle::{Cycle, CycleEvent, CycleInput, OperatorConfig};
+use kopf_core::handler::lifecycle::Lifecycle;
+use kopf_core::handler::registry::Registry;
+use kopf_core::json::diff::diff;
 use kopf_core::object::{Object, decode_page};
-use kopf_core::registry::Registry;
+use kopf_core::persistence::memory::ObjectMemory;
 use kopf_core::settings::Settings;
 use serde_json::{Value, json};
 use sim::World;
@@ -62,7 +63,7 @@ fn cycling(criterion: &mut Criterion) {
     let world = handled();
     let registry = Arc::new(Registry { handlers: world.handlers.clone() });
     let plan = Arc::new(registry.plan(&sim::resource(), &|_| true));
-    let rules = Arc::new(Rules {
+    let rules = Arc::new(OperatorConfig {
         registry,
         settings: Arc::new(Settings::default()),
         lifecycle: Lifecycle::default(),
@@ -73,12 +74,12 @@ fn cycling(criterion: &mut Criterion) {
         [("a cycle of a handled object", &world.body), ("the first step of an update", &changed)]
     {
         let object = Arc::new(Object::decode(&body.to_string()).unwrap());
-        let memory = Memory { fully_handled_once: true, ..Memory::default() };
+        let memory = ObjectMemory { fully_handled_once: true, ..ObjectMemory::default() };
         criterion.bench_function(title, |bencher| {
             bencher.iter(|| {
-                let moment = Moment { now: world.now, entropy: 0, consistent: true };
+                let moment = CycleInput { now: world.now, entropy: 0, consistent: true };
                 let observation =
-                    Observation { event: EventType::Modified, object: Arc::clone(&object), woken: false };
+                    CycleEvent { event: EventType::Modified, object: Arc::clone(&object), requeued: false };
                 Cycle::open(observation, &memory, Arc::clone(&plan), Arc::clone(&rules), moment)
             });
         });

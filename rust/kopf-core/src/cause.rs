@@ -2,11 +2,7 @@
 //!
 //! Owns the reasons, and the ladder that finds the reason from what is known of the object. Knows neither handlers nor logs.
 
-use crate::diff::{DiffItem, diff};
-use crate::essence::Latent;
-use crate::value::Value;
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, OnceLock};
 
 /// What the stream said of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,61 +98,9 @@ impl Reason {
     }
 }
 
-/// A cause of change, as the handlers and their filters get it.
-#[derive(Debug)]
-pub struct Change {
-    /// Why.
-    pub reason: Reason,
-    /// Whether resume handlers join in.
-    pub initial: bool,
-    old: Option<Arc<Latent>>,
-    new: Option<Arc<Latent>>,
-    diff: OnceLock<Arc<[DiffItem]>>,
-}
-
-impl Change {
-    /// A change between two essences. The difference is looked for when it is asked for, unless it is known already.
-    pub fn new(
-        (reason, initial): (Reason, bool),
-        old: Option<Arc<Latent>>,
-        new: Option<Arc<Latent>>,
-        diff: Option<Arc<[DiffItem]>>,
-    ) -> Self {
-        let diff = diff.map(OnceLock::from).unwrap_or_default();
-        Self { reason, initial, old, new, diff }
-    }
-
-    /// The essence at the last completed handling.
-    pub fn old(&self) -> Option<&Value> {
-        self.old.as_deref().map(Latent::get)
-    }
-
-    /// The essence now.
-    pub fn new_(&self) -> Option<&Value> {
-        self.new.as_deref().map(Latent::get)
-    }
-
-    /// Whether there was a completed handling.
-    pub fn has_old(&self) -> bool {
-        self.old.is_some()
-    }
-
-    /// What differs.
-    pub fn diff(&self) -> &[DiffItem] {
-        self.diff.get_or_init(|| diff(self.old(), self.new_()).into())
-    }
-}
-
-impl PartialEq for Change {
-    fn eq(&self, other: &Self) -> bool {
-        let parts = |it: &Self| (it.reason, it.initial);
-        parts(self) == parts(other) && self.old() == other.old() && self.new_() == other.new_()
-    }
-}
-
-/// How the essence stands to the last handled one.
+/// How the essence compares with the last handled one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Likeness {
+pub enum EssenceChange {
     /// There is no last handled one.
     Unknown,
     /// There is no difference.
@@ -165,10 +109,10 @@ pub enum Likeness {
     Different,
 }
 
-/// What the ladder looks at, except for the essence: that one costs, and not every rung needs it.
+/// The inputs of the cause detection, except for the essence: comparing it is expensive and not always needed.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent observations")]
-pub struct Signs {
+pub struct CauseInput {
     /// The object is no more.
     pub gone: bool,
     /// Its deletion is requested.
@@ -180,7 +124,7 @@ pub struct Signs {
 }
 
 /// The reason to act: the first rung that holds.
-pub fn reason(signs: Signs, likeness: impl FnOnce() -> Likeness) -> Reason {
+pub fn reason(signs: CauseInput, likeness: impl FnOnce() -> EssenceChange) -> Reason {
     // What is no more cannot be handled.
     if signs.gone {
         return Reason::Gone;
@@ -195,12 +139,12 @@ pub fn reason(signs: Signs, likeness: impl FnOnce() -> Likeness) -> Reason {
     }
     match likeness() {
         // Never handled is new, however old it is.
-        Likeness::Unknown => Reason::Create,
+        EssenceChange::Unknown => Reason::Create,
         // Handled, unchanged, but not seen by this operator yet.
-        Likeness::Same if signs.initial => Reason::Resume,
+        EssenceChange::Same if signs.initial => Reason::Resume,
         // Something has changed that is not the author's intent.
-        Likeness::Same => Reason::Noop,
-        Likeness::Different => Reason::Update,
+        EssenceChange::Same => Reason::Noop,
+        EssenceChange::Different => Reason::Update,
     }
 }
 
@@ -210,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_ladder() {
-        use Likeness::{Different, Same, Unknown};
+        use EssenceChange::{Different, Same, Unknown};
         //   gone   deleting blocked initial likeness   reason
         let table = [
             (true, true, true, true, Unknown, Reason::Gone),
@@ -226,14 +170,14 @@ mod tests {
             (false, false, true, true, Different, Reason::Update),
         ];
         for (gone, deleting, blocked, initial, likeness, expected) in table {
-            let signs = Signs { gone, deleting, blocked, initial };
+            let signs = CauseInput { gone, deleting, blocked, initial };
             assert_eq!(reason(signs, || likeness), expected, "{signs:?} {likeness:?}");
         }
     }
 
     #[test]
     fn the_essence_is_looked_at_only_when_it_matters() {
-        let signs = Signs { gone: false, deleting: true, blocked: true, initial: true };
+        let signs = CauseInput { gone: false, deleting: true, blocked: true, initial: true };
         assert_eq!(reason(signs, || panic!("not needed")), Reason::Delete);
     }
 }

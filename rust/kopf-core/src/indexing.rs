@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use crate::cause::EventType;
-use crate::filters::{Verdict, on_object};
 use crate::handler::Handler;
-use crate::ids::label;
+use crate::handler::filters::{FilterVerdict, on_object};
+use crate::handler::label::label;
+use crate::handler::registry::{Registry, ResourceHandlers};
+use crate::handling::attempt::{Attempt, Outcome};
 use crate::object::Object;
-use crate::outcome::{Attempt, Outcome};
-use crate::registry::{Plan, Registry};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -25,9 +25,9 @@ pub struct Call {
     pub attempt: Attempt,
 }
 
-/// The indexing of one state of an object.
+/// One pass of the index functions over one state of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Round {
+pub struct IndexPass {
     /// These functions are called, in this order.
     pub calls: Vec<Call>,
     /// The object leaves the indices of these, unless another function of the same id is called.
@@ -57,19 +57,19 @@ struct Failure {
 
 impl Indexing {
     /// What is to be done with this state of the object; nothing if the indices would not change.
-    pub fn round(
+    pub fn pass(
         &self,
         event: EventType,
         object: &Object,
-        plan: &Plan,
+        plan: &ResourceHandlers,
         rules: (&Registry, &Settings),
         now: Timestamp,
-    ) -> Option<Round> {
+    ) -> Option<IndexPass> {
         if event == EventType::Deleted {
-            let everywhere = Round { calls: vec![], excluded: plan.indexing.clone() };
+            let everywhere = IndexPass { calls: vec![], excluded: plan.indexing.clone() };
             return self.present.then_some(everywhere);
         }
-        let mut round = Round::default();
+        let mut round = IndexPass::default();
         let (Registry { handlers }, settings) = rules;
         for &index in &plan.indexing {
             let Some(handler) = handlers.get(index) else { continue };
@@ -82,12 +82,12 @@ impl Indexing {
                 continue;
             }
             match on_object(handler, object) {
-                verdict if verdict == Verdict::No || !self.is_awake(handler, now) => {
+                verdict if verdict == FilterVerdict::No || !self.is_due(handler, now) => {
                     round.excluded.push(index);
                 }
                 verdict => {
                     let attempt = self.attempt(index, handler, settings, now);
-                    round.calls.push(Call { guarded: verdict == Verdict::Ask, attempt });
+                    round.calls.push(Call { guarded: verdict == FilterVerdict::Ask, attempt });
                 }
             }
         }
@@ -101,7 +101,7 @@ impl Indexing {
     }
 
     /// Takes what came of the calls, in their order; none for those whose filters said no.
-    pub fn learn(&mut self, round: &Round, outcomes: &[Option<Outcome>], registry: &Registry) {
+    pub fn record_outcomes(&mut self, round: &IndexPass, outcomes: &[Option<Outcome>], registry: &Registry) {
         self.broken = false;
         self.present = false;
         for (call, outcome) in round.calls.iter().zip(outcomes) {
@@ -128,7 +128,7 @@ impl Indexing {
     }
 
     /// Whether it may be called, if it has ever failed.
-    fn is_awake(&self, handler: &Handler, now: Timestamp) -> bool {
+    fn is_due(&self, handler: &Handler, now: Timestamp) -> bool {
         self.failure(handler).is_none_or(|failure| failure.until.is_some_and(|until| until <= now))
     }
 

@@ -7,9 +7,9 @@ use std::fmt;
 
 use serde_json::json;
 
-use crate::notes::Level;
+use crate::json::value::{Map, Value, python_repr};
+use crate::log_level::Level;
 use crate::time::Timestamp;
-use crate::value::{Map, Value, python_repr};
 
 /// Seconds that a record lives if it does not say so itself.
 const DEFAULT_LIFETIME: i64 = 60;
@@ -80,9 +80,9 @@ pub fn patch(records: impl IntoIterator<Item = (String, Value)>) -> Value {
     json!({"status": records.into_iter().collect::<Map<String, Value>>()})
 }
 
-/// An operator that looks at its peers.
+/// The identity and priority of this operator among its peers.
 #[derive(Clone, Debug)]
-pub struct Observer {
+pub struct LocalPeer {
     /// Its own identity.
     pub id: String,
     /// Its own priority.
@@ -102,9 +102,9 @@ pub enum Conflict {
     Equal(Vec<Peer>),
 }
 
-/// What follows from the records of a peering object.
+/// The evaluation of the records of a peering object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct Evaluation {
     /// Whether to pause.
     pub conflict: Conflict,
     /// All the others that live.
@@ -115,7 +115,7 @@ pub struct Judgement {
     pub until: Option<Timestamp>,
 }
 
-impl Judgement {
+impl Evaluation {
     /// Whether the operator must pause.
     pub fn pauses(&self) -> bool {
         self.conflict != Conflict::None
@@ -155,7 +155,7 @@ fn listed(peers: &[Peer]) -> String {
 }
 
 /// Judges the status of a peering object: every key of it with a record is taken for a peer.
-pub fn judge(status: &Value, observer: &Observer, now: Timestamp) -> Judgement {
+pub fn evaluate(status: &Value, observer: &LocalPeer, now: Timestamp) -> Evaluation {
     let records = status.as_object().into_iter().flatten();
     let peers = records.filter_map(|(id, record)| Peer::read(id, record, now));
     // Our own record is ours to renew, however late we are with that.
@@ -173,7 +173,7 @@ pub fn judge(status: &Value, observer: &Observer, now: Timestamp) -> Judgement {
         (_, equal) if !equal.is_empty() => Conflict::Equal(equal),
         _ => Conflict::None,
     };
-    Judgement { conflict, others, dead: dead.into_iter().map(|peer| peer.id).collect(), until }
+    Evaluation { conflict, others, dead: dead.into_iter().map(|peer| peer.id).collect(), until }
 }
 
 /// Seconds until the next sign of life: some seconds before the last one expires, not all operators at once.
@@ -204,8 +204,8 @@ mod tests {
         at("2026-01-01T00:01:00Z")
     }
 
-    fn observer(priority: i64, sharded: bool) -> Observer {
-        Observer { id: "me".to_owned(), priority, sharded }
+    fn observer(priority: i64, sharded: bool) -> LocalPeer {
+        LocalPeer { id: "me".to_owned(), priority, sharded }
     }
 
     fn ids(peers: &[Peer]) -> Vec<&str> {
@@ -220,7 +220,7 @@ mod tests {
             "odd": {"priority": "7", "lifetime": null, "lastseen": "yesterday"},
             "conditions": [], "phase": "text", "none": null,
         });
-        let judgement = judge(&status, &observer(0, false), now());
+        let judgement = evaluate(&status, &observer(0, false), now());
         let told: Vec<_> =
             judgement.others.iter().map(|peer| (peer.id.as_str(), peer.priority, peer.lifetime)).collect();
         assert_eq!(told, [("full", 5, 10), ("bare", 0, 60), ("odd", 7, 60)]);
@@ -229,7 +229,7 @@ mod tests {
             judgement.others[0].to_string(),
             "<Peer full: priority=5, lifetime=10, lastseen='2026-01-01T00:00:55.000000+00:00'>"
         );
-        assert_eq!(judge(&Value::Null, &observer(0, false), now()).others, []);
+        assert_eq!(evaluate(&Value::Null, &observer(0, false), now()).others, []);
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
             (json!({"a": dead}), 2, false, "no", vec![]),
         ];
         for (status, priority, sharded, expected, whom) in table {
-            let judgement = judge(&status, &observer(priority, sharded), now());
+            let judgement = evaluate(&status, &observer(priority, sharded), now());
             let (got, peers) = match &judgement.conflict {
                 Conflict::None => ("no", vec![]),
                 Conflict::Stronger(peers) => ("stronger", ids(peers)),
@@ -269,7 +269,7 @@ mod tests {
             "left": {"lifetime": 0, "lastseen": "2026-01-01T00:01:00Z"},
             "me": {"lifetime": 60, "lastseen": "2025-01-01T00:00:00Z"},
         });
-        let judgement = judge(&status, &observer(0, false), now());
+        let judgement = evaluate(&status, &observer(0, false), now());
         assert_eq!(judgement.dead, ["gone", "left"]);
         assert_eq!(ids(&judgement.others), ["lives"]);
     }
@@ -281,15 +281,15 @@ mod tests {
             "equal": {"priority": 0, "lifetime": 60, "lastseen": "2026-01-01T00:00:40Z"},
             "weak": {"priority": -1, "lifetime": 60, "lastseen": "2026-01-01T00:00:30Z"},
         });
-        assert_eq!(judge(&status, &observer(0, false), now()).until, Some(at("2026-01-01T00:01:40Z")));
-        assert_eq!(judge(&status, &observer(0, true), now()).until, Some(at("2026-01-01T00:01:50Z")));
+        assert_eq!(evaluate(&status, &observer(0, false), now()).until, Some(at("2026-01-01T00:01:40Z")));
+        assert_eq!(evaluate(&status, &observer(0, true), now()).until, Some(at("2026-01-01T00:01:50Z")));
     }
 
     #[test]
     fn changes_are_announced_once_and_ambiguity_each_time() {
         let peer = |priority| json!({"priority": priority, "lastseen": "2026-01-01T00:01:00Z"});
         let said = |status: Value, paused| -> Vec<String> {
-            let judgement = judge(&status, &observer(0, false), now());
+            let judgement = evaluate(&status, &observer(0, false), now());
             judgement
                 .texts(paused, paused)
                 .into_iter()
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(said(json!({"a": peer(0)}), true).len(), 1);
         assert!(said(json!({}), true)[0].starts_with("Info Resuming operations after the pause."));
         assert_eq!(said(json!({}), false), Vec::<String>::new());
-        let first = judge(&json!({"a": peer(1)}), &observer(0, false), now()).texts(true, false);
+        let first = evaluate(&json!({"a": peer(1)}), &observer(0, false), now()).texts(true, false);
         assert!(first[0].1.starts_with("Pausing operations in favour of"), "{first:?}");
     }
 

@@ -4,11 +4,10 @@
 //! Python expands numbers and iterables, and draws values from iterables without a length (see [`ErrorBackoffs`]).
 //! Executors, servers and the like stay in Python.
 
-use crate::diffbase::DiffBaseStorage;
-use crate::essence::Storages;
-use crate::progress::ProgressStorage;
+use crate::persistence::{Persistence, PersistenceConfig};
 use crate::resource::Selector;
 use serde::Deserialize;
+use std::sync::Arc;
 
 /// Seconds between attempts.
 pub type Backoffs = Vec<f64>;
@@ -249,30 +248,15 @@ pub struct Networking {
     pub trust_env: bool,
 }
 
-/// What is kept on objects.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default)]
-pub struct Persistence {
-    /// The finalizer that holds deletions.
-    pub finalizer: String,
-    /// Where progress is kept.
-    pub progress_storage: ProgressStorage,
-    /// Where the last handled essence is kept.
-    pub diffbase_storage: DiffBaseStorage,
-    /// Seconds to wait for our own writes; zero switches it off.
-    pub consistency_timeout: f64,
-}
-
-impl Persistence {
-    /// Whether only Python knows what is kept: one storage of a user's is enough, since Python can do it for all.
-    pub fn is_foreign(&self) -> bool {
-        self.progress_storage == ProgressStorage::Foreign || self.diffbase_storage == DiffBaseStorage::Foreign
+impl<'a> From<&'a Settings> for PersistenceConfig<'a> {
+    fn from(settings: &'a Settings) -> Self {
+        Self { persistence: &settings.persistence, compat: settings.compat }
     }
 }
 
-impl<'a> From<&'a Persistence> for Storages<'a> {
-    fn from(persistence: &'a Persistence) -> Self {
-        Self { diffbase: &persistence.diffbase_storage, progress: &persistence.progress_storage }
+impl<'a> From<&'a Arc<Settings>> for PersistenceConfig<'a> {
+    fn from(settings: &'a Arc<Settings>) -> Self {
+        Self::from(&**settings)
     }
 }
 
@@ -375,17 +359,6 @@ impl Default for Networking {
             login_timeout: 60.0,
             enforce_retry_after: false,
             trust_env: false,
-        }
-    }
-}
-
-impl Default for Persistence {
-    fn default() -> Self {
-        Self {
-            finalizer: "kopf.zalando.org/KopfFinalizerMarker".to_owned(),
-            progress_storage: ProgressStorage::default(),
-            diffbase_storage: DiffBaseStorage::default(),
-            consistency_timeout: 5.0,
         }
     }
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::diffbase::DiffBaseStorage;
-use crate::essence::{Storages, essence};
-use crate::finalizer::{Edit, edit};
+use crate::json::merge_patch::Patch;
+use crate::json::path;
+use crate::json::value::{Map, Value};
 use crate::object::Object;
-use crate::patch::Patch;
-use crate::path;
-use crate::progress::ProgressStorage;
-use crate::value::{Map, Value};
+use crate::persistence::diffbase::DiffBaseStorage;
+use crate::persistence::essence::{Storages, essence};
+use crate::persistence::finalizer::{Edit, edit};
+use crate::persistence::progress::ProgressStorage;
 
 /// The finalizer of an operator with default settings.
 pub const FINALIZER: &str = "kopf.zalando.org/KopfFinalizerMarker";
@@ -94,7 +94,7 @@ impl ObjectBuilder {
         let current = essence(&object, Storages { diffbase: &diffbase, progress: &progress }, &[]);
         let mut patch = Patch::default();
         diffbase.store(&object, &mut patch, &current);
-        crate::jsonpatch::apply_merge(&mut self.body, &patch.0);
+        crate::json::json_patch::apply_merge(&mut self.body, &patch.0);
         self
     }
 
@@ -111,7 +111,7 @@ impl ObjectBuilder {
 
     /// After a merge patch, in the next version.
     pub fn patched(mut self, patch: &Map<String, Value>) -> Self {
-        crate::jsonpatch::apply_merge(&mut self.body, patch);
+        crate::json::json_patch::apply_merge(&mut self.body, patch);
         let version: u64 =
             self.body["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0);
         self.at_version(&(version + 1).to_string())
@@ -138,7 +138,7 @@ impl ObjectBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::essence::{Comparison, compare};
+    use crate::persistence::essence::{Comparison, compare};
 
     #[test]
     fn adjectives_add_up() {
@@ -166,6 +166,6 @@ mod tests {
     fn patches_lead_to_the_next_version() {
         let Value::Object(patch) = json!({"spec": {"x": 2}}) else { panic!() };
         let patched = object("w").spec(json!({"x": 1})).patched(&patch).build();
-        assert_eq!((patched.resource_version(), patched.stanza("spec")), (Some("102"), Some("{\"x\":2}")));
+        assert_eq!((patched.resource_version(), patched.top_level("spec")), (Some("102"), Some("{\"x\":2}")));
     }
 }

@@ -12,13 +12,14 @@
 mod sim;
 
 use allocation_counter::{AllocationInfo, measure};
+use kopf_core::activation::{Command, CommandResult, Completion};
 use kopf_core::cause::EventType;
-use kopf_core::cycle::{Answer, Cycle, Memory, Moment, Next, Observation, Rules};
-use kopf_core::lifecycle::Lifecycle;
+use kopf_core::cycle::{Cycle, CycleEvent, CycleInput, Effect, EffectResult, OperatorConfig};
+use kopf_core::handler::lifecycle::Lifecycle;
+use kopf_core::handler::registry::Registry;
+use kopf_core::handling::attempt::CallResult;
 use kopf_core::object::{Object, decode_page};
-use kopf_core::outcome::Raised;
-use kopf_core::registry::Registry;
-use kopf_core::script::{Reply, Step, StepReply};
+use kopf_core::persistence::memory::ObjectMemory;
 use kopf_core::settings::Settings;
 use serde_json::{Value, json};
 use sim::World;
@@ -70,14 +71,14 @@ fn handled_objects_are_recognised_with_few_allocations() {
     let registry = Arc::new(Registry { handlers: world.handlers.clone() });
     let plan = Arc::new(registry.plan(&sim::resource(), &|_| true));
     let settings = Arc::new(Settings::default());
-    let rules = Arc::new(Rules { registry, settings, lifecycle: Lifecycle::default() });
-    let memory = Memory { fully_handled_once: true, ..Memory::default() };
+    let rules = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::default() });
+    let memory = ObjectMemory { fully_handled_once: true, ..ObjectMemory::default() };
     let info = measure(|| {
-        let moment = Moment { now: world.now, entropy: 0, consistent: true };
+        let moment = CycleInput { now: world.now, entropy: 0, consistent: true };
         let observation =
-            Observation { event: EventType::Modified, object: Arc::clone(&object), woken: false };
+            CycleEvent { event: EventType::Modified, object: Arc::clone(&object), requeued: false };
         let (_, next) = Cycle::open(observation, &memory, Arc::clone(&plan), Arc::clone(&rules), moment);
-        assert!(matches!(next, Next::Done(conclusion) if conclusion.patch.is_empty()));
+        assert!(matches!(next, Effect::Done(decision) if decision.patch.is_empty()));
     });
     expect("a cycle with nothing to do", &info, 6, 700);
 }
@@ -91,24 +92,25 @@ fn creations_are_handled_with_few_allocations() {
     let registry = Arc::new(Registry { handlers: world.handlers.clone() });
     let plan = Arc::new(registry.plan(&sim::resource(), &|_| true));
     let settings = Arc::new(Settings::default());
-    let rules = Arc::new(Rules { registry, settings, lifecycle: Lifecycle::default() });
+    let rules = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::default() });
     let info = measure(|| {
-        let moment = Moment { now: world.now, entropy: 0, consistent: true };
-        let observation = Observation { event: EventType::Added, object: Arc::clone(&object), woken: false };
+        let moment = CycleInput { now: world.now, entropy: 0, consistent: true };
+        let observation =
+            CycleEvent { event: EventType::Added, object: Arc::clone(&object), requeued: false };
         let (plan, rules) = (Arc::clone(&plan), Arc::clone(&rules));
-        let (mut cycle, mut next) = Cycle::open(observation, &Memory::default(), plan, rules, moment);
+        let (mut cycle, mut next) = Cycle::open(observation, &ObjectMemory::default(), plan, rules, moment);
         loop {
-            let Next::Run(script) = next else { break };
+            let Effect::Run(script) = next else { break };
             let steps = script.steps.iter().map(|step| match step {
-                Step::Handle { attempt } => {
-                    StepReply::Attempted(attempt.settle(&Raised::Nothing, world.now).outcome)
+                Command::Handle { attempt } => {
+                    CommandResult::Attempted(attempt.evaluate(&CallResult::Nothing, world.now).outcome)
                 }
-                _ => StepReply::Skipped,
+                _ => CommandResult::Skipped,
             });
-            let reply = Reply { steps: steps.collect(), ..Reply::default() };
-            next = cycle.resume(Answer::Reply(reply), world.now);
+            let reply = Completion { steps: steps.collect(), ..Completion::default() };
+            next = cycle.resume(EffectResult::Completion(reply), world.now);
         }
-        assert!(matches!(next, Next::Done(conclusion) if !conclusion.patch.is_empty()));
+        assert!(matches!(next, Effect::Done(decision) if !decision.patch.is_empty()));
     });
     expect("a creation", &info, 95, 6 * object.raw().len() as u64);
 }

@@ -5,9 +5,9 @@
 mod sim;
 
 use kopf_core::cause::EventType;
-use kopf_core::lifecycle::Lifecycle;
-use kopf_core::outcome::Raised;
-use kopf_core::progress::ProgressStorage;
+use kopf_core::handler::lifecycle::Lifecycle;
+use kopf_core::handling::attempt::CallResult;
+use kopf_core::persistence::progress::ProgressStorage;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use sim::{Run, World};
@@ -110,11 +110,11 @@ fn world(declared: &[Declared], lifecycle: Lifecycle) -> World {
         world.says.insert(id.clone(), (one.says, one.says));
         let message = || "boo".to_owned();
         let raises = one.raises.iter().map(|(class, delay)| match class {
-            0 => Raised::Nothing,
-            1 => Raised::Temporary { message: message(), delay: Some(f64::from(*delay)) },
-            2 => Raised::Temporary { message: message(), delay: None },
-            3 => Raised::Permanent { message: message() },
-            _ => Raised::Arbitrary { message: message() },
+            0 => CallResult::Nothing,
+            1 => CallResult::Temporary { message: message(), delay: Some(f64::from(*delay)) },
+            2 => CallResult::Temporary { message: message(), delay: None },
+            3 => CallResult::Permanent { message: message() },
+            _ => CallResult::Arbitrary { message: message() },
         });
         world.raises.insert(id, raises.collect());
     }
@@ -145,7 +145,7 @@ impl Watcher {
                 self.finished.insert(id.clone());
             }
         }
-        if run.conclusion.delay.is_none() {
+        if run.decision.delay.is_none() {
             self.finished.clear();
         }
     }
@@ -158,11 +158,11 @@ impl Watcher {
             }
             let run = world.cycle(EventType::Modified);
             self.watch(&run);
-            assert_eq!(run.conclusion.error, None);
+            assert_eq!(run.decision.error, None);
             if run.echoes {
                 continue;
             }
-            match run.conclusion.delay {
+            match run.decision.delay {
                 Some(delay) => world.now = world.now.plus(delay),
                 None => return,
             }
@@ -240,7 +240,7 @@ proptest! {
         watcher.rest(&mut world);
         prop_assert!(!world.exists, "the deletion is held: {}", world.body);
         let run = world.cycle(EventType::Deleted);
-        prop_assert!(run.calls.is_empty() && run.conclusion.patch.is_empty());
+        prop_assert!(run.calls.is_empty() && run.decision.patch.is_empty());
     }
 
     /// What calls nobody does not bother Python.

@@ -1,16 +1,16 @@
 //! Laws that hold for all values, tried on random ones.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use kopf_core::diff::{DiffItem, Op, diff, reduce};
-use kopf_core::diffbase::DiffBaseStorage;
-use kopf_core::essence::{Comparison, Storages, compare, essence, transcribed};
-use kopf_core::jsonpatch::{apply_merge, operations};
+use kopf_core::json::diff::{DiffItem, Op, diff, reduce};
+use kopf_core::json::json_patch::{apply_merge, operations};
+use kopf_core::json::merge_patch::Patch;
+use kopf_core::json::path::{self, FieldPath, resolve};
+use kopf_core::json::value::{Map, Value, equal, to_python_json};
 use kopf_core::object::{Object, decode_page, decode_watch_line};
-use kopf_core::patch::Patch;
-use kopf_core::path::{self, FieldPath, resolve};
-use kopf_core::progress::{ProgressStorage, Record};
+use kopf_core::persistence::diffbase::DiffBaseStorage;
+use kopf_core::persistence::essence::{Comparison, Storages, compare, essence, serialize_raw};
+use kopf_core::persistence::progress::{ProgressStorage, Record};
 use kopf_core::time::Timestamp;
-use kopf_core::value::{Map, Value, equal, to_python_json};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
@@ -297,7 +297,7 @@ proptest! {
             let storages = Storages { diffbase: &diffbase, progress: &progress };
             for source in [&body, &other] {
                 let old = essence(&decode(source), storages, &extra);
-                if let Some(text) = transcribed(&decode(source), storages, &extra) {
+                if let Some(text) = serialize_raw(&decode(source), storages, &extra) {
                     prop_assert_eq!(text, to_python_json(&old));
                 }
                 let mut patch = Patch::default();

@@ -4,16 +4,16 @@
 //! in production have such texts, so every byte counts.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use kopf_core::conventions::make_keys;
-use kopf_core::diff::{DiffItem, diff, diff_left, reduce};
-use kopf_core::diffbase::DiffBaseStorage;
-use kopf_core::essence::{Comparison, Storages, compare, essence};
-use kopf_core::jsonpatch::apply_merge;
+use kopf_core::json::diff::{DiffItem, diff, diff_left, reduce};
+use kopf_core::json::json_patch::apply_merge;
+use kopf_core::json::merge_patch::Patch;
+use kopf_core::json::path::FieldPath;
+use kopf_core::json::value::{Map, Value};
 use kopf_core::object::Object;
-use kopf_core::patch::Patch;
-use kopf_core::path::FieldPath;
-use kopf_core::progress::{ProgressStorage, Record};
-use kopf_core::value::{Map, Value};
+use kopf_core::persistence::annotation_keys::make_keys;
+use kopf_core::persistence::diffbase::DiffBaseStorage;
+use kopf_core::persistence::essence::{Comparison, Storages, compare, essence};
+use kopf_core::persistence::progress::{ProgressStorage, Record};
 use serde_json::{from_value, json};
 
 fn recorded(section: &str) -> Vec<Value> {

@@ -15,7 +15,7 @@
 mod sim;
 
 use kopf_core::cause::EventType;
-use kopf_core::outcome::Raised;
+use kopf_core::handling::attempt::CallResult;
 use serde_json::{Map, Value, json};
 use sim::World;
 use std::fmt::Write as _;
@@ -120,7 +120,7 @@ fn act(world: &mut World, command: &str) -> Vec<String> {
 }
 
 fn world_cycle(world: &mut World, event: EventType) -> Vec<String> {
-    if event == EventType::Listed && world.memory == kopf_core::cycle::Memory::default() {
+    if event == EventType::Listed && world.memory == kopf_core::persistence::memory::ObjectMemory::default() {
         world.restart();
     }
     world.cycle(event).transcript
@@ -204,15 +204,15 @@ fn foretell(world: &mut World, id: &str, rest: &str) {
     }
 }
 
-fn raised(what: &str) -> Raised {
+fn raised(what: &str) -> CallResult {
     let (class, delay) = what.split_once(' ').unwrap_or((what, ""));
     let delay = delay.parse().ok();
     let message = "boo".to_owned();
     match class {
-        "arbitrary" => Raised::Arbitrary { message },
-        "permanent" => Raised::Permanent { message },
-        "temporary" => Raised::Temporary { message, delay },
-        "children" => Raised::Children { message: "None".to_owned(), delay },
+        "arbitrary" => CallResult::Arbitrary { message },
+        "permanent" => CallResult::Permanent { message },
+        "temporary" => CallResult::Temporary { message, delay },
+        "children" => CallResult::Children { message: "None".to_owned(), delay },
         other => panic!("unknown exception {other}"),
     }
 }

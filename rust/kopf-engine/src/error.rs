@@ -5,10 +5,10 @@
 
 use std::fmt;
 
-use kopf_core::backoff::{MAX_RETRY_AFTER, parse_retry_after};
-use kopf_core::value::{Value, python_repr};
+use kopf_core::handling::backoff::{MAX_RETRY_AFTER, parse_retry_after};
+use kopf_core::json::value::{Value, python_repr};
 
-use crate::clock::system_time;
+use crate::time::clock::system_time;
 
 /// The longest text of a response that is shown.
 const TEXT_LIMIT: usize = 256;
@@ -52,7 +52,7 @@ impl ApiError {
 
     /// The same without the server's words, where they repeat what it was given: all of a Secret, maybe. Fields stay named.
     #[must_use]
-    pub fn discreet(mut self) -> Self {
+    pub fn redacted(mut self) -> Self {
         if !matches!(self.status, 400 | 422) {
             return self;
         }
@@ -202,13 +202,13 @@ mod tests {
     fn what_is_said_of_secrets_is_kept_back_but_for_the_fields() {
         let body = br#"{"kind":"Status","message":"Invalid value: plant","reason":"Invalid","code":422,
             "details":{"causes":[{"field":"data","message":"Invalid value: plant"}]}}"#;
-        let error = ApiError::from_response(422, None, body).discreet();
+        let error = ApiError::from_response(422, None, body).redacted();
         assert!(!error.to_string().contains("plant"), "{error}");
         assert!(error.to_string().contains("'field': 'data'"), "{error}");
-        let garbage = ApiError::from_response(400, None, b"a plant").discreet();
+        let garbage = ApiError::from_response(400, None, b"a plant").redacted();
         assert!(!garbage.to_string().contains("plant"), "{garbage}");
         let other =
-            ApiError::from_response(403, None, br#"{"kind":"Status","message":"may not"}"#).discreet();
+            ApiError::from_response(403, None, br#"{"kind":"Status","message":"may not"}"#).redacted();
         assert_eq!(other.message, "may not");
     }
 

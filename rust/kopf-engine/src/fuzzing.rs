@@ -12,10 +12,10 @@
 
 use kube::config::{Kubeconfig, KubeconfigError};
 
-use crate::client::causes::explained;
-use crate::client::config_of;
-use crate::credentials::Credentials;
+use crate::client::connection::config_of;
+use crate::client::redact::explained;
 use crate::error::ApiError;
+use crate::host::credentials::Credentials;
 
 /// What no text for people may have in it.
 const PLANT: &str = "planted";
@@ -49,7 +49,7 @@ pub fn kubeconfigs(data: &[u8]) {
         let error = ApiError::from_response(status, Some(text), data);
         assert!(error.retry_after.is_none_or(|pause| pause.is_finite() && pause >= 0.0), "a pause");
         let _ = error.to_string();
-        let discreet = error.discreet();
+        let discreet = error.redacted();
         if matches!(status, 400 | 422) {
             assert!(!discreet.message.contains(PLANT), "what is said of a secret");
         }

@@ -10,24 +10,25 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Method;
 use kopf_core::cause::EventType;
-use kopf_core::notes::Level;
+use kopf_core::json::path::FieldPath;
+use kopf_core::json::value::Value;
+use kopf_core::log_level::Level;
 use kopf_core::object::Object;
-use kopf_core::path::FieldPath;
-use kopf_core::peering::{self, Observer, Peer};
+use kopf_core::peering::{self, LocalPeer, Peer};
 use kopf_core::resource::Resource;
 use kopf_core::settings::Peering as Settings;
 use kopf_core::time::Timestamp;
-use kopf_core::value::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::api::{Payload, seconds};
-use crate::dispatch::Shared;
+use crate::client::RequestBody;
+use crate::context::OperatorContext;
 use crate::error::{ApiError, Failure, RequestError};
-use crate::invoke::Entry;
+use crate::host::LogRecord;
 use crate::supervision::supervised;
-use crate::watch::{Sink, Stream};
+use crate::time::duration::seconds;
+use crate::watch::{EventHandler, Stream};
 
 const LOGGER: &str = "kopf._core.engines.peering";
 /// The groups of the peering resources: ours and the one of the early days.
@@ -67,7 +68,7 @@ pub fn is_peering(resource: &Resource, clusterwide: bool) -> bool {
 /// One peering object, as this operator takes part in it.
 #[derive(Clone)]
 pub struct Peering {
-    shared: Arc<Shared>,
+    shared: Arc<OperatorContext>,
     resource: Arc<Resource>,
     namespace: Option<String>,
     toggle: Arc<str>,
@@ -85,7 +86,7 @@ enum Seen {
 
 impl Peering {
     /// Takes part from now on. If peering is a must, the operator is paused until the object is seen.
-    pub fn new(shared: Arc<Shared>, resource: Arc<Resource>, namespace: Option<String>) -> Self {
+    pub fn new(shared: Arc<OperatorContext>, resource: Arc<Resource>, namespace: Option<String>) -> Self {
         let settings = &shared.rules.settings.peering;
         let mut toggle = format!("{}@{}", settings.name, namespace.as_deref().unwrap_or("None"));
         // With both groups in the cluster, each of them decides for itself.
@@ -97,14 +98,14 @@ impl Peering {
     }
 
     /// Starts our signs of life.
-    pub fn live(&self, tasks: &mut Tasks) -> AbortHandle {
+    pub fn spawn_keepalive(&self, tasks: &mut Tasks) -> AbortHandle {
         let peering = self.clone();
         let task = format!("The keep-alive in the peering {}", self.toggle);
         tasks.spawn(supervised(task, async move { peering.keep_alive().await }))
     }
 
     /// Starts to obey others, as the stream of the peering objects tells of them.
-    pub fn obey(&self, tasks: &mut Tasks, stream: Stream) -> [AbortHandle; 2] {
+    pub fn spawn_watch(&self, tasks: &mut Tasks, stream: Stream) -> [AbortHandle; 2] {
         let (sender, receiver) = watch::channel(Seen::Nothing);
         let peering = self.clone();
         let name = self.settings().name.clone();
@@ -219,12 +220,12 @@ impl Peering {
                 self.say(Level::Warning, self.absent_text());
             }
             was_absent = is_absent;
-            until = self.judge(&latest, &mut for_peers).await;
+            until = self.evaluate(&latest, &mut for_peers).await;
         }
     }
 
     /// Pauses or resumes the operator, and buries the dead. Tells when to look again.
-    async fn judge(&self, seen: &Seen, for_peers: &mut bool) -> Option<Timestamp> {
+    async fn evaluate(&self, seen: &Seen, for_peers: &mut bool) -> Option<Timestamp> {
         let pause = &self.shared.pause;
         let status = match seen {
             Seen::Nothing => return None,
@@ -235,12 +236,12 @@ impl Peering {
             }
             Seen::Status(status) => status,
         };
-        let observer = Observer {
+        let observer = LocalPeer {
             id: self.shared.identity.clone(),
             priority: self.settings().priority,
             sharded: !self.shared.rules.settings.watching.shard_selectors.is_empty(),
         };
-        let judgement = peering::judge(status, &observer, self.shared.clock.now_for_others());
+        let judgement = peering::evaluate(status, &observer, self.shared.clock.now_for_others());
         for (level, text) in judgement.texts(pause.has(&self.toggle), *for_peers) {
             self.say(level, text);
         }
@@ -267,19 +268,19 @@ impl Peering {
     }
 
     fn debug(&self, text: impl FnOnce() -> String) {
-        if self.shared.invoker.enabled(Level::Debug) {
+        if self.shared.host.enabled(Level::Debug) {
             self.say(Level::Debug, text());
         }
     }
 
     fn say(&self, level: Level, text: String) {
-        self.shared.invoker.log(Entry::general(level, LOGGER, text));
+        self.shared.host.log(LogRecord::general(level, LOGGER, text));
     }
 }
 
 /// Sets records of a peering object; none if there is no such object.
 pub async fn write_records(
-    shared: &Shared,
+    shared: &OperatorContext,
     resource: &Resource,
     namespace: Option<&str>,
     name: &str,
@@ -288,7 +289,7 @@ pub async fn write_records(
     let subresource = resource.has_subresource("status").then_some("status");
     let url = resource.url(namespace, Some(name), subresource);
     let patch = peering::patch(records).to_string();
-    match shared.api.request(&Method::PATCH, &url, Payload::MergePatch(patch.as_bytes())).await {
+    match shared.api.request(&Method::PATCH, &url, RequestBody::MergePatch(patch.as_bytes())).await {
         Ok(body) => Ok(Some(body)),
         Err(error) if error.status() == Some(404) => Ok(None),
         Err(error) => Err(error),
@@ -307,7 +308,7 @@ struct PeeringSink {
     renew: Arc<Notify>,
 }
 
-impl Sink for PeeringSink {
+impl EventHandler for PeeringSink {
     fn event(&mut self, kind: EventType, object: Object) {
         if object.name() != Some(self.name.as_str()) {
             return;
@@ -333,11 +334,11 @@ impl Sink for PeeringSink {
         }
     }
 
-    fn listing(&mut self) {
+    fn on_init(&mut self) {
         self.present = false;
     }
 
-    fn listed(&mut self) {
+    fn on_init_done(&mut self) {
         if !self.present {
             self.seen.send_if_modified(|seen| {
                 let is_news = *seen != Seen::Absent;
@@ -347,9 +348,9 @@ impl Sink for PeeringSink {
         }
     }
 
-    async fn room(&self) {}
+    async fn ready(&self) {}
 
-    fn insists(&self, _: &ApiError) -> bool {
+    fn retries_on(&self, _: &ApiError) -> bool {
         true
     }
 }

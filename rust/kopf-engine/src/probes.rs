@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kopf_core::notes::Level;
+use kopf_core::log_level::Level;
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
@@ -23,16 +23,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::error::{Failure, FailureKind};
-use crate::guests::{Guest, Guests};
-use crate::health::Health;
-use crate::invoke::{Entry, Invoker, Job, ProbeJob};
-use crate::patience::Patience;
+use crate::host::{Host, HostTask, LogRecord, ProbeTask};
+use crate::http_server::connection_limit::{ConnectionLimit, ConnectionPermit};
+use crate::http_server::write_timeout::WriteTimeout;
+use crate::metrics::Health;
 
 const LOGGER: &str = "kopf._core.engines.probing";
 /// For how long the results are kept.
 const KEPT: Duration = Duration::from_secs(10);
 /// How long a client may take to tell what it wants.
-const PATIENCE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client may take to read an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many connections there may be: descriptors are left for the API server, and for the next probe. When there are more,
@@ -58,7 +58,7 @@ pub struct Endpoint {
 pub struct Probes {
     endpoint: Endpoint,
     listeners: Vec<TcpListener>,
-    invoker: Arc<dyn Invoker>,
+    invoker: Arc<dyn Host>,
     beside: Option<Arc<Health>>,
 }
 
@@ -71,8 +71,8 @@ struct Served {
     beside: Option<Arc<Health>>,
 }
 
-/// Somebody who wants the results; none if a probe has failed.
-type Asker = oneshot::Sender<Option<Bytes>>;
+/// An HTTP request that waits for the results; none if a probe has failed.
+type Waiter = oneshot::Sender<Option<Bytes>>;
 
 impl Probes {
     /// Begins to listen, at all the addresses of the host.
@@ -81,7 +81,7 @@ impl Probes {
     /// There is no such host, or the port is taken.
     pub async fn listen(
         endpoint: Endpoint,
-        invoker: Arc<dyn Invoker>,
+        invoker: Arc<dyn Host>,
         beside: Option<Arc<Health>>,
     ) -> Result<Self, Failure> {
         let place = format!("{}:{}", endpoint.host, endpoint.port);
@@ -115,26 +115,31 @@ impl Probes {
         let Endpoint { host, port, path } = &self.endpoint;
         if self.invoker.enabled(Level::Debug) {
             let text = format!("Serving health status at http://{host}:{port}{path}");
-            self.invoker.log(Entry::general(Level::Debug, LOGGER, text));
+            self.invoker.log(LogRecord::general(Level::Debug, LOGGER, text));
         }
         let (sender, receiver) = channel(MOST_ASKERS);
         let mut tasks = JoinSet::new();
         tasks.spawn(collect(Arc::clone(&self.invoker), receiver));
         let served = Served { path: Arc::from(path.as_str()), beside: self.beside };
-        let guests = Guests::new(CONNECTIONS);
+        let connection_limit = ConnectionLimit::new(CONNECTIONS);
         for listener in self.listeners {
-            tasks.spawn(accept(listener, served.clone(), sender.clone(), Arc::clone(&guests)));
+            tasks.spawn(accept(listener, served.clone(), sender.clone(), Arc::clone(&connection_limit)));
         }
         // Nothing of it ends by itself; when this is dropped, all of it is.
         tasks.join_all().await;
     }
 }
 
-async fn accept(listener: TcpListener, served: Served, askers: Sender<Asker>, guests: Arc<Guests>) {
+async fn accept(
+    listener: TcpListener,
+    served: Served,
+    askers: Sender<Waiter>,
+    connection_limit: Arc<ConnectionLimit>,
+) {
     let mut connections = JoinSet::new();
     let accept_next = async || {
         if let Ok((stream, _)) = listener.accept().await {
-            return Some((stream, guests.enter().await));
+            return Some((stream, connection_limit.enter().await));
         }
         sleep(BREATH).await;
         None
@@ -148,33 +153,33 @@ async fn accept(listener: TcpListener, served: Served, askers: Sender<Asker>, gu
                 Some(_) = connections.join_next() => {}
             }
         };
-        if let Some((stream, guest)) = accepted {
-            connections.spawn(converse(stream, served.clone(), askers.clone(), guest));
+        if let Some((stream, permit)) = accepted {
+            connections.spawn(serve_http(stream, served.clone(), askers.clone(), permit));
         }
     }
 }
 
-async fn converse(stream: TcpStream, shown: Served, askers: Sender<Asker>, guest: Guest) {
-    let guest = Arc::new(guest);
-    let asking = Arc::clone(&guest);
+async fn serve_http(stream: TcpStream, shown: Served, askers: Sender<Waiter>, permit: ConnectionPermit) {
+    let permit = Arc::new(permit);
+    let asking = Arc::clone(&permit);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (shown, askers, guest) = (shown.clone(), askers.clone(), Arc::clone(&asking));
+        let (shown, askers, permit) = (shown.clone(), askers.clone(), Arc::clone(&asking));
         async move {
-            let _served = guest.serve();
+            let _served = permit.serve();
             Ok::<_, Infallible>(answer(&request, &shown, &askers).await)
         }
     });
     let mut speaker = http1::Builder::new();
-    speaker.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-    let stream = Patience::new(stream, ANSWER_TIMEOUT);
+    speaker.timer(TokioTimer::new()).header_read_timeout(READ_TIMEOUT);
+    let stream = WriteTimeout::new(stream, ANSWER_TIMEOUT);
     // A broken connection is the client's affair.
     tokio::select! {
         _ended = speaker.serve_connection(TokioIo::new(stream), service) => {}
-        () = guest.sent_away() => {}
+        () = permit.sent_away() => {}
     }
 }
 
-async fn answer<B>(request: &Request<B>, served: &Served, askers: &Sender<Asker>) -> Response<Full<Bytes>> {
+async fn answer<B>(request: &Request<B>, served: &Served, askers: &Sender<Waiter>) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     let beside = served.beside.as_ref().filter(|_| path != &*served.path).and_then(|it| side(it, path));
     if path != &*served.path && beside.is_none() {
@@ -224,7 +229,7 @@ fn respond(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full
 }
 
 /// Answers those who ask, one after another. Whoever has gone away meanwhile makes no work.
-async fn collect(invoker: Arc<dyn Invoker>, mut askers: Receiver<Asker>) {
+async fn collect(invoker: Arc<dyn Host>, mut askers: Receiver<Waiter>) {
     let mut kept: Option<(Instant, Bytes)> = None;
     while let Some(asker) = askers.recv().await {
         if asker.is_closed() {
@@ -232,7 +237,7 @@ async fn collect(invoker: Arc<dyn Invoker>, mut askers: Receiver<Asker>) {
         }
         if kept.as_ref().is_none_or(|(since, _)| since.elapsed() >= KEPT) {
             let (reply, results) = oneshot::channel();
-            invoker.submit(Job::Probe(ProbeJob { reply }));
+            invoker.submit(HostTask::Probe(ProbeTask { reply }));
             kept = results.await.ok().flatten().map(|results| (Instant::now(), Bytes::from(results)));
         }
         let _gone = asker.send(kept.as_ref().map(|(_, results)| results.clone()));

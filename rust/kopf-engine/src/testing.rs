@@ -2,6 +2,8 @@
 //!
 //! Nothing here waits or talks: requests are answered by a function, jobs are kept, and log lines are collected.
 
+use crate::admission::AdmissionRouter;
+use crate::daemons::DaemonContext;
 use std::collections::BTreeSet;
 use std::io;
 use std::pin::Pin;
@@ -11,28 +13,27 @@ use std::task::{Context, Poll, Waker};
 
 use allocation_counter::opt_out;
 use futures::future::ready;
-use kopf_core::cycle::Rules;
-use kopf_core::lifecycle::Lifecycle;
-use kopf_core::notes::Level;
-use kopf_core::registry::Registry;
+use kopf_core::cycle::OperatorConfig;
+use kopf_core::handler::lifecycle::Lifecycle;
+use kopf_core::handler::registry::Registry;
+use kopf_core::json::value::Value;
+use kopf_core::log_level::Level;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
-use kopf_core::value::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::admission::Desk;
-use crate::api::Api;
+use crate::client::Api;
+use crate::client::connection::{Connection, ConnectionOptions};
+use crate::client::credentials::{CredentialStore, CredentialStoreOptions};
 use crate::client::http1::{Connector, Transport};
-use crate::client::{Connection, ConnectionOptions};
-use crate::clock::Clock;
-use crate::daemons::Background;
-use crate::dispatch::Shared;
-use crate::invoke::{Entry, Invoker, Job};
-use crate::rules::CurrentRules;
-use crate::vault::{Vault, VaultOptions};
+use crate::context::OperatorContext;
+use crate::daemons::DaemonManager;
+use crate::host::{Host, HostTask, LogRecord};
+use crate::live_config::LiveConfig;
+use crate::time::clock::Clock;
 
 /// A request as the server has got it.
 #[derive(Debug, Clone)]
@@ -49,16 +50,18 @@ pub(crate) type Answer = (u16, Option<Value>);
 
 /// Everything around a part of the engine.
 pub(crate) struct Stage {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<OperatorContext>,
+    /// The router of admission reviews.
+    pub(crate) admission: Arc<AdmissionRouter>,
     pub(crate) requests: Arc<Mutex<Vec<Got>>>,
     pub(crate) other_side: Arc<OtherSide>,
-    pub(crate) vault: Arc<Vault>,
+    pub(crate) credential_store: Arc<CredentialStore>,
 }
 
 /// The other side of the border.
 #[derive(Default)]
 pub(crate) struct OtherSide {
-    pub(crate) jobs: Mutex<Vec<Job>>,
+    pub(crate) jobs: Mutex<Vec<HostTask>>,
     /// How much waits, as far as the test says.
     pub(crate) backlog: AtomicUsize,
     lines: Mutex<Vec<String>>,
@@ -78,12 +81,12 @@ impl OtherSide {
     }
 }
 
-impl Invoker for OtherSide {
-    fn submit(&self, job: Job) {
+impl Host for OtherSide {
+    fn submit(&self, job: HostTask) {
         lock(&self.jobs).push(job);
     }
 
-    fn log(&self, entry: Entry) {
+    fn log(&self, entry: LogRecord) {
         let explodes = lock(&self.explosive).take_if(|part| entry.text.contains(*part)).is_some();
         assert!(!explodes, "an injected panic");
         lock(&self.lines).push(format!("{} {}", entry.level.as_str(), entry.text));
@@ -117,14 +120,16 @@ impl Stage {
         let settings: Settings = serde_json::from_value(settings.clone()).unwrap();
         let settings = Arc::new(settings);
         let other_side = Arc::new(OtherSide::default());
-        let invoker: Arc<dyn Invoker> = Arc::<OtherSide>::clone(&other_side);
-        let vault = Arc::new(Vault::new(Arc::clone(&invoker), vault_options(), &[]).unwrap());
+        let host: Arc<dyn Host> = Arc::<OtherSide>::clone(&other_side);
+        let credential_store =
+            Arc::new(CredentialStore::new(Arc::clone(&host), vault_options(), &[]).unwrap());
         let requests: Arc<Mutex<Vec<Got>>> = Arc::default();
-        vault.admit(Connection::fake("first", client(&requests, answer)));
+        credential_store.admit(Connection::fake("first", client(&requests, answer)));
         let registry = Arc::new(Registry { handlers });
-        let rules = Rules { registry, settings, lifecycle: Lifecycle::Asap };
-        let shared = shared(rules, Arc::clone(&vault), invoker);
-        Self { shared, requests, other_side, vault }
+        let admission = Arc::new(AdmissionRouter::new(Arc::clone(&registry), Arc::clone(&host)));
+        let rules = OperatorConfig { registry, settings, lifecycle: Lifecycle::Asap };
+        let shared = shared(rules, Arc::clone(&credential_store), host);
+        Self { shared, admission, requests, other_side, credential_store }
     }
 
     /// The requests so far.
@@ -139,44 +144,61 @@ impl Stage {
 }
 
 /// What all share in an operator that has just started.
-pub(crate) fn shared(rules: Rules, vault: Arc<Vault>, invoker: Arc<dyn Invoker>) -> Arc<Shared> {
+pub(crate) fn shared(
+    rules: OperatorConfig,
+    credential_store: Arc<CredentialStore>,
+    host: Arc<dyn Host>,
+) -> Arc<OperatorContext> {
     let settings = Arc::clone(&rules.settings);
-    let current = CurrentRules::new(Arc::new(rules));
+    let current = LiveConfig::new(Arc::new(rules));
     let rules = current.get();
-    Arc::new(Shared {
-        admission: Arc::new(Desk::new(Arc::clone(&rules.registry), Arc::clone(&invoker))),
+    let cycles = Arc::new(AtomicU64::new(1));
+    let (stopping, failing) = (CancellationToken::new(), Arc::new(crate::supervision::Failing::default()));
+    let api = Api::new(credential_store, settings, Arc::clone(&host), Clock::start());
+    let daemons = Arc::new(DaemonContext {
+        rules: Arc::clone(&rules),
+        current: current.clone(),
+        api: api.clone(),
+        host: Arc::clone(&host),
+        clock: Clock::start(),
+        stopping: stopping.clone(),
+        cycles: Arc::clone(&cycles),
+        failing: Arc::clone(&failing),
+        manager: DaemonManager::default(),
+    });
+    Arc::new(OperatorContext {
         rules,
         current,
-        api: Api::new(vault, settings, Arc::clone(&invoker), Clock::start()),
-        invoker,
+        api,
+        host,
         clock: Clock::start(),
-        stopping: CancellationToken::new(),
+        stopping,
         killing: CancellationToken::new(),
         workers: TaskTracker::new(),
         freed: Notify::new(),
-        dozing: AtomicUsize::new(0),
-        background: Background::default(),
-        cycles: AtomicU64::new(1),
+        sleeping_workers: AtomicUsize::new(0),
+        daemons,
+        cycles,
         pause: Arc::default(),
-        health: Arc::new(crate::health::Health::new(crate::clock::Clock::start())),
+        health: Arc::new(crate::metrics::Health::new(crate::time::clock::Clock::start())),
         identity: "me".to_owned(),
-        barrier: None,
-        absentees: crate::dispatch::Absentees::default(),
+        index_gate: None,
+        detached: crate::context::DetachedRegistry::default(),
         denials: crate::patching::Denials::default(),
         parked: Arc::default(),
-        failing: crate::supervision::Failing::default(),
+        failing,
     })
 }
 
 /// The options of vaults in tests.
-pub(crate) fn vault_options() -> VaultOptions {
+pub(crate) fn vault_options() -> CredentialStoreOptions {
     let connections = ConnectionOptions {
         agent: "test".to_owned(),
         trust_env: false,
         compat: false,
         clock: Clock::start(),
     };
-    VaultOptions { connections, login_timeout: 0.0, stopping: CancellationToken::new() }
+    CredentialStoreOptions { connections, login_timeout: 0.0, stopping: CancellationToken::new() }
 }
 
 /// The production client's way to a server that is a function, and keeps the requests.

@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
-use crate::awaitables::awaitable;
+use crate::asyncio_bridge::awaitable;
 use crate::convert::{python_to_value, value_to_python};
 use crate::errors::misuse;
 use crate::runtime::{check_process, runtime};

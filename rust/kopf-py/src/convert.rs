@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Mutex;
 
-use kopf_core::value::{Map, Value};
+use kopf_core::json::value::{Map, Value};
 use pyo3::PyTypeInfo;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
@@ -254,7 +254,7 @@ fn read(value: &Bound<'_, PyAny>, place: &Place<'_>, depth: usize) -> PyResult<V
     // The frequent types first; bool before int, which it is a subclass of.
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(Value::String(
-            text.to_str().map_err(|error| unfit(value.py(), &error, place))?.to_owned(),
+            text.to_str().map_err(|error| invalid_unicode(value.py(), &error, place))?.to_owned(),
         ));
     }
     if let Ok(dict) = value.cast::<PyDict>() {
@@ -317,7 +317,7 @@ fn read_dict(dict: &Bound<'_, PyDict>, place: &Place<'_>, depth: usize) -> PyRes
     let mut map = Map::with_capacity(dict.len());
     for (key, item) in dict.iter() {
         let name = match key.cast::<PyString>() {
-            Ok(text) => text.to_str().map_err(|error| unfit(dict.py(), &error, place))?.to_owned(),
+            Ok(text) => text.to_str().map_err(|error| invalid_unicode(dict.py(), &error, place))?.to_owned(),
             Err(_) => unusual_key(&key, place)?,
         };
         let item = read(&item, &Place::Key(place, &name), depth + 1)?;
@@ -344,7 +344,7 @@ fn unusual_key(key: &Bound<'_, PyAny>, place: &Place<'_>) -> PyResult<String> {
     )))
 }
 
-fn unfit(py: Python<'_>, error: &PyErr, place: &Place<'_>) -> PyErr {
+fn invalid_unicode(py: Python<'_>, error: &PyErr, place: &Place<'_>) -> PyErr {
     PyValueError::new_err(format!("The text is not valid Unicode: {}{}", error.value(py), place.suffix()))
 }
 
@@ -363,4 +363,34 @@ pub(crate) fn register_mapping<T: PyTypeInfo>(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     value_to_python(value.py(), &python_to_value(value)?)
+}
+
+/// The headers as a dict.
+pub(crate) fn headers_to_python<'py>(
+    py: Python<'py>,
+    headers: &[(String, String)],
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, value) in headers {
+        dict.set_item(name, value)?;
+    }
+    Ok(dict)
+}
+
+/// A certificate as `getpeercert()` gives it: with tuples where JSON has lists.
+pub(crate) fn peer_to_python<'py>(py: Python<'py>, peer: &Value) -> PyResult<Bound<'py, PyAny>> {
+    match peer {
+        Value::Array(items) => {
+            let items = items.iter().map(|item| peer_to_python(py, item)).collect::<PyResult<Vec<_>>>()?;
+            Ok(PyTuple::new(py, items)?.into_any())
+        }
+        Value::Object(entries) => {
+            let dict = PyDict::new(py);
+            for (key, value) in entries {
+                dict.set_item(key, peer_to_python(py, value)?)?;
+            }
+            Ok(dict.into_any())
+        }
+        scalar => value_to_python(py, scalar),
+    }
 }

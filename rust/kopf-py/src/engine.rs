@@ -5,45 +5,45 @@ use std::os::fd::RawFd;
 use std::process;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use kopf_core::activation::Completion;
 use kopf_core::handler::Handler;
-use kopf_core::lifecycle::Lifecycle;
-use kopf_core::notes::Level;
+use kopf_core::handler::lifecycle::Lifecycle;
+use kopf_core::handler::registry::Registry;
+use kopf_core::k8s_event::K8sEvent;
+use kopf_core::log_level::Level;
 use kopf_core::object::Object;
-use kopf_core::posting::Post;
-use kopf_core::registry::Registry;
 use kopf_core::resource::Resource;
-use kopf_core::script::Reply;
 use kopf_core::settings::Settings;
-use kopf_engine::admission::Desk;
-use kopf_engine::errands::Errand;
+use kopf_engine::admission::AdmissionRouter;
+use kopf_engine::discovery::namespaces::NamespaceScope;
 use kopf_engine::error::FailureKind;
-use kopf_engine::invoke::{Entry, Invoker, Job, Reporter, RunReply};
+use kopf_engine::host::{Host, HostTask, LogRecord, Responder, RunReply};
+use kopf_engine::operator::commands::Command;
 use kopf_engine::operator::{Config, Operator};
 use kopf_engine::probes::Endpoint;
-use kopf_engine::territory::Territory;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
 
-use crate::admission::review::{self, Review};
-use crate::border::{Border, Item};
+use crate::bridge::{HostQueue, Item};
+use crate::commands::requests::{
+    Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform, read_credentials,
+};
+use crate::commands::review::{self, Review};
+use crate::commands::run::{Delay, Dismiss, Refresh, Run, Signal};
+use crate::commands::script::Script;
 use crate::convert::{python_to_map, python_to_value};
 use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
-use crate::task::requests::{
-    Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform, read_credentials,
-};
-use crate::task::run::{Delay, Dismiss, Refresh, Run, Signal};
-use crate::task::script::Script;
 use crate::time::{clock, now};
 use crate::views::ObjectView;
 
 /// The engine of one operator.
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct Engine {
-    border: Arc<Border>,
-    desk: Arc<Desk>,
+    host_queue: Arc<HostQueue>,
+    admission_router: Arc<AdmissionRouter>,
     config: Mutex<Option<Config>>,
     operator: OnceLock<Operator>,
     make_resource: Py<PyAny>,
@@ -92,36 +92,38 @@ impl Engine {
         let credentials = credentials.collect::<PyResult<_>>()?;
         let errand = match errand {
             None => None,
-            Some("freeze") => Some(Errand::Freeze),
-            Some("resume") => Some(Errand::Resume),
+            Some("freeze") => Some(Command::Freeze),
+            Some("resume") => Some(Command::Resume),
             Some(other) => return Err(declaration("errand", other)),
         };
         let identity = identity.to_owned();
-        let territory = if namespaces.is_empty() && !foreign {
-            Territory::Cluster
+        let namespace_scope = if namespaces.is_empty() && !foreign {
+            NamespaceScope::Cluster
         } else {
-            Territory::Namespaces { patterns: namespaces, foreign }
+            NamespaceScope::Namespaces { patterns: namespaces, foreign }
         };
-        let border = Border::new().map_err(|error| system("The border's queue cannot be made", error))?;
-        let border = Arc::new(border);
-        let invoker = Arc::clone(&border) as Arc<dyn Invoker>;
-        let desk = Arc::new(Desk::new(Arc::clone(&registry), invoker).with_compat(settings.compat));
+        let host_queue =
+            HostQueue::new().map_err(|error| system("The border's queue cannot be made", error))?;
+        let host_queue = Arc::new(host_queue);
+        let host = Arc::clone(&host_queue) as Arc<dyn Host>;
+        let admission_router =
+            Arc::new(AdmissionRouter::new(Arc::clone(&registry), host).with_compat(settings.compat));
         let config = Config {
             registry,
             settings,
             lifecycle,
             clock: clock().clone(),
-            territory,
-            admission: Arc::clone(&desk),
+            namespace_scope,
+            admission: Arc::clone(&admission_router),
             agent,
             identity,
             liveness,
             credentials,
-            errand,
+            command: errand,
         };
         Ok(Self {
-            border,
-            desk,
+            host_queue,
+            admission_router,
             config: Mutex::new(Some(config)),
             operator: OnceLock::new(),
             make_resource,
@@ -136,10 +138,10 @@ impl Engine {
         let handle = runtime()?.handle();
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner).take();
         let config = config.ok_or_else(|| misuse("The engine is started already."))?;
-        let operator = Operator::start(handle, config, Arc::<Border>::clone(&self.border));
-        let (border, ending) = (Arc::clone(&self.border), operator.clone());
+        let operator = Operator::start(handle, config, Arc::<HostQueue>::clone(&self.host_queue));
+        let (host_queue, ending) = (Arc::clone(&self.host_queue), operator.clone());
         handle.spawn(async move {
-            border.finish(ending.finished().await.err());
+            host_queue.finish(ending.finished().await.err());
         });
         let _first = self.operator.set(operator);
         Ok(())
@@ -163,29 +165,29 @@ impl Engine {
 
     /// A file descriptor that is readable when there is something to poll.
     fn fileno(&self) -> RawFd {
-        self.border.fileno()
+        self.host_queue.fileno()
     }
 
     /// How many requests wait to be polled.
     fn pending(&self) -> usize {
-        self.border.pending()
+        self.host_queue.pending()
     }
 
     /// Nothing is left until something else comes, from now on: for those who wait until all is done.
     fn be_prompt(&self) {
-        self.border.be_prompt();
+        self.host_queue.be_prompt();
     }
 
     /// Lines below this level (of Python's `logging`) are not even formatted.
     fn set_log_level(&self, level: u8) {
-        self.border.set_threshold(level);
+        self.host_queue.set_threshold(level);
     }
 
     /// Takes all that is there to be done, in order.
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         check_process(self.home)?;
         let list = PyList::empty(py);
-        let items = self.border.take();
+        let items = self.host_queue.take();
         for item in items {
             let object = object_of(&item);
             // The others of the batch are not to be lost with an item that cannot be converted.
@@ -209,12 +211,14 @@ impl Engine {
     ) -> PyResult<Py<PyAny>> {
         let hint = (webhook.as_deref(), reason.as_deref());
         let py = request.py();
-        review::open(&self.desk, request, hint, (headers, sslpeer), |resource| self.resource(py, resource))
+        review::open(&self.admission_router, request, hint, (headers, sslpeer), |resource| {
+            self.resource(py, resource)
+        })
     }
 
     /// Says how the cluster reaches the server of webhooks.
     fn advertise(&self, client: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.desk.advertise(python_to_value(client)?);
+        self.admission_router.publish_endpoint(python_to_value(client)?);
         Ok(())
     }
 
@@ -222,7 +226,7 @@ impl Engine {
     /// executor.
     fn locate(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let handle = runtime()?.handle();
-        py.detach(|| handle.block_on(self.desk.locate()))
+        py.detach(|| handle.block_on(self.admission_router.locate()))
             .map_err(|error| system("The cluster cannot be recognised", error))
     }
 
@@ -235,7 +239,7 @@ impl Engine {
         // Sending wakes the engine's threads, which is a system call at times: not with the interpreter attached.
         let send = || replies.into_iter().for_each(Answered::send);
         py.detach(|| match self.operator.get() {
-            Some(operator) => operator.in_bulk(send),
+            Some(operator) => operator.batch(send),
             None => send(),
         });
         Ok(())
@@ -245,9 +249,9 @@ impl Engine {
     /// and the pauses between attempts. Nobody waits for the posting.
     fn post(&self, events: Vec<PostTuple<'_>>) -> PyResult<()> {
         let at = now();
-        let read = |(reference, kind, reason, message, backoffs): PostTuple<'_>| -> PyResult<Post> {
+        let read = |(reference, kind, reason, message, backoffs): PostTuple<'_>| -> PyResult<K8sEvent> {
             let reference = python_to_map(reference.as_any())?;
-            Ok(Post { reference, kind, reason, message, backoffs, at })
+            Ok(K8sEvent { reference, kind, reason, message, backoffs, at })
         };
         let posts = events.into_iter().map(read).collect::<PyResult<_>>()?;
         if let Some(operator) = self.operator.get() {
@@ -261,9 +265,9 @@ impl Engine {
 type PostTuple<'py> = (Bound<'py, PyDict>, String, String, String, Vec<f64>);
 /// What `complete()` sends, with where to.
 enum Answered {
-    Script(Reporter<Option<Reply>>, Reply),
-    Run(Reporter<RunReply>, RunReply),
-    Signal(Reporter<()>),
+    Script(Responder<Option<Completion>>, Completion),
+    Run(Responder<RunReply>, RunReply),
+    Signal(Responder<()>),
 }
 
 impl Answered {
@@ -288,13 +292,13 @@ impl Answered {
 
 impl Engine {
     /// Where reviews are taken in.
-    pub(crate) fn desk(&self) -> Arc<Desk> {
-        Arc::clone(&self.desk)
+    pub(crate) fn admission_router(&self) -> Arc<AdmissionRouter> {
+        Arc::clone(&self.admission_router)
     }
 
     #[cfg(feature = "testing")]
-    pub(crate) fn border(&self) -> &Arc<Border> {
-        &self.border
+    pub(crate) fn host_queue(&self) -> &Arc<HostQueue> {
+        &self.host_queue
     }
 
     fn item_to_python(&self, py: Python<'_>, item: Item) -> PyResult<Py<PyAny>> {
@@ -304,42 +308,42 @@ impl Engine {
                 Py::new(py, Finished { failure })?.into_any()
             }
             Item::Entry(entry) => Py::new(py, Log::new(py, entry)?)?.into_any(),
-            Item::Job(Job::Script(job)) => {
+            Item::Job(HostTask::Activation(job)) => {
                 let resource = self.resource(py, &job.resource);
                 Py::new(py, Script::new(py, job, resource)?)?.into_any()
             }
-            Item::Job(Job::Run(job)) => {
+            Item::Job(HostTask::Run(job)) => {
                 let resource = self.resource(py, &job.resource);
                 Py::new(py, Run::new(py, job, resource)?)?.into_any()
             }
-            Item::Job(Job::Delay(job)) => {
+            Item::Job(HostTask::Delay(job)) => {
                 let resource = self.resource(py, &job.resource)?;
                 Py::new(py, Delay::new(py, job, resource)?)?.into_any()
             }
-            Item::Job(Job::Signal(job)) => Py::new(py, Signal::new(job))?.into_any(),
-            Item::Job(Job::Refresh { runs, object }) => {
+            Item::Job(HostTask::Signal(job)) => Py::new(py, Signal::new(job))?.into_any(),
+            Item::Job(HostTask::Refresh { runs, object }) => {
                 let object = Py::new(py, ObjectView::new(object))?;
                 Py::new(py, Refresh { runs, object })?.into_any()
             }
-            Item::Job(Job::Dismiss { run, reasons }) => {
+            Item::Job(HostTask::Dismiss { run, reasons }) => {
                 Py::new(py, Dismiss { run, reasons: reasons.bits() })?.into_any()
             }
-            Item::Job(Job::Transform(job)) => Py::new(py, Transform::new(py, job)?)?.into_any(),
-            Item::Job(Job::Close { cycle, carry }) => Py::new(py, Close { cycle, carry })?.into_any(),
-            Item::Job(Job::Forget(uid)) => Py::new(py, Forget { uid: uid.to_string() })?.into_any(),
-            Item::Job(Job::Login(job)) => Py::new(py, Login::new(job))?.into_any(),
-            Item::Job(Job::Review(job)) => {
+            Item::Job(HostTask::Transform(job)) => Py::new(py, Transform::new(py, job)?)?.into_any(),
+            Item::Job(HostTask::Close { cycle, carry }) => Py::new(py, Close { cycle, carry })?.into_any(),
+            Item::Job(HostTask::Forget(uid)) => Py::new(py, Forget { uid: uid.to_string() })?.into_any(),
+            Item::Job(HostTask::Login(job)) => Py::new(py, Login::new(job))?.into_any(),
+            Item::Job(HostTask::Review(job)) => {
                 let resource = self.resource(py, &job.review.resource)?;
                 Py::new(py, Review::arrived(py, *job, resource)?)?.into_any()
             }
-            Item::Job(Job::Select(job)) => {
+            Item::Job(HostTask::Select(job)) => {
                 let resources = job.resources.iter().map(|resource| self.resource(py, resource));
                 let resources = resources.collect::<PyResult<_>>()?;
                 Py::new(py, Select::new(job, resources))?.into_any()
             }
-            Item::Job(Job::Probe(job)) => Py::new(py, Probe::new(job))?.into_any(),
-            Item::Job(Job::Locate(job)) => Py::new(py, Locate::new(job))?.into_any(),
-            Item::Job(Job::Cancel(cycle)) => Py::new(py, Cancel { cycle })?.into_any(),
+            Item::Job(HostTask::Probe(job)) => Py::new(py, Probe::new(job))?.into_any(),
+            Item::Job(HostTask::Locate(job)) => Py::new(py, Locate::new(job))?.into_any(),
+            Item::Job(HostTask::Cancel(cycle)) => Py::new(py, Cancel { cycle })?.into_any(),
         })
     }
 
@@ -375,11 +379,11 @@ fn read_handler(declared: &Bound<'_, PyAny>) -> PyResult<Handler> {
 fn object_of(item: &Item) -> Option<Arc<Object>> {
     let Item::Job(job) = item else { return None };
     match job {
-        Job::Script(job) => Some(Arc::clone(&job.object)),
-        Job::Run(job) => Some(Arc::clone(&job.object)),
-        Job::Delay(job) => Some(Arc::clone(&job.object)),
-        Job::Transform(job) => Some(Arc::clone(&job.object)),
-        Job::Refresh { object, .. } => Some(Arc::clone(object)),
+        HostTask::Activation(job) => Some(Arc::clone(&job.object)),
+        HostTask::Run(job) => Some(Arc::clone(&job.object)),
+        HostTask::Delay(job) => Some(Arc::clone(&job.object)),
+        HostTask::Transform(job) => Some(Arc::clone(&job.object)),
+        HostTask::Refresh { object, .. } => Some(Arc::clone(object)),
         _ => None,
     }
 }
@@ -388,8 +392,8 @@ fn object_of(item: &Item) -> Option<Arc<Object>> {
 fn unconverted(py: Python<'_>, object: Option<Arc<Object>>, error: &PyErr) -> PyResult<Py<PyAny>> {
     let text = format!("Internal error: a request of the engine cannot be converted to Python: {error}");
     let entry = match object {
-        Some(object) => Entry::local(Level::Error, &object, text),
-        None => Entry::general(Level::Error, RUNNING, text),
+        Some(object) => LogRecord::local(Level::Error, &object, text),
+        None => LogRecord::general(Level::Error, RUNNING, text),
     };
     Ok(Py::new(py, Log::new(py, entry)?)?.into_any())
 }

@@ -1,22 +1,22 @@
 //! The module `kopf._kopf`: the engine as Python sees it. An index of names; each file owns one noun.
 //!
 //! No rule is here. Only this crate knows pyo3. The engine's threads never attach to the interpreter: they talk through
-//! the queue of `border`, up to the news of the operator's end. So they cannot disturb an interpreter that is exiting.
-//! Only the testing kit's awaitables attach elsewhere (`awaitables`), and they are gone before the interpreter is.
+//! the queue of `bridge`, up to the news of the operator's end. So they cannot disturb an interpreter that is exiting.
+//! Only the testing kit's awaitables attach elsewhere (`asyncio_bridge`), and they are gone before the interpreter is.
 
 mod admission;
+mod allocator;
 mod apiserver;
-mod awaitables;
-mod border;
+mod asyncio_bridge;
+mod bridge;
+mod commands;
 mod convert;
 mod engine;
 mod errors;
 mod logging;
-mod memory;
-#[cfg(feature = "testing")]
-mod rehearsal;
 mod runtime;
-mod task;
+#[cfg(feature = "testing")]
+mod testing;
 mod time;
 mod views;
 
@@ -26,11 +26,27 @@ mod _kopf {
     #[pymodule_export]
     use crate::admission::certificates::{build_certificate, describe_certificate};
     #[pymodule_export]
-    use crate::admission::review::Review;
-    #[pymodule_export]
     use crate::admission::server::{Call, WebhookServer};
     #[pymodule_export]
     use crate::apiserver::ApiServer;
+    #[pymodule_export]
+    use crate::commands::attempt::{AttemptView, SettledView};
+    #[pymodule_export]
+    use crate::commands::batch::BatchView;
+    #[pymodule_export]
+    use crate::commands::change::ChangeView;
+    #[pymodule_export]
+    use crate::commands::requests::{
+        Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform,
+    };
+    #[pymodule_export]
+    use crate::commands::review::Review;
+    #[pymodule_export]
+    use crate::commands::run::{Delay, Dismiss, Refresh, Run, Signal};
+    #[pymodule_export]
+    use crate::commands::script::{Handle, Index, IndexCall, Match, Pick, Script, Spawn, Watch};
+    #[pymodule_export]
+    use crate::commands::storage::{Keep, Recall};
     #[pymodule_export]
     use crate::convert::plain;
     #[pymodule_export]
@@ -39,21 +55,7 @@ mod _kopf {
     use crate::logging::Log;
     #[cfg(feature = "testing")]
     #[pymodule_export]
-    use crate::rehearsal::{Rehearsal, admit, rehearse};
-    #[pymodule_export]
-    use crate::task::attempt::{AttemptView, SettledView};
-    #[pymodule_export]
-    use crate::task::batch::BatchView;
-    #[pymodule_export]
-    use crate::task::change::ChangeView;
-    #[pymodule_export]
-    use crate::task::keeping::{Keep, Recall};
-    #[pymodule_export]
-    use crate::task::requests::{Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform};
-    #[pymodule_export]
-    use crate::task::run::{Delay, Dismiss, Refresh, Run, Signal};
-    #[pymodule_export]
-    use crate::task::script::{Handle, Index, IndexCall, Match, Pick, Script, Spawn, Watch};
+    use crate::testing::{Rehearsal, admit, rehearse};
     #[pymodule_export]
     use crate::time::VirtualTime;
     #[pymodule_export]

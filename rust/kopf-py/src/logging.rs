@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use kopf_core::notes::Level;
-use kopf_engine::invoke::Entry;
+use kopf_core::log_level::Level;
+use kopf_engine::host::LogRecord;
 use pyo3::prelude::*;
 
 use crate::views::ObjectView;
@@ -44,7 +44,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn new(py: Python<'_>, entry: Entry) -> PyResult<Self> {
+    pub(crate) fn new(py: Python<'_>, entry: LogRecord) -> PyResult<Self> {
         let object = entry.object.as_ref().map(|object| Py::new(py, ObjectView::new(Arc::clone(object))));
         Ok(Self {
             level: number(entry.level),

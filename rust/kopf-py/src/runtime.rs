@@ -10,12 +10,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::errors::{forked, system};
 
-struct Home {
+struct RuntimeHandle {
     runtime: Runtime,
     pid: u32,
 }
 
-static HOME: OnceLock<Home> = OnceLock::new();
+static HOME: OnceLock<RuntimeHandle> = OnceLock::new();
 
 /// The runtime, started if it is not yet.
 ///
@@ -33,7 +33,7 @@ pub(crate) fn runtime() -> PyResult<&'static Runtime> {
         .build()
         .map_err(|error| system("The engine's runtime cannot be started", error))?;
     // Another thread may have been faster; then its runtime counts, and ours is shut down by its drop.
-    let home = HOME.get_or_init(|| Home { runtime, pid: process::id() });
+    let home = HOME.get_or_init(|| RuntimeHandle { runtime, pid: process::id() });
     Ok(&home.runtime)
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kopf_core::time::Timestamp;
-use kopf_engine::clock::Clock;
-use kopf_engine::virtual_time;
+use kopf_engine::time::clock::Clock;
+use kopf_engine::time::virtual_time;
 use pyo3::prelude::*;
 use tokio::runtime::Runtime;
 
@@ -114,15 +114,15 @@ impl VirtualTime {
 /// it up once more than we do. Two rounds: what was coming in the moment of the first one is seen in the second.
 fn is_still(runtime: &Runtime) -> bool {
     (0..2).all(|_| {
-        let Some(before) = slumber(runtime) else { return false };
+        let Some(before) = wait_idle(runtime) else { return false };
         let answered = runtime.block_on(async { tokio::spawn(async {}).await.is_ok() });
-        answered && slumber(runtime) == Some(before.wrapping_add(2))
+        answered && wait_idle(runtime) == Some(before.wrapping_add(2))
     })
 }
 
 /// Waits until the runtime's thread sleeps; how often it has fallen asleep and woken up so far.
 #[expect(clippy::disallowed_methods, reason = "the runtime is watched from outside, in real time")]
-fn slumber(runtime: &Runtime) -> Option<u64> {
+fn wait_idle(runtime: &Runtime) -> Option<u64> {
     let metrics = runtime.metrics();
     let until = std::time::Instant::now() + SLUMBER;
     loop {

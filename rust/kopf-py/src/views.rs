@@ -42,7 +42,9 @@ impl ObjectView {
             return Ok(Some(known));
         }
         // A key which is not valid Unicode cannot be in JSON.
-        let Some(text) = key.to_str().ok().and_then(|key| self.object.stanza(key)) else { return Ok(None) };
+        let Some(text) = key.to_str().ok().and_then(|key| self.object.top_level(key)) else {
+            return Ok(None);
+        };
         let value = text_to_python(key.py(), text)?;
         self.put_pieces(key, &value)?;
         // Converting may have run other code; the first value stays.
@@ -164,7 +166,7 @@ impl ObjectView {
 
     fn __contains__(&self, key: &Bound<'_, PyAny>) -> bool {
         let key = key.cast::<PyString>().ok();
-        key.and_then(|key| key.to_str().ok()).is_some_and(|key| self.object.stanza(key).is_some())
+        key.and_then(|key| key.to_str().ok()).is_some_and(|key| self.object.top_level(key).is_some())
     }
 
     fn __len__(&self) -> usize {

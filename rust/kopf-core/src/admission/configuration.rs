@@ -8,19 +8,19 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::handler::{Handler, Kind, MetaFilter, Webhook};
+use crate::json::value::{Map, Value};
 use crate::resource::Resource;
-use crate::value::{Map, Value};
 
 /// The two kinds of webhooks, each with a configuration of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flavour {
+pub enum WebhookType {
     /// They say yes or no.
     Validating,
     /// They may change what they are asked about.
     Mutating,
 }
 
-impl Flavour {
+impl WebhookType {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Validating, Self::Mutating];
 
@@ -49,9 +49,9 @@ impl Flavour {
     }
 }
 
-/// What all webhooks of an operator have in common.
+/// The settings that all webhooks of an operator share.
 #[derive(Debug, Clone, Copy)]
-pub struct Site<'a> {
+pub struct WebhookDefaults<'a> {
     /// The name of the configuration, with which the names of its webhooks end.
     pub name: &'a str,
     /// How the cluster reaches the operator: `url` or `service`, and `caBundle`.
@@ -64,8 +64,8 @@ pub struct Site<'a> {
 pub fn webhooks(
     handlers: &[Handler],
     of_handler: &dyn Fn(usize) -> Vec<Arc<Resource>>,
-    flavour: Flavour,
-    site: Site<'_>,
+    flavour: WebhookType,
+    site: WebhookDefaults<'_>,
 ) -> Vec<Value> {
     let described = handlers.iter().enumerate().filter_map(|(index, handler)| {
         let Kind::Webhook(webhook) = &handler.kind else { return None };
@@ -76,7 +76,12 @@ pub fn webhooks(
     described.collect()
 }
 
-fn describe(handler: &Handler, webhook: &Webhook, resources: &[Arc<Resource>], site: Site<'_>) -> Value {
+fn describe(
+    handler: &Handler,
+    webhook: &Webhook,
+    resources: &[Arc<Resource>],
+    site: WebhookDefaults<'_>,
+) -> Value {
     let rules: Vec<_> = resources.iter().map(|resource| rule(webhook, resource)).collect();
     json!({
         "name": format!("{}.{}", normalized(&handler.id), site.name),
@@ -189,8 +194,8 @@ mod tests {
         )
     }
 
-    fn built(declared: Value, flavour: Flavour, client: &Value, persistent_only: bool) -> Vec<Value> {
-        let site = Site { name: "auto.kopf.dev", client, persistent_only };
+    fn built(declared: Value, flavour: WebhookType, client: &Value, persistent_only: bool) -> Vec<Value> {
+        let site = WebhookDefaults { name: "auto.kopf.dev", client, persistent_only };
         webhooks(&handlers(declared), &|_| vec![resource()], flavour, site)
     }
 
@@ -199,7 +204,7 @@ mod tests {
         let client = json!({"url": "https://host/", "caBundle": "QQ=="});
         let built = built(
             json!([{"id": "fn", "kind": "webhook", "reason": "validating"}]),
-            Flavour::Validating,
+            WebhookType::Validating,
             &client,
             false,
         );
@@ -225,7 +230,7 @@ mod tests {
                 "subresource": "status", "side_effects": true, "ignore_failures": true,
                 "labels": [["a", {"present": true}], ["b", {"absent": true}], ["c", {"equal": "v"}], ["d", {"callable": true}]],
             }]),
-            Flavour::Mutating,
+            WebhookType::Mutating,
             &json!({"service": {"name": "s", "path": "/x/"}}),
             false,
         );
@@ -259,10 +264,10 @@ mod tests {
             let built = built(declared.clone(), flavour, &client, persistent_only);
             built.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(names(Flavour::Validating, false), ["v.auto.kopf.dev", "p.auto.kopf.dev"]);
-        assert_eq!(names(Flavour::Mutating, false), ["m.auto.kopf.dev"]);
-        assert_eq!(names(Flavour::Validating, true), ["p.auto.kopf.dev"]);
-        assert_eq!(names(Flavour::Mutating, true), Vec::<String>::new());
+        assert_eq!(names(WebhookType::Validating, false), ["v.auto.kopf.dev", "p.auto.kopf.dev"]);
+        assert_eq!(names(WebhookType::Mutating, false), ["m.auto.kopf.dev"]);
+        assert_eq!(names(WebhookType::Validating, true), ["p.auto.kopf.dev"]);
+        assert_eq!(names(WebhookType::Mutating, true), Vec::<String>::new());
     }
 
     #[test]

@@ -7,9 +7,10 @@ use serde_json::error::Category;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::Problem;
-use crate::object::{DecodeError, Object};
-use crate::value::{Value, truthy};
+use super::ReviewError;
+use crate::json::DecodeError;
+use crate::json::value::{Value, truthy};
+use crate::object::Object;
 
 /// What a review asks.
 #[derive(Debug, Clone)]
@@ -34,9 +35,9 @@ pub struct Request {
     pub body: Arc<Object>,
 }
 
-/// Which resource a review is about.
+/// The resource and subresource of a review.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct RequestedResource {
     /// Its API group; empty for the core.
     pub group: String,
     /// Its version.
@@ -76,17 +77,17 @@ struct Payload<'t> {
     old_object: Option<&'t RawValue>,
 }
 
-/// A review that is read up to where it says what it is about.
-pub struct Opened<'t> {
+/// A review that is parsed as far as its resource.
+pub struct ParsedReview<'t> {
     api_version: Option<Value>,
     payload: Payload<'t>,
     /// What it is about.
-    pub wanted: Wanted,
+    pub wanted: RequestedResource,
 }
 
 impl Request {
     /// Reads a review up to what it is about: whoever is not concerned need not read the rest.
-    pub fn open(text: &[u8]) -> Result<Opened<'_>, Problem> {
+    pub fn open(text: &[u8]) -> Result<ParsedReview<'_>, ReviewError> {
         let review: Review<'_> = serde_json::from_slice(text).map_err(unreadable)?;
         let payload = review.request.ok_or_else(|| missing("request"))?;
         let payload: Payload<'_> = serde_json::from_str(payload.get()).map_err(unreadable)?;
@@ -94,32 +95,31 @@ impl Request {
         let word =
             |key: &str| told.get(key).and_then(Value::as_str).map(str::to_owned).ok_or_else(|| missing(key));
         let (group, version, plural) = (word("group")?, word("version")?, word("resource")?);
-        let wanted = Wanted { group, version, plural, told };
-        Ok(Opened { api_version: review.api_version, payload, wanted })
+        let wanted = RequestedResource { group, version, plural, told };
+        Ok(ParsedReview { api_version: review.api_version, payload, wanted })
     }
 }
 
-impl Opened<'_> {
+impl ParsedReview<'_> {
     /// Reads the rest.
-    pub fn read(self) -> Result<Request, Problem> {
+    pub fn read(self) -> Result<Request, ReviewError> {
         let payload = self.payload;
         let user_info = payload
             .user_info
-            .ok_or(Problem::MissingData("User info is missing from the admission request."))?;
+            .ok_or(ReviewError::MissingData("User info is missing from the admission request."))?;
         let decode = |text: &RawValue| {
             Object::decode(text.get()).map(Arc::new).map_err(|error| match error {
                 DecodeError::Depth { .. } => {
                     too_deep(&error, self.api_version.as_ref(), payload.uid.as_ref())
                 }
-                error => Problem::Malformed(error.to_string()),
+                error => ReviewError::Malformed(error.to_string()),
             })
         };
         let new = payload.object.map(decode).transpose()?;
         let old = payload.old_object.map(decode).transpose()?;
-        let body = new
-            .as_ref()
-            .or(old.as_ref())
-            .ok_or(Problem::MissingData("Either old or new object is missing from the admission request."))?;
+        let body = new.as_ref().or(old.as_ref()).ok_or(ReviewError::MissingData(
+            "Either old or new object is missing from the admission request.",
+        ))?;
         Ok(Request {
             api_version: self.api_version,
             uid: payload.uid,
@@ -134,7 +134,7 @@ impl Opened<'_> {
     }
 }
 
-fn too_deep(error: &DecodeError, api_version: Option<&Value>, uid: Option<&Value>) -> Problem {
+fn too_deep(error: &DecodeError, api_version: Option<&Value>, uid: Option<&Value>) -> ReviewError {
     let message = format!("The object cannot be checked: {error}.");
     let api_version = api_version.cloned().unwrap_or_else(|| json!("admission.k8s.io/v1"));
     let response = json!({
@@ -142,18 +142,18 @@ fn too_deep(error: &DecodeError, api_version: Option<&Value>, uid: Option<&Value
         "status": {"message": message, "code": 400},
     });
     let denial = json!({"apiVersion": api_version, "kind": "AdmissionReview", "response": response});
-    Problem::TooDeep { message, denial: denial.to_string() }
+    ReviewError::TooDeep { message, denial: denial.to_string() }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
-fn unreadable(error: serde_json::Error) -> Problem {
+fn unreadable(error: serde_json::Error) -> ReviewError {
     match error.classify() {
-        Category::Data => Problem::Malformed(error.to_string()),
-        Category::Io | Category::Syntax | Category::Eof => Problem::NotJson(error.to_string()),
+        Category::Data => ReviewError::Malformed(error.to_string()),
+        Category::Io | Category::Syntax | Category::Eof => ReviewError::NotJson(error.to_string()),
     }
 }
 
 /// The text of Python's `KeyError`, which is what such reviews cause in it.
-fn missing(key: &str) -> Problem {
-    Problem::Malformed(format!("'{key}'"))
+fn missing(key: &str) -> ReviewError {
+    ReviewError::Malformed(format!("'{key}'"))
 }

@@ -5,15 +5,15 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use super::{Request, as_map};
-use crate::jsonpatch;
-use crate::value::{Map, Value};
+use crate::json::json_patch;
+use crate::json::value::{Map, Value};
 
 /// The code of refusals that name none.
 const DEFAULT_CODE: i64 = 500;
 
-/// How much an error has to say: of several, the first of these is told.
+/// The precedence of error kinds: of several errors, the first kind in this order is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rank {
+pub enum ErrorPrecedence {
     /// Made for this very purpose.
     Admission,
     /// For good.
@@ -24,11 +24,11 @@ pub enum Rank {
     Arbitrary,
 }
 
-/// A handler's error, which is a refusal.
+/// The error of a handler that denies a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Denial {
     /// What kind of error it is.
-    pub rank: Rank,
+    pub rank: ErrorPrecedence,
     /// What it says.
     pub message: String,
     /// A code for the client; none (or zero) is the default one.
@@ -36,7 +36,7 @@ pub struct Refusal {
 }
 
 /// The answer. The patch and the warnings are in it even if the answer is no.
-pub fn answer(request: &Request, refusals: &[Refusal], warnings: &[String], operations: &[Value]) -> Value {
+pub fn answer(request: &Request, refusals: &[Denial], warnings: &[String], operations: &[Value]) -> Value {
     let mut response = Map::new();
     response.insert("uid".to_owned(), request.uid.clone().unwrap_or_else(|| json!("")));
     response.insert("allowed".to_owned(), json!(refusals.is_empty()));
@@ -61,6 +61,6 @@ pub fn answer(request: &Request, refusals: &[Refusal], warnings: &[String], oper
 pub fn operations(request: &Request, patch: &Map<String, Value>) -> Vec<Value> {
     let before = Value::Object(as_map(&request.body));
     let mut after = before.clone();
-    jsonpatch::apply_merge(&mut after, patch);
-    jsonpatch::operations(&before, &after)
+    json_patch::apply_merge(&mut after, patch);
+    json_patch::operations(&before, &after)
 }

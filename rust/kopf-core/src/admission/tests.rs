@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::value::Value;
+use crate::json::value::Value;
 
 fn handlers(declared: Value) -> Vec<Handler> {
     serde_json::from_value(declared).unwrap()
@@ -26,7 +26,7 @@ fn request(changes: &Value) -> Request {
     Request::open(review(changes).to_string().as_bytes()).unwrap().read().unwrap()
 }
 
-fn refused(text: &str) -> Problem {
+fn refused(text: &str) -> ReviewError {
     match Request::open(text.as_bytes()) {
         Err(problem) => problem,
         Ok(opened) => opened.read().unwrap_err(),
@@ -69,10 +69,10 @@ fn reviews_that_make_no_sense_are_told_apart() {
         review["request"].as_object_mut().unwrap().remove(key);
         refused(&review.to_string())
     };
-    assert!(matches!(refused("{not json"), Problem::NotJson(_)));
-    assert!(matches!(refused("[]"), Problem::Malformed(_)));
-    assert_eq!(refused("{}"), Problem::Malformed("'request'".to_owned()));
-    assert_eq!(without("resource"), Problem::Malformed("'resource'".to_owned()));
+    assert!(matches!(refused("{not json"), ReviewError::NotJson(_)));
+    assert!(matches!(refused("[]"), ReviewError::Malformed(_)));
+    assert_eq!(refused("{}"), ReviewError::Malformed("'request'".to_owned()));
+    assert_eq!(without("resource"), ReviewError::Malformed("'resource'".to_owned()));
     assert_eq!(without("userInfo").to_string(), "User info is missing from the admission request.");
     assert_eq!(
         refused(&review(&json!({"object": null, "oldObject": null})).to_string()).to_string(),
@@ -82,20 +82,20 @@ fn reviews_that_make_no_sense_are_told_apart() {
 
 #[test]
 fn a_resource_is_found_by_its_exact_name() {
-    let find = |served: &Served, version: &str| {
+    let find = |served: &AdmissionResources, version: &str| {
         let changed = json!({"resource": {"group": "kopf.dev", "version": version, "resource": "ks"}});
         let text = review(&changed).to_string();
         let wanted = Request::open(text.as_bytes()).unwrap().wanted;
         served.find(&wanted).map(|(resource, handlers)| (resource.version.clone(), handlers.to_vec()))
     };
-    let served = Served(vec![(resource("v1"), vec![3]), (resource("v2"), vec![4])]);
+    let served = AdmissionResources(vec![(resource("v1"), vec![3]), (resource("v2"), vec![4])]);
     assert_eq!(find(&served, "v2"), Ok(("v2".to_owned(), vec![4])));
     assert_eq!(
         find(&served, "v3").unwrap_err().to_string(),
         "The specified resource has no handlers: {'group': 'kopf.dev', 'version': 'v3', 'resource': 'ks'}"
     );
-    let twice = Served(vec![(resource("v1"), vec![3]), (resource("v1"), vec![4])]);
-    assert!(matches!(find(&twice, "v1"), Err(Problem::AmbiguousResource(_))));
+    let twice = AdmissionResources(vec![(resource("v1"), vec![3]), (resource("v1"), vec![4])]);
+    assert!(matches!(find(&twice, "v1"), Err(ReviewError::AmbiguousResource(_))));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn handlers_are_chosen_by_hints_subresources_operations_and_filters() {
         {"id": "event", "kind": "watching"},
     ]));
     let every: Vec<usize> = (0..all.len()).collect();
-    let chosen = |changes: &Value, hint: Hint<'_>| {
+    let chosen = |changes: &Value, hint: ReviewFilter<'_>| {
         let found = candidates(&all, &every, &request(changes), hint);
         found
             .iter()
@@ -120,15 +120,15 @@ fn handlers_are_chosen_by_hints_subresources_operations_and_filters() {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    let to = |id| Hint { webhook: Some(id), reason: None };
-    assert_eq!(chosen(&json!({}), Hint::default()), "v m any del both asked?");
-    assert_eq!(chosen(&json!({"subResource": "status"}), Hint::default()), "s any");
-    assert_eq!(chosen(&json!({"operation": "DELETE"}), Hint::default()), "v any del asked?");
+    let to = |id| ReviewFilter { webhook: Some(id), reason: None };
+    assert_eq!(chosen(&json!({}), ReviewFilter::default()), "v m any del both asked?");
+    assert_eq!(chosen(&json!({"subResource": "status"}), ReviewFilter::default()), "s any");
+    assert_eq!(chosen(&json!({"operation": "DELETE"}), ReviewFilter::default()), "v any del asked?");
     assert_eq!(chosen(&json!({}), to("m")), "m");
     assert_eq!(chosen(&json!({}), to("unknown")), "");
     assert_eq!(chosen(&json!({}), to("")), "");
     assert_eq!(chosen(&json!({}), to("labelled")), "");
-    assert_eq!(chosen(&json!({}), Hint { webhook: None, reason: Some("mutating") }), "m del both");
+    assert_eq!(chosen(&json!({}), ReviewFilter { webhook: None, reason: Some("mutating") }), "m del both");
 }
 
 #[test]
@@ -144,8 +144,8 @@ fn an_answer_without_errors_allows() {
 
 #[test]
 fn the_most_telling_of_the_errors_is_told_and_the_first_of_equals() {
-    let refusal = |rank, message: &str, code| Refusal { rank, message: message.to_owned(), code };
-    let told = |refusals: &[Refusal]| {
+    let refusal = |rank, message: &str, code| Denial { rank, message: message.to_owned(), code };
+    let told = |refusals: &[Denial]| {
         let answer = answer(
             &request(&json!({})),
             refusals,
@@ -159,17 +159,20 @@ fn the_most_telling_of_the_errors_is_told_and_the_first_of_equals() {
         answer["response"]["status"].clone()
     };
     let all = [
-        refusal(Rank::Arbitrary, "any", None),
-        refusal(Rank::Temporary, "temporary", None),
-        refusal(Rank::Permanent, "permanent", None),
-        refusal(Rank::Admission, "nope", Some(400)),
-        refusal(Rank::Admission, "later", Some(401)),
+        refusal(ErrorPrecedence::Arbitrary, "any", None),
+        refusal(ErrorPrecedence::Temporary, "temporary", None),
+        refusal(ErrorPrecedence::Permanent, "permanent", None),
+        refusal(ErrorPrecedence::Admission, "nope", Some(400)),
+        refusal(ErrorPrecedence::Admission, "later", Some(401)),
     ];
     assert_eq!(told(&all), json!({"message": "nope", "code": 400}));
     assert_eq!(told(&all[..3]), json!({"message": "permanent", "code": 500}));
     assert_eq!(told(&all[..2]), json!({"message": "temporary", "code": 500}));
     assert_eq!(told(&all[..1]), json!({"message": "any", "code": 500}));
-    assert_eq!(told(&[refusal(Rank::Admission, "zero", Some(0))]), json!({"message": "zero", "code": 500}));
+    assert_eq!(
+        told(&[refusal(ErrorPrecedence::Admission, "zero", Some(0))]),
+        json!({"message": "zero", "code": 500})
+    );
 }
 
 #[test]
@@ -203,8 +206,9 @@ fn resources_are_served_to_all_handlers_that_they_fit() {
     let mut core = Resource::clone(&resource("v1"));
     core.group.clear();
     let scanned = [Arc::new(second), resource("v1"), Arc::new(core)];
-    let served =
-        Served::select(&all, &scanned, &|_, resource| resource.group == "kopf.dev" && resource.preferred);
+    let served = AdmissionResources::select(&all, &scanned, &|_, resource| {
+        resource.group == "kopf.dev" && resource.preferred
+    });
     let told: Vec<_> = served.0.iter().map(|(one, found)| (one.to_string(), &found[..])).collect();
     // By itself, the first one would choose only what is in the core.
     assert_eq!(

@@ -1,98 +1,61 @@
 //! One decision about one object, as a machine that is driven from outside.
 //!
-//! The only file that sees all the others; nobody imports it. It asks for scripts to be run in Python, and for waits, and
-//! ends with a conclusion: one patch, and when to look again. In the order of things:
+//! The host runs activations and waits; the cycle ends with a decision: one patch, and when to look again. In this order:
 //!
-//! 1. `opening`: event handlers; why we act; who might be interested; questions to callable filters.
-//! 2. `spawning`: which daemons and timers are to be running.
-//! 3. `opening`: what the finalizer needs; whether our own last write has arrived.
-//! 4. `handling`: the progress so far; who is to be called now; calls.
-//! 5. `concluding`: everything that is to be remembered, as one patch.
+//! 1. `detect`: event handlers; the cause; matching handlers; questions to callable filters.
+//! 2. `daemons`: which daemons and timers are to run.
+//! 3. `detect`: the finalizer; whether our own last write has arrived.
+//! 4. `handle`: the progress so far; who is called now; calls.
+//! 5. `finish`: everything that is to be persisted, as one patch.
 //!
-//! `keeping` stands between them and what is kept: on the object, or in storages that only Python knows.
+//! `comparison` compares the essence with the diff-base. `custom_storage` reads and writes the state that users' storages keep.
+//! `speculation` puts the commands that are likely to follow along with the first activation.
 //!
-//! What is likely to follow on the first script is put along with it: `foreseeing`.
-//!
-//! Whatever calls nobody and changes nothing goes through without a crossing into Python.
+//! A cycle that calls no handler and changes nothing needs no crossing into Python.
 
-mod concluding;
-mod facts;
-mod foreseeing;
-mod handling;
-mod keeping;
-mod opening;
-mod spawning;
+mod comparison;
+mod custom_storage;
+mod daemons;
+mod detect;
+mod finish;
+mod handle;
+mod speculation;
 #[cfg(test)]
 mod tests;
 
-use crate::cause::{Change, EventType, Reason};
-use crate::daemon::Wanted;
-use crate::filters::Verdict;
-use crate::finalizer::Edit;
-use crate::ledger::{Ledger, Seen};
-use crate::lifecycle::Lifecycle;
-use crate::notes::Note;
+use crate::activation::log::LogMessage;
+use crate::activation::{Activation, Completion};
+use crate::cause::{EventType, Reason};
+use crate::daemon::DesiredDaemons;
+use crate::handler::filters::FilterVerdict;
+use crate::handler::lifecycle::Lifecycle;
+use crate::handler::registry::{Registry, ResourceHandlers};
+use crate::handling::attempt::Attempt;
+use crate::handling::change::Change;
+use crate::json::merge_patch::Patch;
+use crate::json::value::{Map, Value};
 use crate::object::Object;
-use crate::outcome::Attempt;
-use crate::patch::Patch;
-use crate::registry::{Plan, Registry};
-use crate::script::{Reply, Script};
+use crate::persistence::finalizer::Edit;
+use crate::persistence::memory::{HandlingStatus, ObjectMemory};
+use crate::persistence::pending_state::ObservedEssences;
 use crate::settings::Settings;
 use crate::time::Timestamp;
-use crate::value::{Map, Value};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// What was seen.
+/// The event that a cycle decides about.
 #[derive(Clone, Debug)]
-pub struct Observation {
+pub struct CycleEvent {
     /// How it came.
     pub event: EventType,
     /// The object's state.
     pub object: Arc<Object>,
     /// It is no event: a delay is over, and the last known state is looked at again. Event handlers have seen it already.
-    pub woken: bool,
+    pub requeued: bool,
 }
 
-/// What is remembered of an object between its cycles, in memory only.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
-pub struct Memory {
-    /// Its very first event was a listing: it was there before the operator.
-    pub noticed_by_listing: bool,
-    /// All that was to be called for it was called once: resume handlers are over.
-    pub fully_handled_once: bool,
-    /// Transformation functions are left from earlier cycles.
-    pub remaining_fns: bool,
-    /// How many times in a row the server has rejected what these functions made.
-    pub rejected_fns: u8,
-    /// All handlers of the deletion are done: it is only to be let go.
-    pub parted: bool,
-    /// Somebody removes what we keep on the object, and that was told.
-    pub stripped: bool,
-    /// What is kept on the object was looked at for the first time.
-    pub noticed: bool,
-    /// The digest of the essence that was handled last, as we have seen or written it.
-    pub handled: Option<NonZeroU64>,
-    /// What we know better than the object.
-    pub ledger: Option<Arc<Ledger>>,
-}
-
-/// What becomes of the handling that was going on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Sequel {
-    /// It is as it was before the cycle.
-    #[default]
-    Before,
-    /// It goes on; with what those have seen who are done with it.
-    Ongoing(Seen),
-    /// It is over; with what the last have seen, if that is more than what counts as handled.
-    Over(Seen),
-}
-
-/// What is the same for all objects.
+/// The handlers and the settings of the operator.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub struct OperatorConfig {
     /// All handlers.
     pub registry: Arc<Registry>,
     /// The settings.
@@ -101,9 +64,9 @@ pub struct Rules {
     pub lifecycle: Lifecycle,
 }
 
-/// What the world is like now.
+/// The time, the entropy, and the consistency at the start of a cycle.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct CycleInput {
     /// The time.
     pub now: Timestamp,
     /// Chance.
@@ -112,24 +75,24 @@ pub struct Moment {
     pub consistent: bool,
 }
 
-/// What is to be done next.
+/// What the engine does next for a cycle.
 #[derive(Clone, Debug)]
-pub enum Next {
+pub enum Effect {
     /// Run this in Python, and answer with a reply.
-    Run(Script),
+    Run(Activation),
     /// Wait until our own write arrives or is given up, and answer whether either came true; false if something new came.
     AwaitConsistency,
     /// Start and stop the daemons and timers of the object accordingly, and answer what came of it.
-    Spawn(Wanted),
+    Spawn(DesiredDaemons),
     /// Nothing more: this is the result.
-    Done(Box<Conclusion>),
+    Done(Box<Decision>),
 }
 
-/// An answer to what was to be done.
+/// The result of an effect.
 #[derive(Clone, Debug)]
-pub enum Answer {
-    /// What came of a script.
-    Reply(Reply),
+pub enum EffectResult {
+    /// The results of an activation.
+    Completion(Completion),
     /// Whether the wait was waited out.
     Consistent(bool),
     /// What came of starting and stopping daemons and timers.
@@ -141,32 +104,32 @@ pub enum Answer {
     },
 }
 
-/// The result of a cycle.
+/// The decision of a cycle: its patch and when to look at the object again.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
-pub struct Conclusion {
+pub struct Decision {
     /// What is to be merged into the object.
     pub patch: Patch,
     /// The progress in its final state, if it is removed by a later request than that which writes what was returned.
     pub outcomes: Patch,
     /// What is to be done with our finalizer.
     pub finalizer: Option<Edit>,
-    /// The new value of [`Memory::parted`], if the conclusion is carried out.
-    pub parted: bool,
+    /// The new value of [`ObjectMemory::deletion_handled`], if the conclusion is carried out.
+    pub deletion_handled: bool,
     /// The handlers' patch has transformation functions.
     pub fns: bool,
     /// Look again after so many seconds, unless something comes earlier; zero is at once; none is never.
     pub delay: Option<f64>,
-    /// The new value of [`Memory::fully_handled_once`].
+    /// The new value of [`ObjectMemory::fully_handled_once`].
     pub fully_handled_once: bool,
     /// A cause of change was followed to its end.
     pub matched: bool,
     /// An unexpected error: the object is to be throttled, and nothing else of this counts.
     pub error: Option<String>,
     /// What becomes of the handling that was going on.
-    pub sequel: Sequel,
-    /// The new value of [`Memory::stripped`].
-    pub stripped: bool,
+    pub handling_status: HandlingStatus,
+    /// The new value of [`ObjectMemory::annotations_removed`].
+    pub annotations_removed: bool,
     /// What the server has rejected before: to be merged into the object apart from everything else.
     pub pending: Option<Box<Patch>>,
 }
@@ -177,31 +140,31 @@ pub struct Conclusion {
 pub struct Cycle {
     event: EventType,
     object: Arc<Object>,
-    woken: bool,
-    memory: Memory,
-    plan: Arc<Plan>,
-    rules: Arc<Rules>,
-    moment: Moment,
-    notes: Vec<Note>,
+    requeued: bool,
+    memory: ObjectMemory,
+    plan: Arc<ResourceHandlers>,
+    rules: Arc<OperatorConfig>,
+    moment: CycleInput,
+    log_messages: Vec<LogMessage>,
     /// The handlers' patch, as of the last reply.
     patch: Patch,
     fns: bool,
     /// What goes into the handlers' patch before they are called.
-    preset: Option<Map<String, Value>>,
+    initial_patch: Option<Map<String, Value>>,
     finalizer: Option<Edit>,
     /// Why we act, unless nobody is interested.
     cause: Option<Reason>,
     candidates: Vec<Candidate>,
-    facts: Option<facts::Facts>,
+    comparison: Option<comparison::EssenceComparison>,
     change: Option<Arc<Change>>,
-    state: Option<crate::state::State>,
-    background: spawning::Background,
+    state: Option<crate::handling::progress::HandlingProgress>,
+    daemon_phase: daemons::DaemonPhase,
     /// The user's lifecycle has chosen nobody, although there was somebody to choose.
     undecided: bool,
     /// The exchange with the user's storages, if there are any.
-    foreign: Option<Box<keeping::Foreign>>,
+    custom_storage: Option<Box<custom_storage::CustomStorageState>>,
     /// What is missing on the object, though we have written it or tried to.
-    owed: Map<String, Value>,
+    missing_patch: Map<String, Value>,
     /// The handling before is to be written first.
     unfinished: bool,
     /// Others have removed or changed what is missing there.
@@ -209,11 +172,11 @@ pub struct Cycle {
     /// It is to be written even if nothing else is.
     urgent: bool,
     /// It makes the handling begin anew.
-    anew: bool,
+    is_restarted: bool,
     /// What the server has rejected before, and when it is to be sent again.
     pending: Option<Box<(Patch, Timestamp)>>,
     /// What handlers have seen, in earlier cycles and in this one, though others have not.
-    seen: Seen,
+    seen: ObservedEssences,
     /// Somebody has finished in this cycle, or has gone a part of the way.
     advanced: bool,
     /// The same machine, as it is when the foreseen calls are made.
@@ -225,8 +188,8 @@ pub struct Cycle {
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     handler: usize,
-    prematch: Verdict,
-    full: Verdict,
+    prematch: FilterVerdict,
+    full: FilterVerdict,
 }
 
 /// What was asked last.
@@ -253,59 +216,59 @@ enum Phase {
 impl Cycle {
     /// Begins a cycle.
     pub fn open(
-        observation: Observation,
-        memory: &Memory,
-        plan: Arc<Plan>,
-        rules: Arc<Rules>,
-        moment: Moment,
-    ) -> (Self, Next) {
-        let amendment = match observation.event {
+        observation: CycleEvent,
+        memory: &ObjectMemory,
+        plan: Arc<ResourceHandlers>,
+        rules: Arc<OperatorConfig>,
+        moment: CycleInput,
+    ) -> (Self, Effect) {
+        let overlay = match observation.event {
             EventType::Deleted => None,
-            _ => memory.amend(&observation.object, moment.consistent, &rules.settings, &plan),
+            _ => memory.overlay(&observation.object, moment.consistent, &rules.settings, &plan),
         };
-        let restarted = amendment.as_ref().and_then(|amendment| amendment.restarted.clone());
-        let anew = restarted.is_some();
+        let restarted = overlay.as_ref().and_then(|overlay| overlay.restarted.clone());
+        let is_restarted = restarted.is_some();
         let persistence = &rules.settings.persistence;
-        let known = || Some(memory.ledger.as_ref()?.seen(&observation.object, persistence, &plan));
+        let known = || Some(memory.pending_state.as_ref()?.seen(&observation.object, persistence, &plan));
         let seen = restarted.or_else(known).unwrap_or_default();
-        let unfinished = amendment.as_ref().is_some_and(|amendment| amendment.unfinished);
-        let removed = amendment.as_ref().is_some_and(|amendment| amendment.removed);
-        let pending = amendment.as_ref().and_then(|amendment| amendment.pending.clone()).map(Box::new);
-        let (object, owed, urgent) =
-            amendment.map_or((observation.object, Map::new(), false), |it| (it.object, it.owed, it.urgent));
+        let unfinished = overlay.as_ref().is_some_and(|overlay| overlay.unfinished);
+        let removed = overlay.as_ref().is_some_and(|overlay| overlay.removed);
+        let pending = overlay.as_ref().and_then(|overlay| overlay.pending.clone()).map(Box::new);
+        let (object, missing_patch, urgent) = overlay
+            .map_or((observation.object, Map::new(), false), |it| (it.object, it.missing_patch, it.urgent));
         let mut cycle = Self {
             event: observation.event,
             object,
-            woken: observation.woken,
+            requeued: observation.requeued,
             memory: memory.clone(),
             plan,
             rules,
             moment,
-            notes: Vec::new(),
+            log_messages: Vec::new(),
             patch: Patch::default(),
             fns: memory.remaining_fns,
-            preset: None,
+            initial_patch: None,
             finalizer: None,
             cause: None,
             candidates: Vec::new(),
-            facts: None,
+            comparison: None,
             change: None,
             state: None,
-            background: spawning::Background::default(),
+            daemon_phase: daemons::DaemonPhase::default(),
             undecided: false,
-            foreign: None,
-            owed,
+            custom_storage: None,
+            missing_patch,
             unfinished,
             removed,
             urgent,
-            anew,
+            is_restarted,
             pending,
             seen,
             advanced: false,
             foreseen: None,
             phase: Phase::Over,
         };
-        let next = if cycle.needs_recall() { cycle.recall() } else { cycle.begin() };
+        let next = if cycle.needs_load() { cycle.load_state() } else { cycle.begin() };
         (cycle, next)
     }
 
@@ -315,23 +278,23 @@ impl Cycle {
     }
 
     /// Goes on with an answer.
-    pub fn resume(&mut self, answer: Answer, now: Timestamp) -> Next {
+    pub fn resume(&mut self, answer: EffectResult, now: Timestamp) -> Effect {
         self.moment.now = now;
         match (std::mem::replace(&mut self.phase, Phase::Over), answer) {
-            (Phase::Waiting, Answer::Consistent(true)) => self.handle(),
-            (Phase::Waiting, Answer::Consistent(false)) => self.postpone(),
-            (Phase::Spawning, Answer::Spawned { delay, holds }) => self.spawned(delay, holds),
-            (phase, Answer::Reply(reply)) => self.hear(&phase, reply),
+            (Phase::Waiting, EffectResult::Consistent(true)) => self.handle(),
+            (Phase::Waiting, EffectResult::Consistent(false)) => self.postpone(),
+            (Phase::Spawning, EffectResult::Spawned { delay, holds }) => self.spawned(delay, holds),
+            (phase, EffectResult::Completion(reply)) => self.on_completion(&phase, reply),
             _ => self.fail("Something was answered that was not asked for.".to_owned()),
         }
     }
 
     /// What there is to say since the last call, in order; to be logged before the next script is run.
-    pub fn take_notes(&mut self) -> Vec<Note> {
-        std::mem::take(&mut self.notes)
+    pub fn drain_log(&mut self) -> Vec<LogMessage> {
+        std::mem::take(&mut self.log_messages)
     }
 
-    fn hear(&mut self, phase: &Phase, mut reply: Reply) -> Next {
+    fn on_completion(&mut self, phase: &Phase, mut reply: Completion) -> Effect {
         // Filters and lifecycles have nobody to handle their errors: the object is throttled.
         if let Some(error) = reply.error {
             return self.fail(error);
@@ -341,7 +304,7 @@ impl Cycle {
         }
         self.fns = reply.fns;
         if let Some(then) = reply.then {
-            return self.fulfilled(&then).unwrap_or_else(|| self.misfit());
+            return self.commit_speculation(&then).unwrap_or_else(|| self.protocol_error());
         }
         self.foreseen = None;
         let heard = match phase {
@@ -349,15 +312,15 @@ impl Cycle {
                 self.opened(asked, &reply.steps).then(|| self.decide())
             }
             Phase::Handling { steps } if *steps == reply.steps.len() => Some(self.handled(&reply.steps)),
-            Phase::Picking => self.picked(&reply.steps),
-            Phase::Recalling => self.recalled(&mut reply.steps),
-            Phase::Keeping => self.kept(),
+            Phase::Picking => self.on_selected(&reply.steps),
+            Phase::Recalling => self.on_loaded(&mut reply.steps),
+            Phase::Keeping => self.on_stored(),
             _ => None,
         };
-        heard.unwrap_or_else(|| self.misfit())
+        heard.unwrap_or_else(|| self.protocol_error())
     }
 
-    fn misfit(&mut self) -> Next {
+    fn protocol_error(&mut self) -> Effect {
         self.fail("A script was answered with what does not fit its steps.".to_owned())
     }
 

@@ -1,51 +1,51 @@
 //! What stories cannot tell: answers that do not fit, and what is asked in which crossing.
 
 use super::*;
-use crate::notes::Level;
-use crate::outcome::Raised;
-use crate::path::FieldPath;
-use crate::script::{Keep, Matched, Recalled, Step, StepReply};
+use crate::activation::{Command, CommandResult, FilterResult, LoadedState, StoreRequest};
+use crate::handling::attempt::CallResult;
+use crate::json::path::FieldPath;
+use crate::log_level::Level;
 use crate::testing::object;
 use serde_json::{Value, json};
 
 const NOW: i64 = 1_767_225_600_000_000;
 
-fn open(handlers: Value, lifecycle: Lifecycle) -> (Cycle, Next) {
+fn open(handlers: Value, lifecycle: Lifecycle) -> (Cycle, Effect) {
     open_with(handlers, lifecycle, Settings::default())
 }
 
-fn open_with(handlers: Value, lifecycle: Lifecycle, settings: Settings) -> (Cycle, Next) {
+fn open_with(handlers: Value, lifecycle: Lifecycle, settings: Settings) -> (Cycle, Effect) {
     let registry = Arc::new(Registry { handlers: serde_json::from_value(handlers).unwrap() });
     let resource = json!({
         "group": "kopf.dev", "version": "v1", "plural": "ks", "kind": "K", "singular": "k", "shortcuts": [],
         "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
     });
     let plan = Arc::new(registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true));
-    let rules = Arc::new(Rules { registry, settings: Arc::new(settings), lifecycle });
-    let observation = Observation {
+    let rules = Arc::new(OperatorConfig { registry, settings: Arc::new(settings), lifecycle });
+    let observation = CycleEvent {
         event: EventType::Added,
         object: object("x").spec(json!({"a": 1})).build(),
-        woken: false,
+        requeued: false,
     };
-    let moment = Moment { now: Timestamp::from_micros(NOW), entropy: 0, consistent: true };
-    Cycle::open(observation, &Memory::default(), plan, rules, moment)
+    let moment = CycleInput { now: Timestamp::from_micros(NOW), entropy: 0, consistent: true };
+    Cycle::open(observation, &ObjectMemory::default(), plan, rules, moment)
 }
 
-fn answer(cycle: &mut Cycle, steps: Vec<StepReply>) -> Next {
-    let reply = Reply { steps, ..Reply::default() };
-    cycle.resume(Answer::Reply(reply), Timestamp::from_micros(NOW))
+fn answer(cycle: &mut Cycle, steps: Vec<CommandResult>) -> Effect {
+    let reply = Completion { steps, ..Completion::default() };
+    cycle.resume(EffectResult::Completion(reply), Timestamp::from_micros(NOW))
 }
 
-fn error(next: Next) -> Option<String> {
+fn error(next: Effect) -> Option<String> {
     match next {
-        Next::Done(conclusion) => conclusion.error,
+        Effect::Done(decision) => decision.error,
         other => panic!("{other:?}"),
     }
 }
 
-fn steps(next: Next) -> Vec<Step> {
+fn steps(next: Effect) -> Vec<Command> {
     match next {
-        Next::Run(script) => script.steps,
+        Effect::Run(activation) => activation.steps,
         other => panic!("{other:?}"),
     }
 }
@@ -53,18 +53,18 @@ fn steps(next: Next) -> Vec<Step> {
 #[test]
 fn answers_that_do_not_fit_are_errors() {
     let guarded = || json!([{"id": "c", "kind": "changing", "when": true}]);
-    let misfits: [Vec<StepReply>; 4] = [
+    let misfits: [Vec<CommandResult>; 4] = [
         vec![],
-        vec![StepReply::Skipped],
-        vec![StepReply::Matched(vec![])],
-        vec![StepReply::Matched(vec![Matched::default()]), StepReply::Skipped],
+        vec![CommandResult::Skipped],
+        vec![CommandResult::Matched(vec![])],
+        vec![CommandResult::Matched(vec![FilterResult::default()]), CommandResult::Skipped],
     ];
     for misfit in misfits {
         let (mut cycle, _) = open(guarded(), Lifecycle::Asap);
-        assert!(error(answer(&mut cycle, misfit.clone())).is_some(), "{misfit:?}");
+        assert!(error(answer(&mut cycle, misfit.clone())).is_some(), "{protocol_error:?}");
     }
     let (mut cycle, _) = open(json!([{"id": "c", "kind": "changing"}]), Lifecycle::Custom);
-    assert!(error(answer(&mut cycle, vec![StepReply::Skipped])).is_some());
+    assert!(error(answer(&mut cycle, vec![CommandResult::Skipped])).is_some());
     let (mut cycle, _) = open(json!([{"id": "c", "kind": "changing"}]), Lifecycle::Asap);
     assert!(error(answer(&mut cycle, vec![])).is_some());
 }
@@ -72,7 +72,7 @@ fn answers_that_do_not_fit_are_errors() {
 #[test]
 fn waits_are_answered_only_when_asked_for() {
     let (mut cycle, _) = open(json!([{"id": "c", "kind": "changing"}]), Lifecycle::Asap);
-    assert!(error(cycle.resume(Answer::Consistent(true), Timestamp::from_micros(NOW))).is_some());
+    assert!(error(cycle.resume(EffectResult::Consistent(true), Timestamp::from_micros(NOW))).is_some());
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn a_lifecycle_cannot_choose_strangers() {
     let handlers =
         json!([{"id": "c", "kind": "changing"}, {"id": "d", "kind": "changing", "reason": "delete"}]);
     let (mut cycle, _) = open(handlers, Lifecycle::Custom);
-    let called = steps(answer(&mut cycle, vec![StepReply::Picked(vec![1, 0, 0, 99])]));
-    assert!(matches!(&called[..], [Step::Handle { attempt }] if attempt.handler == 0), "{called:?}");
+    let called = steps(answer(&mut cycle, vec![CommandResult::Picked(vec![1, 0, 0, 99])]));
+    assert!(matches!(&called[..], [Command::Handle { attempt }] if attempt.handler == 0), "{called:?}");
 }
 
 #[test]
@@ -97,20 +97,20 @@ fn events_and_questions_share_a_crossing() {
     );
     // The update handler is not for this, and somebody else is interested for sure.
     let asked = steps(next);
-    assert!(matches!(&asked[0], Step::Watch { handler: 2, guarded: false, .. }), "{asked:?}");
-    assert_eq!(asked[1], Step::Match { handlers: vec![0] });
-    assert!(cycle.take_notes().is_empty());
-    let matched = StepReply::Matched(vec![Matched { prematch: true, full: true }]);
-    let called = steps(answer(&mut cycle, vec![StepReply::Skipped, matched]));
-    assert!(matches!(&called[..], [Step::Handle { attempt }] if attempt.handler == 0), "{called:?}");
-    assert_eq!(cycle.take_notes(), [Note::InProgress(Reason::Create)]);
+    assert!(matches!(&asked[0], Command::Watch { handler: 2, guarded: false, .. }), "{asked:?}");
+    assert_eq!(asked[1], Command::Match { handlers: vec![0] });
+    assert!(cycle.drain_log().is_empty());
+    let matched = CommandResult::Matched(vec![FilterResult { prematch: true, full: true }]);
+    let called = steps(answer(&mut cycle, vec![CommandResult::Skipped, matched]));
+    assert!(matches!(&called[..], [Command::Handle { attempt }] if attempt.handler == 0), "{called:?}");
+    assert_eq!(cycle.drain_log(), [LogMessage::InProgress(Reason::Create)]);
 }
 
 #[test]
 fn limits_and_modes_come_with_the_attempt() {
     let declared = json!([{"id": "c", "kind": "changing", "timeout": 5, "retries": 3}]);
     let called = steps(open(declared, Lifecycle::Asap).1);
-    let [Step::Handle { attempt }] = &called[..] else { panic!("{called:?}") };
+    let [Command::Handle { attempt }] = &called[..] else { panic!("{called:?}") };
     assert_eq!((attempt.timeout, attempt.retries, attempt.retry), (Some(5.0), Some(3), 0));
     assert_eq!(
         (attempt.started, attempt.backoff.to_string()),
@@ -122,33 +122,35 @@ fn limits_and_modes_come_with_the_attempt() {
 #[test]
 fn storages_of_users_are_asked_first_and_told_last() {
     let mut settings = Settings::default();
-    settings.persistence.diffbase_storage = crate::diffbase::DiffBaseStorage::Foreign;
+    settings.persistence.diffbase_storage = crate::persistence::diffbase::DiffBaseStorage::Foreign;
     let declared =
         json!([{"id": "c", "kind": "changing", "field": ["status", "x"], "field_needs_change": false}]);
     let (mut cycle, next) = open_with(declared.clone(), Lifecycle::Asap, settings.clone());
     let extra_fields = vec![FieldPath::parse("status.x")];
-    assert_eq!(steps(next), [Step::Recall { ids: vec!["c".into()], extra_fields }]);
-    let recalled = |new: Value| StepReply::Recalled(Box::new(Recalled { old: None, new, records: vec![] }));
+    assert_eq!(steps(next), [Command::Load { ids: vec!["c".into()], extra_fields }]);
+    let recalled =
+        |new: Value| CommandResult::Loaded(Box::new(LoadedState { old: None, new, records: vec![] }));
     let called = steps(answer(&mut cycle, vec![recalled(json!({"status": {"x": 1}}))]));
-    let [Step::Handle { attempt }] = &called[..] else { panic!("{called:?}") };
-    let outcome = attempt.settle(&crate::outcome::Raised::Nothing, Timestamp::from_micros(NOW)).outcome;
-    let kept = steps(answer(&mut cycle, vec![StepReply::Attempted(outcome)]));
+    let [Command::Handle { attempt }] = &called[..] else { panic!("{called:?}") };
+    let outcome =
+        attempt.evaluate(&crate::handling::attempt::CallResult::Nothing, Timestamp::from_micros(NOW)).outcome;
+    let kept = steps(answer(&mut cycle, vec![CommandResult::Attempted(outcome)]));
     let records = vec![("c".into(), None)];
-    assert_eq!(kept, [Step::Keep(Keep { records, essence: true, written: false })]);
-    let Next::Done(conclusion) = answer(&mut cycle, vec![StepReply::Skipped]) else { panic!() };
-    assert!(conclusion.error.is_none() && conclusion.patch.is_empty() && conclusion.fully_handled_once);
+    assert_eq!(kept, [Command::Store(StoreRequest { records, essence: true, written: false })]);
+    let Effect::Done(decision) = answer(&mut cycle, vec![CommandResult::Skipped]) else { panic!() };
+    assert!(decision.error.is_none() && decision.patch.is_empty() && decision.fully_handled_once);
 
     // Nobody is interested in what they have: they are not asked. What does not fit, is an error.
     let labelled = json!([{"id": "c", "kind": "changing", "labels": [["absent", {"present": true}]]}]);
-    assert!(matches!(open_with(labelled, Lifecycle::Asap, settings.clone()).1, Next::Done(_)));
+    assert!(matches!(open_with(labelled, Lifecycle::Asap, settings.clone()).1, Effect::Done(_)));
     let (mut cycle, _) = open_with(declared, Lifecycle::Asap, settings);
-    assert!(error(answer(&mut cycle, vec![StepReply::Skipped])).is_some());
+    assert!(error(answer(&mut cycle, vec![CommandResult::Skipped])).is_some());
 }
 
 #[test]
 fn the_last_script_of_a_cycle_says_so() {
     let last = |handlers: Value| match open(handlers, Lifecycle::Asap).1 {
-        Next::Run(script) => script.last,
+        Effect::Run(activation) => activation.last,
         other => panic!("{other:?}"),
     };
     let event = json!({"id": "e", "kind": "watching"});
@@ -160,13 +162,13 @@ fn the_last_script_of_a_cycle_says_so() {
     assert!(!last(json!([event, daemon])));
 }
 
-fn foreseen(handlers: Value, lifecycle: Lifecycle) -> (Cycle, Vec<Step>) {
+fn foreseen(handlers: Value, lifecycle: Lifecycle) -> (Cycle, Vec<Command>) {
     let (mut cycle, mut next) = open(handlers, lifecycle);
-    cycle.take_notes();
-    cycle.foresee(&mut next, |level| level != Level::Debug);
-    let Next::Run(script) = next else { panic!("{next:?}") };
-    assert_eq!(script.change.is_some(), !script.then.is_empty());
-    (cycle, script.then)
+    cycle.drain_log();
+    cycle.speculate(&mut next, |level| level != Level::Debug);
+    let Effect::Run(activation) = next else { panic!("{next:?}") };
+    assert_eq!(activation.change.is_some(), !activation.then.is_empty());
+    (cycle, activation.then)
 }
 
 fn watched_and_created() -> Value {
@@ -176,29 +178,31 @@ fn watched_and_created() -> Value {
 #[test]
 fn a_call_is_foreseen_and_comes_true() {
     let (mut cycle, then) = foreseen(watched_and_created(), Lifecycle::Asap);
-    let [Step::Handle { attempt }] = &then[..] else { panic!("{then:?}") };
-    let outcome = attempt.settle(&Raised::Nothing, Timestamp::from_micros(NOW)).outcome;
-    let then = Some(vec![StepReply::Attempted(outcome)]);
-    let reply = Reply { steps: vec![StepReply::Skipped], then, ..Reply::default() };
-    let next = cycle.resume(Answer::Reply(reply), Timestamp::from_micros(NOW));
-    let Next::Done(conclusion) = next else { panic!("{next:?}") };
-    assert!(conclusion.error.is_none() && conclusion.matched && !conclusion.patch.is_empty());
+    let [Command::Handle { attempt }] = &then[..] else { panic!("{then:?}") };
+    let outcome = attempt.evaluate(&CallResult::Nothing, Timestamp::from_micros(NOW)).outcome;
+    let then = Some(vec![CommandResult::Attempted(outcome)]);
+    let reply = Completion { steps: vec![CommandResult::Skipped], then, ..Completion::default() };
+    let next = cycle.resume(EffectResult::Completion(reply), Timestamp::from_micros(NOW));
+    let Effect::Done(decision) = next else { panic!("{next:?}") };
+    assert!(decision.error.is_none() && decision.matched && !decision.patch.is_empty());
 }
 
 #[test]
 fn what_is_not_done_of_the_foreseen_is_asked_for() {
     let (mut cycle, then) = foreseen(watched_and_created(), Lifecycle::Asap);
-    assert_eq!(steps(answer(&mut cycle, vec![StepReply::Skipped])), then);
+    assert_eq!(steps(answer(&mut cycle, vec![CommandResult::Skipped])), then);
 }
 
 #[test]
 fn calls_of_other_numbers_than_foreseen_are_errors() {
     let (mut cycle, _) = foreseen(watched_and_created(), Lifecycle::Asap);
-    let reply = Reply { steps: vec![StepReply::Skipped], then: Some(vec![]), ..Reply::default() };
-    assert!(error(cycle.resume(Answer::Reply(reply), Timestamp::from_micros(NOW))).is_some());
+    let reply =
+        Completion { steps: vec![CommandResult::Skipped], then: Some(vec![]), ..Completion::default() };
+    assert!(error(cycle.resume(EffectResult::Completion(reply), Timestamp::from_micros(NOW))).is_some());
     let (mut cycle, _) = open(watched_and_created(), Lifecycle::Asap);
-    let reply = Reply { steps: vec![StepReply::Skipped], then: Some(vec![]), ..Reply::default() };
-    assert!(error(cycle.resume(Answer::Reply(reply), Timestamp::from_micros(NOW))).is_some());
+    let reply =
+        Completion { steps: vec![CommandResult::Skipped], then: Some(vec![]), ..Completion::default() };
+    assert!(error(cycle.resume(EffectResult::Completion(reply), Timestamp::from_micros(NOW))).is_some());
 }
 
 #[test]
@@ -208,16 +212,19 @@ fn nothing_is_foreseen_behind_a_choice_or_daemons_or_words() {
         {"id": "d", "kind": "daemon"}]);
     assert_eq!(foreseen(with_daemon, Lifecycle::Asap).1, vec![]);
     let (mut cycle, mut next) = open(watched_and_created(), Lifecycle::Asap);
-    cycle.foresee(&mut next, |_| true);
-    assert!(matches!(next, Next::Run(script) if script.then.is_empty()));
+    cycle.speculate(&mut next, |_| true);
+    assert!(matches!(next, Effect::Run(activation) if activation.then.is_empty()));
 }
 
 #[test]
 fn what_was_foreseen_follows_soon_and_on_consent_only() {
-    let says = |prematch, full| [StepReply::Skipped, StepReply::Matched(vec![Matched { prematch, full }])];
-    assert!(Reply::is_as_foreseen(&says(true, true), 0.05));
-    assert!(!Reply::is_as_foreseen(&says(true, true), 0.2));
+    let says = |prematch, full| {
+        [CommandResult::Skipped, CommandResult::Matched(vec![FilterResult { prematch, full }])]
+    };
+    assert!(Completion::is_as_foreseen(&says(true, true), 0.05));
+    assert!(!Completion::is_as_foreseen(&says(true, true), 0.2));
     assert!(
-        !Reply::is_as_foreseen(&says(true, false), 0.0) && !Reply::is_as_foreseen(&says(false, false), 0.0)
+        !Completion::is_as_foreseen(&says(true, false), 0.0)
+            && !Completion::is_as_foreseen(&says(false, false), 0.0)
     );
 }

@@ -3,10 +3,10 @@
 //! Owns the rules without a clock: who is to be running (`roster`), what one of them does next (`routine`), and how
 //! hard it is asked to stop (`stopping`). Who waits, calls and cancels, is not known here. Contract/engine 9.
 
-mod roster;
-mod routine;
-mod stopping;
+mod reconcile;
+mod schedule;
+mod termination;
 
-pub use roster::{Assessment, Wanted, assess};
-pub use routine::{Move, Routine};
-pub use stopping::{Patience, Pressure, Reasons, Rung, Stopping};
+pub use reconcile::{DaemonDiff, DesiredDaemons, diff};
+pub use schedule::{Action, Schedule};
+pub use termination::{StopReasons, Stopping, TerminationPolicy, TerminationStage, TerminationStep};

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 struct Bench {
     registry: Arc<Registry>,
-    plan: Plan,
+    plan: ResourceHandlers,
     settings: Settings,
     indexing: Indexing,
     now: Timestamp,
@@ -24,19 +24,19 @@ impl Bench {
         Self { registry, plan, settings: Settings::default(), indexing: Indexing::default(), now }
     }
 
-    fn round(&self, event: EventType, object: &Object) -> Option<Round> {
-        self.indexing.round(event, object, &self.plan, (&self.registry, &self.settings), self.now)
+    fn pass(&self, event: EventType, object: &Object) -> Option<IndexPass> {
+        self.indexing.pass(event, object, &self.plan, (&self.registry, &self.settings), self.now)
     }
 
     /// The functions that are called and those that are left out, by their positions.
     fn see(&self, object: &Object) -> Option<(Vec<usize>, Vec<usize>)> {
-        let round = self.round(EventType::Modified, object)?;
+        let round = self.pass(EventType::Modified, object)?;
         Some((round.calls.iter().map(|call| call.attempt.handler).collect(), round.excluded))
     }
 
     /// All called functions end like this.
     fn end(&mut self, object: &Object, ends: &[Option<(bool, bool, Option<f64>)>]) {
-        let round = self.round(EventType::Modified, object).unwrap();
+        let round = self.pass(EventType::Modified, object).unwrap();
         let outcome = |call: &Call, (failed, final_, delay)| Outcome {
             handler: call.attempt.handler,
             at: self.now,
@@ -48,7 +48,7 @@ impl Bench {
         };
         let outcomes: Vec<_> =
             round.calls.iter().zip(ends).map(|(call, end)| end.map(|end| outcome(call, end))).collect();
-        self.indexing.learn(&round, &outcomes, &self.registry);
+        self.indexing.record_outcomes(&round, &outcomes, &self.registry);
     }
 }
 
@@ -70,7 +70,7 @@ fn functions_are_called_for_each_state_that_matches() {
     bench.end(&labelled, &[WELL, WELL, None]);
     assert_eq!(bench.see(&labelled), Some((vec![0, 1, 2], vec![])));
     let guards: Vec<_> = bench
-        .round(EventType::Added, &plain)
+        .pass(EventType::Added, &plain)
         .unwrap()
         .calls
         .iter()
@@ -89,7 +89,7 @@ fn what_was_never_indexed_is_not_even_looked_for() {
         Bench::new(json!([{"id": "a", "kind": "indexing", "labels": [["x", {"present": true}]]}]));
     let (labelled, plain) = (object("o").labelled("x", "1").build(), object("o").build());
     assert_eq!(bench.see(&plain), None);
-    assert_eq!(bench.round(EventType::Deleted, &labelled), None);
+    assert_eq!(bench.pass(EventType::Deleted, &labelled), None);
     bench.end(&labelled, &[WELL]);
     assert_eq!(bench.see(&plain), Some((vec![], vec![0])));
     // It has left the index; there is nothing more to be done.
@@ -102,8 +102,8 @@ fn deleted_objects_leave_all_indices_without_a_call() {
     let mut bench = Bench::new(json!([{"id": "a", "kind": "indexing"}, {"id": "b", "kind": "indexing"}]));
     let object = object("o").build();
     bench.end(&object, &[WELL, WELL]);
-    let round = bench.round(EventType::Deleted, &object).unwrap();
-    assert_eq!(round, Round { calls: vec![], excluded: vec![0, 1] });
+    let round = bench.pass(EventType::Deleted, &object).unwrap();
+    assert_eq!(round, IndexPass { calls: vec![], excluded: vec![0, 1] });
 }
 
 #[test]
@@ -125,13 +125,13 @@ fn functions_that_failed_for_now_are_called_again_after_the_delay() {
     bench.end(&object, &[FOR_NOW, WELL]);
     assert_eq!(bench.see(&object), Some((vec![1], vec![0])));
     bench.now = started.plus(5.0);
-    let round = bench.round(EventType::Modified, &object).unwrap();
+    let round = bench.pass(EventType::Modified, &object).unwrap();
     let attempt = &round.calls[0].attempt;
     assert_eq!((attempt.retry, attempt.started, attempt.retries), (1, started, Some(3)));
     // A success makes it forget.
     bench.end(&object, &[WELL, WELL]);
     bench.now = bench.now.plus(1.0);
-    let attempt = &bench.round(EventType::Modified, &object).unwrap().calls[0].attempt;
+    let attempt = &bench.pass(EventType::Modified, &object).unwrap().calls[0].attempt;
     assert_eq!((attempt.retry, attempt.started), (0, bench.now));
 }
 

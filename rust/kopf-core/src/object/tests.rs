@@ -51,7 +51,7 @@ fn fields_are_found_in_the_text() {
         object.stanzas().map(|(key, _)| key).collect::<Vec<_>>(),
         ["kind", "apiVersion", "metadata", "spec", "status"]
     );
-    assert_eq!(object.stanza("status"), Some("null"));
+    assert_eq!(object.top_level("status"), Some("null"));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn items_of_a_page_get_what_the_list_says() {
     let first = &page.items[0];
     assert_eq!((first.kind(), first.api_version()), (Some("Pod"), Some("v1")));
     assert_eq!((first.name(), first.label("l").as_deref()), (Some("a"), Some("1")));
-    assert_eq!((first.stanza("kind"), first.stanza("spec")), (Some("\"Pod\""), Some("{}")));
+    assert_eq!((first.top_level("kind"), first.top_level("spec")), (Some("\"Pod\""), Some("{}")));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn objects_of_some_hundred_levels_are_read_with_all_that_is_in_them() {
     assert_eq!(object.to_value().to_string(), object.raw());
     let keys = std::iter::once("spec").chain(std::iter::repeat_n("a", 299)).collect::<Vec<_>>().join(".");
     assert_eq!(object.field(&FieldPath::parse(&keys)), Some(json!(1)));
-    assert!(object.has_merged(object.to_value().as_object().unwrap()));
+    assert!(object.contains_patch(object.to_value().as_object().unwrap()));
 }
 
 #[test]

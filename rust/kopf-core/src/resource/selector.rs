@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 
 use super::Resource;
-use crate::value::{Value, write_repr_string};
+use crate::json::value::{Value, write_repr_string};
 
 /// A name of any sort: kind, plural, singular or shortcut.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 //! Must not know: operators, handlers, laws.
 
 use kopf_core::cause::EventType;
-use kopf_core::essence::essence;
-use kopf_core::finalizer::{self, Edit};
 use kopf_core::object::Object;
-use kopf_core::settings::Persistence;
+use kopf_core::persistence::Persistence;
+use kopf_core::persistence::essence::essence;
+use kopf_core::persistence::finalizer::{self, Edit};
 use kopf_core::time::Timestamp;
 use serde_json::{Value, json};
 use std::collections::VecDeque;

@@ -5,8 +5,9 @@
 use crate::cluster::{Cluster, Version, intent};
 use crate::ledger::Ledger;
 use crate::worlds::World;
-use kopf_core::cause::{Change, Reason};
-use kopf_core::notes::Note;
+use kopf_core::activation::log::LogMessage;
+use kopf_core::cause::Reason;
+use kopf_core::handling::change::Change;
 use kopf_core::time::Timestamp;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +34,7 @@ pub struct Ghost {
     /// The operator is a new one, and has not looked at the object yet.
     is_new: bool,
     /// Others have removed annotations.
-    pub stripped: bool,
+    pub annotations_removed: bool,
     /// It has said that somebody removes what it keeps on the object;
     warned: bool,
     /// and has written the last handled state since then, which it knows for good.
@@ -158,17 +159,17 @@ impl Ghost {
     }
 
     /// The operator says something.
-    pub fn heard(&mut self, note: &Note, view: &Version) {
+    pub fn heard(&mut self, note: &LogMessage, view: &Version) {
         match note {
             // The handling gives way to another one, and its progress goes.
-            Note::Superseded { new, .. } => self.finished.retain(|_, it| it.reason == *new),
-            Note::Stripped(_) => {
-                if !self.stripped {
+            LogMessage::Superseded { new, .. } => self.finished.retain(|_, it| it.reason == *new),
+            LogMessage::Stripped(_) => {
+                if !self.annotations_removed {
                     self.accuse("others are blamed for what we have done");
                 }
                 self.warned = true;
             }
-            Note::InProgress(Reason::Create) if self.base.is_some() => {
+            LogMessage::InProgress(Reason::Create) if self.base.is_some() => {
                 let is_known = self.guarded || self.base.as_ref() == Some(&view.essence);
                 let is_update = |it: &Finished| it.reason == Reason::Update && it.old == self.base;
                 let is_going_on = self.finished.values().any(is_update);
@@ -314,7 +315,7 @@ impl Hash for Ghost {
             (&self.base, self.base_at),
             self.is_new,
             self.warned,
-            self.stripped,
+            self.annotations_removed,
             self.guarded,
             self.left,
             self.failures.map(|(count, _)| count),

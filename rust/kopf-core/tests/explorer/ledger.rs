@@ -4,7 +4,7 @@
 //! has reached before, or others of a sequence that was broken off; and its last new state is the last of all. Must not know: how the operator works.
 
 use crate::cluster::{Version, intent};
-use kopf_core::cause::Change;
+use kopf_core::handling::change::Change;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

@@ -193,7 +193,7 @@ impl Model {
             }
             Act::Strip => {
                 cluster.strip();
-                ghost.stripped = true;
+                ghost.annotations_removed = true;
             }
             Act::Guard(on) => cluster.guard(on),
             Act::Delete => cluster.delete(),
@@ -317,21 +317,21 @@ impl Model {
         )
             .hash(&mut hasher);
         (memory.noticed_by_listing, memory.fully_handled_once, memory.remaining_fns).hash(&mut hasher);
-        (memory.stripped, memory.handled, format!("{:?}", memory.ledger)).hash(&mut hasher);
+        (memory.annotations_removed, memory.handled, format!("{:?}", memory.pending_state)).hash(&mut hasher);
         format!("{:?}", operator.throttle).hash(&mut hasher);
         for event in &operator.pending {
-            (event.kind, event.woken).hash(&mut hasher);
+            (event.kind, event.requeued).hash(&mut hasher);
             note(&event.version, &mut hasher);
         }
         match &operator.stage {
             Stage::Idle => 0.hash(&mut hasher),
             Stage::Waiting { event, opened } => {
                 note(&event.version, &mut hasher);
-                (1, event.kind, event.woken, format!("{opened:?}").len()).hash(&mut hasher);
+                (1, event.kind, event.requeued, format!("{opened:?}").len()).hash(&mut hasher);
             }
             Stage::Writing(writing) => {
                 note(&writing.event.version, &mut hasher);
-                let what = format!("{:?}", writing.conclusion);
+                let what = format!("{:?}", writing.decision);
                 (2, writing.event.kind, writing.merged, writing.recomposed, what).hash(&mut hasher);
                 writing.requests.as_ref().map(VecDeque::len).hash(&mut hasher);
                 if let Some(latest) = &writing.latest {

@@ -8,15 +8,16 @@ use crate::cluster::{Cluster, Version};
 use crate::flaws::Flaw;
 use crate::laws::Ghost;
 use crate::worlds::World;
+use kopf_core::activation::{Activation, Command, CommandResult, Completion};
 use kopf_core::cause::EventType;
-use kopf_core::consistency::Consistency;
-use kopf_core::cycle::{Answer, Conclusion, Cycle, Memory, Moment, Next, Observation};
+use kopf_core::cycle::{Cycle, CycleEvent, CycleInput, Decision, Effect, EffectResult};
 use kopf_core::daemon;
-use kopf_core::finalizer::Edit;
+use kopf_core::handling::attempt::{Attempt, Outcome};
+use kopf_core::handling::error_backoff::ErrorBackoff;
 use kopf_core::object::Object;
-use kopf_core::outcome::{Attempt, Outcome};
-use kopf_core::script::{Reply, Script, Step, StepReply};
-use kopf_core::throttle::Throttle;
+use kopf_core::persistence::consistency::Consistency;
+use kopf_core::persistence::finalizer::Edit;
+use kopf_core::persistence::memory::ObjectMemory;
 use kopf_core::time::Timestamp;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 pub struct Event {
     pub kind: EventType,
     pub version: Arc<Version>,
-    pub woken: bool,
+    pub requeued: bool,
 }
 
 /// Where the operator stands between two steps.
@@ -50,15 +51,15 @@ pub enum Stage {
 /// What a cycle is opened with, and what it was answered since.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    memory: Memory,
-    moment: Moment,
-    answers: Vec<(Answer, Timestamp)>,
+    memory: ObjectMemory,
+    moment: CycleInput,
+    answers: Vec<(EffectResult, Timestamp)>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Writing {
     pub event: Event,
-    pub conclusion: Conclusion,
+    pub decision: Decision,
     /// The merge patches that are left, once they are known.
     pub requests: Option<VecDeque<Value>>,
     /// The merge patches are done with.
@@ -89,9 +90,9 @@ pub enum Luck {
 pub struct Operator {
     pub up: bool,
     pub known: bool,
-    pub memory: Memory,
+    pub memory: ObjectMemory,
     pub consistency: Option<Consistency>,
-    pub throttle: Throttle,
+    pub throttle: ErrorBackoff,
     pub pending: VecDeque<Event>,
     pub stage: Stage,
     pub running: Vec<usize>,
@@ -111,9 +112,9 @@ impl Operator {
         Self {
             up: true,
             known: false,
-            memory: Memory::default(),
+            memory: ObjectMemory::default(),
             consistency: None,
-            throttle: Throttle::default(),
+            throttle: ErrorBackoff::default(),
             pending: VecDeque::new(),
             stage: Stage::Idle,
             running: Vec::new(),
@@ -135,16 +136,17 @@ impl Operator {
     pub fn deliver(&mut self, world: &World, kind: EventType, version: Arc<Version>) {
         if !self.known {
             self.known = true;
-            self.memory = Memory { noticed_by_listing: kind == EventType::Listed, ..Memory::default() };
+            self.memory =
+                ObjectMemory { noticed_by_listing: kind == EventType::Listed, ..ObjectMemory::default() };
         } else if world.flaw == Some(Flaw::ResumesAgain) && kind == EventType::Listed {
             self.memory =
-                Memory { noticed_by_listing: true, fully_handled_once: false, ..self.memory.clone() };
+                ObjectMemory { noticed_by_listing: true, fully_handled_once: false, ..self.memory.clone() };
         }
         if std::mem::take(&mut self.skipping) {
             return;
         }
         self.seen = Some(Arc::clone(&version));
-        let mut event = Event { kind, version, woken: false };
+        let mut event = Event { kind, version, requeued: false };
         if !world.every_event {
             if world.flaw == Some(Flaw::KeepsOldest) && !self.pending.is_empty() {
                 return;
@@ -172,7 +174,7 @@ impl Operator {
             && self.pending.is_empty()
             && let Some(version) = &self.seen
         {
-            let event = Event { kind: EventType::Modified, version: Arc::clone(version), woken: true };
+            let event = Event { kind: EventType::Modified, version: Arc::clone(version), requeued: true };
             self.pending.push_back(event);
         }
     }
@@ -217,7 +219,7 @@ impl Operator {
                     }
                     cluster.now = self.consistency.take().and_then(|it| it.deadline()).unwrap_or(cluster.now);
                 }
-                opened.answers.push((Answer::Consistent(!arrived), cluster.now));
+                opened.answers.push((EffectResult::Consistent(!arrived), cluster.now));
                 self.live(world, cluster, ghost, event, opened);
             }
             Stage::Dozing { event, until } => {
@@ -227,7 +229,7 @@ impl Operator {
                 }
                 cluster.now = cluster.now.max(until);
                 self.pending.clear();
-                let event = Event { kind: EventType::Modified, woken: true, ..event };
+                let event = Event { kind: EventType::Modified, requeued: true, ..event };
                 self.begin(world, cluster, ghost, event);
             }
             Stage::Writing(writing) => self.write(world, cluster, ghost, *writing, luck),
@@ -238,13 +240,13 @@ impl Operator {
     fn begin(&mut self, world: &World, cluster: &mut Cluster, ghost: &mut Ghost, event: Event) {
         let consistent = self.is_consistent(world, &event.version, cluster.now);
         let consistent = consistent || world.flaw == Some(Flaw::NoWaiting);
-        let moment = Moment { now: cluster.now, entropy: 0, consistent };
+        let moment = CycleInput { now: cluster.now, entropy: 0, consistent };
         ghost.looked(world, &event.version);
         if world.flaw == Some(Flaw::ForgetsStripped) && event.version.base.is_none() {
-            self.memory.disown();
+            self.memory.invalidate();
         }
         if world.flaw != Some(Flaw::ForgetsSeen) {
-            self.memory.notice(&event.version.object, &world.rules.settings, &world.plan);
+            self.memory.observe(&event.version.object, &world.rules.settings, &world.plan);
         }
         let opened = Opened { memory: self.memory.clone(), moment, answers: Vec::new() };
         self.live(world, cluster, ghost, event, opened);
@@ -272,30 +274,30 @@ impl Operator {
         opened: Opened,
     ) {
         let object = Arc::clone(&event.version.object);
-        let observation = Observation { event: event.kind, object, woken: event.woken };
+        let observation = CycleEvent { event: event.kind, object, requeued: event.requeued };
         let Opened { memory, moment, mut answers } = opened;
         let (plan, rules) = (Arc::clone(&world.plan), Arc::clone(&world.rules));
         let (mut cycle, mut next) = Cycle::open(observation, &memory, plan, rules, moment);
         for (answer, now) in answers.clone() {
-            cycle.take_notes();
+            cycle.drain_log();
             next = cycle.resume(answer, now);
         }
         let mut patch = serde_json::Map::new();
         loop {
-            for note in cycle.take_notes() {
+            for note in cycle.drain_log() {
                 ghost.heard(&note, &event.version);
             }
             let answer = match next {
-                Next::Run(script) => {
-                    Answer::Reply(self.answer(world, cluster, ghost, &event, &script, &mut patch))
+                Effect::Run(script) => {
+                    EffectResult::Completion(self.answer(world, cluster, ghost, &event, &script, &mut patch))
                 }
-                Next::Spawn(wanted) => self.staff(world, &wanted),
-                Next::AwaitConsistency => {
+                Effect::Spawn(wanted) => self.staff(world, &wanted),
+                Effect::AwaitConsistency => {
                     self.stage = Stage::Waiting { event, opened: Opened { memory, moment, answers } };
                     return;
                 }
-                Next::Done(conclusion) => {
-                    self.conclude(world, event, Arc::clone(cycle.object()), *conclusion);
+                Effect::Done(decision) => {
+                    self.conclude(world, event, Arc::clone(cycle.object()), *decision);
                     return;
                 }
             };
@@ -310,14 +312,14 @@ impl Operator {
         cluster: &mut Cluster,
         ghost: &mut Ghost,
         event: &Event,
-        script: &Script,
+        script: &Activation,
         patch: &mut serde_json::Map<String, Value>,
-    ) -> Reply {
-        patch.extend(script.preset.clone().unwrap_or_default());
+    ) -> Completion {
+        patch.extend(script.initial_patch.clone().unwrap_or_default());
         let mut fns = self.memory.remaining_fns;
         let mut steps = Vec::new();
         for step in &script.steps {
-            let (Step::Watch { attempt, .. } | Step::Handle { attempt }) = step else {
+            let (Command::Watch { attempt, .. } | Command::Handle { attempt }) = step else {
                 panic!("the worlds have no such handlers: {step:?}");
             };
             let id = &world.rules.registry.handlers[attempt.handler].id;
@@ -333,29 +335,29 @@ impl Operator {
             {
                 cluster.edit(&more);
             }
-            if let (Step::Handle { .. }, Some(change)) = (step, &script.change) {
+            if let (Command::Handle { .. }, Some(change)) = (step, &script.change) {
                 ghost.called(world, cluster, &event.version, id, change, outcome.final_);
                 if outcome.final_ {
                     fns |= ghost.leaves_function(world, &event.version, id);
                 }
             }
-            steps.push(StepReply::Attempted(outcome));
+            steps.push(CommandResult::Attempted(outcome));
         }
-        Reply { steps, patch: (!patch.is_empty()).then(|| patch.clone()), fns, ..Reply::default() }
+        Completion { steps, patch: (!patch.is_empty()).then(|| patch.clone()), fns, ..Completion::default() }
     }
 
-    fn staff(&mut self, world: &World, wanted: &daemon::Wanted) -> Answer {
-        let assessed = daemon::assess(wanted, &self.running, &self.ended, &world.rules.registry, None);
+    fn staff(&mut self, world: &World, wanted: &daemon::DesiredDaemons) -> EffectResult {
+        let assessed = daemon::diff(wanted, &self.running, &self.ended, &world.rules.registry, None);
         self.running.extend(assessed.start);
         self.asked |= !assessed.stop.is_empty();
         let is_watched = !assessed.stop.is_empty() && world.flaw != Some(Flaw::EndsUnnoticed);
-        Answer::Spawned { delay: is_watched.then_some(60.0), holds: assessed.holds }
+        EffectResult::Spawned { delay: is_watched.then_some(60.0), holds: assessed.holds }
     }
 
-    fn conclude(&mut self, world: &World, event: Event, object: Arc<Object>, mut conclusion: Conclusion) {
-        assert_eq!(conclusion.error, None);
-        self.memory.fully_handled_once |= conclusion.fully_handled_once;
-        self.memory.stripped |= conclusion.stripped;
+    fn conclude(&mut self, world: &World, event: Event, object: Arc<Object>, mut decision: Decision) {
+        assert_eq!(decision.error, None);
+        self.memory.fully_handled_once |= decision.fully_handled_once;
+        self.memory.annotations_removed |= decision.annotations_removed;
         if event.kind == EventType::Deleted {
             // Nothing is remembered, unless something has come that is not told to be gone.
             let pending = std::mem::take(&mut self.pending);
@@ -366,15 +368,14 @@ impl Operator {
             && event.version.is_deleting()
             && event.version.is_blocked()
         {
-            conclusion.finalizer = Some(Edit::Allow);
+            decision.finalizer = Some(Edit::Allow);
         }
-        if world.flaw == Some(Flaw::KeepsNoProgress) && conclusion.delay.is_some() {
-            conclusion.patch = kopf_core::patch::Patch::default();
+        if world.flaw == Some(Flaw::KeepsNoProgress) && decision.delay.is_some() {
+            decision.patch = kopf_core::json::merge_patch::Patch::default();
         }
         let (requests, merged, latest, recomposed) = (None, false, None, false);
         let transformed = serde_json::Map::new();
-        let writing =
-            Writing { event, conclusion, requests, merged, transformed, latest, object, recomposed };
+        let writing = Writing { event, decision, requests, merged, transformed, latest, object, recomposed };
         self.stage = Stage::Writing(Box::new(writing));
     }
 }
@@ -390,5 +391,5 @@ pub fn versioned(world: &World, number: &str) -> String {
 
 fn settle(world: &World, attempt: &Attempt, now: Timestamp) -> Outcome {
     let raised = world.raises(attempt);
-    attempt.precheck(now).unwrap_or_else(|| attempt.settle(&raised, now)).outcome
+    attempt.precheck(now).unwrap_or_else(|| attempt.evaluate(&raised, now)).outcome
 }

@@ -3,13 +3,13 @@
 use crate::cluster::Version;
 use crate::flaws::Flaw;
 use kopf_core::cause::Reason;
-use kopf_core::cycle::{Conclusion, Rules};
-use kopf_core::filters::{self, Verdict};
+use kopf_core::cycle::{Decision, OperatorConfig};
+use kopf_core::handler::filters::{self, FilterVerdict};
+use kopf_core::handler::registry::{Registry, ResourceHandlers};
 use kopf_core::handler::{Handler, Kind};
-use kopf_core::ledger::merge_requests;
+use kopf_core::handling::attempt::{Attempt, CallResult};
 use kopf_core::object::Object;
-use kopf_core::outcome::{Attempt, Raised};
-use kopf_core::registry::{Plan, Registry};
+use kopf_core::persistence::merge_requests::merge_requests;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
 use serde_json::{Map, Value, json};
@@ -20,8 +20,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct World {
     pub name: &'static str,
-    pub rules: Arc<Rules>,
-    pub plan: Arc<Plan>,
+    pub rules: Arc<OperatorConfig>,
+    pub plan: Arc<ResourceHandlers>,
     pub flaw: Option<Flaw>,
     /// Each event counts, not only the newest state.
     pub every_event: bool,
@@ -78,7 +78,11 @@ impl World {
         let registry = Arc::new(Registry { handlers: all });
         let plan = Arc::new(registry.plan(&resource(&[]), &|_| true));
         let settings = Arc::new(Settings::default());
-        let rules = Arc::new(Rules { registry, settings, lifecycle: kopf_core::lifecycle::Lifecycle::Asap });
+        let rules = Arc::new(OperatorConfig {
+            registry,
+            settings,
+            lifecycle: kopf_core::handler::lifecycle::Lifecycle::Asap,
+        });
         Self {
             name,
             rules,
@@ -253,17 +257,20 @@ impl World {
             let diffbase = json!({"type": "Status", "field": ["status", "base"]});
             settings.persistence.diffbase_storage = serde_json::from_value(diffbase).unwrap();
         }
-        let Rules { registry, lifecycle, .. } = &*world.rules;
+        let OperatorConfig { registry, lifecycle, .. } = &*world.rules;
         let plan = registry.plan(&resource(&["status"]), &|_| true);
-        let rules =
-            Rules { registry: Arc::clone(registry), settings: Arc::new(settings), lifecycle: *lifecycle };
+        let rules = OperatorConfig {
+            registry: Arc::clone(registry),
+            settings: Arc::new(settings),
+            lifecycle: *lifecycle,
+        };
         (world.plan, world.rules) = (Arc::new(plan), Arc::new(rules));
         Self { flaky: vec!["u2", "d1"], returning: vec!["c2", "u1"], ..world }
     }
 
     /// The merge patches that write a conclusion.
-    pub fn requests(&self, object: &Object, conclusion: &Conclusion) -> VecDeque<Value> {
-        let Conclusion { patch, outcomes, .. } = conclusion;
+    pub fn requests(&self, object: &Object, decision: &Decision) -> VecDeque<Value> {
+        let Decision { patch, outcomes, .. } = decision;
         if !self.plan.resource.has_subresource("status") || patch.is_empty() {
             return (!patch.is_empty()).then(|| Value::Object(patch.0.clone())).into_iter().collect();
         }
@@ -279,7 +286,7 @@ impl World {
     /// Whether the deletion of the object, as it is, is to be held for that handler.
     pub fn holds_deletion(&self, id: &str, version: &Version) -> bool {
         let handler = self.rules.registry.handlers.iter().find(|one| &*one.id == id);
-        handler.is_some_and(|it| filters::metadata(it, &version.object) == Verdict::Yes)
+        handler.is_some_and(|it| filters::metadata(it, &version.object) == FilterVerdict::Yes)
     }
 
     pub fn is_repetitive(&self) -> bool {
@@ -308,16 +315,16 @@ impl World {
             .then(|| json!({"spec": stamp(version), "metadata": {"managedFields": managed}}))
     }
 
-    pub fn raises(&self, attempt: &Attempt) -> Raised {
+    pub fn raises(&self, attempt: &Attempt) -> CallResult {
         let id = &*self.rules.registry.handlers[attempt.handler].id;
         let message = "boo".to_owned();
         if self.hopeless.contains(&id) {
-            return Raised::Permanent { message };
+            return CallResult::Permanent { message };
         }
         if self.flaky.contains(&id) && attempt.retry == 0 {
-            return Raised::Temporary { message, delay: Some(10.0) };
+            return CallResult::Temporary { message, delay: Some(10.0) };
         }
-        Raised::Nothing
+        CallResult::Nothing
     }
 }
 

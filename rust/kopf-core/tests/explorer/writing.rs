@@ -5,12 +5,14 @@ use crate::flaws::Flaw;
 use crate::laws::Ghost;
 use crate::operator::{Event, Luck, Operator, Stage, Writing, versioned};
 use crate::worlds::World;
-use kopf_core::consistency::Written;
-use kopf_core::cycle::{Conclusion, Sequel};
-use kopf_core::finalizer::{self, Edit};
-use kopf_core::jsonpatch::{apply_merge, merge_patch};
-use kopf_core::ledger::{self, Accepted, Seen};
-use kopf_core::patch::Patch;
+use kopf_core::cycle::Decision;
+use kopf_core::json::json_patch::{apply_merge, merge_patch};
+use kopf_core::json::merge_patch::Patch;
+use kopf_core::persistence::consistency::Written;
+use kopf_core::persistence::finalizer::{self, Edit};
+use kopf_core::persistence::memory::Accepted;
+use kopf_core::persistence::memory::HandlingStatus;
+use kopf_core::persistence::pending_state::{self, ObservedEssences};
 use kopf_core::time::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -30,17 +32,16 @@ impl Operator {
         mut writing: Writing,
         luck: Luck,
     ) {
-        let conclusion = &writing.conclusion;
+        let decision = &writing.decision;
         if !writing.merged {
-            let requests =
-                writing.requests.get_or_insert_with(|| world.requests(&writing.object, conclusion));
+            let requests = writing.requests.get_or_insert_with(|| world.requests(&writing.object, decision));
             let patch = requests.pop_front();
             writing.merged = requests.is_empty();
             if let Some(mut patch) = patch {
                 if world.flaw == Some(Flaw::KeepsFreshest) {
                     freshen(&mut patch, cluster);
                 }
-                let is_last = writing.merged && conclusion.finalizer.is_none() && !conclusion.fns;
+                let is_last = writing.merged && decision.finalizer.is_none() && !decision.fns;
                 let sent = self.send(cluster, luck, |cluster| cluster.merge_patch(&patch));
                 if matches!(sent, Ok(_) | Err(Failure::Unanswered)) {
                     ghost.wrote(world, cluster);
@@ -58,12 +59,12 @@ impl Operator {
                 }
             }
         }
-        let conclusion = &writing.conclusion;
+        let decision = &writing.decision;
         let mut outrun = false;
-        if conclusion.finalizer.is_some() || conclusion.fns {
+        if decision.finalizer.is_some() || decision.fns {
             let base = Arc::clone(writing.latest.as_ref().unwrap_or(&writing.event.version));
             let mut body = base.body.clone();
-            if conclusion.fns {
+            if decision.fns {
                 body["status"] = json!({"done": base.number});
             }
             let persistence = &world.rules.settings.persistence;
@@ -77,12 +78,12 @@ impl Operator {
                         &world.plan.extra_fields,
                     )
             };
-            if let Some(edit) = conclusion.finalizer.filter(|edit| conclusion.parted || holds(edit)) {
+            if let Some(edit) = decision.finalizer.filter(|edit| decision.deletion_handled || holds(edit)) {
                 finalizer::edit(&mut body, OURS, edit);
                 if edit == Edit::Allow && base.is_deleting() {
                     let looked_at = writing.latest.as_ref().map_or(&writing.object, |latest| &latest.object);
-                    let leftovers = ledger::leftovers(looked_at, persistence, &world.plan);
-                    if leftovers != ledger::leftovers(&base.object, persistence, &world.plan) {
+                    let leftovers = pending_state::stale_progress(looked_at, persistence, &world.plan);
+                    if leftovers != pending_state::stale_progress(&base.object, persistence, &world.plan) {
                         ghost.accuse("what is not on the object is to be removed from it");
                     }
                     apply_merge(&mut body, &leftovers.0);
@@ -101,7 +102,7 @@ impl Operator {
                 };
                 let changes = merge_patch(&base.body, &body_wanted);
                 let is_outrun = matches!(sent, Err(Failure::Refused(_)));
-                if is_outrun && writing.conclusion.parted && cluster.ours && !self.in_doubt {
+                if is_outrun && writing.decision.deletion_handled && cluster.ours && !self.in_doubt {
                     ghost.accuse("a deletion that is let go is let go again");
                 }
                 if matches!(sent, Ok(_) | Err(Failure::Unanswered)) {
@@ -161,27 +162,28 @@ impl Operator {
             }
             ghost.succeeded();
             self.throttle.succeed();
-            let unwritten = Conclusion { patch: Patch::default(), ..writing.conclusion.clone() };
-            self.recorded(world, &Writing { conclusion: unwritten, ..writing.clone() });
-            self.pending.retain(|event| !event.woken);
+            let unwritten = Decision { patch: Patch::default(), ..writing.decision.clone() };
+            self.recorded(world, &Writing { decision: unwritten, ..writing.clone() });
+            self.pending.retain(|event| !event.requeued);
             return;
         }
-        let stays_parted = writing.conclusion.stays_parted(&world.rules.settings);
-        let is_more = !writing.conclusion.patch.is_empty();
-        self.memory.parted = match world.flaw {
+        let stays_parted = writing.decision.deletion_handled_after_failed_write(&world.rules.settings);
+        let is_more = !writing.decision.patch.is_empty();
+        self.memory.deletion_handled = match world.flaw {
             Some(Flaw::ForgetsParting) => false,
             Some(Flaw::ForgetsParted) => stays_parted && !is_more,
             _ => stays_parted,
         };
         // What could not be written is known to the memory, and lost with it.
-        if writing.merged || writing.conclusion.patch.is_empty() {
+        if writing.merged || writing.decision.patch.is_empty() {
             self.recorded(world, writing);
         } else {
-            let (patch, sequel) = (writing.conclusion.patch.0.clone(), writing.conclusion.sequel.clone());
+            let (patch, handling_status) =
+                (writing.decision.patch.0.clone(), writing.decision.handling_status.clone());
             let (settings, plan) = (&world.rules.settings, &world.plan);
-            self.memory.failed(&writing.object, (patch, false), sequel, settings, plan);
+            self.memory.failed(&writing.object, (patch, false), handling_status, settings, plan);
         }
-        self.memory.remaining_fns = writing.conclusion.fns && world.flaw != Some(Flaw::ForgetsFunctions);
+        self.memory.remaining_fns = writing.decision.fns && world.flaw != Some(Flaw::ForgetsFunctions);
         // What was written before the failure comes back as well.
         if let Some(latest) = &writing.latest
             && world.flaw != Some(Flaw::ForgetsHalf)
@@ -198,39 +200,48 @@ impl Operator {
         }
         self.throttle.fail(pauses, now);
         if self.pending.is_empty() && world.flaw != Some(Flaw::ForgetsFailed) {
-            self.pending.push_back(Event { woken: true, ..writing.event.clone() });
+            self.pending.push_back(Event { requeued: true, ..writing.event.clone() });
         }
     }
 
     fn recorded(&mut self, world: &World, writing: &Writing) {
-        let (patch, sequel) = (&writing.conclusion.patch.0, writing.conclusion.sequel.clone());
-        let sequel =
-            if world.flaw == Some(Flaw::ForgetsSeen) { Sequel::Over(Seen::default()) } else { sequel };
+        let (patch, handling_status) = (&writing.decision.patch.0, writing.decision.handling_status.clone());
+        let handling_status = if world.flaw == Some(Flaw::ForgetsSeen) {
+            HandlingStatus::Over(ObservedEssences::default())
+        } else {
+            handling_status
+        };
         let mut patch = Patch(patch.clone());
         patch.merge(writing.transformed.clone());
         let latest = writing.latest.as_ref().filter(|_| world.flaw != Some(Flaw::TakesOwnForOthers));
         let accepted = Accepted { patch: &patch.0, latest: latest.map(|latest| &*latest.object) };
-        self.memory.wrote(&writing.object, accepted, sequel, &world.rules.settings, &world.plan);
+        self.memory.record_write(
+            &writing.object,
+            accepted,
+            handling_status,
+            &world.rules.settings,
+            &world.plan,
+        );
     }
 
     fn doubt(&mut self, now: Timestamp) {
         self.in_doubt = true;
-        self.consistency.get_or_insert_default().doubt(WINDOW, now);
+        self.consistency.get_or_insert_default().mark_unknown(WINDOW, now);
     }
 
     fn after(&mut self, world: &World, cluster: &Cluster, writing: Writing, outrun: bool) {
-        let Writing { event, conclusion, latest, .. } = writing;
-        self.memory.parted = conclusion.parted && world.flaw != Some(Flaw::ForgetsParting);
-        self.memory.remaining_fns = outrun && conclusion.fns && world.flaw != Some(Flaw::ForgetsFunctions);
+        let Writing { event, decision, latest, .. } = writing;
+        self.memory.deletion_handled = decision.deletion_handled && world.flaw != Some(Flaw::ForgetsParting);
+        self.memory.remaining_fns = outrun && decision.fns && world.flaw != Some(Flaw::ForgetsFunctions);
         if let Some(latest) = &latest {
             self.note_write(world, cluster.now, &event, latest);
         }
         let changed = latest.as_ref().is_some_and(|latest| latest.number != event.version.number);
         let trusts = world.flaw == Some(Flaw::TrustsEcho) && latest.is_some();
         if changed {
-            self.pending.retain(|event| !event.woken);
+            self.pending.retain(|event| !event.requeued);
         }
-        if let (false, Some(delay)) = (changed || trusts, conclusion.delay) {
+        if let (false, Some(delay)) = (changed || trusts, decision.delay) {
             self.stage = Stage::Dozing { event, until: cluster.now.plus(delay) };
         }
     }
@@ -244,11 +255,11 @@ impl Operator {
             Some(Flaw::SkipsNext) => self.skipping = true,
             Some(Flaw::AwaitsNoop) => {
                 let written = Written { version: &number, vanishing };
-                self.consistency.get_or_insert_default().wrote(written, None, WINDOW, now);
+                self.consistency.get_or_insert_default().record_write(written, None, WINDOW, now);
             }
             _ => {
                 let written = Written { version: &number, vanishing };
-                self.consistency.get_or_insert_default().wrote(written, Some(&seen), WINDOW, now);
+                self.consistency.get_or_insert_default().record_write(written, Some(&seen), WINDOW, now);
             }
         }
     }

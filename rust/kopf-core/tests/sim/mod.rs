@@ -4,23 +4,28 @@
 #![allow(unreachable_pub, reason = "it is a module of several test binaries")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
+use kopf_core::activation::log::LogMessage;
+use kopf_core::activation::{
+    Activation, Command, CommandResult, Completion, FilterResult, LoadedState, StoreRequest,
+};
 use kopf_core::cause::EventType;
-use kopf_core::cycle::{Answer, Conclusion, Cycle, Memory, Moment, Next, Observation, Rules};
-use kopf_core::daemon::{self, Reasons, Wanted};
-use kopf_core::essence::essence;
-use kopf_core::finalizer::{self, Edit};
+use kopf_core::cycle::{Cycle, CycleEvent, CycleInput, Decision, Effect, EffectResult, OperatorConfig};
+use kopf_core::daemon::{self, DesiredDaemons, StopReasons};
 use kopf_core::handler::Handler;
-use kopf_core::ledger::Accepted;
-use kopf_core::lifecycle::Lifecycle;
-use kopf_core::notes::{Level, Note};
+use kopf_core::handler::lifecycle::Lifecycle;
+use kopf_core::handler::registry::{Registry, ResourceHandlers};
+use kopf_core::handling::attempt::{Attempt, CallResult, Outcome};
+use kopf_core::json::merge_patch::Patch;
+use kopf_core::json::path::FieldPath;
+use kopf_core::log_level::Level;
 use kopf_core::object::Object;
-use kopf_core::outcome::{Attempt, Outcome, Raised};
-use kopf_core::patch::Patch;
-use kopf_core::path::FieldPath;
-use kopf_core::registry::{Plan, Registry};
+use kopf_core::persistence::Persistence;
+use kopf_core::persistence::essence::essence;
+use kopf_core::persistence::finalizer::{self, Edit};
+use kopf_core::persistence::memory::Accepted;
+use kopf_core::persistence::memory::ObjectMemory;
 use kopf_core::resource::Resource;
-use kopf_core::script::{Keep, Matched, Recalled, Reply, Script, Step, StepReply};
-use kopf_core::settings::{Persistence, Settings};
+use kopf_core::settings::Settings;
 use kopf_core::time::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -37,12 +42,12 @@ pub struct World {
     pub exists: bool,
     pub version: u64,
     pub now: Timestamp,
-    pub memory: Memory,
+    pub memory: ObjectMemory,
     /// What was written is known afterwards, and what others have removed from that is missed.
     pub remembers: bool,
     pub entropy: u64,
     /// What the next calls of handlers raise; afterwards, nothing.
-    pub raises: BTreeMap<String, VecDeque<Raised>>,
+    pub raises: BTreeMap<String, VecDeque<CallResult>>,
     /// What the next calls of handlers put into the patch.
     pub patches: BTreeMap<String, VecDeque<Value>>,
     /// What callable filters say, if not yes: prematch, full.
@@ -72,7 +77,7 @@ pub struct Run {
     pub crossings: usize,
     /// Which change handlers were really called, for which reason, and whether it was the last time.
     pub calls: Vec<(String, &'static str, bool)>,
-    pub conclusion: Conclusion,
+    pub decision: Decision,
     /// The object has another version than before.
     pub echoes: bool,
 }
@@ -88,7 +93,7 @@ impl World {
             exists: true,
             version: 100,
             now: Timestamp::parse("2026-01-01T00:00:00Z").unwrap(),
-            memory: Memory::default(),
+            memory: ObjectMemory::default(),
             remembers: false,
             entropy: 0,
             raises: BTreeMap::new(),
@@ -123,7 +128,7 @@ impl World {
 
     /// The operator starts anew: it remembers nothing, and lists the object.
     pub fn restart(&mut self) {
-        self.memory = Memory { noticed_by_listing: true, ..Memory::default() };
+        self.memory = ObjectMemory { noticed_by_listing: true, ..ObjectMemory::default() };
         self.running.clear();
         self.ended.clear();
     }
@@ -156,7 +161,7 @@ impl World {
         let is_loud = |line: &&String| !line.starts_with(Level::Debug.as_str());
         let loud = |run: &Run| run.transcript.iter().filter(is_loud).cloned().collect::<Vec<_>>();
         assert_eq!(loud(&foreseen), loud(&run));
-        assert_eq!((&foreseen.calls, &foreseen.conclusion), (&run.calls, &run.conclusion));
+        assert_eq!((&foreseen.calls, &foreseen.decision), (&run.calls, &run.decision));
         assert_eq!((&twin.body, twin.exists), (&self.body, self.exists));
         assert!(foreseen.crossings <= run.crossings);
         run
@@ -168,37 +173,37 @@ impl World {
         let plan = Arc::new(registry.plan(&resource(), &|_| true));
         let settings = Arc::new(self.settings.clone());
         let known = (Arc::clone(&plan), Arc::clone(&settings));
-        let rules = Arc::new(Rules { registry, settings, lifecycle: self.lifecycle });
+        let rules = Arc::new(OperatorConfig { registry, settings, lifecycle: self.lifecycle });
         let object = self.object();
         let consistency = self.inconsistent.take();
-        let moment = Moment { now: self.now, entropy: self.entropy, consistent: consistency.is_none() };
-        let observation = Observation { event, object: Arc::clone(&object), woken: false };
+        let moment = CycleInput { now: self.now, entropy: self.entropy, consistent: consistency.is_none() };
+        let observation = CycleEvent { event, object: Arc::clone(&object), requeued: false };
         if self.remembers {
-            self.memory.notice(&object, &known.1, &known.0);
+            self.memory.observe(&object, &known.1, &known.0);
         }
         let (mut cycle, mut next) = Cycle::open(observation, &self.memory, plan, rules, moment);
         let mut patch = Map::new();
         loop {
-            for note in cycle.take_notes() {
+            for note in cycle.drain_log() {
                 run.transcript.push(told(&note, &object));
             }
             if foreseeing {
-                cycle.foresee(&mut next, |level| level != Level::Debug);
+                cycle.speculate(&mut next, |level| level != Level::Debug);
             }
             next = match next {
-                Next::Run(script) => {
+                Effect::Run(activation) => {
                     run.crossings += 1;
-                    let reply = self.answer(&script, &mut patch, &mut run);
-                    cycle.resume(Answer::Reply(reply), self.now)
+                    let reply = self.answer(&activation, &mut patch, &mut run);
+                    cycle.resume(EffectResult::Completion(reply), self.now)
                 }
-                Next::AwaitConsistency => {
+                Effect::AwaitConsistency => {
                     let arrived = consistency.unwrap();
                     run.transcript.push(format!("await consistency: {arrived}"));
-                    cycle.resume(Answer::Consistent(arrived), self.now)
+                    cycle.resume(EffectResult::Consistent(arrived), self.now)
                 }
-                Next::Spawn(wanted) => cycle.resume(self.staff(&wanted, &mut run), self.now),
-                Next::Done(conclusion) => {
-                    run.conclusion = *conclusion;
+                Effect::Spawn(wanted) => cycle.resume(self.staff(&wanted, &mut run), self.now),
+                Effect::Done(decision) => {
+                    run.decision = *decision;
                     break;
                 }
             };
@@ -210,20 +215,25 @@ impl World {
     }
 
     /// What was written is known from then on.
-    fn remember(&mut self, run: &Run, object: &Object, (plan, settings): &(Arc<Plan>, Arc<Settings>)) {
-        if run.conclusion.error.is_some() || !self.remembers {
+    fn remember(
+        &mut self,
+        run: &Run,
+        object: &Object,
+        (plan, settings): &(Arc<ResourceHandlers>, Arc<Settings>),
+    ) {
+        if run.decision.error.is_some() || !self.remembers {
             return;
         }
-        self.memory.stripped |= run.conclusion.stripped;
-        let (latest, patch) = (self.object(), &run.conclusion.patch.0);
+        self.memory.annotations_removed |= run.decision.annotations_removed;
+        let (latest, patch) = (self.object(), &run.decision.patch.0);
         let accepted = Accepted { patch, latest: run.echoes.then_some(&*latest) };
-        self.memory.wrote(object, accepted, run.conclusion.sequel.clone(), settings, plan);
+        self.memory.record_write(object, accepted, run.decision.handling_status.clone(), settings, plan);
     }
 
     /// Daemons and timers start at once, and stop at once if they do not linger.
-    fn staff(&mut self, wanted: &Wanted, run: &mut Run) -> Answer {
+    fn staff(&mut self, wanted: &DesiredDaemons, run: &mut Run) -> EffectResult {
         let registry = Registry { handlers: self.handlers.clone() };
-        let assessed = daemon::assess(wanted, &self.running, &self.ended, &registry, None);
+        let assessed = daemon::diff(wanted, &self.running, &self.ended, &registry, None);
         for handler in assessed.start {
             run.transcript.push(format!("start {}", self.id(handler)));
             self.running.push(handler);
@@ -231,7 +241,7 @@ impl World {
         let mut delay = None;
         for (position, reason) in assessed.stop.into_iter().rev() {
             let id = self.id(self.running[position]);
-            let why = if reason == Reasons::RESOURCE_DELETED { "deletion" } else { "mismatch" };
+            let why = if reason == StopReasons::RESOURCE_DELETED { "deletion" } else { "mismatch" };
             run.transcript.push(format!("stop {id} for {why}"));
             delay = self.lingering;
             if delay.is_none() {
@@ -241,38 +251,38 @@ impl World {
         if wanted.reset {
             run.transcript.push("idling begins anew".to_owned());
         }
-        Answer::Spawned { delay, holds: assessed.holds }
+        EffectResult::Spawned { delay, holds: assessed.holds }
     }
 
     fn apply(&mut self, run: &mut Run) {
-        let conclusion = &run.conclusion;
+        let decision = &run.decision;
         let mut said = Vec::new();
-        if let Some(error) = &conclusion.error {
+        if let Some(error) = &decision.error {
             said.push(format!("error {error}"));
         }
-        if !conclusion.patch.is_empty() {
-            said.push(format!("patch {}", Value::Object(conclusion.patch.0.clone())));
+        if !decision.patch.is_empty() {
+            said.push(format!("patch {}", Value::Object(decision.patch.0.clone())));
         }
-        if conclusion.fns {
+        if decision.fns {
             said.push("patch functions".to_owned());
         }
-        match conclusion.finalizer {
+        match decision.finalizer {
             Some(Edit::Block) => said.push("finalizer block".to_owned()),
             Some(Edit::Allow) => said.push("finalizer allow".to_owned()),
             None => {}
         }
-        if let Some(delay) = conclusion.delay {
+        if let Some(delay) = decision.delay {
             said.push(format!("delay {delay}"));
         }
-        if conclusion.fully_handled_once && !self.memory.fully_handled_once {
+        if decision.fully_handled_once && !self.memory.fully_handled_once {
             said.push("fully handled once".to_owned());
         }
-        self.memory.fully_handled_once = conclusion.fully_handled_once;
-        self.memory.parted = conclusion.parted;
+        self.memory.fully_handled_once = decision.fully_handled_once;
+        self.memory.deletion_handled = decision.deletion_handled;
         if self.exists {
             let mut body = self.body.clone();
-            merge(&mut body, &Value::Object(conclusion.patch.0.clone()));
-            if let Some(edit) = conclusion.finalizer.filter(|_| !std::mem::take(&mut self.outrun)) {
+            merge(&mut body, &Value::Object(decision.patch.0.clone()));
+            if let Some(edit) = decision.finalizer.filter(|_| !std::mem::take(&mut self.outrun)) {
                 finalizer::edit(&mut body, &self.settings.persistence.finalizer, edit);
             }
             run.echoes = self.put(body);
@@ -287,41 +297,46 @@ impl World {
         self.handlers[handler].id.to_string()
     }
 
-    fn answer(&mut self, script: &Script, patch: &mut Map<String, Value>, run: &mut Run) -> Reply {
+    fn answer(
+        &mut self,
+        activation: &Activation,
+        patch: &mut Map<String, Value>,
+        run: &mut Run,
+    ) -> Completion {
         if let Some(error) = self.script_error.take() {
-            return Reply { error: Some(error), ..Reply::default() };
+            return Completion { error: Some(error), ..Completion::default() };
         }
-        let reason = script.change.as_ref().map_or("", |change| change.reason.as_str());
-        let steps: Vec<_> = script.steps.iter().map(|step| self.step(step, reason, patch, run)).collect();
-        let is_clean = patch.is_empty() && !self.fns && Reply::is_as_foreseen(&steps, 0.0);
-        let then = (is_clean && !script.then.is_empty())
-            .then(|| script.then.iter().map(|step| self.step(step, reason, patch, run)).collect());
+        let reason = activation.change.as_ref().map_or("", |change| change.reason.as_str());
+        let steps: Vec<_> = activation.steps.iter().map(|step| self.step(step, reason, patch, run)).collect();
+        let is_clean = patch.is_empty() && !self.fns && Completion::is_as_foreseen(&steps, 0.0);
+        let then = (is_clean && !activation.then.is_empty())
+            .then(|| activation.then.iter().map(|step| self.step(step, reason, patch, run)).collect());
         let patch = (!patch.is_empty()).then(|| patch.clone());
-        Reply { steps, then, patch, fns: self.fns, ..Reply::default() }
+        Completion { steps, then, patch, fns: self.fns, ..Completion::default() }
     }
 
     fn step(
         &mut self,
-        step: &Step,
+        step: &Command,
         reason: &'static str,
         patch: &mut Map<String, Value>,
         run: &mut Run,
-    ) -> StepReply {
+    ) -> CommandResult {
         match step {
-            Step::Index(_) => panic!("the indices are not the cycle's"),
-            Step::Watch { handler, guarded, attempt } => {
+            Command::Index(_) => panic!("the indices are not the cycle's"),
+            Command::Watch { handler, guarded, attempt } => {
                 let id = self.id(*handler);
                 if *guarded && self.says.get(&id).is_some_and(|says| !says.0) {
                     run.transcript.push(format!("skip {id}"));
-                    StepReply::Skipped
+                    CommandResult::Skipped
                 } else {
                     run.transcript.push(format!("call {id}"));
-                    StepReply::Attempted(self.attempt(attempt, patch, run))
+                    CommandResult::Attempted(self.attempt(attempt, patch, run))
                 }
             }
-            Step::Spawn { handlers } => self.asked(handlers, "spawning", run),
-            Step::Match { handlers } => self.asked(handlers, reason, run),
-            Step::Pick { handlers } => {
+            Command::Spawn { handlers } => self.asked(handlers, "spawning", run),
+            Command::Match { handlers } => self.asked(handlers, reason, run),
+            Command::Pick { handlers } => {
                 let shown: Vec<String> = handlers
                     .iter()
                     .map(|(handler, retries)| format!("{}#{retries}", self.id(*handler)))
@@ -330,14 +345,14 @@ impl World {
                 let picked = self.picks.pop_front().unwrap_or_default();
                 let index =
                     |id: &String| self.handlers.iter().position(|handler| *handler.id == **id).unwrap();
-                StepReply::Picked(picked.iter().map(index).collect())
+                CommandResult::Picked(picked.iter().map(index).collect())
             }
-            Step::Recall { ids, extra_fields } => self.recall(ids, extra_fields),
-            Step::Keep(keep) => {
+            Command::Load { ids, extra_fields } => self.recall(ids, extra_fields),
+            Command::Store(keep) => {
                 self.keep(keep, patch);
-                StepReply::Skipped
+                CommandResult::Skipped
             }
-            Step::Handle { attempt } => {
+            Command::Handle { attempt } => {
                 let id = self.id(attempt.handler);
                 let forbidden = attempt.precheck(self.now).is_some();
                 let verb = if forbidden { "refuse" } else { "call" };
@@ -346,21 +361,21 @@ impl World {
                 if !forbidden {
                     run.calls.push((id, reason, outcome.final_));
                 }
-                StepReply::Attempted(outcome)
+                CommandResult::Attempted(outcome)
             }
         }
     }
 
-    fn asked(&self, handlers: &[usize], reason: &str, run: &mut Run) -> StepReply {
+    fn asked(&self, handlers: &[usize], reason: &str, run: &mut Run) -> CommandResult {
         let ids: Vec<String> = handlers.iter().map(|handler| self.id(*handler)).collect();
         run.transcript.push(format!("ask {} for {reason}", ids.join(", ")));
         let says = |id: &String| self.says.get(id).copied().unwrap_or((true, true));
-        let answers = ids.iter().map(says).map(|(prematch, full)| Matched { prematch, full });
-        StepReply::Matched(answers.collect())
+        let answers = ids.iter().map(says).map(|(prematch, full)| FilterResult { prematch, full });
+        CommandResult::Matched(answers.collect())
     }
 
     /// The user's storages do the same as ours, so that the two can be compared.
-    fn recall(&self, ids: &[Arc<str>], extra_fields: &[FieldPath]) -> StepReply {
+    fn recall(&self, ids: &[Arc<str>], extra_fields: &[FieldPath]) -> CommandResult {
         let (object, ours) = (self.object(), Persistence::default());
         let mut old = ours.diffbase_storage.fetch(&object).unwrap();
         if let Some(old) = &mut old {
@@ -371,10 +386,10 @@ impl World {
             Some((id.to_string(), Value::Object(record.to_map())))
         });
         let new = essence(&object, &ours, extra_fields);
-        StepReply::Recalled(Box::new(Recalled { old, new, records: records.collect() }))
+        CommandResult::Loaded(Box::new(LoadedState { old, new, records: records.collect() }))
     }
 
-    fn keep(&mut self, keep: &Keep, patch: &mut Map<String, Value>) {
+    fn keep(&mut self, keep: &StoreRequest, patch: &mut Map<String, Value>) {
         let (object, ours) = (self.object(), Persistence::default());
         let mut whole = Patch(std::mem::take(patch));
         for (id, record) in &keep.records {
@@ -403,8 +418,9 @@ impl World {
                 merge_kept(&mut whole, &more);
                 *patch = whole.as_object().cloned().unwrap();
             }
-            let raised = self.raises.get_mut(&id).and_then(VecDeque::pop_front).unwrap_or(Raised::Nothing);
-            attempt.settle(&raised, self.now)
+            let raised =
+                self.raises.get_mut(&id).and_then(VecDeque::pop_front).unwrap_or(CallResult::Nothing);
+            attempt.evaluate(&raised, self.now)
         });
         if let Some(line) = settled.log {
             run.transcript.push(format!("{} {}", line.level.as_str(), line.text));
@@ -413,11 +429,11 @@ impl World {
     }
 }
 
-fn told(note: &Note, object: &Object) -> String {
+fn told(note: &LogMessage, object: &Object) -> String {
     let text = note.text(object);
     // Whole bodies are no good prose.
     let text = match note {
-        Note::InProgress(_) => text.split('{').next().unwrap().to_owned() + "{...}",
+        LogMessage::InProgress(_) => text.split('{').next().unwrap().to_owned() + "{...}",
         _ => text,
     };
     format!("{} {text}", note.level().as_str())

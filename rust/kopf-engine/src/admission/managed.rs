@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use kopf_core::admission::Served;
-use kopf_core::admission::configuration::{self, Flavour};
-use kopf_core::notes::Level;
-use kopf_core::registry::Registry;
+use kopf_core::admission::AdmissionResources;
+use kopf_core::admission::configuration::{self, WebhookType};
+use kopf_core::handler::registry::Registry;
+use kopf_core::json::value::Value;
+use kopf_core::log_level::Level;
 use kopf_core::resource::Resource;
-use kopf_core::value::Value;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::admission::Site;
-use crate::api::{Api, Payload};
+use crate::admission::AdmissionState;
+use crate::client::{Api, RequestBody};
 use crate::error::{Failure, RequestError};
-use crate::invoke::{Entry, Invoker};
+use crate::host::{Host, LogRecord};
 
 const LOGGER: &str = "kopf._core.engines.admission";
 const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -31,31 +31,31 @@ const CLEANUP: Duration = Duration::from_secs(10);
 /// Keeps the configurations of one operator.
 pub struct Managed {
     api: Api,
-    invoker: Arc<dyn Invoker>,
+    host: Arc<dyn Host>,
     registry: Arc<Registry>,
-    site: watch::Receiver<Site>,
+    site: watch::Receiver<AdmissionState>,
     name: String,
-    written: Vec<(Flavour, Vec<Value>)>,
+    written: Vec<(WebhookType, Vec<Value>)>,
 }
 
 impl Managed {
     /// Nothing is written yet.
     pub fn new(
         api: Api,
-        invoker: Arc<dyn Invoker>,
+        host: Arc<dyn Host>,
         registry: Arc<Registry>,
-        site: watch::Receiver<Site>,
+        site: watch::Receiver<AdmissionState>,
         name: String,
     ) -> Self {
-        Self { api, invoker, registry, site, name, written: vec![] }
+        Self { api, host, registry, site, name, written: vec![] }
     }
 
     /// Writes whatever changes, until it is refused.
-    pub async fn keep(&mut self) -> Failure {
+    pub async fn run(&mut self) -> Failure {
         loop {
             match self.keep_until_error().await {
-                Never::Refused(error) => return error.into(),
-                Never::Failed(error) => {
+                ManageError::Refused(error) => return error.into(),
+                ManageError::Failed(error) => {
                     let seconds = RETRY.as_secs();
                     let text = format!(
                         "Cannot write the admission webhook {}: {error}. Will try again in {seconds} seconds.",
@@ -68,14 +68,14 @@ impl Managed {
         }
     }
 
-    async fn keep_until_error(&mut self) -> Never {
+    async fn keep_until_error(&mut self) -> ManageError {
         if let Err(error) = self.create_all().await {
             return error.into();
         }
         loop {
             let site = self.site.borrow_and_update().clone();
             if let (Some(served), Some(client)) = (&site.served, &site.client) {
-                for flavour in Flavour::ALL {
+                for flavour in WebhookType::ALL {
                     if let Err(error) = self.configure(flavour, served, client).await {
                         return error.into();
                     }
@@ -92,7 +92,7 @@ impl Managed {
     pub async fn clean_up(&mut self) {
         let site = self.site.borrow().clone();
         let (Some(served), Some(client)) = (site.served, site.client) else { return };
-        for flavour in Flavour::ALL {
+        for flavour in WebhookType::ALL {
             if !self.written.iter().any(|(known, _)| *known == flavour) {
                 continue;
             }
@@ -112,20 +112,21 @@ impl Managed {
     async fn create_all(&mut self) -> Result<(), RequestError> {
         // Not before the cluster is known to be there and to let us in.
         while self.site.borrow_and_update().served.is_none() && self.site.changed().await.is_ok() {}
-        for flavour in Flavour::ALL {
+        for flavour in WebhookType::ALL {
             self.create(flavour).await?;
         }
         Ok(())
     }
 
-    async fn create(&self, flavour: Flavour) -> Result<(), RequestError> {
+    async fn create(&self, flavour: WebhookType) -> Result<(), RequestError> {
         let body = json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": flavour.kind(),
             "metadata": {"name": self.name},
         });
         let url = format!("{COLLECTION}/{}", flavour.plural());
-        let created = self.api.request(&Method::POST, &url, Payload::Json(body.to_string().as_bytes())).await;
+        let created =
+            self.api.request(&Method::POST, &url, RequestBody::Json(body.to_string().as_bytes())).await;
         match created {
             Err(error) if error.status() == Some(409) => Ok(()),
             Err(error) => {
@@ -141,8 +142,8 @@ impl Managed {
 
     async fn configure(
         &mut self,
-        flavour: Flavour,
-        served: &Served,
+        flavour: WebhookType,
+        served: &AdmissionResources,
         client: &Value,
     ) -> Result<(), RequestError> {
         let webhooks = self.webhooks(flavour, served, client, false);
@@ -163,16 +164,16 @@ impl Managed {
         Ok(())
     }
 
-    async fn write(&self, flavour: Flavour, webhooks: &[Value]) -> Result<(), RequestError> {
+    async fn write(&self, flavour: WebhookType, webhooks: &[Value]) -> Result<(), RequestError> {
         let patch = Value::Object(configuration::patch(webhooks.to_vec())).to_string();
         let url = format!("{COLLECTION}/{}/{}", flavour.plural(), self.name);
-        self.api.request(&Method::PATCH, &url, Payload::MergePatch(patch.as_bytes())).await.map(drop)
+        self.api.request(&Method::PATCH, &url, RequestBody::MergePatch(patch.as_bytes())).await.map(drop)
     }
 
     fn webhooks(
         &self,
-        flavour: Flavour,
-        served: &Served,
+        flavour: WebhookType,
+        served: &AdmissionResources,
         client: &Value,
         persistent_only: bool,
     ) -> Vec<Value> {
@@ -180,24 +181,24 @@ impl Managed {
             let served = served.0.iter().filter(|(_, handlers)| handlers.contains(&index));
             served.map(|(resource, _)| Arc::clone(resource)).collect()
         };
-        let site = configuration::Site { name: &self.name, client, persistent_only };
+        let site = configuration::WebhookDefaults { name: &self.name, client, persistent_only };
         configuration::webhooks(&self.registry.handlers, &of_handler, flavour, site)
     }
 
     fn say(&self, level: Level, text: String) {
-        self.invoker.log(Entry::general(level, LOGGER, text));
+        self.host.log(LogRecord::general(level, LOGGER, text));
     }
 }
 
-/// Why the keeping of configurations has stopped, which it never should.
-enum Never {
+/// Why the management of webhook configurations has stopped.
+enum ManageError {
     /// The server does not want it: nothing will change by trying again.
     Refused(RequestError),
     /// The server could not do it now.
     Failed(RequestError),
 }
 
-impl From<RequestError> for Never {
+impl From<RequestError> for ManageError {
     fn from(error: RequestError) -> Self {
         match &error {
             RequestError::Transport(_) | RequestError::Timeout => Self::Failed(error),

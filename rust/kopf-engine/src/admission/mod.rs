@@ -1,74 +1,49 @@
 //! Admission: reviews come, handlers are called, answers go.
 //!
-//! Owns the way of a review from its text to the answer ([`Desk`]), whoever brings it: our own server (`server`, with `tls`),
+//! Owns the way of a review from its text to the answer ([`AdmissionRouter`]), whoever brings it: our own server (`server`, with `tls`),
 //! or one that the user wrote. `managed` tells the cluster of our webhooks. What is asked and answered, the core decides.
 
+use crate::host::admission::{Rejection, Review, ReviewTask};
 use std::sync::{Arc, OnceLock};
 
-use kopf_core::admission::{Candidate, Hint, Problem, Request, Served, answer, candidates};
+use kopf_core::admission::{AdmissionResources, Request, ReviewError, ReviewFilter, answer, candidates};
+use kopf_core::handler::registry::Registry;
 use kopf_core::handler::{Handler, Kind};
-use kopf_core::registry::Registry;
-use kopf_core::resource::Resource;
-use kopf_core::value::Value;
-use tokio::sync::{oneshot, watch};
+use kopf_core::json::value::Value;
+use tokio::sync::watch;
 
-use crate::admission::server::{Backend, Call, Rejection};
-use crate::api::Api;
+use crate::admission::server::{Backend, Call};
+
+use crate::client::Api;
 use crate::error::RequestError;
-use crate::invoke::{Invoker, Job};
+use crate::host::{Host, HostTask};
 
-pub mod certificates;
-pub mod clients;
 pub mod managed;
 pub mod server;
 pub mod tls;
 
-/// What the desk knows of the cluster; it changes while the operator runs.
+/// The state of the router that changes while the operator runs.
 #[derive(Debug, Clone, Default)]
-pub struct Site {
+pub struct AdmissionState {
     /// The resources that have admission handlers; none before the cluster is scanned.
-    pub served: Option<Arc<Served>>,
+    pub served: Option<Arc<AdmissionResources>>,
     /// How the cluster reaches the server of webhooks, as that server says; none before it does.
     pub client: Option<Arc<Value>>,
 }
 
-/// Where reviews are taken in.
-pub struct Desk {
+/// Routes admission reviews to handlers.
+pub struct AdmissionRouter {
     registry: Arc<Registry>,
-    invoker: Arc<dyn Invoker>,
-    site: watch::Sender<Site>,
+    host: Arc<dyn Host>,
+    site: watch::Sender<AdmissionState>,
     api: OnceLock<Api>,
     compat: bool,
 }
 
-/// A review that has found its handlers.
-#[derive(Debug)]
-pub struct Review {
-    /// What is asked.
-    pub request: Request,
-    /// What kind of object it is about.
-    pub resource: Arc<Resource>,
-    /// Who is to be called.
-    pub candidates: Vec<Candidate>,
-}
-
-/// A review with the way to answer it.
-#[derive(Debug)]
-pub struct ReviewJob {
-    /// The review.
-    pub review: Review,
-    /// The headers of the HTTP request.
-    pub headers: Vec<(String, String)>,
-    /// The client's certificate.
-    pub peer: Option<Arc<Value>>,
-    /// Where the answer goes: as JSON, or what went wrong.
-    pub reply: oneshot::Sender<Result<Vec<u8>, Rejection>>,
-}
-
-impl Desk {
+impl AdmissionRouter {
     /// It knows nothing of the cluster yet.
-    pub fn new(registry: Arc<Registry>, invoker: Arc<dyn Invoker>) -> Self {
-        Self { registry, invoker, site: watch::Sender::default(), api: OnceLock::new(), compat: false }
+    pub fn new(registry: Arc<Registry>, host: Arc<dyn Host>) -> Self {
+        Self { registry, host, site: watch::Sender::default(), api: OnceLock::new(), compat: false }
     }
 
     /// Whether reviews for unknown handlers, or for the one with an empty id, are allowed without asking, as Kopf 1.45 does.
@@ -101,17 +76,17 @@ impl Desk {
     }
 
     /// Takes the resources that have admission handlers now.
-    pub fn serve(&self, served: Served) {
+    pub fn serve(&self, served: AdmissionResources) {
         self.site.send_modify(|site| site.served = Some(Arc::new(served)));
     }
 
     /// Takes the address by which the cluster reaches the server.
-    pub fn advertise(&self, client: Value) {
+    pub fn publish_endpoint(&self, client: Value) {
         self.site.send_modify(|site| site.client = Some(Arc::new(client)));
     }
 
     /// To be told of changes.
-    pub fn subscribe(&self) -> watch::Receiver<Site> {
+    pub fn subscribe(&self) -> watch::Receiver<AdmissionState> {
         self.site.subscribe()
     }
 
@@ -120,11 +95,11 @@ impl Desk {
     /// # Errors
     /// It is not a review, or not for us. A review for a handler that is not declared is not allowed silently: the webhook
     /// configuration does not fit the operator, such as after a handler was renamed. An empty id stands for all handlers.
-    pub fn open(&self, text: &[u8], mut hint: Hint<'_>) -> Result<Review, Problem> {
+    pub fn open(&self, text: &[u8], mut hint: ReviewFilter<'_>) -> Result<Review, ReviewError> {
         if !self.compat {
             hint.webhook = hint.webhook.filter(|id| !id.is_empty());
             if let Some(id) = hint.webhook.filter(|id| !self.has_webhook(id)) {
-                return Err(Problem::UnknownHandler(id.to_owned()));
+                return Err(ReviewError::UnknownHandler(id.to_owned()));
             }
         }
         let opened = Request::open(text)?;
@@ -143,32 +118,32 @@ impl Desk {
     }
 }
 
-impl Backend for Desk {
+impl Backend for AdmissionRouter {
     fn call(&self, call: Call) {
         let Call { webhook, headers, peer, body, reply } = call;
-        let _gone = match self.open(&body, Hint { webhook: Some(&webhook), reason: None }) {
-            Err(Problem::TooDeep { denial, .. }) => reply.send(Ok(denial.into_bytes())),
+        let _gone = match self.open(&body, ReviewFilter { webhook: Some(&webhook), reason: None }) {
+            Err(ReviewError::TooDeep { denial, .. }) => reply.send(Ok(denial.into_bytes())),
             Err(problem) => reply.send(Err(problem.into())),
             Ok(review) if review.candidates.is_empty() => {
                 let text = answer(&review.request, &[], &[], &[]).to_string();
                 reply.send(Ok(text.into_bytes()))
             }
             Ok(review) => {
-                let job = ReviewJob { review, headers, peer, reply };
-                self.invoker.submit(Job::Review(Box::new(job)));
+                let job = ReviewTask { review, headers, peer, reply };
+                self.host.submit(HostTask::Review(Box::new(job)));
                 Ok(())
             }
         };
     }
 }
 
-impl From<Problem> for Rejection {
-    fn from(problem: Problem) -> Self {
+impl From<ReviewError> for Rejection {
+    fn from(problem: ReviewError) -> Self {
         let status = match &problem {
-            Problem::UnknownHandler(_) | Problem::UnknownResource(_) => 404,
-            Problem::AmbiguousResource(_) => 409,
-            Problem::MissingData(_) | Problem::NotJson(_) | Problem::TooDeep { .. } => 400,
-            Problem::Malformed(_) => 500,
+            ReviewError::UnknownHandler(_) | ReviewError::UnknownResource(_) => 404,
+            ReviewError::AmbiguousResource(_) => 409,
+            ReviewError::MissingData(_) | ReviewError::NotJson(_) | ReviewError::TooDeep { .. } => 400,
+            ReviewError::Malformed(_) => 500,
         };
         Self { status, reason: problem.to_string() }
     }

@@ -3,44 +3,44 @@
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use kopf_core::notes::Level;
+use kopf_core::log_level::Level;
 use serde_json::json;
 
 use super::*;
-use crate::invoke::Entry;
+use crate::host::LogRecord;
 
 /// The other side, which answers nothing by itself.
 #[derive(Default)]
 struct Python {
-    jobs: Mutex<Vec<Job>>,
+    jobs: Mutex<Vec<HostTask>>,
 }
 
-impl Invoker for Python {
-    fn submit(&self, job: Job) {
+impl Host for Python {
+    fn submit(&self, job: HostTask) {
         self.jobs.lock().unwrap().push(job);
     }
 
-    fn log(&self, _: Entry) {}
+    fn log(&self, _: LogRecord) {}
 
     fn enabled(&self, _: Level) -> bool {
         false
     }
 }
 
-fn desk(python: &Arc<Python>) -> Desk {
+fn admission_router(python: &Arc<Python>) -> AdmissionRouter {
     let handlers = serde_json::from_value(json!([
         {"id": "fn", "kind": "webhook", "reason": "validating"},
         {"id": "labelled", "kind": "webhook", "reason": "validating", "labels": [["a", {"present": true}]]},
     ]));
     let registry = Registry { handlers: handlers.unwrap() };
-    let desk = Desk::new(Arc::new(registry), Arc::clone(python) as Arc<dyn Invoker>);
+    let admission_router = AdmissionRouter::new(Arc::new(registry), Arc::clone(python) as Arc<dyn Host>);
     let resource: Resource = serde_json::from_value(json!({
         "group": "kopf.dev", "version": "v1", "plural": "ks", "kind": "K", "singular": "k", "shortcuts": [],
         "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
     }))
     .unwrap();
-    desk.serve(Served(vec![(Arc::new(resource), vec![0, 1])]));
-    desk
+    admission_router.serve(AdmissionResources(vec![(Arc::new(resource), vec![0, 1])]));
+    admission_router
 }
 
 fn review(plural: &str) -> Value {
@@ -50,18 +50,22 @@ fn review(plural: &str) -> Value {
     }})
 }
 
-fn call(desk: &Desk, webhook: &str, body: &str) -> oneshot::Receiver<Result<Vec<u8>, Rejection>> {
+fn call(
+    admission_router: &AdmissionRouter,
+    webhook: &str,
+    body: &str,
+) -> oneshot::Receiver<Result<Vec<u8>, Rejection>> {
     let (reply, answer) = oneshot::channel();
     let body = Bytes::from(body.to_owned());
-    desk.call(Call { webhook: webhook.to_owned(), headers: vec![], peer: None, body, reply });
+    admission_router.call(Call { webhook: webhook.to_owned(), headers: vec![], peer: None, body, reply });
     answer
 }
 
 #[test]
 fn a_review_becomes_a_job_with_its_handlers() {
     let python = Arc::new(Python::default());
-    let answer = call(&desk(&python), "fn", &review("ks").to_string());
-    let Some(Job::Review(job)) = python.jobs.lock().unwrap().pop() else { panic!("no job") };
+    let answer = call(&admission_router(&python), "fn", &review("ks").to_string());
+    let Some(HostTask::Review(job)) = python.jobs.lock().unwrap().pop() else { panic!("no job") };
     assert_eq!(job.review.candidates, [Candidate { handler: 0, guarded: false }]);
     job.reply.send(Ok(b"yes".to_vec())).unwrap();
     assert_eq!(answer.blocking_recv().unwrap(), Ok(b"yes".to_vec()));
@@ -70,13 +74,14 @@ fn a_review_becomes_a_job_with_its_handlers() {
 #[test]
 fn what_is_for_nobody_is_allowed_without_asking_the_other_side() {
     let python = Arc::new(Python::default());
-    let allowed = |desk: &Desk, webhook| {
-        let answer = call(desk, webhook, &review("ks").to_string()).blocking_recv().unwrap().unwrap();
+    let allowed = |admission_router: &AdmissionRouter, webhook| {
+        let answer =
+            call(admission_router, webhook, &review("ks").to_string()).blocking_recv().unwrap().unwrap();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!(answer["response"], json!({"uid": "u1", "allowed": true}));
     };
-    allowed(&desk(&python), "labelled");
-    let compatible = desk(&python).with_compat(true);
+    allowed(&admission_router(&python), "labelled");
+    let compatible = admission_router(&python).with_compat(true);
     for webhook in ["labelled", "unknown", ""] {
         allowed(&compatible, webhook);
     }
@@ -86,7 +91,7 @@ fn what_is_for_nobody_is_allowed_without_asking_the_other_side() {
 #[test]
 fn reviews_for_unknown_handlers_are_rejected() {
     let python = Arc::new(Python::default());
-    let rejection = call(&desk(&python), "unknown", "{}").blocking_recv().unwrap().unwrap_err();
+    let rejection = call(&admission_router(&python), "unknown", "{}").blocking_recv().unwrap().unwrap_err();
     assert_eq!(rejection.status, 404);
     assert_eq!(rejection.reason, "There is no admission handler with the id \"unknown\".");
     assert!(python.jobs.lock().unwrap().is_empty());
@@ -95,15 +100,16 @@ fn reviews_for_unknown_handlers_are_rejected() {
 #[test]
 fn reviews_without_an_id_are_for_all_handlers() {
     let python = Arc::new(Python::default());
-    let _answer = call(&desk(&python), "", &review("ks").to_string());
-    let Some(Job::Review(job)) = python.jobs.lock().unwrap().pop() else { panic!("no job") };
+    let _answer = call(&admission_router(&python), "", &review("ks").to_string());
+    let Some(HostTask::Review(job)) = python.jobs.lock().unwrap().pop() else { panic!("no job") };
     assert_eq!(job.review.candidates, [Candidate { handler: 0, guarded: false }]);
 }
 
 #[test]
 fn senseless_reviews_have_statuses() {
-    let desk = desk(&Arc::default());
-    let status = |body: &str| call(&desk, "fn", body).blocking_recv().unwrap().unwrap_err().status;
+    let admission_router = admission_router(&Arc::default());
+    let status =
+        |body: &str| call(&admission_router, "fn", body).blocking_recv().unwrap().unwrap_err().status;
     assert_eq!(status("{"), 400);
     assert_eq!(status("{}"), 500);
     assert_eq!(status(&review("others").to_string()), 404);
@@ -114,7 +120,7 @@ fn senseless_reviews_have_statuses() {
 
 #[tokio::test]
 async fn the_cluster_is_not_located_before_it_is_known() {
-    assert!(desk(&Arc::default()).locate().await.is_err());
+    assert!(admission_router(&Arc::default()).locate().await.is_err());
 }
 
 #[test]
@@ -124,7 +130,7 @@ fn an_object_that_is_too_deep_to_be_checked_is_denied() {
     for (levels, is_asked) in [(200, true), (400, false), (100_000, false)] {
         let body =
             review("ks").to_string().replace(r#""name":"x""#, &format!(r#""name":"x","y":{}"#, deep(levels)));
-        let answer = call(&desk(&python), "fn", &body);
+        let answer = call(&admission_router(&python), "fn", &body);
         assert_eq!(python.jobs.lock().unwrap().pop().is_some(), is_asked, "{levels}");
         if !is_asked {
             let answer: Value = serde_json::from_slice(&answer.blocking_recv().unwrap().unwrap()).unwrap();

@@ -11,8 +11,8 @@ use kube::config::{AuthInfo, ExecConfig};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::exec::{self, ExecStatus};
-use crate::clock::Clock;
 use crate::error::LoginError;
+use crate::time::clock::Clock;
 
 /// How often a token file is read again, in seconds.
 const FILE_INTERVAL: f64 = 60.0;
@@ -24,7 +24,7 @@ const PLUGIN_INTERVAL: f64 = 1.0;
 const PLUGIN_RETRY: f64 = 5.0;
 
 /// Where the header comes from.
-pub(super) enum Authorization {
+pub(crate) enum Authorization {
     /// There is none: a client certificate, or anonymous requests.
     None,
     /// Always the same.
@@ -35,12 +35,12 @@ pub(super) enum Authorization {
     Plugin(Box<Plugin>),
 }
 
-pub(super) struct TokenFile {
+pub(crate) struct TokenFile {
     path: PathBuf,
     current: Mutex<Current>,
 }
 
-pub(super) struct Plugin {
+pub(crate) struct Plugin {
     config: ExecConfig,
     current: Mutex<Current>,
     /// Held while the plugin runs.
@@ -58,7 +58,7 @@ struct Current {
 
 impl Authorization {
     /// The header of what a kubeconfig or a service account says.
-    pub(super) fn of(auth: &AuthInfo, clock: &Clock) -> Result<Self, LoginError> {
+    pub(crate) fn of(auth: &AuthInfo, clock: &Clock) -> Result<Self, LoginError> {
         if let (Some(user), Some(password)) = (&auth.username, &auth.password) {
             return basic(user, password).map(Self::Fixed);
         }
@@ -89,7 +89,7 @@ impl Authorization {
     }
 
     /// The header of what a plugin has printed.
-    pub(super) fn of_plugin(
+    pub(crate) fn of_plugin(
         config: ExecConfig,
         status: &ExecStatus,
         clock: &Clock,
@@ -108,7 +108,7 @@ impl Authorization {
     ///
     /// # Errors
     /// The token has expired, and there is no other one.
-    pub(super) async fn header(&self, clock: &Clock) -> Result<Option<HeaderValue>, LoginError> {
+    pub(crate) async fn header(&self, clock: &Clock) -> Result<Option<HeaderValue>, LoginError> {
         match self {
             Self::None => Ok(None),
             Self::Fixed(value) => Ok(Some(value.clone())),
@@ -118,7 +118,7 @@ impl Authorization {
     }
 
     /// The bytes that make these credentials different from others.
-    pub(super) fn identity(&self) -> Vec<u8> {
+    pub(crate) fn identity(&self) -> Vec<u8> {
         match self {
             Self::None => vec![],
             Self::Fixed(value) => value.as_bytes().to_vec(),
@@ -179,12 +179,12 @@ impl Plugin {
 }
 
 /// A login error because of a plugin.
-pub(super) fn plugin_error(error: &exec::ExecError) -> LoginError {
+pub(crate) fn plugin_error(error: &exec::ExecError) -> LoginError {
     LoginError(format!("The kubeconfig cannot be used: {error}"))
 }
 
 /// When what a plugin has printed expires, if it does.
-pub(super) fn expiration_of(status: &ExecStatus) -> Result<Option<Timestamp>, LoginError> {
+pub(crate) fn expiration_of(status: &ExecStatus) -> Result<Option<Timestamp>, LoginError> {
     let Some(text) = &status.expiration_timestamp else { return Ok(None) };
     let parsed = Timestamp::parse(text).ok_or_else(|| {
         LoginError("The kubeconfig cannot be used: the auth plugin's expiration is not a time.".to_owned())
@@ -214,12 +214,12 @@ fn read(path: &PathBuf) -> Result<HeaderValue, LoginError> {
 }
 
 /// The header of a token. As kubectl does, whitespace around the token does not count.
-pub(super) fn bearer(token: &str) -> Result<HeaderValue, LoginError> {
+pub(crate) fn bearer(token: &str) -> Result<HeaderValue, LoginError> {
     sensitive(&format!("Bearer {}", token.trim()), "The token")
 }
 
 /// The header of a user and a password.
-pub(super) fn basic(user: &str, password: &SecretString) -> Result<HeaderValue, LoginError> {
+pub(crate) fn basic(user: &str, password: &SecretString) -> Result<HeaderValue, LoginError> {
     if user.contains(':') {
         return Err(LoginError("The username has a colon: that is impossible in HTTP.".to_owned()));
     }
@@ -231,7 +231,7 @@ pub(super) fn basic(user: &str, password: &SecretString) -> Result<HeaderValue, 
 }
 
 /// A header that is never shown. The error does not quote it.
-pub(super) fn sensitive(text: &str, what: &str) -> Result<HeaderValue, LoginError> {
+pub(crate) fn sensitive(text: &str, what: &str) -> Result<HeaderValue, LoginError> {
     let mut value = HeaderValue::from_str(text).map_err(|_| {
         LoginError(format!(
             "{what} cannot be sent as an HTTP header: it has a line break, or other characters that are not allowed there."

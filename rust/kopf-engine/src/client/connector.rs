@@ -12,8 +12,8 @@ use kube::Config;
 use kube::client::ConfigExt as _;
 use tower::{BoxError, ServiceExt as _};
 
-use super::causes::explained;
 use super::http1::{Connector, Transport};
+use super::redact::explained;
 use crate::error::LoginError;
 
 /// When a connection without traffic is probed first, and how often then.
@@ -24,7 +24,7 @@ const KEEPALIVE_RETRIES: u32 = 3;
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A proxy on the way to the API server.
-pub(super) struct Proxy {
+pub(crate) struct Proxy {
     kind: ProxyKind,
     uri: Uri,
 }
@@ -41,7 +41,7 @@ impl Proxy {
     ///
     /// # Errors
     /// It is not an address, or the kind of proxy is not supported. The address is not quoted, as it may have a password.
-    pub(super) fn parse(address: &str, server: &Uri) -> Result<Self, LoginError> {
+    pub(crate) fn parse(address: &str, server: &Uri) -> Result<Self, LoginError> {
         let scheme = address.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
         let scheme = scheme.ok_or_else(|| {
             LoginError("The proxy's address has no scheme: write it like http://host:3128.".to_owned())
@@ -67,7 +67,7 @@ impl Proxy {
     }
 
     /// The proxy that the environment (`HTTPS_PROXY`, `NO_PROXY`, and so on) has for the server.
-    pub(super) fn of_environment(server: &Uri) -> Option<Self> {
+    pub(crate) fn of_environment(server: &Uri) -> Option<Self> {
         let found = Matcher::from_env().intercept(server)?;
         let is_tls = found.uri().scheme_str() == Some("https");
         let kind = match found.uri().scheme_str()? {
@@ -82,7 +82,7 @@ impl Proxy {
 }
 
 /// How to connect to the server of the configuration. No connection is made yet.
-pub(super) fn connector(config: &Config, proxy: Option<Proxy>) -> Result<Connector, LoginError> {
+pub(crate) fn connector(config: &Config, proxy: Option<Proxy>) -> Result<Connector, LoginError> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     // Nagle's algorithm costs 40 ms per write.

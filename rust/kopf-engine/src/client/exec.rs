@@ -30,15 +30,15 @@ struct ExecCredential {
 /// The credentials of a plugin.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ExecStatus {
+pub(crate) struct ExecStatus {
     /// When they expire, as RFC 3339 has it.
-    pub(super) expiration_timestamp: Option<String>,
+    pub(crate) expiration_timestamp: Option<String>,
     /// The bearer token.
-    pub(super) token: Option<SecretString>,
+    pub(crate) token: Option<SecretString>,
     /// The client's certificate in the PEM format.
-    pub(super) client_certificate_data: Option<String>,
+    pub(crate) client_certificate_data: Option<String>,
     /// The client's private key in the PEM format.
-    pub(super) client_key_data: Option<SecretString>,
+    pub(crate) client_key_data: Option<SecretString>,
 }
 
 /// Why there are no credentials from a plugin.
@@ -67,7 +67,7 @@ pub(crate) enum ExecError {
 }
 
 /// Runs a plugin. If this is cancelled, or takes too long, the plugin is killed.
-pub(super) async fn run(config: &ExecConfig) -> Result<ExecStatus, ExecError> {
+pub(crate) async fn run(config: &ExecConfig) -> Result<ExecStatus, ExecError> {
     let name = config.command.clone().ok_or(ExecError::NoCommand)?;
     let is_interactive = match config.interactive_mode {
         Some(ExecInteractiveMode::Never) => false,
@@ -125,7 +125,7 @@ async fn output(command: &mut Command, config: &ExecConfig, name: &str) -> Resul
 /// Reads YAML, hence JSON, as kubectl does.
 fn parse(output: &[u8]) -> Result<ExecStatus, ExecError> {
     let parsed: Result<ExecCredential, serde_saphyr::Error> = serde_saphyr::from_slice(output);
-    let status = parsed.map_err(|error| ExecError::Parse(super::causes::place(error.location())))?.status;
+    let status = parsed.map_err(|error| ExecError::Parse(super::redact::place(error.location())))?.status;
     let status = status.ok_or(ExecError::NoStatus)?;
     let has_certificate = status.client_certificate_data.is_some() && status.client_key_data.is_some();
     if status.token.is_none() && !has_certificate {

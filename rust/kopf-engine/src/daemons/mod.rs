@@ -1,178 +1,215 @@
-//! Daemons and timers: everything of them that waits or talks.
+//! Daemons and timers: scheduling, calls, writes, and termination. The rules are in `kopf_core::daemon`.
 //!
-//! What sleeps is an entry in one wheel (`wheel`), whether it waits for its interval, its initial delay, or its next
-//! attempt: no task, no thread, nothing in Python's loop. What is known of the daemons of one object is its subject
-//! (`subject`). What is called comes back as a report to the wheel's task, which writes the patch and takes the next
-//! step. How they are stopped, is in `stopping`. The rules are in `kopf_core::daemon`.
+//! A sleeping daemon or timer is an entry in the heap of one scheduler (`scheduler`): no task, no thread, nothing in Python's
+//! loop. The state of the daemons of one object is in `object`. The result of a call comes back as a command to the scheduler,
+//! which writes the patch and applies the next action. `termination` stops daemons.
 
-mod outbox;
-mod reports;
-mod stopping;
-mod subject;
+mod channel;
+mod object;
+mod scheduler;
+mod termination;
 #[cfg(test)]
 mod tests;
-mod wheel;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kopf_core::cycle::Answer;
-use kopf_core::daemon::{Reasons, Wanted, assess};
+use kopf_core::cycle::{EffectResult, OperatorConfig};
+use kopf_core::daemon::{DesiredDaemons, StopReasons, diff};
 use kopf_core::object::Object;
+use kopf_core::persistence::memory::Accepted;
+use kopf_core::resource::Resource;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::seconds;
-use crate::dispatch::{Dispatcher, Shared};
-use crate::invoke::Job;
-use crate::slots::{Slot, key_of};
+use crate::client::Api;
+use crate::host::{Host, RunId};
+use crate::live_config::LiveConfig;
+use crate::object_key::key_of;
+use crate::supervision::Failing;
+use crate::time::clock::Clock;
+use crate::time::duration::seconds;
 
-pub use reports::Reports;
-pub use subject::Subject;
-pub use wheel::turn;
+pub use channel::CommandSender;
+pub use object::ObjectDaemons;
+pub use scheduler::run_scheduler;
 
-use outbox::Outbox;
-use wheel::Message;
+use object::commands::SchedulerCommand;
+use object::effects::Effects;
 
-/// What an operator has of daemons and timers.
+/// All daemons and timers of an operator.
 #[derive(Default)]
-pub struct Background {
-    reports: Reports,
+pub struct DaemonManager {
+    command_sender: CommandSender,
     /// The objects that have any, by their addresses.
-    subjects: Mutex<HashMap<usize, Arc<Subject>>>,
+    objects: Mutex<HashMap<usize, Arc<ObjectDaemons>>>,
     paused: AtomicBool,
     closing: AtomicBool,
     /// Those who see off those who stop.
-    farewells: TaskTracker,
+    terminations: TaskTracker,
     /// Those who write patches.
     writers: TaskTracker,
 }
 
-/// What came of comparing who is wanted with who is running.
-pub enum Staffed {
+/// What daemons and timers need of their operator.
+pub struct DaemonContext {
+    /// The handlers and the settings, as at the start.
+    pub rules: Arc<OperatorConfig>,
+    /// The same as of now.
+    pub current: LiveConfig,
+    /// The client of the API server.
+    pub api: Api,
+    /// The host of the handlers.
+    pub host: Arc<dyn Host>,
+    /// The time.
+    pub clock: Clock,
+    /// Cancelled when the operator begins to stop.
+    pub stopping: CancellationToken,
+    /// The source of the numbers of cycles and runs.
+    pub cycles: Arc<AtomicU64>,
+    /// Why the operator cannot go on.
+    pub failing: Arc<Failing>,
+    /// All daemons and timers.
+    pub manager: DaemonManager,
+}
+
+/// The dispatcher of an object with daemons or timers.
+pub trait ObjectOwner: Send + Sync {
+    /// The resource of its objects.
+    fn resource(&self) -> &Arc<Resource>;
+    /// Starts a cycle of the object without a watch event.
+    fn wake(self: Arc<Self>, key: &Arc<str>, object: Arc<Object>);
+    /// Records a write of a daemon or a timer.
+    fn record_write(&self, key: &Arc<str>, accepted: Accepted<'_>);
+}
+
+/// The result of reconciling the desired and the running daemons.
+pub enum Reconciled {
     /// All is done.
-    Done(Answer),
-    /// Some are to stop, and that may take a moment: see `Subject::press`.
+    Done(EffectResult),
+    /// Some are to stop, and that may take a moment: see `ObjectDaemons::terminate_step`.
     Stopping {
         /// Whose they are.
-        subject: Arc<Subject>,
+        object_daemons: Arc<ObjectDaemons>,
         /// The deletion is to be held.
         holds: bool,
     },
 }
 
-impl Background {
+impl DaemonManager {
     /// With this way to its wheel.
-    pub fn reached_by(reports: Reports) -> Self {
-        Self { reports, ..Self::default() }
+    pub fn reached_by(command_sender: CommandSender) -> Self {
+        Self { command_sender, ..Self::default() }
     }
 
     /// Why nobody may run now, if so.
-    pub(crate) fn halted(&self) -> Option<Reasons> {
+    pub(crate) fn halted(&self) -> Option<StopReasons> {
         if self.closing.load(Ordering::Acquire) {
-            return Some(Reasons::OPERATOR_EXITING);
+            return Some(StopReasons::OPERATOR_EXITING);
         }
-        self.paused.load(Ordering::Acquire).then_some(Reasons::OPERATOR_PAUSING)
+        self.paused.load(Ordering::Acquire).then_some(StopReasons::OPERATOR_PAUSING)
     }
 
-    fn subjects(&self) -> MutexGuard<'_, HashMap<usize, Arc<Subject>>> {
-        self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
+    fn objects(&self) -> MutexGuard<'_, HashMap<usize, Arc<ObjectDaemons>>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enlist(&self, subject: &Arc<Subject>) {
-        self.subjects().insert(Arc::as_ptr(subject).addr(), Arc::clone(subject));
+    fn register(&self, object_daemons: &Arc<ObjectDaemons>) {
+        self.objects().insert(Arc::as_ptr(object_daemons).addr(), Arc::clone(object_daemons));
     }
 
-    fn strike_off(&self, subject: &Arc<Subject>) {
-        self.subjects().remove(&Arc::as_ptr(subject).addr());
+    fn unregister(&self, object_daemons: &Arc<ObjectDaemons>) {
+        self.objects().remove(&Arc::as_ptr(object_daemons).addr());
     }
 
-    fn tell(&self, message: Message) {
-        self.reports.tell(message);
+    fn send(&self, message: SchedulerCommand) {
+        self.command_sender.send(message);
     }
 }
 
-impl Dispatcher {
-    /// A new state of the object is about to be handled: daemons and timers see it at once.
-    pub(crate) fn refresh(&self, slot: &Slot, object: &Arc<Object>) {
-        let Some(subject) = &slot.subject else { return };
-        if let Some((runs, object)) = subject.replace(object) {
-            self.shared.invoker.submit(Job::Refresh { runs, object });
-        }
+impl DaemonContext {
+    /// The number of a new run.
+    pub(crate) fn next_run(&self) -> RunId {
+        self.cycles.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Starts and stops daemons and timers, as far as that can be done at once.
-    pub(crate) fn staff(self: &Arc<Self>, slot: &mut Slot, object: &Arc<Object>, wanted: &Wanted) -> Staffed {
-        let nothing = |holds| Staffed::Done(Answer::Spawned { delay: None, holds });
-        let shared = &self.shared;
-        if wanted.gone || slot.gone {
+    pub(crate) fn reconcile_daemons(
+        self: &Arc<Self>,
+        owner: &Arc<dyn ObjectOwner>,
+        (known, is_gone): (&mut Option<Arc<ObjectDaemons>>, bool),
+        object: &Arc<Object>,
+        wanted: &DesiredDaemons,
+    ) -> Reconciled {
+        let nothing = |holds| Reconciled::Done(EffectResult::Spawned { delay: None, holds });
+        let shared = self;
+        if wanted.gone || is_gone {
             // There will be no other cycle for them.
-            if let Some(subject) = slot.subject.take() {
-                shared.see_off(vec![subject], Reasons::RESOURCE_DELETED);
+            if let Some(object_daemons) = known.take() {
+                shared.terminate_daemons(vec![object_daemons], StopReasons::RESOURCE_DELETED);
             }
             return nothing(false);
         }
         let now = shared.clock.now();
-        let subject = match &slot.subject {
-            Some(subject) => Arc::clone(subject),
+        let object_daemons = match &*known {
+            Some(object_daemons) => Arc::clone(object_daemons),
             None if wanted.handlers.is_empty() => return nothing(false),
             None => {
-                let subject = Arc::new(Subject::new(self, key_of(object), object, now));
-                Arc::clone(slot.subject.insert(subject))
+                let object_daemons = Arc::new(ObjectDaemons::new(owner, key_of(object), object, now));
+                Arc::clone(known.insert(object_daemons))
             }
         };
-        let mut out = Outbox::default();
+        let mut out = Effects::default();
         let (holds, stopping) = {
-            let mut state = subject.state();
-            state.move_to(self);
+            let mut state = object_daemons.state();
+            state.move_to(owner);
             if wanted.reset {
-                state.reset(shared, &subject, now, &mut out);
+                state.reset(shared, &object_daemons, now, &mut out);
             }
-            let halted = shared.background.halted();
+            let halted = shared.manager.halted();
             let running = state.running();
-            let assessed = assess(wanted, &running, &state.ended, &shared.rules.registry, halted);
-            state.ask_to_stop(shared, &subject, &assessed.stop, now, &mut out);
+            let assessed = diff(wanted, &running, &state.ended, &shared.rules.registry, halted);
+            state.ask_to_stop(shared, &object_daemons, &assessed.stop, now, &mut out);
             for handler in assessed.start {
-                state.start(shared, &subject, handler, now, &mut out);
+                state.start(shared, &object_daemons, handler, now, &mut out);
             }
             (assessed.holds, state.is_anybody_stopping())
         };
         out.flush(shared);
         // Somebody has told it to halt just now, and has not seen those that were started.
-        if let Some(reason) = shared.background.halted()
+        if let Some(reason) = shared.manager.halted()
             && !stopping
         {
-            shared.see_off(vec![Arc::clone(&subject)], reason);
+            shared.terminate_daemons(vec![Arc::clone(&object_daemons)], reason);
         }
-        if stopping { Staffed::Stopping { subject, holds } } else { nothing(holds) }
+        if stopping { Reconciled::Stopping { object_daemons, holds } } else { nothing(holds) }
     }
-}
 
-impl Shared {
     /// Stops all daemons and timers, and starts no others: another operator has taken over.
     pub fn pause_daemons(self: &Arc<Self>) {
-        if !self.background.paused.swap(true, Ordering::AcqRel) {
-            let all = self.background.subjects().values().cloned().collect();
-            self.see_off(all, Reasons::OPERATOR_PAUSING);
+        if !self.manager.paused.swap(true, Ordering::AcqRel) {
+            let all = self.manager.objects().values().cloned().collect();
+            self.terminate_daemons(all, StopReasons::OPERATOR_PAUSING);
         }
     }
 
     /// Lets daemons and timers be started again: with the next events of their objects, such as of a listing.
     pub fn resume_daemons(&self) {
-        self.background.paused.store(false, Ordering::Release);
+        self.manager.paused.store(false, Ordering::Release);
     }
 
     /// Stops all daemons and timers for good, and waits for them as long as they were promised.
     pub async fn close_daemons(self: &Arc<Self>) {
-        self.background.closing.store(true, Ordering::Release);
-        let all: Vec<_> = self.background.subjects().values().cloned().collect();
-        self.see_off(all, Reasons::OPERATOR_EXITING);
-        self.background.farewells.close();
-        self.background.farewells.wait().await;
-        self.background.writers.close();
+        self.manager.closing.store(true, Ordering::Release);
+        let all: Vec<_> = self.manager.objects().values().cloned().collect();
+        self.terminate_daemons(all, StopReasons::OPERATOR_EXITING);
+        self.manager.terminations.close();
+        self.manager.terminations.wait().await;
+        self.manager.writers.close();
         let grace = seconds(self.current.get().settings.queueing.exit_timeout);
         // What cannot be written in time is lost, as with workers.
-        let _ = timeout(grace, self.background.writers.wait()).await;
+        let _ = timeout(grace, self.manager.writers.wait()).await;
     }
 }

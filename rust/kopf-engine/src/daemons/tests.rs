@@ -4,21 +4,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kopf_core::cause::EventType;
-use kopf_core::cycle::Rules;
-use kopf_core::lifecycle::Lifecycle;
-use kopf_core::notes::Level;
+use kopf_core::cycle::OperatorConfig;
+use kopf_core::handler::lifecycle::Lifecycle;
+use kopf_core::handler::registry::Registry;
+use kopf_core::handling::attempt::CallResult;
+use kopf_core::log_level::Level;
 use kopf_core::object::Object;
-use kopf_core::outcome::Raised;
-use kopf_core::registry::Registry;
 use kopf_core::time::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::*;
-use crate::dispatch::DispatchSink;
-use crate::invoke::{Entry, Invoker, RunJob, RunReply};
-use crate::vault::Vault;
-use crate::watch::Sink as _;
+use crate::client::credentials::CredentialStore;
+use crate::context::OperatorContext;
+use crate::feed::dispatch_handler::DispatchHandler;
+use crate::host::{Host, HostTask, LogRecord, RunReply, RunTask};
+use crate::objects::dispatcher::Dispatcher;
+use crate::watch::EventHandler as _;
 
 /// The other side: calls return at once, unless they are told to stay; flags are seen only by those who look.
 struct Python {
@@ -28,7 +30,7 @@ struct Python {
     stays: AtomicBool,
     /// Those who stay leave when they are cancelled.
     gives_in: AtomicBool,
-    staying: Mutex<Vec<RunJob>>,
+    staying: Mutex<Vec<RunTask>>,
 }
 
 impl Python {
@@ -48,15 +50,15 @@ impl Python {
     }
 }
 
-fn answer(job: RunJob) {
-    let outcome = job.attempt.settle(&Raised::Nothing, job.attempt.started).outcome;
+fn answer(job: RunTask) {
+    let outcome = job.attempt.evaluate(&CallResult::Nothing, job.attempt.started).outcome;
     job.reply.send(RunReply { outcome: Some(outcome), patch: None, fns: false });
 }
 
-impl Invoker for Python {
-    fn submit(&self, job: Job) {
+impl Host for Python {
+    fn submit(&self, job: HostTask) {
         match job {
-            Job::Run(job) => {
+            HostTask::Run(job) => {
                 self.note(format!("call {}", job.attempt.label));
                 if self.stays.load(Ordering::Relaxed) {
                     self.staying.lock().unwrap().push(job);
@@ -64,7 +66,7 @@ impl Invoker for Python {
                     answer(job);
                 }
             }
-            Job::Signal(job) => {
+            HostTask::Signal(job) => {
                 for signal in &job.signals {
                     self.note(format!("signal {:b}", signal.reasons.bits()));
                     if signal.cancel && self.gives_in.load(Ordering::Relaxed) {
@@ -73,17 +75,17 @@ impl Invoker for Python {
                 }
                 job.reply.send(());
             }
-            Job::Dismiss { reasons, .. } => self.note(format!("dismiss {:b}", reasons.bits())),
-            Job::Delay(job) => {
+            HostTask::Dismiss { reasons, .. } => self.note(format!("dismiss {:b}", reasons.bits())),
+            HostTask::Delay(job) => {
                 self.note("ask for the delay");
                 job.reply.send(Some(7.0));
             }
-            Job::Refresh { .. } => self.note("refresh"),
+            HostTask::Refresh { .. } => self.note("refresh"),
             _ => {}
         }
     }
 
-    fn log(&self, entry: Entry) {
+    fn log(&self, entry: LogRecord) {
         if entry.level == Level::Warning || entry.text.ends_with("allowing the actual deletion.") {
             self.note(entry.text);
         }
@@ -96,8 +98,8 @@ impl Invoker for Python {
 
 struct Stage {
     python: Arc<Python>,
-    shared: Arc<Shared>,
-    sink: DispatchSink,
+    shared: Arc<OperatorContext>,
+    sink: DispatchHandler,
 }
 
 fn stage(handlers: Value) -> Stage {
@@ -108,19 +110,20 @@ fn stage(handlers: Value) -> Stage {
         gives_in: AtomicBool::new(true),
         staying: Mutex::default(),
     });
-    let invoker: Arc<dyn Invoker> = Arc::clone(&python) as Arc<dyn Invoker>;
+    let host: Arc<dyn Host> = Arc::clone(&python) as Arc<dyn Host>;
     let registry = Arc::new(Registry { handlers: serde_json::from_value(handlers).unwrap() });
     let resource = json!({
         "group": "kopf.dev", "version": "v1", "plural": "ks", "kind": "K", "singular": "k", "shortcuts": [],
         "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
     });
     let plan = registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true);
-    let rules = Rules { registry, settings: Arc::default(), lifecycle: Lifecycle::default() };
-    let vault = Arc::new(Vault::new(Arc::clone(&invoker), crate::testing::vault_options(), &[]).unwrap());
-    let shared = crate::testing::shared(rules, vault, invoker);
-    tokio::spawn(turn(Arc::clone(&shared)));
-    let dispatcher = Dispatcher::new(Arc::clone(&shared), Arc::new(plan), None);
-    Stage { python, shared, sink: DispatchSink { dispatcher, filling: None } }
+    let rules = OperatorConfig { registry, settings: Arc::default(), lifecycle: Lifecycle::default() };
+    let credential_store =
+        Arc::new(CredentialStore::new(Arc::clone(&host), crate::testing::vault_options(), &[]).unwrap());
+    let shared = crate::testing::shared(rules, credential_store, host);
+    tokio::spawn(run_scheduler(Arc::clone(&shared.daemons)));
+    let dispatcher = Dispatcher::new(Arc::clone(&shared), &crate::worker::Pool, Arc::new(plan), None);
+    Stage { python, shared, sink: DispatchHandler { dispatcher, filling: None } }
 }
 
 impl Stage {
@@ -244,11 +247,11 @@ async fn a_pause_stops_all_and_a_listing_afterwards_starts_them_again() {
     stage.comes(json!({}));
     stage.python.stays.store(true, Ordering::Relaxed);
     stage.after(1.0).await;
-    stage.shared.pause_daemons();
+    stage.shared.daemons.pause_daemons();
     stage.comes(json!({}));
     let seen = stage.after(10.0).await;
     assert_eq!(seen, at(&[(1.0, "dismiss 1001")]));
-    stage.shared.resume_daemons();
+    stage.shared.daemons.resume_daemons();
     stage.comes(json!({}));
     // The daemon has ended by itself before the pause, and stays so.
     assert_eq!(stage.after(1.0).await, at(&[(11.0, "call Timer 't'")]));
@@ -266,7 +269,7 @@ async fn the_exit_waits_for_daemons_as_long_as_they_were_promised() {
     stage.python.gives_in.store(false, Ordering::Relaxed);
     stage.comes(json!({}));
     stage.after(1.0).await;
-    stage.shared.close_daemons().await;
+    stage.shared.daemons.close_daemons().await;
     let seen = stage.after(0.0).await;
     let warnings: Vec<_> = seen.iter().filter(|(_, what)| what.contains("in time")).collect();
     assert_eq!(warnings[0], &(1.0, "Daemon 'b' did not exit in time. Leaving it orphaned.".to_owned()));
@@ -304,8 +307,8 @@ async fn a_retry_is_a_sleep_as_any_other() {
     stage.comes(json!({}));
     let job = stage.python.staying.lock().unwrap().pop().unwrap();
     let now = Timestamp::from_micros(job.attempt.started.micros());
-    let raised = Raised::Temporary { message: "boo".to_owned(), delay: Some(5.0) };
-    let outcome = job.attempt.settle(&raised, now).outcome;
+    let raised = CallResult::Temporary { message: "boo".to_owned(), delay: Some(5.0) };
+    let outcome = job.attempt.evaluate(&raised, now).outcome;
     job.reply.send(RunReply { outcome: Some(outcome), patch: None, fns: false });
     let seen = stage.after(10.0).await;
     assert_eq!(seen, at(&[(0.0, "call Daemon 'd'"), (5.0, "call Daemon 'd'")]));

@@ -2,10 +2,10 @@
 //!
 //! Must not know: requests, attempts, conflicts.
 
-use kopf_core::diff::{DiffItem, diff_left};
+use kopf_core::json::diff::{DiffItem, diff_left};
+use kopf_core::json::path::FieldPath;
+use kopf_core::json::value::{Map, Value, truthy};
 use kopf_core::object::Object;
-use kopf_core::path::FieldPath;
-use kopf_core::value::{Map, Value, truthy};
 use serde::{Serialize, Serializer};
 
 /// A patch without what goes elsewhere.
@@ -42,7 +42,7 @@ pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
 
 /// What the object has not kept of a merge patch, beside what is nothing anyway.
 pub(super) fn lost(latest: &Object, merged: &Map<String, Value>) -> Vec<DiffItem> {
-    if latest.has_merged(merged) {
+    if latest.contains_patch(merged) {
         return vec![];
     }
     let kept = touched_part(latest, merged);

@@ -3,15 +3,15 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use kopf_core::diff::{DiffItem, Op};
-use kopf_core::discretion::shown;
-use kopf_core::notes::Level;
+use kopf_core::handling::attempt::Seconds;
+use kopf_core::json::diff::{DiffItem, Op};
+use kopf_core::json::merge_patch::Patch;
+use kopf_core::json::path;
+use kopf_core::json::value::{Map, Value, python_repr};
+use kopf_core::log_level::Level;
 use kopf_core::object::Object;
-use kopf_core::outcome::Seconds;
-use kopf_core::patch::Patch;
-use kopf_core::path;
+use kopf_core::object::redaction::shown;
 use kopf_core::resource::Resource;
-use kopf_core::value::{Map, Value, python_repr};
 
 use crate::error::{ApiError, RequestError};
 
@@ -227,7 +227,7 @@ mod tests {
     fn dropped_fields_are_advised_about_if_they_are_of_a_crd() {
         let lost = [DiffItem {
             op: Op::Remove,
-            path: kopf_core::path::FieldPath::from_keys(["status", "greet"]),
+            path: kopf_core::json::path::FieldPath::from_keys(["status", "greet"]),
             old: Some(json!(1)),
             new: None,
         }];

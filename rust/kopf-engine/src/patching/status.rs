@@ -8,17 +8,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
-use kopf_core::discretion::shown;
-use kopf_core::ledger::without;
+use kopf_core::json::merge_patch::subtract;
+use kopf_core::json::value::{Map, Value, python_repr};
 use kopf_core::object::Object;
-use kopf_core::value::{Map, Value, python_repr};
+use kopf_core::object::redaction::shown;
 use serde_json::json;
 
 use super::Patching;
 use super::documents::to_json;
 use super::rejections::{Rejection, named_fields};
-use crate::api::{Payload, seconds};
+use crate::client::RequestBody;
 use crate::error::RequestError;
+use crate::time::duration::seconds;
 
 /// Seconds between attempts to write a status that may be accepted at once, before the progress is written without it.
 const PAUSES: [f64; 3] = [0.2, 0.8, 2.0];
@@ -46,7 +47,7 @@ impl Patching<'_> {
         };
         let whole = as_patch(status);
         let named = if error.status() == Some(422) { named_fields(&error, &whole) } else { Map::default() };
-        let unnamed = without(whole.clone(), &named);
+        let unnamed = subtract(whole.clone(), &named);
         if !named.is_empty()
             && let Some(rest) = unnamed.get("status")
             && let Ok(answer) = self.send_status(object, rest, false).await
@@ -69,7 +70,7 @@ impl Patching<'_> {
             format!("Merge-patching the status with: {}", python_repr(&shown(object, &document)))
         });
         let document = [b"{\"status\":", &*to_json(status), b"}"].concat();
-        let payload = Payload::MergePatch(&document);
+        let payload = RequestBody::MergePatch(&document);
         if self.compat {
             return self.ask(object, Some("status"), payload).await;
         }
@@ -80,7 +81,7 @@ impl Patching<'_> {
     pub(super) async fn ask_status(
         &self,
         object: &Object,
-        payload: Payload<'_>,
+        payload: RequestBody<'_>,
         is_patient: bool,
     ) -> Result<Bytes, RequestError> {
         let url = self.resource.url(object.namespace(), object.name(), Some("status"));
@@ -97,11 +98,11 @@ impl Patching<'_> {
 }
 
 /// Whether the same request may be accepted a moment later. A server that asks for a long pause will not accept it.
-fn may_pass(error: &RequestError, payload: Payload<'_>) -> bool {
+fn may_pass(error: &RequestError, payload: RequestBody<'_>) -> bool {
     let longest = PAUSES.iter().sum();
     match error {
         RequestError::Api(refusal) => match refusal.status {
-            409 => matches!(payload, Payload::MergePatch(_)),
+            409 => matches!(payload, RequestBody::MergePatch(_)),
             429 | 500.. => refusal.retry_after.is_none_or(|asked| asked <= longest),
             _ => false,
         },

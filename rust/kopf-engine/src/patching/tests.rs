@@ -4,22 +4,22 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::*;
-use crate::invoke::Job;
+use crate::host::HostTask;
 use crate::testing::{Answer, Got, Stage, resource};
 
 /// The other side: transformation functions set `spec.x`, and log lines are collected.
 #[derive(Default)]
-struct Host(std::sync::Mutex<Vec<String>>);
+struct FakeHost(std::sync::Mutex<Vec<String>>);
 
-impl Invoker for Host {
-    fn submit(&self, job: Job) {
-        let Job::Transform(transform) = job else { panic!("only functions are called here") };
+impl Host for FakeHost {
+    fn submit(&self, job: HostTask) {
+        let HostTask::Transform(transform) = job else { panic!("only functions are called here") };
         let mut value = transform.object.to_value();
         value["spec"] = json!({"x": "made"});
         let _ = transform.reply.send(Ok(value));
     }
 
-    fn log(&self, entry: Entry) {
+    fn log(&self, entry: LogRecord) {
         self.0.lock().unwrap().push(format!("{} {}", entry.level.as_str(), entry.text));
     }
 
@@ -29,7 +29,7 @@ impl Invoker for Host {
 }
 
 struct Outcome {
-    result: Result<Applied, PatchFailure>,
+    result: Result<WriteResult, PatchFailure>,
     /// The method, the subresource or query, and the body of each request.
     requests: Vec<(String, String, Value)>,
     seconds: f64,
@@ -50,7 +50,7 @@ fn body(version: &str, more: Value) -> Value {
         "apiVersion": "example.com/v1", "kind": "Thing",
         "metadata": {"name": "x", "namespace": "ns", "uid": "u", "resourceVersion": version},
     });
-    kopf_core::jsonpatch::apply_merge(&mut body, &map(more));
+    kopf_core::json::json_patch::apply_merge(&mut body, &map(more));
     body
 }
 
@@ -63,27 +63,27 @@ fn deleting() -> Value {
     json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]}})
 }
 
-fn change(patch: Value) -> Change {
-    Change { patch: Patch(map(patch)), ..Change::of(1) }
+fn change(patch: Value) -> WriteRequest {
+    WriteRequest { patch: Patch(map(patch)), ..WriteRequest::of(1) }
 }
 
 async fn apply(
     object: Value,
-    change: Change,
+    change: WriteRequest,
     answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static,
 ) -> Outcome {
     let stage = Stage::new(&json!({}), answer);
     let mut things = (*resource("example.com", "things", true)).clone();
     things.subresources.insert("status".to_owned());
-    let host = Arc::new(Host::default());
-    let invoker: Arc<dyn Invoker> = Arc::<Host>::clone(&host);
+    let fake = Arc::new(FakeHost::default());
+    let host: Arc<dyn Host> = Arc::<FakeHost>::clone(&fake);
     let patching = Patching {
         api: &stage.shared.api,
-        invoker: &invoker,
+        host: &host,
         resource: &things,
         finalizer: "f",
         compat: false,
-        parting: None,
+        release_cleanup: None,
     };
     let object = Arc::new(Object::decode(&object.to_string()).unwrap());
     let start = Instant::now();
@@ -92,7 +92,7 @@ async fn apply(
     let place = "/apis/example.com/v1/namespaces/ns/things";
     let short = |path: &str| path.trim_start_matches(place).trim_start_matches("/x").to_owned();
     let requests = stage.requests().into_iter().map(|got| (got.method, short(&got.path), got.body)).collect();
-    let log = host.0.lock().unwrap().clone();
+    let log = fake.0.lock().unwrap().clone();
     Outcome { result, requests, seconds, log }
 }
 
@@ -107,7 +107,7 @@ const CODES: [u16; 10] = [403, 404, 405, 409, 413, 415, 422, 429, 500, 503];
 async fn a_refused_status_holds_neither_the_progress_nor_the_finalizer_of_a_deletion() {
     for code in CODES {
         let patch = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
-        let change = Change { finalizer: Some(Edit::Allow), parted: true, ..change(patch) };
+        let change = WriteRequest { finalizer: Some(Edit::Allow), deletion_handled: true, ..change(patch) };
         let outcome = apply(body("1", deleting()), change, move |got| {
             if got.path.ends_with("/status") {
                 refusal(code, None)
@@ -149,7 +149,7 @@ async fn progress_waits_for_a_status_for_a_few_seconds_at_most() {
 #[tokio::test(start_paused = true)]
 async fn a_status_that_was_rejected_before_is_not_waited_for() {
     let pending = map(json!({"status": {"old": 1}}));
-    let change = Change { pending, ..change(json!({"status": {"a": 1}, "spec": {"b": 1}})) };
+    let change = WriteRequest { pending, ..change(json!({"status": {"a": 1}, "spec": {"b": 1}})) };
     let outcome = apply(body("1", json!({})), change, |got| {
         if got.path.ends_with("/status") { refusal(503, None) } else { (200, Some(body("2", json!({})))) }
     })
@@ -220,7 +220,7 @@ async fn only_the_fields_that_the_server_names_are_left_out_of_the_status() {
 #[tokio::test(start_paused = true)]
 async fn what_was_rejected_before_goes_in_requests_of_its_own() {
     let pending = map(json!({"status": {"old": 1}, "spec": {"old": 1}}));
-    let change = Change { pending, ..change(json!({"spec": {"new": 1}})) };
+    let change = WriteRequest { pending, ..change(json!({"spec": {"new": 1}})) };
     let outcome = apply(body("1", json!({})), change, |got| match got.body["spec"].get("old") {
         Some(_) => refusal(422, Some("spec.old")),
         None => (200, Some(body("2", json!({"status": {"old": 1}, "spec": {"new": 1}})))),
@@ -239,7 +239,7 @@ fn listed(version: &str, more: Value) -> Answer {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_of_functions_that_is_rejected_is_no_conflict() {
-    let change = Change { functions: true, ..Change::of(1) };
+    let change = WriteRequest { functions: true, ..WriteRequest::of(1) };
     let outcome = apply(body("1", json!({})), change, |got| match &*got.method {
         "PATCH" => refusal(422, Some("spec.x")),
         _ => listed("1", json!({})),
@@ -254,7 +254,12 @@ async fn a_result_of_functions_that_is_rejected_is_no_conflict() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rejected_result_of_functions_does_not_hold_the_finalizer() {
-    let change = Change { functions: true, finalizer: Some(Edit::Allow), parted: true, ..Change::of(1) };
+    let change = WriteRequest {
+        functions: true,
+        finalizer: Some(Edit::Allow),
+        deletion_handled: true,
+        ..WriteRequest::of(1)
+    };
     let outcome = apply(body("1", deleting()), change, |got| {
         let is_about_spec = |one: &Value| one["path"].as_str().is_some_and(|path| path.starts_with("/spec"));
         match &*got.method {
@@ -273,7 +278,7 @@ async fn a_rejected_result_of_functions_does_not_hold_the_finalizer() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_conflict_the_object_is_listed_and_never_got() {
-    let change = Change { functions: true, ..Change::of(1) };
+    let change = WriteRequest { functions: true, ..WriteRequest::of(1) };
     let outcome = apply(body("1", json!({})), change, |got| match &*got.method {
         "PATCH" if got.body[0]["value"] == "1" => refusal(422, None),
         "PATCH" => (200, Some(body("3", json!({"spec": {"x": "made"}})))),
@@ -287,7 +292,7 @@ async fn after_a_conflict_the_object_is_listed_and_never_got() {
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_left_to_the_next_event_at_once_if_the_object_may_not_be_read() {
-    let change = Change { functions: true, ..Change::of(1) };
+    let change = WriteRequest { functions: true, ..WriteRequest::of(1) };
     let outcome = apply(body("1", json!({})), change, |got| match &*got.method {
         "PATCH" => refusal(422, None),
         _ => refusal(403, None),
@@ -305,15 +310,15 @@ async fn a_partial_patch_without_an_answer_keeps_both_errors() {
     let stage = Stage::new(&json!({"networking": {"error_backoffs": []}}), |got| {
         if got.body.get("spec").is_some() { refusal(422, Some("spec.bad")) } else { refusal(504, None) }
     });
-    let (things, host) = (resource("example.com", "things", true), Arc::new(Host::default()));
-    let invoker: Arc<dyn Invoker> = host;
+    let (things, fake) = (resource("example.com", "things", true), Arc::new(FakeHost::default()));
+    let host: Arc<dyn Host> = fake;
     let patching = Patching {
         api: &stage.shared.api,
-        invoker: &invoker,
+        host: &host,
         resource: &things,
         finalizer: "f",
         compat: false,
-        parting: None,
+        release_cleanup: None,
     };
     let progress = json!({"kopf.zalando.org/make": "{}"});
     let patch = json!({"spec": {"bad": 1}, "metadata": {"annotations": progress}});

@@ -188,16 +188,16 @@ fn only_the_object_of_our_name_counts_and_its_end_is_noticed_in_a_listing_too() 
         let text = json!({"metadata": {"name": name, "creationTimestamp": START}, "status": {"a": {}}});
         Object::decode(&text.to_string()).unwrap()
     };
-    sink.listing();
+    sink.on_init();
     sink.event(EventType::Listed, object("another"));
-    sink.listed();
+    sink.on_init_done();
     assert_eq!(*receiver.borrow(), Seen::Absent);
     sink.event(EventType::Added, object("default"));
     assert_eq!(*receiver.borrow(), seen(json!({"a": {}})));
     sink.event(EventType::Deleted, object("another"));
     assert_eq!(*receiver.borrow(), seen(json!({"a": {}})));
-    sink.listing();
-    sink.listed();
+    sink.on_init();
+    sink.on_init_done();
     assert_eq!(*receiver.borrow(), Seen::Absent);
 }
 
@@ -224,7 +224,7 @@ async fn a_panic_ends_the_operator() {
     let (stage, peering) = stage(&json!({}), "{}");
     stage.other_side.explode_on("Keep-alive in");
     let mut tasks = Tasks::new();
-    peering.live(&mut tasks);
+    peering.spawn_keepalive(&mut tasks);
     let failure = crate::supervision::joined(tasks.join_next().await.unwrap()).unwrap_err();
     let expected = "The keep-alive in the peering default@None has panicked: an injected panic.";
     assert!(failure.message.starts_with(expected), "{failure}");

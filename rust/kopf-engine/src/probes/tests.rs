@@ -16,7 +16,7 @@ async fn ask(address: SocketAddr, request: &str) -> String {
 
 async fn reply(other_side: &OtherSide, results: Option<&str>) {
     loop {
-        if let Some(Job::Probe(job)) = lock(&other_side.jobs).pop() {
+        if let Some(HostTask::Probe(job)) = lock(&other_side.jobs).pop() {
             let _gone = job.reply.send(results.map(str::to_owned));
             return;
         }
@@ -95,8 +95,8 @@ async fn results_are_kept_for_a_while_failures_are_not_and_those_who_have_gone_m
 #[tokio::test]
 async fn how_the_streams_are_is_told_beside_the_probes() {
     let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
-    let health = Arc::new(Health::new(crate::clock::Clock::start()));
-    health.troubled("pods", crate::health::Trouble::Refused, Some("403".to_owned()));
+    let health = Arc::new(Health::new(crate::time::clock::Clock::start()));
+    health.troubled("pods", crate::metrics::StreamFailure::Refused, Some("403".to_owned()));
     let other_side = Arc::new(OtherSide::default());
     let probes = Probes::listen(endpoint, Arc::<OtherSide>::clone(&other_side), Some(health)).await.unwrap();
     let address = probes.addresses()[0];
@@ -134,12 +134,12 @@ async fn idle_connections_make_room_for_the_next_probe() {
 /// Another side that panics.
 struct Broken;
 
-impl Invoker for Broken {
-    fn submit(&self, _: Job) {
+impl Host for Broken {
+    fn submit(&self, _: HostTask) {
         panic!("no jobs");
     }
 
-    fn log(&self, _: Entry) {}
+    fn log(&self, _: LogRecord) {}
 
     fn enabled(&self, _: Level) -> bool {
         true
@@ -167,7 +167,7 @@ async fn a_panic_of_the_server_is_seen() {
 #[tokio::test]
 async fn a_stream_that_is_missing_is_a_failed_probe() {
     let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
-    let health = Arc::new(Health::new(crate::clock::Clock::start()));
+    let health = Arc::new(Health::new(crate::time::clock::Clock::start()));
     health.expect(std::collections::BTreeSet::from(["pods cluster-wide".to_owned()]));
     let other_side = Arc::new(OtherSide::default());
     let health_of = Some(Arc::clone(&health));

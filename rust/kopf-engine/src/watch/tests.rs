@@ -7,7 +7,7 @@ use crate::testing::{Got, Stage, resource};
 
 struct Counting(Vec<&'static str>);
 
-impl Sink for Counting {
+impl EventHandler for Counting {
     fn event(&mut self, _: EventType, _: Object) {
         self.0.push("event");
     }
@@ -16,17 +16,17 @@ impl Sink for Counting {
         self.0.push("rejected");
     }
 
-    fn listing(&mut self) {
+    fn on_init(&mut self) {
         self.0.push("listing");
     }
 
-    fn listed(&mut self) {
+    fn on_init_done(&mut self) {
         self.0.push("listed");
     }
 
-    async fn room(&self) {}
+    async fn ready(&self) {}
 
-    fn insists(&self, _: &ApiError) -> bool {
+    fn retries_on(&self, _: &ApiError) -> bool {
         true
     }
 }
@@ -40,7 +40,7 @@ fn stream(stage: &Stage) -> Stream {
         selectors: vec![],
         derived: None,
         settings: Arc::clone(&stage.shared.rules.settings),
-        invoker: Arc::clone(&stage.shared.invoker),
+        host: Arc::clone(&stage.shared.host),
         health: Arc::clone(&stage.shared.health),
         pause: None,
     }

@@ -1,8 +1,8 @@
 //! Panics of the engine's own tasks, and objects that cannot be handled: what they cost, and what not.
 
 use kopf_apiserver::{Fault, Injection};
-use kopf_core::notes::Level;
-use kopf_engine::territory::Territory;
+use kopf_core::log_level::Level;
+use kopf_engine::discovery::namespaces::NamespaceScope;
 use serde_json::{Value, json};
 
 use crate::world::{World, handler};
@@ -82,8 +82,8 @@ async fn a_namespace_that_is_named_needs_no_listing_of_namespaces() {
     let mut world = World::new().await;
     world.server.faults().inject(Injection::always(Fault::Code(403)).on_resource("namespaces"));
     world.create("there", json!({})).await;
-    let territory = Territory::Namespaces { patterns: vec!["default".to_owned()], foreign: false };
-    world.start_in(territory, make(), |_| {}).await;
+    let namespace_scope = NamespaceScope::Namespaces { patterns: vec!["default".to_owned()], foreign: false };
+    world.start_in(namespace_scope, make(), |_| {}).await;
     world.until("the handling, without any time", |world| world.stage.called(0) == 1).await;
     world
         .pass_until("the warning", 1.0, 90.0, |world| {

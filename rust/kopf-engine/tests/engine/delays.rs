@@ -1,18 +1,18 @@
 //! Delays, retries and back-offs, as long as they are in production.
 
-use kopf_core::outcome::Raised;
+use kopf_core::handling::attempt::CallResult;
 use serde_json::json;
 
 use crate::world::{World, handler};
 
 const DAY: f64 = 86_400.0;
 
-fn temporary(delay: f64) -> Raised {
-    Raised::Temporary { message: "not yet".to_owned(), delay: Some(delay) }
+fn temporary(delay: f64) -> CallResult {
+    CallResult::Temporary { message: "not yet".to_owned(), delay: Some(delay) }
 }
 
-fn arbitrary() -> Raised {
-    Raised::Arbitrary { message: "oops".to_owned() }
+fn arbitrary() -> CallResult {
+    CallResult::Arbitrary { message: "oops".to_owned() }
 }
 
 #[tokio::test]

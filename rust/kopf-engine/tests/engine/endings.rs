@@ -1,6 +1,6 @@
 //! The end of objects, and the end of the operator.
 
-use kopf_core::notes::Level;
+use kopf_core::log_level::Level;
 use serde_json::{Value, json};
 
 use crate::world::{World, handler};
@@ -92,7 +92,9 @@ async fn what_ends_in_the_grace_time_is_written() {
 async fn delays_are_not_waited_for_at_the_end() {
     let mut world = World::new().await;
     let message = "later".to_owned();
-    world.stage.let_raise(0, [kopf_core::outcome::Raised::Temporary { message, delay: Some(1e6) }]);
+    world
+        .stage
+        .let_raise(0, [kopf_core::handling::attempt::CallResult::Temporary { message, delay: Some(1e6) }]);
     world.serve(vec![handler("make", "create")], |_| {}).await;
     world.create("sleeper", json!({})).await;
     world.until("the attempt", |world| world.stage.called(0) == 1).await;

@@ -1,6 +1,6 @@
 //! Many objects, many events, and limits.
 
-use kopf_core::outcome::Raised;
+use kopf_core::handling::attempt::CallResult;
 use serde_json::json;
 
 use crate::world::{World, handler};
@@ -129,7 +129,7 @@ async fn a_handler_that_waits_for_its_next_attempt_does_not_hold_the_backlog() {
     for index in 0..4 {
         world.create(&format!("w{index}"), json!({})).await;
     }
-    let later = || Raised::Temporary { message: "later".to_owned(), delay: Some(1000.0) };
+    let later = || CallResult::Temporary { message: "later".to_owned(), delay: Some(1000.0) };
     world.stage.let_raise(0, [later(), later()]);
     world.serve(vec![handler("make", "create")], |settings| settings.queueing.worker_limit = None).await;
     world.pass(1.0).await;

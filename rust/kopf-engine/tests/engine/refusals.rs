@@ -1,7 +1,7 @@
 //! Parts of patches that the server rejects: they hold neither progress nor deletions, and are not lost.
 
 use kopf_apiserver::{Fault, Injection};
-use kopf_core::notes::Level;
+use kopf_core::log_level::Level;
 use serde_json::{Value, json};
 
 use crate::world::{World, handler};

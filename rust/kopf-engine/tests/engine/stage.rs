@@ -3,14 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
+use kopf_core::activation::{Command, CommandResult, Completion, FilterResult};
 use kopf_core::cause::EventType;
-use kopf_core::notes::Level;
-use kopf_core::outcome::Raised;
-use kopf_core::patch::Patch;
-use kopf_core::script::{Matched, Reply, Step, StepReply};
-use kopf_engine::clock::Clock;
-use kopf_engine::credentials::{Credentials, Login};
-use kopf_engine::invoke::{Entry, Invoker, Job, ScriptJob};
+use kopf_core::handling::attempt::CallResult;
+use kopf_core::json::merge_patch::Patch;
+use kopf_core::log_level::Level;
+use kopf_engine::host::credentials::{Credentials, Login};
+use kopf_engine::host::{ActivationTask, Host, HostTask, LogRecord};
+use kopf_engine::time::clock::Clock;
 use serde_json::Value;
 
 /// One call of a handler.
@@ -33,7 +33,7 @@ pub(crate) struct Call {
 #[derive(Default)]
 struct State {
     calls: Vec<Call>,
-    scripts: HashMap<usize, VecDeque<Raised>>,
+    scripts: HashMap<usize, VecDeque<CallResult>>,
     /// What handlers put into the status.
     statuses: HashMap<usize, Value>,
     /// Whether handlers leave transformation functions, which set this in the spec.
@@ -42,7 +42,7 @@ struct State {
     holding: bool,
     /// Only the handlers of this object do not end.
     whose: Option<String>,
-    held: Vec<ScriptJob>,
+    held: Vec<ActivationTask>,
     most_held: usize,
     cancelled: usize,
     forgotten: Vec<String>,
@@ -75,8 +75,8 @@ impl Stage {
     }
 
     /// Lets the handler raise these, one per call; after that, it succeeds.
-    pub(crate) fn let_raise(&self, handler: usize, script: impl IntoIterator<Item = Raised>) {
-        self.state().scripts.insert(handler, script.into_iter().collect());
+    pub(crate) fn let_raise(&self, handler: usize, activation: impl IntoIterator<Item = CallResult>) {
+        self.state().scripts.insert(handler, activation.into_iter().collect());
     }
 
     /// Lets the handler put this into the status whenever it is called.
@@ -122,7 +122,7 @@ impl Stage {
         }
     }
 
-    /// Lets something panic so many times: `script` of an object named "poison", `stream`, or `select`.
+    /// Lets something panic so many times: `activation` of an object named "poison", `stream`, or `select`.
     pub(crate) fn explode_on(&self, what: &'static str, times: usize) {
         self.state().explosive.insert(what, times);
     }
@@ -178,20 +178,20 @@ impl Stage {
         state.calls.len() + state.closed + state.forgotten.len() + state.cancelled + state.log.len()
     }
 
-    fn holds(&self, job: &ScriptJob) -> bool {
+    fn holds(&self, job: &ActivationTask) -> bool {
         let state = self.state();
         state.holding && state.whose.as_deref().is_none_or(|name| job.object.name() == Some(name))
     }
 
-    fn perform(&self, job: ScriptJob, calling: bool) {
-        let steps = job.script.steps.iter().map(|step| self.step(&job, step, calling)).collect();
-        let then = job.script.then.iter().map(|step| self.step(&job, step, true)).collect();
-        let then = (!job.script.then.is_empty()).then_some(then);
-        let mut patch = Patch(job.script.preset.clone().unwrap_or_default());
+    fn perform(&self, job: ActivationTask, calling: bool) {
+        let steps = job.activation.steps.iter().map(|step| self.step(&job, step, calling)).collect();
+        let then = job.activation.then.iter().map(|step| self.step(&job, step, true)).collect();
+        let then = (!job.activation.then.is_empty()).then_some(then);
+        let mut patch = Patch(job.activation.initial_patch.clone().unwrap_or_default());
         let state = self.state();
         let mut fns = false;
-        for step in job.script.steps.iter().chain(&job.script.then) {
-            let Step::Handle { attempt } = step else { continue };
+        for step in job.activation.steps.iter().chain(&job.activation.then) {
+            let Command::Handle { attempt } = step else { continue };
             if let Some(status) = state.statuses.get(&attempt.handler) {
                 patch.set(&["status"], status.clone());
             }
@@ -199,34 +199,34 @@ impl Stage {
         }
         drop(state);
         let patch = (!patch.is_empty()).then_some(patch.0);
-        job.reply.send(Some(Reply { steps, then, patch, fns, ..Reply::default() }));
+        job.reply.send(Some(Completion { steps, then, patch, fns, ..Completion::default() }));
     }
 
-    fn step(&self, job: &ScriptJob, step: &Step, calling: bool) -> StepReply {
+    fn step(&self, job: &ActivationTask, step: &Command, calling: bool) -> CommandResult {
         match step {
-            Step::Watch { attempt, .. } | Step::Handle { attempt } => {
+            Command::Watch { attempt, .. } | Command::Handle { attempt } => {
                 if calling {
                     self.note(job, attempt.handler, attempt.retry);
                 }
-                let script = |state: &mut State| state.scripts.get_mut(&attempt.handler)?.pop_front();
-                let raised = script(&mut self.state()).unwrap_or(Raised::Nothing);
-                StepReply::Attempted(attempt.settle(&raised, self.clock.now()).outcome)
+                let activation = |state: &mut State| state.scripts.get_mut(&attempt.handler)?.pop_front();
+                let raised = activation(&mut self.state()).unwrap_or(CallResult::Nothing);
+                CommandResult::Attempted(attempt.evaluate(&raised, self.clock.now()).outcome)
             }
-            Step::Match { handlers } => {
-                StepReply::Matched(vec![Matched { prematch: true, full: true }; handlers.len()])
+            Command::Match { handlers } => {
+                CommandResult::Matched(vec![FilterResult { prematch: true, full: true }; handlers.len()])
             }
-            Step::Pick { handlers } => {
-                StepReply::Picked(handlers.iter().map(|(handler, _)| *handler).collect())
+            Command::Pick { handlers } => {
+                CommandResult::Picked(handlers.iter().map(|(handler, _)| *handler).collect())
             }
             other => panic!("no handler of these tests needs {other:?}"),
         }
     }
 
-    fn note(&self, job: &ScriptJob, handler: usize, retry: u64) {
+    fn note(&self, job: &ActivationTask, handler: usize, retry: u64) {
         self.state().calls.push(Call {
             handler,
             name: job.object.name().unwrap_or_default().to_owned(),
-            spec: job.object.stanza("spec").map(str::to_owned),
+            spec: job.object.top_level("spec").map(str::to_owned),
             retry,
             event: job.event,
             at: self.start.elapsed().as_secs_f64(),
@@ -234,28 +234,30 @@ impl Stage {
     }
 }
 
-impl Invoker for Stage {
+impl Host for Stage {
     fn backlog(&self) -> usize {
         self.explode("stream");
         0
     }
 
-    fn submit(&self, job: Job) {
+    fn submit(&self, job: HostTask) {
         match &job {
-            Job::Script(script) if script.object.name() == Some("poison") => self.explode("script"),
-            Job::Select(_) => self.explode("select"),
+            HostTask::Activation(activation) if activation.object.name() == Some("poison") => {
+                self.explode("script")
+            }
+            HostTask::Select(_) => self.explode("select"),
             _ => {}
         }
         match job {
-            Job::Login(login) => {
+            HostTask::Login(login) => {
                 let credentials = vec![("stage".to_owned(), self.credentials.clone())];
                 let _ = login.reply.send(Ok(Login::Provided(credentials)));
             }
-            Job::Select(select) => {
+            HostTask::Select(select) => {
                 let all = vec![vec![true; select.resources.len()]; select.handlers.len()];
                 let _ = select.reply.send(Ok(all));
             }
-            Job::Transform(transform) => {
+            HostTask::Transform(transform) => {
                 let mut state = self.state();
                 state.transformed += 1;
                 let mut value = transform.object.to_value();
@@ -264,20 +266,20 @@ impl Invoker for Stage {
                 }
                 let _ = transform.reply.send(Ok(value));
             }
-            Job::Script(script) if self.holds(&script) => {
-                for step in &script.script.steps {
-                    if let Step::Handle { attempt } | Step::Watch { attempt, .. } = step {
-                        self.note(&script, attempt.handler, attempt.retry);
+            HostTask::Activation(activation) if self.holds(&activation) => {
+                for step in &activation.activation.steps {
+                    if let Command::Handle { attempt } | Command::Watch { attempt, .. } = step {
+                        self.note(&activation, attempt.handler, attempt.retry);
                     }
                 }
                 let mut state = self.state();
-                state.held.push(script);
+                state.held.push(activation);
                 state.most_held = state.most_held.max(state.held.len());
             }
-            Job::Script(script) => self.perform(script, true),
-            Job::Close { .. } => self.state().closed += 1,
-            Job::Forget(uid) => self.state().forgotten.push(uid.to_string()),
-            Job::Cancel(cycle) => {
+            HostTask::Activation(activation) => self.perform(activation, true),
+            HostTask::Close { .. } => self.state().closed += 1,
+            HostTask::Forget(uid) => self.state().forgotten.push(uid.to_string()),
+            HostTask::Cancel(cycle) => {
                 let mut state = self.state();
                 state.cancelled += 1;
                 state.held.retain(|job| job.cycle != cycle);
@@ -286,7 +288,7 @@ impl Invoker for Stage {
         }
     }
 
-    fn log(&self, entry: Entry) {
+    fn log(&self, entry: LogRecord) {
         self.state().log.push((entry.level, entry.text));
     }
 

@@ -1,7 +1,7 @@
 //! Streams that are cut, silent, refused, or too late.
 
 use kopf_apiserver::{Fault, Injection};
-use kopf_core::notes::Level;
+use kopf_core::log_level::Level;
 use serde_json::json;
 
 use crate::world::{World, handler};

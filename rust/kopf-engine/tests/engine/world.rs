@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use kopf_apiserver::{LoggedRequest, Server, ServerOptions};
 use kopf_core::handler::Handler;
-use kopf_core::lifecycle::Lifecycle;
-use kopf_core::registry::Registry;
+use kopf_core::handler::lifecycle::Lifecycle;
+use kopf_core::handler::registry::Registry;
 use kopf_core::settings::Settings;
-use kopf_engine::admission::Desk;
-use kopf_engine::clock::Clock;
-use kopf_engine::credentials::Credentials;
+use kopf_engine::admission::AdmissionRouter;
+use kopf_engine::discovery::namespaces::NamespaceScope;
+use kopf_engine::host::credentials::Credentials;
 use kopf_engine::operator::{Config, Operator};
-use kopf_engine::territory::Territory;
+use kopf_engine::time::clock::Clock;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;
@@ -98,14 +98,14 @@ impl World {
 
     /// Starts the operator with these handlers, and waits until it watches widgets.
     pub(crate) async fn start(&mut self, handlers: Vec<Value>, tune: impl FnOnce(&mut Settings)) {
-        self.start_in(Territory::Cluster, handlers, tune).await;
+        self.start_in(NamespaceScope::Cluster, handlers, tune).await;
     }
 
     /// The same for some namespaces.
     #[allow(clippy::unused_async, reason = "it is awaited like all other steps of a test")]
     pub(crate) async fn start_in(
         &mut self,
-        territory: Territory,
+        namespace_scope: NamespaceScope,
         handlers: Vec<Value>,
         tune: impl FnOnce(&mut Settings),
     ) {
@@ -116,17 +116,17 @@ impl World {
             handlers.into_iter().map(|one| serde_json::from_value(one).unwrap()).collect();
         let registry = Arc::new(Registry { handlers });
         let config = Config {
-            admission: Arc::new(Desk::new(Arc::clone(&registry), Arc::clone(&self.stage) as _)),
+            admission: Arc::new(AdmissionRouter::new(Arc::clone(&registry), Arc::clone(&self.stage) as _)),
             registry,
             settings,
             lifecycle: Lifecycle::AllAtOnce,
             clock: Clock::start(),
-            territory,
+            namespace_scope,
             agent: "engine-tests".to_owned(),
             identity: "engine-tests".to_owned(),
             liveness: None,
             credentials: vec![],
-            errand: None,
+            command: None,
         };
         let runtime = tokio::runtime::Handle::current();
         self.operator = Some(Operator::start(&runtime, config, Arc::clone(&self.stage) as _));

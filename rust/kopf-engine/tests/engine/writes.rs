@@ -1,7 +1,7 @@
 //! Writes that are refused, fail, or whose answers are lost: nobody is called again for what is done.
 
 use kopf_apiserver::{Fault, Injection};
-use kopf_core::notes::Level;
+use kopf_core::log_level::Level;
 use serde_json::json;
 
 use crate::world::{World, handler};

@@ -1,11 +1,11 @@
 //! Certificates for those who want to make or to look at them on their own.
 
-use kopf_engine::admission::certificates::{described, self_signed};
+use kopf_engine::admission::tls::certificates::{described, self_signed};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::peer_to_python;
+use crate::convert::peer_to_python;
 
 /// Makes a certificate that signs itself, and its private key, both in PEM; the key is encrypted if there is a password.
 #[pyfunction]

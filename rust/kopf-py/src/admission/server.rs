@@ -6,25 +6,26 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kopf_engine::admission::clients::{Clients, Demand};
-use kopf_engine::admission::server::{Backend, Call as Arrived, Rejection, Server};
+use kopf_engine::admission::server::{Backend, Call as Arrived, Server};
+use kopf_engine::admission::tls::client_auth::{ClientAuth, ClientAuthMode};
 use kopf_engine::admission::tls::{Sources, Tls};
+use kopf_engine::host::admission::Rejection;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::{headers_to_python, peer_to_python};
-use crate::border::Bell;
+use crate::bridge::WakeFd;
+use crate::commands::requests::ReplySender;
 use crate::convert::python_to_value;
+use crate::convert::{headers_to_python, peer_to_python};
 use crate::engine::Engine;
 use crate::errors::system;
 use crate::runtime::runtime;
-use crate::task::requests::Outlet;
 
 /// The requests that wait for Python.
 struct Inbox {
     calls: Mutex<VecDeque<Arrived>>,
-    bell: Bell,
+    wake_fd: WakeFd,
 }
 
 impl Backend for Inbox {
@@ -35,7 +36,7 @@ impl Backend for Inbox {
             calls.len() == 1
         };
         if was_empty {
-            self.bell.ring();
+            self.wake_fd.notify();
         }
     }
 }
@@ -63,7 +64,7 @@ pub(crate) struct Call {
     /// The body.
     #[pyo3(get)]
     body: Py<PyBytes>,
-    reply: Outlet<Result<Vec<u8>, Rejection>>,
+    reply: ReplySender<Result<Vec<u8>, Rejection>>,
 }
 
 #[pymethods]
@@ -97,11 +98,12 @@ impl WebhookServer {
         verify_cadata: Option<Vec<u8>>,
     ) -> PyResult<Self> {
         let demand = match demand {
-            "required" => Demand::Required,
-            "optional" => Demand::Optional,
-            _ => Demand::None,
+            "required" => ClientAuthMode::Required,
+            "optional" => ClientAuthMode::Optional,
+            _ => ClientAuthMode::None,
         };
-        let clients = Clients { demand, cafile: verify_cafile, capath: verify_capath, cadata: verify_cadata };
+        let clients =
+            ClientAuth { demand, cafile: verify_cafile, capath: verify_capath, cadata: verify_cadata };
         let sources = Sources { certfile, pkeyfile, password, cafile, cadata, hostnames, clients };
         let encrypted = listening && !insecure;
         let tls = py
@@ -109,10 +111,11 @@ impl WebhookServer {
             .map_err(|error| PyValueError::new_err(error.to_string()))?
             .map(Arc::new);
         let (backend, inbox): (Arc<dyn Backend>, _) = if let Some(engine) = engine {
-            (engine.desk(), None)
+            (engine.admission_router(), None)
         } else {
-            let bell = Bell::new().map_err(|error| system("The server's queue cannot be made", error))?;
-            let inbox = Arc::new(Inbox { calls: Mutex::default(), bell });
+            let wake_fd =
+                WakeFd::new().map_err(|error| system("The server's queue cannot be made", error))?;
+            let inbox = Arc::new(Inbox { calls: Mutex::default(), wake_fd });
             (Arc::clone(&inbox) as Arc<dyn Backend>, Some(inbox))
         };
         let handle = runtime()?.handle();
@@ -155,13 +158,13 @@ impl WebhookServer {
 
     /// A descriptor that is readable when there is something to poll; -1 if there never is.
     fn fileno(&self) -> RawFd {
-        self.inbox.as_ref().map_or(-1, |inbox| inbox.bell.fileno())
+        self.inbox.as_ref().map_or(-1, |inbox| inbox.wake_fd.fileno())
     }
 
     /// Takes all requests that have come.
     fn poll(&self, py: Python<'_>) -> PyResult<Vec<Call>> {
         let Some(inbox) = &self.inbox else { return Ok(vec![]) };
-        inbox.bell.silence();
+        inbox.wake_fd.clear();
         let arrived = std::mem::take(&mut *inbox.calls.lock().unwrap_or_else(PoisonError::into_inner));
         arrived.into_iter().map(|call| Call::new(py, call)).collect()
     }
@@ -191,7 +194,7 @@ impl Call {
             headers: headers_to_python(py, &call.headers)?.unbind(),
             sslpeer: sslpeer.map(Bound::unbind),
             body: PyBytes::new(py, &call.body).unbind(),
-            reply: Outlet::new(call.reply),
+            reply: ReplySender::new(call.reply),
         })
     }
 }

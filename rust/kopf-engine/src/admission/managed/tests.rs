@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use kopf_core::value::Value;
+use kopf_core::json::value::Value;
 
 use super::*;
 use crate::testing::{Answer, Got, Stage, lock, resource};
@@ -23,21 +23,21 @@ fn managed(stage: &Stage) -> Managed {
         {"id": "p", "kind": "webhook", "reason": "validating", "persistent": true},
     ]));
     let registry = Arc::new(Registry { handlers: handlers.unwrap() });
-    let (api, invoker) = (stage.shared.api.clone(), Arc::clone(&stage.shared.invoker));
-    Managed::new(api, invoker, registry, stage.shared.admission.subscribe(), "a.b.c".to_owned())
+    let (api, host) = (stage.shared.api.clone(), Arc::clone(&stage.shared.host));
+    Managed::new(api, host, registry, stage.admission.subscribe(), "a.b.c".to_owned())
 }
 
 fn serve(stage: &Stage, plural: &str) {
-    stage.shared.admission.serve(Served(vec![(resource("kopf.dev", plural, true), vec![0, 1])]));
+    stage.admission.serve(AdmissionResources(vec![(resource("kopf.dev", plural, true), vec![0, 1])]));
 }
 
-fn advertise(stage: &Stage, url: &str) {
-    stage.shared.admission.advertise(json!({"url": url}));
+fn publish_endpoint(stage: &Stage, url: &str) {
+    stage.admission.publish_endpoint(json!({"url": url}));
 }
 
 /// Keeps the configurations until there is nothing more to do.
-async fn keep(managed: &mut Managed) -> Option<Failure> {
-    timeout(Duration::from_secs(5), managed.keep()).await.ok()
+async fn run(managed: &mut Managed) -> Option<Failure> {
+    timeout(Duration::from_secs(5), managed.run()).await.ok()
 }
 
 /// The methods and the kinds of the requests since the last look.
@@ -56,12 +56,12 @@ fn names(got: &Got) -> Vec<&str> {
 async fn configurations_are_written_when_they_change_and_only_then() {
     let stage = stage(fine);
     let mut managed = managed(&stage);
-    advertise(&stage, "https://one");
-    assert!(keep(&mut managed).await.is_none());
+    publish_endpoint(&stage, "https://one");
+    assert!(run(&mut managed).await.is_none());
     assert!(told(&stage).is_empty(), "the cluster is not known yet");
 
     serve(&stage, "ks");
-    assert!(keep(&mut managed).await.is_none());
+    assert!(run(&mut managed).await.is_none());
     let [create, write] = ["POST", "PATCH"];
     assert_eq!(
         told(&stage),
@@ -77,12 +77,12 @@ async fn configurations_are_written_when_they_change_and_only_then() {
     let writes =
         |told: Vec<String>| told.into_iter().filter(|line| line.starts_with(write)).collect::<Vec<_>>();
     serve(&stage, "ks");
-    advertise(&stage, "https://one");
-    assert!(keep(&mut managed).await.is_none());
+    publish_endpoint(&stage, "https://one");
+    assert!(run(&mut managed).await.is_none());
     assert!(writes(told(&stage)).is_empty());
 
-    advertise(&stage, "https://two");
-    assert!(keep(&mut managed).await.is_none());
+    publish_endpoint(&stage, "https://two");
+    assert!(run(&mut managed).await.is_none());
     // There are no mutating handlers, so nothing has changed for them.
     assert_eq!(writes(told(&stage)), ["PATCH validatingwebhookconfigurations/a.b.c"]);
 }
@@ -96,8 +96,8 @@ async fn a_configuration_that_somebody_has_deleted_is_made_again() {
     });
     let mut managed = managed(&stage);
     serve(&stage, "ks");
-    advertise(&stage, "https://one");
-    assert!(keep(&mut managed).await.is_none());
+    publish_endpoint(&stage, "https://one");
+    assert!(run(&mut managed).await.is_none());
     assert_eq!(
         told(&stage)[2..],
         [
@@ -114,8 +114,8 @@ async fn existing_configurations_are_taken_over() {
     let stage = stage(|got| (if got.method == "POST" { 409 } else { 200 }, Some(json!({}))));
     let mut managed = managed(&stage);
     serve(&stage, "ks");
-    advertise(&stage, "https://one");
-    assert!(keep(&mut managed).await.is_none());
+    publish_endpoint(&stage, "https://one");
+    assert!(run(&mut managed).await.is_none());
     assert_eq!(told(&stage).len(), 4);
 }
 
@@ -126,11 +126,11 @@ async fn failures_of_the_server_are_waited_for() {
     let stage = stage(move |_| (if *lock(&fails) { 500 } else { 200 }, Some(json!({}))));
     let mut managed = managed(&stage);
     serve(&stage, "ks");
-    advertise(&stage, "https://one");
-    assert!(keep(&mut managed).await.is_none());
+    publish_endpoint(&stage, "https://one");
+    assert!(run(&mut managed).await.is_none());
     assert_eq!(stage.lines("Will try again in 10 seconds.").len(), 1);
     *lock(&broken) = false;
-    assert!(timeout(RETRY, managed.keep()).await.is_err());
+    assert!(timeout(RETRY, managed.run()).await.is_err());
     assert_eq!(told(&stage).last().map(String::as_str), Some("PATCH mutatingwebhookconfigurations/a.b.c"));
 }
 
@@ -148,7 +148,7 @@ async fn refusals_are_fatal_and_told() {
         let stage = stage(move |_| (status, Some(json!({}))));
         let mut managed = managed(&stage);
         serve(&stage, "ks");
-        assert!(keep(&mut managed).await.is_some());
+        assert!(run(&mut managed).await.is_some());
         assert!(line.is_none_or(|line| !stage.lines(line).is_empty()));
     }
 }
@@ -161,8 +161,8 @@ async fn only_persistent_webhooks_are_left_at_the_exit() {
     assert!(told(&stage).is_empty(), "what was never written is not cleaned up");
 
     serve(&stage, "ks");
-    advertise(&stage, "https://one");
-    assert!(keep(&mut managed).await.is_none());
+    publish_endpoint(&stage, "https://one");
+    assert!(run(&mut managed).await.is_none());
     assert_eq!(names(&stage.requests()[2]), ["v.a.b.c", "p.a.b.c"]);
     told(&stage);
     managed.clean_up().await;

@@ -136,8 +136,8 @@ async fn clients_that_do_not_finish_are_let_go() {
 async fn clients_that_do_not_read_their_answers_are_let_go() {
     let service = Service::new(Arc::new(Echo::default()), "/", 1);
     let (mut near, far) = tokio::io::duplex(64);
-    let guest = service.guests.try_enter().unwrap();
-    let conversation = tokio::spawn(converse(far, Arc::clone(&service), None, guest));
+    let permit = service.connection_limit.try_enter().unwrap();
+    let conversation = tokio::spawn(serve_http(far, Arc::clone(&service), None, permit));
     let start = tokio::time::Instant::now();
     near.write_all(&post("/x", "12345")).await.unwrap();
     conversation.await.unwrap();
@@ -170,14 +170,14 @@ async fn a_connection_too_many_takes_the_place_of_the_one_that_is_silent_for_the
 
 #[tokio::test]
 async fn newcomers_wait_while_all_others_wait_for_their_answers() {
-    let desk = Arc::new(Pile::default());
-    let service = Service::new(Arc::clone(&desk) as Arc<dyn Backend>, "/", 1);
+    let admission_router = Arc::new(Pile::default());
+    let service = Service::new(Arc::clone(&admission_router) as Arc<dyn Backend>, "/", 1);
     let listener = listen_at(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(accept(listener, Arc::clone(&service), None));
     let mut first = TcpStream::connect(address).await.unwrap();
     first.write_all(&post("/first", "1")).await.unwrap();
-    let reply = desk.next().await;
+    let reply = admission_router.next().await;
     let mut second = TcpStream::connect(address).await.unwrap();
     second.write_all(&post("/second", "22")).await.unwrap();
     // It is not served before the first one has its answer.
@@ -185,7 +185,7 @@ async fn newcomers_wait_while_all_others_wait_for_their_answers() {
     let mut answer = String::new();
     first.read_to_string(&mut answer).await.unwrap();
     assert!(answer.ends_with("one"), "{answer}");
-    desk.next().await.send(Ok(b"two".to_vec())).unwrap();
+    admission_router.next().await.send(Ok(b"two".to_vec())).unwrap();
     answer.clear();
     second.read_to_string(&mut answer).await.unwrap();
     assert!(answer.ends_with("two"), "{answer}");

@@ -1,0 +1,248 @@
+//! Whether a handler matches an object.
+//!
+//! Everything that can be said without Python is said here; where a callback has the last word, the verdict is `Ask`.
+
+use crate::handler::{Changing, Handler, MetaFilter, ValueFilter};
+use crate::json::path::FieldPath;
+use crate::json::value::{Value, equal};
+use crate::object::Object;
+use std::borrow::Cow;
+
+/// The verdict of filters that needs no Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FilterVerdict {
+    /// It does not match, whatever the callbacks would say.
+    No,
+    /// It matches if its callbacks say so.
+    Ask,
+    /// It matches.
+    Yes,
+}
+
+impl FilterVerdict {
+    /// Both must hold; the second one is looked at only if needed.
+    #[must_use]
+    pub fn and(self, other: impl FnOnce() -> Self) -> Self {
+        if self == Self::No { self } else { self.min(other()) }
+    }
+
+    fn of(certain: bool) -> Self {
+        if certain { Self::Yes } else { Self::No }
+    }
+}
+
+/// Labels and annotations.
+pub fn metadata(handler: &Handler, object: &Object) -> FilterVerdict {
+    let labels = || handler.labels.iter().map(|(key, filter)| one_of_metadata(filter, || object.label(key)));
+    let annotations =
+        || handler.annotations.iter().map(|(key, filter)| one_of_metadata(filter, || object.annotation(key)));
+    all(labels()).and(|| all(annotations()))
+}
+
+fn all(mut verdicts: impl Iterator<Item = FilterVerdict>) -> FilterVerdict {
+    let all =
+        verdicts.try_fold(FilterVerdict::Yes, |all, one| (one != FilterVerdict::No).then(|| all.min(one)));
+    all.unwrap_or(FilterVerdict::No)
+}
+
+fn one_of_metadata<S: AsRef<str>>(filter: &MetaFilter, value: impl FnOnce() -> Option<S>) -> FilterVerdict {
+    match filter {
+        MetaFilter::Callable => FilterVerdict::Ask,
+        MetaFilter::Present => FilterVerdict::of(value().is_some()),
+        MetaFilter::Absent => FilterVerdict::of(value().is_none()),
+        MetaFilter::Equal(wanted) => {
+            FilterVerdict::of(value().is_some_and(|value| wanted.as_str() == Some(value.as_ref())))
+        }
+    }
+}
+
+/// A value filter on candidates; an absent candidate is `None`. It is enough that one of them passes.
+pub fn value(filter: &ValueFilter, candidates: &[Option<&Value>]) -> FilterVerdict {
+    match filter {
+        ValueFilter::Callable => FilterVerdict::Ask,
+        // A field without a filter must be there, as if that were demanded. A null is there.
+        ValueFilter::Any | ValueFilter::Present => FilterVerdict::of(candidates.iter().any(Option::is_some)),
+        ValueFilter::Absent => FilterVerdict::of(candidates.iter().any(Option::is_none)),
+        ValueFilter::Equal(wanted) => {
+            FilterVerdict::of(candidates.iter().flatten().any(|candidate| equal(candidate, wanted)))
+        }
+    }
+}
+
+/// A handler of whole objects (events, indices, daemons, timers) against the body.
+pub fn on_object(handler: &Handler, object: &Object) -> FilterVerdict {
+    metadata(handler, object)
+        .and(|| match handler.field.as_ref().filter(|field| !field.is_empty()) {
+            None => FilterVerdict::Yes,
+            Some(_) if handler.value == ValueFilter::Callable => FilterVerdict::Ask,
+            Some(field) => value(&handler.value, &[object.field(field).as_ref()]),
+        })
+        .and(|| when(handler))
+}
+
+fn when(handler: &Handler) -> FilterVerdict {
+    if handler.when { FilterVerdict::Ask } else { FilterVerdict::Yes }
+}
+
+/// What the filters say of a change handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangeVerdict {
+    /// All filters except those on how the field has changed.
+    pub prematch: FilterVerdict,
+    /// All filters.
+    pub full: FilterVerdict,
+}
+
+/// A change handler against the body and its field in the two essences, which is only looked up if it has one.
+pub fn on_change<'v>(
+    handler: &Handler,
+    changing: &Changing,
+    object: &Object,
+    lookup: impl FnOnce(&FieldPath) -> OldAndNew<'v>,
+) -> ChangeVerdict {
+    let metadata = metadata(handler, object);
+    if metadata == FilterVerdict::No {
+        return ChangeVerdict { prematch: FilterVerdict::No, full: FilterVerdict::No };
+    }
+    let Some(field) = handler.field.as_ref().filter(|field| !field.is_empty()) else {
+        let verdict = metadata.and(|| when(handler));
+        return ChangeVerdict { prematch: verdict, full: verdict };
+    };
+    let OldAndNew { old, new } = lookup(field);
+    let (old, new) = (old.as_deref(), new.as_deref());
+    let prematch = metadata.and(|| value(&handler.value, &[new, old])).and(|| when(handler));
+    let full = prematch.and(|| changed(changing, old, new));
+    ChangeVerdict { prematch, full }
+}
+
+/// A field's values in the two essences.
+#[derive(Clone, Debug, Default)]
+pub struct OldAndNew<'v> {
+    /// At the last completed handling.
+    pub old: Option<Cow<'v, Value>>,
+    /// Now.
+    pub new: Option<Cow<'v, Value>>,
+}
+
+/// How the field has changed.
+fn changed(changing: &Changing, old: Option<&Value>, new: Option<&Value>) -> FilterVerdict {
+    let differs = || match (old, new) {
+        (None, None) => false,
+        (Some(old), Some(new)) => !equal(old, new),
+        _ => true,
+    };
+    let side = |filter: &ValueFilter, value: Option<&Value>| match filter {
+        ValueFilter::Any => FilterVerdict::Yes,
+        filter => self::value(filter, &[value]),
+    };
+    FilterVerdict::of(changing.field_needs_change != Some(true) || differs())
+        .and(|| side(&changing.old, old))
+        .and(|| side(&changing.new, new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::path::resolve;
+    use serde_json::json;
+
+    fn handler(declared: serde_json::Value) -> Handler {
+        let mut declared = declared;
+        let map = declared.as_object_mut().unwrap();
+        map.insert("id".to_owned(), json!("h"));
+        map.entry("kind").or_insert(json!("watching"));
+        serde_json::from_value(declared).unwrap()
+    }
+
+    #[test]
+    fn labels_and_annotations() {
+        let object =
+            crate::testing::object("x").labelled("a", "1").labelled("empty", "").annotated("n", "2").build();
+        let table = [
+            (json!({}), FilterVerdict::Yes),
+            (json!({"labels": [["a", {"equal": "1"}]]}), FilterVerdict::Yes),
+            (json!({"labels": [["a", {"equal": "2"}]]}), FilterVerdict::No),
+            (json!({"labels": [["a", {"equal": 1}]]}), FilterVerdict::No),
+            (json!({"labels": [["empty", {"present": true}]]}), FilterVerdict::Yes),
+            (json!({"labels": [["b", {"present": true}]]}), FilterVerdict::No),
+            (json!({"labels": [["b", {"absent": true}]]}), FilterVerdict::Yes),
+            (json!({"labels": [["a", {"absent": true}]]}), FilterVerdict::No),
+            (json!({"labels": [["b", {"callable": true}]]}), FilterVerdict::Ask),
+            (json!({"labels": [["b", {"callable": true}], ["a", {"absent": true}]]}), FilterVerdict::No),
+            (json!({"annotations": [["n", {"equal": "2"}]]}), FilterVerdict::Yes),
+            (
+                json!({"labels": [["b", {"callable": true}]], "annotations": [["n", {"absent": true}]]}),
+                FilterVerdict::No,
+            ),
+            (json!({"when": true}), FilterVerdict::Ask),
+        ];
+        for (declared, expected) in table {
+            assert_eq!(on_object(&handler(declared.clone()), &object), expected, "{declared}");
+        }
+    }
+
+    #[test]
+    fn fields_of_bodies() {
+        let object = crate::testing::object("x").spec(json!({"a": 1, "nothing": null})).build();
+        let table = [
+            ("spec.a", json!(null), FilterVerdict::Yes),
+            ("spec.b", json!(null), FilterVerdict::No),
+            ("spec.nothing", json!(null), FilterVerdict::Yes),
+            ("spec.a", json!({"equal": 1.0}), FilterVerdict::Yes),
+            ("spec.a", json!({"equal": 2}), FilterVerdict::No),
+            ("spec.b", json!({"absent": true}), FilterVerdict::Yes),
+            ("spec.a", json!({"absent": true}), FilterVerdict::No),
+            ("spec.b", json!({"callable": true}), FilterVerdict::Ask),
+            ("metadata.name", json!({"equal": "x"}), FilterVerdict::Yes),
+        ];
+        for (field, value, expected) in table {
+            let field: Vec<_> = field.split('.').collect();
+            let declared = json!({"field": field, "value": value});
+            assert_eq!(on_object(&handler(declared.clone()), &object), expected, "{declared}");
+        }
+    }
+
+    #[test]
+    fn fields_of_changes() {
+        use FilterVerdict::{Ask, No, Yes};
+        let object = crate::testing::object("x").build();
+        let (one, two) = (json!({"spec": {"f": 1}}), json!({"spec": {"f": 2}}));
+        let none = json!({"spec": {}});
+        let table = [
+            (json!({"field_needs_change": true}), Some(&one), &two, Yes, Yes),
+            (json!({"field_needs_change": true}), Some(&one), &one, Yes, No),
+            (json!({"field_needs_change": true}), None, &one, Yes, Yes),
+            (json!({"field_needs_change": true}), Some(&one), &none, Yes, Yes),
+            (json!({"field_needs_change": true}), Some(&none), &none, No, No),
+            (json!({"field_needs_change": false}), Some(&one), &one, Yes, Yes),
+            (json!({"value": {"equal": 1}}), Some(&one), &two, Yes, Yes),
+            (json!({"value": {"equal": 3}}), Some(&one), &two, No, No),
+            (json!({"value": {"absent": true}}), None, &two, Yes, Yes),
+            (json!({"old": {"equal": 1}, "new": {"equal": 2}}), Some(&one), &two, Yes, Yes),
+            (json!({"old": {"equal": 2}}), Some(&one), &two, Yes, No),
+            (json!({"old": {"absent": true}}), None, &two, Yes, Yes),
+            (json!({"new": {"callable": true}}), Some(&one), &two, Yes, Ask),
+            (json!({"value": {"callable": true}, "old": {"equal": 9}}), Some(&one), &two, Ask, No),
+        ];
+        for (declared, old, new, prematch, full) in table {
+            let mut whole = declared.clone();
+            whole["kind"] = json!("changing");
+            whole["field"] = json!(["spec", "f"]);
+            let handler = handler(whole);
+            let lookup = |field: &FieldPath| {
+                let resolved = |value| resolve(value, field.keys()).map(Cow::Borrowed);
+                OldAndNew { old: old.and_then(resolved), new: resolved(new) }
+            };
+            let verdict = on_change(&handler, handler.changing().unwrap(), &object, lookup);
+            assert_eq!(verdict, ChangeVerdict { prematch, full }, "{declared} {old:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn essences_are_not_looked_at_for_handlers_without_fields() {
+        let object = crate::testing::object("x").build();
+        let handler = handler(json!({"kind": "changing"}));
+        let verdict = on_change(&handler, handler.changing().unwrap(), &object, |_| panic!("not needed"));
+        assert_eq!(verdict.full, FilterVerdict::Yes);
+    }
+}

@@ -1,0 +1,125 @@
+//! Projection: how much of a resource's objects is requested from the server.
+//!
+//! If all handlers of a resource are declared with `metadata_only`, only the metadata is requested; else whole objects.
+
+use crate::handler::registry::{Registry, ResourceHandlers};
+use crate::json::DecodeError;
+use crate::object::Object;
+use crate::resource::Resource;
+
+/// The kind of objects that come with their metadata only.
+const PARTIAL: &str = "PartialObjectMetadata";
+
+/// How much of each object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Projection {
+    /// All of it.
+    #[default]
+    Whole,
+    /// The metadata.
+    Metadata,
+}
+
+impl Projection {
+    /// What the handlers of the resource need.
+    ///
+    /// Change handlers compare whole objects, so that they always need them.
+    pub fn of(plan: &ResourceHandlers, registry: &Registry) -> Self {
+        let mut handlers = [&plan.watching, &plan.indexing, &plan.spawning]
+            .into_iter()
+            .flatten()
+            .filter_map(|index| registry.handlers.get(*index));
+        if plan.changing.is_empty()
+            && handlers.all(|handler| handler.metadata_only)
+            && plan.resource.kind.is_some()
+        {
+            Self::Metadata
+        } else {
+            Self::Whole
+        }
+    }
+
+    /// An object as it would have come whole, as far as it came.
+    ///
+    /// # Errors
+    /// If it is too long.
+    pub fn with_type_meta(self, object: Object, resource: &Resource) -> Result<Object, DecodeError> {
+        let is_partial = self == Self::Metadata
+            && object.kind() == Some(PARTIAL)
+            && object.top_level("metadata").is_some();
+        let Some(kind) = resource.kind.as_deref().filter(|_| is_partial) else { return Ok(object) };
+        let api_version = match &*resource.group {
+            "" => resource.version.clone(),
+            group => format!("{group}/{}", resource.version),
+        };
+        object.with_type_meta(&api_version, kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn resource(group: &str) -> Resource {
+        let resource = json!({"group": group, "version": "v1", "plural": "pods", "kind": "Pod", "namespaced": true,
+            "preferred": true});
+        serde_json::from_value(resource).unwrap()
+    }
+
+    fn projection(handlers: &[Value]) -> Projection {
+        let handlers = handlers
+            .iter()
+            .map(|extra| {
+                let mut handler = json!({"id": "h", "kind": "watching", "metadata_only": true,
+                    "selector": {"any_name": "pods"}});
+                handler.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+                serde_json::from_value(handler).unwrap()
+            })
+            .collect();
+        let registry = Arc::new(Registry { handlers });
+        let plan = registry.plan(&Arc::new(resource("")), &|_| true);
+        Projection::of(&plan, &registry)
+    }
+
+    #[test]
+    fn metadata_is_enough_only_if_all_handlers_say_it() {
+        for (handlers, expected) in [
+            (vec![json!({})], Projection::Metadata),
+            (vec![json!({"kind": "indexing"}), json!({"kind": "daemon"})], Projection::Metadata),
+            (vec![json!({"kind": "timer", "interval": 1.0})], Projection::Metadata),
+            (vec![json!({}), json!({"metadata_only": false})], Projection::Whole),
+            (vec![json!({"metadata_only": false})], Projection::Whole),
+            (vec![json!({}), json!({"kind": "changing", "reason": "delete"})], Projection::Whole),
+        ] {
+            assert_eq!(projection(&handlers), expected, "{handlers:?}");
+        }
+    }
+
+    #[test]
+    fn handlers_of_other_resources_do_not_matter() {
+        let other = json!({"metadata_only": false, "selector": {"any_name": "services"}});
+        assert_eq!(projection(&[json!({}), other]), Projection::Metadata);
+    }
+
+    #[test]
+    fn objects_are_what_they_are_of() {
+        let partial = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a","labels":{"b":"c"}}}"#;
+        for (group, version) in [("", "v1"), ("apps", "apps/v1")] {
+            let object = Object::decode(partial).unwrap();
+            let restored = Projection::Metadata.with_type_meta(object, &resource(group)).unwrap();
+            let expected = json!({"apiVersion": version, "kind": "Pod", "metadata": {"name": "a", "labels": {"b": "c"}}});
+            assert_eq!(restored.to_value(), expected);
+        }
+    }
+
+    #[test]
+    fn a_server_may_send_all() {
+        let whole = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{}}"#;
+        let object = Object::decode(whole).unwrap();
+        assert_eq!(Projection::Metadata.with_type_meta(object, &resource("")).unwrap().raw(), whole);
+    }
+}

@@ -1,0 +1,60 @@
+//! The change that change handlers are called for.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::cause::Reason;
+use crate::json::diff::{DiffItem, diff};
+use crate::json::value::Value;
+use crate::persistence::essence::LazyEssence;
+
+/// A cause of change, as the handlers and their filters get it.
+#[derive(Debug)]
+pub struct Change {
+    /// Why.
+    pub reason: Reason,
+    /// Whether resume handlers join in.
+    pub initial: bool,
+    old: Option<Arc<LazyEssence>>,
+    new: Option<Arc<LazyEssence>>,
+    diff: OnceLock<Arc<[DiffItem]>>,
+}
+
+impl Change {
+    /// A change between two essences. The difference is looked for when it is asked for, unless it is known already.
+    pub fn new(
+        (reason, initial): (Reason, bool),
+        old: Option<Arc<LazyEssence>>,
+        new: Option<Arc<LazyEssence>>,
+        diff: Option<Arc<[DiffItem]>>,
+    ) -> Self {
+        let diff = diff.map(OnceLock::from).unwrap_or_default();
+        Self { reason, initial, old, new, diff }
+    }
+
+    /// The essence at the last completed handling.
+    pub fn old(&self) -> Option<&Value> {
+        self.old.as_deref().map(LazyEssence::get)
+    }
+
+    /// The essence now.
+    pub fn new_(&self) -> Option<&Value> {
+        self.new.as_deref().map(LazyEssence::get)
+    }
+
+    /// Whether there was a completed handling.
+    pub fn has_old(&self) -> bool {
+        self.old.is_some()
+    }
+
+    /// What differs.
+    pub fn diff(&self) -> &[DiffItem] {
+        self.diff.get_or_init(|| diff(self.old(), self.new_()).into())
+    }
+}
+
+impl PartialEq for Change {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |it: &Self| (it.reason, it.initial);
+        parts(self) == parts(other) && self.old() == other.old() && self.new_() == other.new_()
+    }
+}

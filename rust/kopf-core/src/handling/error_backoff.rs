@@ -1,0 +1,93 @@
+//! Slowing down on unexpected errors, per object.
+//!
+//! A state without a clock: who sleeps, and is interrupted, is not known here.
+
+use crate::handling::attempt::Seconds;
+use crate::time::Timestamp;
+
+/// What is said when the throttling ends, as information.
+pub const OVER: &str = "Throttling is over. Switching back to normal operations.";
+
+/// The error back-off of one object: its place in the sequence of delays, and the end of the current delay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrorBackoff {
+    failures: u32,
+    until: Option<Timestamp>,
+}
+
+impl ErrorBackoff {
+    /// A cycle failed: how long to hold the object. The last delay repeats; without delays it is not held at all.
+    pub fn fail(&mut self, delays: &[f64], now: Timestamp) -> Option<f64> {
+        let position =
+            usize::try_from(self.failures).unwrap_or(usize::MAX).min(delays.len().saturating_sub(1));
+        self.failures = self.failures.saturating_add(1);
+        let delay = delays.get(position).copied();
+        self.until = delay.map(|delay| now.plus(delay));
+        delay
+    }
+
+    /// A cycle went well: the sequence begins anew.
+    pub fn succeed(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The hold was slept through: processing goes on, but the sequence is kept until something goes well.
+    pub fn release(&mut self) {
+        self.until = None;
+    }
+
+    /// Seconds for which the object is still held; none if it is not.
+    pub fn remaining(&self, now: Timestamp) -> Option<f64> {
+        self.until.map(|until| until.seconds_since(now).max(0.0))
+    }
+}
+
+/// What is said of an error, with its traceback. `delay` is as [`ErrorBackoff::fail`] returned it.
+pub fn text(delay: Option<f64>, error: &str) -> String {
+    match delay {
+        Some(delay) => {
+            format!("Throttling for {} seconds due to an unexpected error: {error}", Seconds(delay))
+        }
+        // Even if nobody wants delays, errors must not vanish.
+        None => format!("An unexpected error, not throttled: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: f64) -> Timestamp {
+        Timestamp::from_micros(0).plus(seconds)
+    }
+
+    #[test]
+    fn delays_grow_and_the_last_one_repeats() {
+        let mut throttle = ErrorBackoff::default();
+        let delays = [1.0, 2.0, 3.0];
+        let seen: Vec<_> = (0..5).map(|_| throttle.fail(&delays, at(0.0))).collect();
+        assert_eq!(seen, [Some(1.0), Some(2.0), Some(3.0), Some(3.0), Some(3.0)]);
+        throttle.succeed();
+        assert_eq!(throttle.fail(&delays, at(0.0)), Some(1.0));
+    }
+
+    #[test]
+    fn an_object_is_held_until_released() {
+        let mut throttle = ErrorBackoff::default();
+        assert_eq!(throttle.remaining(at(0.0)), None);
+        throttle.fail(&[5.0], at(0.0));
+        assert_eq!(throttle.remaining(at(2.0)), Some(3.0));
+        assert_eq!(throttle.remaining(at(7.0)), Some(0.0));
+        throttle.release();
+        assert_eq!(throttle.remaining(at(2.0)), None);
+    }
+
+    #[test]
+    fn without_delays_errors_are_still_told() {
+        let mut throttle = ErrorBackoff::default();
+        let delay = throttle.fail(&[], at(0.0));
+        assert_eq!((delay, throttle.remaining(at(0.0))), (None, None));
+        assert!(text(delay, "ValueError('x')").ends_with("ValueError('x')"));
+        assert_eq!(text(Some(1.0), "E()"), "Throttling for 1 seconds due to an unexpected error: E()");
+    }
+}

@@ -1,0 +1,210 @@
+//! The progress of those who handle one change: of the change handlers in a cycle, or of the sub-handlers in their parent.
+
+use crate::cause::Reason;
+use crate::handling::attempt::Outcome;
+use crate::persistence::progress::Record;
+use crate::time::Timestamp;
+use std::sync::Arc;
+
+/// The progress of one handling: the records of its handlers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HandlingProgress {
+    pub(crate) entries: Vec<Entry>,
+    /// The handlers of this cause, each with its record; two functions may share one.
+    pub(crate) selected: Vec<Selected>,
+    /// Something on the object could not be read.
+    pub(crate) damaged: bool,
+}
+
+/// One record.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: Arc<str>,
+    pub(crate) record: Record,
+    /// As it is on the object.
+    origin: Option<Record>,
+    /// Whether a handler of this cause has it.
+    active: bool,
+    /// Whether it belongs to another, superseded cause.
+    pub(crate) obsolete: bool,
+}
+
+/// A handler of this cause.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Selected {
+    pub(crate) handler: usize,
+    pub(crate) entry: usize,
+}
+
+/// How far the handlers are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) succeeded: usize,
+    pub(crate) failed: usize,
+    pub(crate) running: usize,
+}
+
+impl Entry {
+    pub(crate) fn is_finished(&self) -> bool {
+        self.record.success || self.record.failure
+    }
+
+    fn is_for(&self, reason: Reason) -> bool {
+        self.record.purpose.as_deref() == Some(reason.as_str())
+    }
+
+    pub(crate) fn is_changed(&self) -> bool {
+        self.origin.as_ref() != Some(&self.record)
+    }
+}
+
+impl HandlingProgress {
+    /// Adds a record that is on the object.
+    pub(crate) fn found(&mut self, id: &Arc<str>, record: Record) {
+        let (record, origin) = (record.clone(), Some(record));
+        self.entries.push(Entry { id: Arc::clone(id), record, origin, active: false, obsolete: false });
+    }
+
+    /// Adds a handler of this cause: it goes on with its record, or begins with a fresh one.
+    pub(crate) fn select(&mut self, handler: usize, id: &Arc<str>, reason: Reason, now: Timestamp) {
+        let entry = self.entries.iter().position(|entry| entry.id == *id).unwrap_or_else(|| {
+            let record = Record { purpose: Some(reason.as_str().to_owned()), ..Record::default() };
+            self.entries.push(Entry {
+                id: Arc::clone(id),
+                record,
+                origin: None,
+                active: true,
+                obsolete: false,
+            });
+            self.entries.len() - 1
+        });
+        let found = &mut self.entries[entry];
+        found.active = true;
+        found.record.started.get_or_insert(now);
+        self.selected.push(Selected { handler, entry });
+    }
+
+    /// The other reasons of which there are records, with how far they are.
+    pub(crate) fn others(&self, reason: Reason) -> Vec<(Reason, Counts)> {
+        let others = Reason::HANDLED.into_iter().filter(|other| *other != reason);
+        others
+            .filter(|other| self.entries.iter().any(|entry| entry.is_for(*other)))
+            .map(|other| (other, Counts::of(self.entries.iter().filter(|entry| entry.is_for(other)))))
+            .collect()
+    }
+
+    /// Leaves the other reasons: the handlers of this one take their records along, all other such records are obsolete.
+    pub(crate) fn supersede(&mut self, reason: Reason, others: &[(Reason, Counts)]) {
+        if others.is_empty() {
+            return;
+        }
+        for entry in &mut self.entries {
+            if entry.active {
+                entry.record.purpose = Some(reason.as_str().to_owned());
+            } else {
+                entry.obsolete = others.iter().any(|(other, _)| entry.is_for(*other));
+            }
+        }
+    }
+
+    /// Those who may be called now, with the numbers of their attempts.
+    pub(crate) fn due(&self, now: Timestamp) -> Vec<(usize, u64)> {
+        let entries =
+            self.selected.iter().filter_map(|one| Some((one.handler, self.entries.get(one.entry)?)));
+        entries
+            .filter(|(_, entry)| !entry.is_finished())
+            .filter(|(_, entry)| entry.record.delayed.is_none_or(|delayed| delayed <= now))
+            .map(|(handler, entry)| (handler, entry.record.retries))
+            .collect()
+    }
+
+    /// The record of a handler of this cause.
+    pub(crate) fn record(&self, handler: usize) -> Option<&Record> {
+        let one = self.selected.iter().find(|one| one.handler == handler)?;
+        self.entries.get(one.entry).map(|entry| &entry.record)
+    }
+
+    /// Takes what came of an attempt. Outcomes of others than the handlers of this cause are nobody's.
+    pub(crate) fn record_outcome(&mut self, outcome: &Outcome) {
+        let Some(one) = self.selected.iter().find(|one| one.handler == outcome.handler) else {
+            return;
+        };
+        let Some(Entry { record, .. }) = self.entries.get_mut(one.entry) else {
+            return;
+        };
+        record.retries = record.retries.saturating_add(1);
+        record.stopped = record.stopped.or(outcome.final_.then_some(outcome.at));
+        record.delayed = outcome.delay.map(|delay| outcome.at.plus(delay));
+        record.success = outcome.final_ && !outcome.failed;
+        record.failure = outcome.final_ && outcome.failed;
+        record.message.clone_from(&outcome.message);
+        record.subrefs.extend(outcome.subrefs.iter().cloned());
+        record.subrefs.sort_unstable();
+        record.subrefs.dedup();
+    }
+
+    /// Whether all handlers of this cause are finished.
+    pub(crate) fn is_done(&self) -> bool {
+        self.entries.iter().filter(|entry| entry.active).all(Entry::is_finished)
+    }
+
+    /// Seconds until the next handler of this cause may be called.
+    pub(crate) fn delay(&self, now: Timestamp) -> Option<f64> {
+        let unfinished = self.entries.iter().filter(|entry| entry.active && !entry.is_finished());
+        unfinished
+            .map(|entry| entry.record.delayed.map_or(0.0, |delayed| delayed.seconds_since(now).max(0.0)))
+            .min_by(f64::total_cmp)
+    }
+
+    /// How far this cause is, with those who have left it.
+    pub(crate) fn counts(&self, reason: Reason) -> Counts {
+        let ours = |entry: &&Entry| entry.record.purpose.is_none() || entry.is_for(reason);
+        Counts::of(self.entries.iter().filter(ours))
+    }
+}
+
+impl Counts {
+    fn of<'e>(entries: impl Iterator<Item = &'e Entry>) -> Self {
+        entries.fold(Self::default(), |mut counts, entry| {
+            match entry {
+                entry if entry.record.success => counts.succeeded += 1,
+                entry if entry.record.failure => counts.failed += 1,
+                _ => counts.running += 1,
+            }
+            counts
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_largest_numbers_of_a_record_are_no_obstacle() {
+        let record = json!({
+            "started": "-009999-01-02T01:59:59Z", "delayed": "9999-12-30T22:00:00Z", "retries": u64::MAX,
+        });
+        let id: Arc<str> = Arc::from("h");
+        let mut state = HandlingProgress::default();
+        state.found(&id, Record::from_value(&record).unwrap());
+        let now = Timestamp::from_micros(0);
+        state.select(0, &id, Reason::Create, now);
+        assert!(state.delay(now).is_some_and(f64::is_finite));
+        let outcome = Outcome {
+            handler: 0,
+            at: Timestamp::from_micros(i64::MAX),
+            final_: false,
+            failed: true,
+            delay: Some(f64::MAX),
+            message: None,
+            subrefs: Vec::new(),
+        };
+        state.record_outcome(&outcome);
+        let record = state.record(0).unwrap();
+        assert_eq!(record.retries, u64::MAX);
+        let text = record.to_json(false);
+        assert!(Record::from_value(&serde_json::from_str(&text).unwrap()).is_ok(), "{text}");
+    }
+}

@@ -1,0 +1,160 @@
+//! JSON patches (RFC 6902): the operations that turn one document into another.
+//!
+//! Owns: making operations, and applying a merge patch locally. Must not know: who asks, and how operations travel.
+
+use serde_json::json;
+
+use crate::json::path;
+use crate::json::value::{Map, Value};
+
+/// `add`, `remove` and `replace` operations that make `to` of `from`. Here `1`, `1.0` and `true` are different.
+pub fn operations(from: &Value, to: &Value) -> Vec<Value> {
+    let mut found = Vec::new();
+    compare(&mut found, &mut String::new(), from, to);
+    found
+}
+
+/// The merge patch (RFC 7396) that makes `to` of `from`. `null` means the same as a missing value.
+pub fn merge_patch(from: &Value, to: &Value) -> Map<String, Value> {
+    let empty = Map::new();
+    let (from, to) = (from.as_object().unwrap_or(&empty), to.as_object().unwrap_or(&empty));
+    let mut patch = Map::new();
+    for key in from.keys().filter(|key| !to.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    for (key, new) in to {
+        match from.get(key) {
+            Some(old) if old == new => {}
+            Some(old @ Value::Object(_)) if new.is_object() => {
+                patch.insert(key.clone(), Value::Object(merge_patch(old, new)));
+            }
+            _ => {
+                patch.insert(key.clone(), new.clone());
+            }
+        }
+    }
+    patch
+}
+
+/// Applies a merge patch as the framework does: a removal takes emptied parents along, an empty mapping sets nothing.
+pub fn apply_merge(doc: &mut Value, patch: &Map<String, Value>) {
+    let mut at = Vec::new();
+    merge(doc, patch, &mut at);
+}
+
+fn merge<'p>(doc: &mut Value, patch: &'p Map<String, Value>, at: &mut Vec<&'p str>) {
+    for (key, value) in patch {
+        at.push(key);
+        match value {
+            Value::Null => path::remove(doc, at),
+            Value::Object(deeper) => merge(doc, deeper, at),
+            other => path::ensure(doc, at, other.clone()),
+        }
+        at.pop();
+    }
+}
+
+fn compare(found: &mut Vec<Value>, at: &mut String, from: &Value, to: &Value) {
+    match (from, to) {
+        _ if from == to => {}
+        (Value::Object(a), Value::Object(b)) => compare_mappings(found, at, a, b),
+        (Value::Array(a), Value::Array(b)) => compare_lists(found, at, a, b),
+        _ => found.push(json!({"op": "replace", "path": *at, "value": to})),
+    }
+}
+
+fn compare_mappings(found: &mut Vec<Value>, at: &mut String, a: &Map<String, Value>, b: &Map<String, Value>) {
+    for key in a.keys().filter(|key| !b.contains_key(*key)) {
+        within(at, key, |at| found.push(json!({"op": "remove", "path": *at})));
+    }
+    for (key, new) in b {
+        within(at, key, |at| match a.get(key) {
+            Some(old) => compare(found, at, old, new),
+            None => found.push(json!({"op": "add", "path": *at, "value": new})),
+        });
+    }
+}
+
+/// Leaves the common head and tail alone; in the middle, items are edited pairwise, then removed or inserted.
+fn compare_lists(found: &mut Vec<Value>, at: &mut String, a: &[Value], b: &[Value]) {
+    let head = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let (a, b) = (a.get(head..).unwrap_or_default(), b.get(head..).unwrap_or_default());
+    let tail = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (a, b) = (a.split_at(a.len() - tail).0, b.split_at(b.len() - tail).0);
+    for (i, (old, new)) in a.iter().zip(b).enumerate() {
+        within(at, &(head + i).to_string(), |at| compare(found, at, old, new));
+    }
+    for i in (b.len()..a.len()).rev() {
+        within(at, &(head + i).to_string(), |at| found.push(json!({"op": "remove", "path": *at})));
+    }
+    for (i, new) in b.iter().enumerate().skip(a.len()) {
+        within(at, &(head + i).to_string(), |at| {
+            found.push(json!({"op": "add", "path": *at, "value": new}));
+        });
+    }
+}
+
+fn within(at: &mut String, key: &str, act: impl FnOnce(&mut String)) {
+    let length = at.len();
+    at.push('/');
+    for c in key.chars() {
+        match c {
+            '~' => at.push_str("~0"),
+            '/' => at.push_str("~1"),
+            _ => at.push(c),
+        }
+    }
+    act(at);
+    at.truncate(length);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finalizers_are_added_and_removed_as_the_reference_does() {
+        let free = json!({"metadata": {"name": "x"}});
+        let held = json!({"metadata": {"name": "x", "finalizers": ["f"]}});
+        assert_eq!(
+            operations(&free, &held),
+            [json!({"op": "add", "path": "/metadata/finalizers", "value": ["f"]})]
+        );
+        assert_eq!(operations(&held, &free), [json!({"op": "remove", "path": "/metadata/finalizers"})]);
+    }
+
+    #[test]
+    fn list_items_are_edited_in_place() {
+        let ops = |a: Value, b: Value| Value::Array(operations(&a, &b));
+        assert_eq!(
+            ops(json!(["a", "b"]), json!(["a", "x", "b"])),
+            json!([{"op": "add", "path": "/1", "value": "x"}])
+        );
+        assert_eq!(ops(json!(["a", "x", "b"]), json!(["a", "b"])), json!([{"op": "remove", "path": "/1"}]));
+        assert_eq!(
+            ops(json!([{"n": 1, "m": 1}]), json!([{"n": 2, "m": 1}])),
+            json!([{"op": "replace", "path": "/0/n", "value": 2}])
+        );
+        assert_eq!(ops(json!([1, 2, 3]), json!([])).as_array().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn keys_are_escaped_and_types_matter() {
+        assert_eq!(
+            operations(&json!({"a/b~c": 1}), &json!({"a/b~c": 1.0})),
+            [json!({"op": "replace", "path": "/a~1b~0c", "value": 1.0})]
+        );
+    }
+
+    #[test]
+    fn merging_removes_emptied_parents_and_skips_empty_mappings() {
+        let mut doc = json!({"metadata": {"annotations": {"a": "1"}, "name": "n"}, "spec": {"x": 1}});
+        let Value::Object(patch) =
+            json!({"metadata": {"annotations": {"a": null}}, "spec": {"y": {}}, "status": {"z": {"v": 1}}})
+        else {
+            panic!()
+        };
+        apply_merge(&mut doc, &patch);
+        assert_eq!(doc, json!({"metadata": {"name": "n"}, "spec": {"x": 1}, "status": {"z": {"v": 1}}}));
+    }
+}

@@ -1,0 +1,192 @@
+//! Kubernetes events about objects: what is posted, and where.
+//!
+//! Owns: the document of an event, its namespace, the cut of long messages, what is said of failures.
+//! Must not know: when and how it is sent.
+
+use std::borrow::Cow;
+
+use serde_json::json;
+
+use crate::json::value::{Map, Value, python_repr};
+use crate::settings;
+use crate::time::Timestamp;
+
+/// The longest message that the API takes, in characters.
+const LIMIT: usize = 1024;
+/// What stands for the part that is cut out.
+const INFIX: &str = "...";
+
+/// A Kubernetes event to create.
+#[derive(Clone, Debug, PartialEq)]
+pub struct K8sEvent {
+    /// The object that it is about: `apiVersion`, `kind`, `name`, `uid`, `namespace`, as far as they are known.
+    pub reference: Map<String, Value>,
+    /// Such as `Normal` or `Warning`.
+    pub kind: String,
+    /// A word for it.
+    pub reason: String,
+    /// A text for people.
+    pub message: String,
+    /// Seconds between attempts to post it.
+    pub backoffs: Vec<f64>,
+    /// When it happened.
+    pub at: Timestamp,
+}
+
+impl K8sEvent {
+    fn text(&self, name: &str) -> Option<&str> {
+        self.reference.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
+    }
+
+    /// What tells the objects apart: their events are posted in order.
+    pub fn key(&self) -> String {
+        match self.text("uid") {
+            Some(uid) => uid.to_owned(),
+            None => ["apiVersion", "kind", "namespace", "name"]
+                .map(|name| self.text(name).unwrap_or("-"))
+                .join("//"),
+        }
+    }
+
+    /// Whether it is to be posted at all: events about events would never end.
+    pub fn is_postable(&self) -> bool {
+        (self.text("apiVersion"), self.text("kind")) != (Some("v1"), Some("Event"))
+    }
+
+    /// Where it is posted: with the object, or else where the credentials say, or else in `default`.
+    pub fn namespace<'a>(&'a self, of_credentials: Option<&'a str>) -> &'a str {
+        self.text("namespace")
+            .or_else(|| of_credentials.filter(|namespace| !namespace.is_empty()))
+            .unwrap_or("default")
+    }
+
+    /// What is posted.
+    pub fn document(&self, namespace: &str, settings: &settings::Posting) -> Value {
+        let mut involved: Map<String, Value> =
+            self.reference.iter().filter(|(_, value)| !value.is_null()).map(owned).collect();
+        involved.insert("namespace".to_owned(), namespace.into());
+        // The API wants six digits of the second, always.
+        let at = self.at.to_string();
+        json!({
+            "metadata": {"namespace": namespace, "generateName": settings.event_name_prefix},
+            "action": "Action?",
+            "type": self.kind,
+            "reason": self.reason,
+            "message": truncate(&self.message),
+            "reportingComponent": settings.reporting_component,
+            "reportingInstance": settings.reporting_instance,
+            "source": {"component": settings.reporting_component},
+            "involvedObject": involved,
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "eventTime": at,
+        })
+    }
+
+    /// What is said if it could not be posted; `why` is a sequence of sentences.
+    pub fn failure(&self, why: &str) -> String {
+        let quoted = |text: &str| python_repr(&Value::String(text.to_owned()));
+        format!(
+            "Failed to post an event. Ignoring and continuing. {why} Event: type={}, reason={}, message={}.",
+            quoted(&self.kind),
+            quoted(&self.reason),
+            quoted(&truncate(&self.message)),
+        )
+    }
+}
+
+fn owned((key, value): (&String, &Value)) -> (String, Value) {
+    (key.clone(), value.clone())
+}
+
+/// The message, with its middle cut out if it is too long.
+pub fn truncate(message: &str) -> Cow<'_, str> {
+    // Bytes are never fewer than characters: most messages need no counting.
+    if message.len() <= LIMIT {
+        return Cow::Borrowed(message);
+    }
+    let length = message.chars().count();
+    if length <= LIMIT {
+        return Cow::Borrowed(message);
+    }
+    let kept = LIMIT - INFIX.len();
+    let (head, tail) = (kept.div_ceil(2), kept / 2);
+    let start: String = message.chars().take(head).collect();
+    let end: String = message.chars().skip(length - tail).collect();
+    Cow::Owned(format!("{start}{INFIX}{end}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn post(reference: Value) -> K8sEvent {
+        let Value::Object(reference) = reference else { panic!("a mapping is needed") };
+        let at = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
+        let (kind, reason, message) = ("Normal".to_owned(), "Why".to_owned(), "text".to_owned());
+        K8sEvent { reference, kind, reason, message, backoffs: vec![], at }
+    }
+
+    #[test]
+    fn long_messages_lose_their_middle() {
+        let at_limit = "é".repeat(1024);
+        assert_eq!(truncate(&at_limit), at_limit);
+        let long = format!("{}{}", "a".repeat(550), "é".repeat(550));
+        let short = truncate(&long);
+        assert_eq!(short.chars().count(), 1024);
+        assert!(short.starts_with(&format!("{}...é", "a".repeat(511))), "{short}");
+        assert!(short.ends_with(&"é".repeat(510)));
+    }
+
+    #[test]
+    fn namespaces() {
+        let table = [
+            (json!({"namespace": "ns"}), Some("cred"), "ns"),
+            (json!({"namespace": null}), Some("cred"), "cred"),
+            (json!({"namespace": ""}), Some("cred"), "cred"),
+            (json!({}), Some(""), "default"),
+            (json!({}), None, "default"),
+        ];
+        for (reference, of_credentials, expected) in table {
+            assert_eq!(post(reference.clone()).namespace(of_credentials), expected, "{reference}");
+        }
+    }
+
+    #[test]
+    fn documents() {
+        let post =
+            post(json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "namespace": null}));
+        let at = "2026-01-01T00:00:00.000000+00:00";
+        let expected = json!({
+            "metadata": {"namespace": "default", "generateName": "kopf-event-"},
+            "action": "Action?", "type": "Normal", "reason": "Why", "message": "text",
+            "reportingComponent": "kopf", "reportingInstance": "dev", "source": {"component": "kopf"},
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "namespace": "default"},
+            "firstTimestamp": at, "lastTimestamp": at, "eventTime": at,
+        });
+        assert_eq!(post.document("default", &settings::Posting::default()), expected);
+    }
+
+    #[test]
+    fn objects_are_told_apart_by_uids_or_else_by_names() {
+        assert_eq!(post(json!({"uid": "u", "name": "n"})).key(), "u");
+        let named = json!({"apiVersion": "v1", "kind": "K", "name": "n", "uid": null});
+        assert_eq!(post(named).key(), "v1//K//-//n");
+    }
+
+    #[test]
+    fn events_about_events_do_not_count() {
+        assert!(!post(json!({"apiVersion": "v1", "kind": "Event"})).is_postable());
+        assert!(post(json!({"apiVersion": "example.com/v1", "kind": "Event"})).is_postable());
+        assert!(post(json!({})).is_postable());
+    }
+
+    #[test]
+    fn failures_name_the_event() {
+        assert_eq!(
+            post(json!({})).failure("Code: 500."),
+            "Failed to post an event. Ignoring and continuing. Code: 500. \
+             Event: type='Normal', reason='Why', message='text'."
+        );
+    }
+}

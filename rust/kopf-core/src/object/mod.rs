@@ -1,0 +1,269 @@
+//! One Kubernetes object: its JSON text, decoded once into a skeleton of ranges into that text.
+//!
+//! Owns: where the parts of an object are, and reading them lazily. Must not know: what any part means for handling.
+//! This is the hot path: one pass over the text, no values built, two allocations that live on.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::json::DecodeError;
+use crate::json::path::FieldPath;
+use crate::json::scanner::{Cursor, Literal};
+use crate::json::value::{self, Value};
+
+mod compressed;
+mod contains;
+mod index;
+mod list;
+pub mod redaction;
+mod span;
+mod text;
+mod type_meta;
+mod watch_event;
+
+use compressed::ObjectText;
+use index::{Entry, ObjectIndex, Section};
+pub use list::{Page, decode_page};
+use span::Span;
+pub use text::RejectedObject;
+pub use watch_event::{WatchRecord, decode_watch_line};
+
+/// A Kubernetes object. Cheap to share, expensive to copy: use it as `Arc<Object>`.
+#[derive(Clone)]
+pub struct Object {
+    /// The JSON, followed by those names in plain form that are written with escapes in it (normally none are).
+    text: ObjectText,
+    length: u32,
+    head: index::Head,
+    sections: [u32; Section::COUNT],
+    entries: Box<[Entry]>,
+}
+
+impl Object {
+    /// Decodes an object from its JSON.
+    pub fn decode(json: &str) -> Result<Object, DecodeError> {
+        Self::decode_with_defaults(json, None, None)
+    }
+
+    /// Decodes an item of a list, which lacks what is said once for the whole list.
+    pub fn decode_with_defaults(
+        json: &str,
+        api_version: Option<&str>,
+        kind: Option<&str>,
+    ) -> Result<Object, DecodeError> {
+        let mut cursor = Cursor::new(json);
+        let skeleton = ObjectIndex::read(&mut cursor)?;
+        cursor.finish()?;
+        skeleton.finish(json, api_version, kind)
+    }
+
+    /// The JSON text.
+    pub fn raw(&self) -> &str {
+        self.text.get().get(..self.length as usize).unwrap_or_default()
+    }
+
+    /// `apiVersion`.
+    pub fn api_version(&self) -> Option<&str> {
+        self.read(self.head.api_version)
+    }
+
+    /// `kind`.
+    pub fn kind(&self) -> Option<&str> {
+        self.read(self.head.kind)
+    }
+
+    /// `metadata.name`.
+    pub fn name(&self) -> Option<&str> {
+        self.read(self.head.name)
+    }
+
+    /// `metadata.namespace`.
+    pub fn namespace(&self) -> Option<&str> {
+        self.read(self.head.namespace)
+    }
+
+    /// `metadata.uid`.
+    pub fn uid(&self) -> Option<&str> {
+        self.read(self.head.uid)
+    }
+
+    /// `metadata.resourceVersion`.
+    pub fn resource_version(&self) -> Option<&str> {
+        self.read(self.head.resource_version)
+    }
+
+    /// `metadata.creationTimestamp`.
+    pub fn creation_timestamp(&self) -> Option<&str> {
+        self.read(self.head.creation_timestamp)
+    }
+
+    /// `metadata.deletionTimestamp`.
+    pub fn deletion_timestamp(&self) -> Option<&str> {
+        self.read(self.head.deletion_timestamp)
+    }
+
+    /// `metadata.finalizers`.
+    pub fn finalizers(&self) -> impl Iterator<Item = &str> {
+        self.section(Section::Finalizers).iter().map(|entry| self.slice(entry.value))
+    }
+
+    /// Whether one of the finalizers is this one.
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
+        self.finalizers().any(|present| present == finalizer)
+    }
+
+    /// `metadata.labels`, as far as they are strings.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
+        self.texts(Section::Labels)
+    }
+
+    /// `metadata.annotations`, as far as they are strings.
+    pub fn annotations(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
+        self.texts(Section::Annotations)
+    }
+
+    /// One label.
+    pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
+        self.find(Section::Labels, key).and_then(unquote)
+    }
+
+    /// One annotation.
+    pub fn annotation(&self, key: &str) -> Option<Cow<'_, str>> {
+        self.find(Section::Annotations, key).and_then(unquote)
+    }
+
+    /// One annotation as JSON, whatever it is.
+    pub fn raw_annotation(&self, key: &str) -> Option<&str> {
+        self.find(Section::Annotations, key)
+    }
+
+    /// The keys of the labels with their values as JSON, whatever they are.
+    pub fn raw_labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs(Section::Labels)
+    }
+
+    /// The keys of the annotations with their values as JSON, whatever they are.
+    pub fn raw_annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs(Section::Annotations)
+    }
+
+    /// `metadata.ownerReferences[*].kind`.
+    pub fn owner_kinds(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        self.section(Section::Owners).iter().map(|entry| Cow::Borrowed(self.slice(entry.value)))
+    }
+
+    /// The JSON of a key at the top level.
+    pub fn top_level(&self, key: &str) -> Option<&str> {
+        self.find(Section::Stanzas, key)
+    }
+
+    /// All keys at the top level with their JSON, in the order of the text.
+    pub fn stanzas(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs(Section::Stanzas)
+    }
+
+    /// What is at the path, `null` included. Only that part is parsed.
+    pub fn field(&self, path: &FieldPath) -> Option<Value> {
+        let Some((first, rest)) = path.keys().split_first() else { return Some(self.to_value()) };
+        let leaf = rest.iter().try_fold(self.top_level(first)?, |level, key| member(level, key))?;
+        value::parse_checked(leaf).ok()
+    }
+
+    /// The JSON text of what is at the path; nothing is parsed.
+    pub fn text_at<S: AsRef<str>>(&self, keys: &[S]) -> Found<'_> {
+        let Some((first, rest)) = keys.split_first() else { return Found::Text(self.raw()) };
+        let Some(mut text) = self.top_level(first.as_ref()) else { return Found::Missing(0) };
+        for (index, key) in rest.iter().enumerate() {
+            if !text.starts_with('{') {
+                return Found::NotAMapping;
+            }
+            match member(text, key.as_ref()) {
+                Some(inner) => text = inner,
+                None => return Found::Missing(index + 1),
+            }
+        }
+        Found::Text(text)
+    }
+
+    /// The whole object as a value.
+    pub fn to_value(&self) -> Value {
+        // The text was checked when it was decoded, so there is nothing to fail.
+        value::parse_checked(self.raw()).unwrap_or_default()
+    }
+
+    fn read(&self, span: Span) -> Option<&str> {
+        span.is_present().then(|| self.text.head().get(span.range()).unwrap_or_default())
+    }
+
+    fn slice(&self, span: Span) -> &str {
+        self.text.get().get(span.range()).unwrap_or_default()
+    }
+
+    fn section(&self, section: Section) -> &[Entry] {
+        let end = |index: usize| self.sections.get(index).map_or(0, |end| *end as usize);
+        let start = (section as usize).checked_sub(1).map_or(0, end);
+        self.entries.get(start..end(section as usize)).unwrap_or_default()
+    }
+
+    fn pairs(&self, section: Section) -> impl Iterator<Item = (&str, &str)> {
+        self.section(section).iter().map(|entry| (self.slice(entry.key), self.slice(entry.value)))
+    }
+
+    fn texts(&self, section: Section) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
+        self.pairs(section).filter_map(|(key, json)| Some((key, unquote(json)?)))
+    }
+
+    fn find(&self, section: Section, key: &str) -> Option<&str> {
+        let entry = self.section(section).iter().find(|entry| self.slice(entry.key) == key)?;
+        Some(self.slice(entry.value))
+    }
+}
+
+/// What a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'t> {
+    /// This JSON.
+    Text(&'t str),
+    /// There is no such key; this one of the path is the first that is not there.
+    Missing(usize),
+    /// The path goes through something that has no keys.
+    NotAMapping,
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Object({})", self.raw())
+    }
+}
+
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.raw() == other.raw()
+    }
+}
+
+impl Eq for Object {}
+
+/// The string that a JSON string means; nothing for other values.
+fn unquote(json: &str) -> Option<Cow<'_, str>> {
+    let inner = json.strip_prefix('"')?.strip_suffix('"')?;
+    let escaped = memchr::memchr(b'\\', inner.as_bytes()).is_some();
+    Some(Literal { start: 1, end: 1 + inner.len(), escaped }.read(json))
+}
+
+/// The JSON of a member of an object; of equal keys the last counts.
+fn member<'t>(json: &'t str, key: &str) -> Option<&'t str> {
+    let mut found = None;
+    let mut cursor = Cursor::new(json);
+    let walked = cursor.members(|cursor, name| {
+        let range = cursor.skip_known();
+        if name.read(json) == key {
+            found = json.get(range);
+        }
+        Ok(())
+    });
+    walked.ok().and(found)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! The text around objects: a watch event or a page of a list, even if it is not UTF-8 or one object is malformed.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::Object;
+use super::index::ObjectIndex;
+use crate::json::DecodeError;
+use crate::json::scanner::Cursor;
+use crate::json::value::{Map, Value};
+
+/// An object that cannot be decoded, though it is known which one it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RejectedObject {
+    /// Its kind, name, namespace, uid, and version; nothing else of it.
+    pub identity: Object,
+    /// What is wrong with it.
+    pub error: DecodeError,
+}
+
+/// A text that can be read although it is not UTF-8 everywhere.
+pub(super) struct Readable<'t> {
+    /// Of the same length as the original.
+    pub(super) json: Cow<'t, str>,
+    /// The places that are not UTF-8, in order.
+    broken: Vec<usize>,
+}
+
+/// An object in the text.
+pub(super) struct Item {
+    pub(super) range: Range<usize>,
+    pub(super) skeleton: Result<ObjectIndex, DecodeError>,
+}
+
+impl<'t> Readable<'t> {
+    pub(super) fn of(bytes: &'t [u8]) -> Self {
+        if let Ok(json) = str::from_utf8(bytes) {
+            return Self { json: Cow::Borrowed(json), broken: vec![] };
+        }
+        let (mut json, mut broken) = (String::with_capacity(bytes.len()), vec![]);
+        for chunk in bytes.utf8_chunks() {
+            json.push_str(chunk.valid());
+            for _ in chunk.invalid() {
+                broken.push(json.len());
+                json.push('?');
+            }
+        }
+        Self { json: Cow::Owned(json), broken }
+    }
+
+    /// What is wrong with the text as a whole.
+    pub(super) fn fault(&self) -> Option<DecodeError> {
+        self.broken.first().map(|at| DecodeError::Encoding { at: *at })
+    }
+
+    /// What is broken around the objects makes the whole text unreadable.
+    pub(super) fn check_outside(&self, items: &[Item]) -> Result<(), DecodeError> {
+        let is_inside = |at: usize| {
+            let item = items.get(items.partition_point(|item| item.range.end <= at));
+            item.is_some_and(|item| item.range.contains(&at))
+        };
+        match self.broken.iter().find(|at| !is_inside(**at)) {
+            Some(at) => Err(DecodeError::Encoding { at: *at }),
+            None => Ok(()),
+        }
+    }
+
+    /// Moves past an object, also if that is malformed.
+    pub(super) fn item(&self, cursor: &mut Cursor<'_>) -> Item {
+        let _ = cursor.peek();
+        let start = cursor.clone();
+        let read = ObjectIndex::read(cursor);
+        if read.is_err() {
+            *cursor = start.clone();
+            cursor.skip_known();
+        }
+        let range = start.at()..cursor.at();
+        let first = self.broken.partition_point(|at| *at < range.start);
+        let broken = self.broken.get(first).copied().filter(|at| *at < range.end);
+        let skeleton = match broken {
+            Some(at) => Err(DecodeError::Encoding { at }),
+            None => read,
+        };
+        Item { range, skeleton }
+    }
+}
+
+/// What is known of an object that cannot be decoded; the error itself if that is nothing.
+pub(super) fn rejected(
+    json: &str,
+    api_version: Option<&str>,
+    kind: Option<&str>,
+    error: DecodeError,
+) -> Result<RejectedObject, DecodeError> {
+    let (mut body, mut metadata) = (Map::new(), Map::new());
+    for (key, value) in [("apiVersion", api_version), ("kind", kind)] {
+        body.extend(value.map(|value| (key.to_owned(), value.into())));
+    }
+    let mut cursor = Cursor::new(json);
+    let text = |cursor: &mut Cursor<'_>| {
+        let text = json.get(cursor.skip_known()).unwrap_or_default();
+        serde_json::from_str::<String>(text).ok()
+    };
+    // Where it cannot be read any further, what was read before is enough, or there is no name.
+    let _ = cursor.members(|cursor, key| {
+        match &*key.read(json) {
+            key @ ("apiVersion" | "kind") => body.extend(text(cursor).map(|it| (key.to_owned(), it.into()))),
+            "metadata" if cursor.peek() == Some(b'{') => {
+                let mut walked = cursor.clone();
+                let _ = walked.members(|cursor, key| {
+                    match &*key.read(json) {
+                        key @ ("name" | "namespace" | "uid" | "resourceVersion") => {
+                            metadata.extend(text(cursor).map(|it| (key.to_owned(), it.into())));
+                        }
+                        _ => drop(cursor.skip_known()),
+                    }
+                    Ok(())
+                });
+                cursor.skip_known();
+            }
+            _ => drop(cursor.skip_known()),
+        }
+        Ok(())
+    });
+    let is_known = metadata.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+    body.insert("metadata".to_owned(), Value::Object(metadata));
+    match Object::decode(&Value::Object(body).to_string()) {
+        Ok(identity) if is_known => Ok(RejectedObject { identity, error }),
+        _ => Err(error),
+    }
+}

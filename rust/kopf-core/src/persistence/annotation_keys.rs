@@ -1,0 +1,190 @@
+//! How our annotations are named, and how those of other operators of this kind are recognised.
+//!
+//! Owns: keys of annotations. Must not know: what is stored under them.
+//! Every byte matters here: other versions of operators look for the same keys.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use blake2::digest::consts::U4;
+use blake2::{Blake2b, Digest};
+use serde_json::json;
+
+use crate::json::merge_patch::Patch;
+use crate::json::value::{Value, truthy};
+use crate::object::Object;
+
+/// The longest name that Kubernetes accepts after a prefix.
+const LIMIT: usize = 63;
+
+/// The name of the annotation by which an operator with a prefix of its own tells that the prefix is managed.
+const MARKER: &str = "kopf-managed";
+
+/// What `kubectl apply` remembers for itself.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The keys of annotations for one thing, the most wanted first: to be read in that order, and to be written all.
+pub fn make_keys(prefix: &str, key: &str, v1: bool, object: Option<&Object>) -> Vec<String> {
+    if is_simple(prefix, key) && object.is_none_or(|object| object.kind() != Some("ReplicaSet")) {
+        return vec![[prefix, "/", key].concat()];
+    }
+    let key = match object {
+        Some(object) if inherits_annotations(object) => Cow::Owned(format!("{key}-ofDRS")),
+        _ => Cow::Borrowed(key),
+    };
+    let mut keys = vec![make_v2_key(prefix, &key)];
+    if v1 {
+        let old = make_v1_key(prefix, &key);
+        if !keys.contains(&old) {
+            keys.push(old);
+        }
+    }
+    keys
+}
+
+/// Whether a key is the same in both schemes, with nothing to be replaced or cut: as nearly all of them are, and keys are
+/// asked for with every event.
+fn is_simple(prefix: &str, key: &str) -> bool {
+    prefix.len() + 1 + key.len() <= LIMIT
+        && prefix.is_ascii()
+        && key.bytes().all(|byte| byte.is_ascii() && !matches!(byte, b'/' | b'<' | b'>'))
+}
+
+/// Marks a foreign prefix as managed, unless it is marked already.
+pub fn store_marker(prefix: &str, object: &Object, patch: &mut Patch) {
+    if prefix.starts_with("kopf.") {
+        return;
+    }
+    let key = format!("{prefix}/{MARKER}");
+    let field = ["metadata", "annotations", &*key];
+    let present = object.raw_annotations().any(|(name, _)| name == key) || patch.get(&field).is_some();
+    if !present {
+        patch.set(&field, json!("yes"));
+    }
+}
+
+/// The annotations of operators and tools that are not the intent of the object's author.
+#[derive(Clone, Debug, Default)]
+pub struct IgnoredAnnotations<'k> {
+    /// Prefixes that are marked as managed.
+    marked: Vec<&'k str>,
+}
+
+impl<'k> IgnoredAnnotations<'k> {
+    /// Looks for markers among the keys that are there.
+    pub fn among(keys: impl Iterator<Item = &'k str>) -> Self {
+        let marked = keys.filter_map(|key| key.strip_suffix(MARKER)?.strip_suffix('/')).collect();
+        Self { marked }
+    }
+
+    /// Whether this annotation is to be left out.
+    pub fn covers(&self, key: &str) -> bool {
+        let Some((prefix, _)) = key.split_once('/') else { return false };
+        prefix == "kopf.zalando.org"
+            || prefix.ends_with(".kopf.zalando.org")
+            || self.marked.contains(&prefix)
+            || key == LAST_APPLIED
+    }
+}
+
+/// Removes annotations by their keys, and then the stanzas that have nothing left.
+pub(crate) fn retain_annotations(essence: &mut Value, keep: impl Fn(&str) -> bool) {
+    let annotations = essence.get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
+    if let Some(Value::Object(annotations)) = annotations {
+        annotations.retain(|key, _| keep(key));
+    }
+    drop_empty_stanzas(essence);
+}
+
+/// Removes the stanzas that say nothing.
+pub(crate) fn drop_empty_stanzas(essence: &mut Value) {
+    let drop_from = |level: &mut Value, key: &str| {
+        let Value::Object(map) = level else { return };
+        if map.get(key).is_some_and(|stanza| !truthy(stanza)) {
+            map.shift_remove(key);
+        }
+    };
+    if let Some(metadata) = essence.get_mut("metadata") {
+        drop_from(metadata, "annotations");
+        drop_from(metadata, "labels");
+    }
+    drop_from(essence, "metadata");
+    drop_from(essence, "status");
+}
+
+/// Kubernetes copies annotations of a Deployment to its `ReplicaSets`, ours included; so theirs are named differently.
+fn inherits_annotations(object: &Object) -> bool {
+    object.kind() == Some("ReplicaSet") && object.owner_kinds().any(|kind| kind == "Deployment")
+}
+
+/// The current scheme: the limit is on the name, and the hash is of the key as it was given.
+fn make_v2_key(prefix: &str, key: &str) -> String {
+    let suffix = if key.chars().count() > LIMIT { make_suffix(key) } else { String::new() };
+    let room = LIMIT - suffix.len();
+    format!("{prefix}/{}{suffix}", head(&make_safe(key), room.cast_signed()))
+}
+
+/// The old scheme: the limit is on the prefix and the name together, and the hash is of the sanitised key.
+fn make_v1_key(prefix: &str, key: &str) -> String {
+    let safe = make_safe(key);
+    let room = LIMIT.cast_signed() - (prefix.chars().count() + 1).cast_signed();
+    let fits = safe.chars().count().cast_signed() <= room;
+    let suffix = if fits { String::new() } else { make_suffix(&safe) };
+    format!("{prefix}/{}{suffix}", head(&safe, room - suffix.len().cast_signed()))
+}
+
+fn make_safe(key: &str) -> String {
+    key.chars()
+        .map(|c| match c {
+            '/' => '.',
+            '<' | '>' => '_',
+            other => other,
+        })
+        .collect()
+}
+
+fn make_suffix(key: &str) -> String {
+    let digest = Blake2b::<U4>::digest(key.as_bytes());
+    let text = STANDARD.encode(digest).replace('+', "-").replace('/', ".");
+    format!("-{text}").trim_end_matches(['=', '-', '.']).to_owned()
+}
+
+/// The first characters of a text; a negative number leaves out as many at the end, as slices do in Python.
+fn head(text: &str, length: isize) -> String {
+    let total = text.chars().count();
+    let kept = if length < 0 { total.saturating_sub(length.unsigned_abs()) } else { length.unsigned_abs() };
+    text.chars().take(kept).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn managed_prefixes_are_recognised() {
+        let keys = ["my.org/kopf-managed", "my.org/x", "other.org/x", "kopf-managed", "a.kopf.zalando.org/x"];
+        let managed = IgnoredAnnotations::among(keys.into_iter());
+        for key in
+            ["my.org/x", "my.org/kopf-managed", "kopf.zalando.org/y", "a.kopf.zalando.org/z", LAST_APPLIED]
+        {
+            assert!(managed.covers(key), "{key}");
+        }
+        for key in ["other.org/x", "kopf-managed", "plain", "notkopf.zalando.org.x/y", "kopf.dev/x"] {
+            assert!(!managed.covers(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn the_marker_is_for_foreign_prefixes_and_is_set_once() {
+        let plain = Object::decode("{}").unwrap();
+        let mut patch = Patch::default();
+        store_marker("kopf.zalando.org", &plain, &mut patch);
+        assert!(patch.is_empty());
+        let marked = Object::decode(r#"{"metadata":{"annotations":{"my.org/kopf-managed":"yes"}}}"#).unwrap();
+        store_marker("my.org", &marked, &mut patch);
+        assert!(patch.is_empty());
+        store_marker("my.org", &plain, &mut patch);
+        assert_eq!(patch.get(&["metadata", "annotations", "my.org/kopf-managed"]), Some(&json!("yes")));
+    }
+}

@@ -1,0 +1,241 @@
+//! Essences that do not fit: an object has room for 256 KiB of annotations, however large it is itself.
+//!
+//! What is large is replaced by its digest: it can be seen then that a field has changed, and which one, but not what it was
+//! before. Payloads of Secrets are never copied here, not even short ones.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use blake2::digest::consts::U16;
+use blake2::{Blake2b, Digest};
+use serde_json::json;
+
+use crate::json::value::{Map, Value, to_python_json};
+use crate::object::Object;
+
+/// The server's limit for all annotations of an object, keys and values.
+const LIMIT: usize = 256 * 1024;
+/// What is left for the progress of handlers and for others.
+const RESERVE: usize = 16 * 1024;
+/// Objects that are shorter as a whole have room for all.
+const SMALL: usize = LIMIT / 4;
+/// The server's limit for an object as a whole, with some reserve.
+const OBJECT_LIMIT: usize = 1_400_000;
+/// What is not longer than this stays as it is.
+const SHORT: usize = 128;
+/// How long is short enough for what is needed for a short while only.
+const BRIEF: usize = 1024;
+/// How deep it is looked into what is large; the first that fits.
+const DEPTHS: [usize; 4] = [6, 3, 2, 1];
+
+const MARK: &str = "kopf.dev/condensed";
+const DIGEST: &str = "kopf.dev/digest";
+
+/// The text of an essence, as it fits into the annotations of the object, in so many copies of it.
+pub(super) fn text(object: &Object, essence: &Value, own: &[String]) -> String {
+    let text = to_python_json(essence) + "\n";
+    if is_small(object, &text) {
+        return text;
+    }
+    let others = object.raw_annotations().filter(|(key, _)| !own.iter().any(|own| own == key));
+    let taken: usize = others.map(|(key, value)| key.len() + value.len()).sum::<usize>() + RESERVE;
+    let known: usize = own.iter().filter_map(|key| object.raw_annotation(key)).map(str::len).sum();
+    let left = OBJECT_LIMIT.saturating_sub(object.raw().len().saturating_sub(known));
+    // In the request, each quotation mark takes two bytes.
+    let room = LIMIT.saturating_sub(taken).min(left / 2) / own.len().max(1);
+    if text.len() <= room {
+        return text;
+    }
+    let is_secret = object.kind() == Some("Secret");
+    let mut condensed = String::new();
+    for depth in DEPTHS {
+        let tree = json!({ MARK: condense(essence, depth, is_secret) });
+        condensed = to_python_json(&tree) + "\n";
+        if condensed.len() <= room {
+            break;
+        }
+    }
+    condensed
+}
+
+/// Whether it fits for sure.
+pub(super) fn is_small(object: &Object, text: &str) -> bool {
+    object.raw().len() < SMALL && text.len() < SMALL - 1
+}
+
+/// The same as short as it is of use, wherever there is more room.
+pub(super) fn compact_text(object: &Object, essence: &Value) -> String {
+    let is_secret = object.kind() == Some("Secret");
+    let text = to_python_json(essence);
+    if text.len() <= BRIEF && !is_secret {
+        return text;
+    }
+    let mut condensed = String::new();
+    for depth in DEPTHS {
+        condensed = to_python_json(&json!({ MARK: condense(essence, depth, is_secret) }));
+        if condensed.len() <= BRIEF {
+            break;
+        }
+    }
+    condensed
+}
+
+/// The essence of which this was stored, as far as it can be known from the present one: what has changed is not there.
+pub(crate) fn restored(stored: Value, present: &Value) -> Value {
+    match stored {
+        Value::Object(mut map) if map.len() == 1 && map.contains_key(MARK) => {
+            let tree = map.shift_remove(MARK).unwrap_or_default();
+            restore(tree, Some(present)).unwrap_or_else(|| Value::Object(Map::new()))
+        }
+        plain => plain,
+    }
+}
+
+fn condense(value: &Value, depth: usize, is_secret: bool) -> Value {
+    match value {
+        Value::Object(map) if depth > 0 && !is_digest(value) => {
+            let condensed = map.iter().map(|(key, value)| {
+                let is_payload = is_secret && !(depth == DEPTHS[0] && key == "metadata");
+                (key.clone(), condense(value, depth - 1, is_payload))
+            });
+            Value::Object(condensed.collect())
+        }
+        _ if !is_secret && to_python_json(value).len() <= SHORT && !is_digest(value) => value.clone(),
+        _ => json!({ DIGEST: digest(value) }),
+    }
+}
+
+fn restore(tree: Value, present: Option<&Value>) -> Option<Value> {
+    if is_digest(&tree) {
+        return present.filter(|present| tree.get(DIGEST) == Some(&json!(digest(present)))).cloned();
+    }
+    let Value::Object(map) = tree else { return Some(tree) };
+    let fields = map.into_iter().filter_map(|(key, tree)| {
+        let value = restore(tree, present.and_then(|present| present.get(&key)))?;
+        Some((key, value))
+    });
+    Some(Value::Object(fields.collect()))
+}
+
+fn is_digest(value: &Value) -> bool {
+    value.as_object().is_some_and(|map| map.len() == 1 && map.contains_key(DIGEST))
+}
+
+/// The order of keys does not matter.
+fn digest(value: &Value) -> String {
+    let mut hasher = Blake2b::<U16>::new();
+    feed(&mut hasher, value);
+    STANDARD_NO_PAD.encode(hasher.finalize())
+}
+
+fn feed(hasher: &mut Blake2b<U16>, value: &Value) {
+    match value {
+        Value::Object(map) => {
+            let mut keys: Vec<&String> = map.keys().collect();
+            keys.sort_unstable();
+            hasher.update(b"{");
+            for key in keys {
+                hasher.update(json!(key).to_string());
+                hasher.update(b":");
+                feed(hasher, map.get(key).unwrap_or(&Value::Null));
+            }
+            hasher.update(b"}");
+        }
+        Value::Array(items) => {
+            hasher.update(b"[");
+            for item in items {
+                feed(hasher, item);
+                hasher.update(b",");
+            }
+            hasher.update(b"]");
+        }
+        plain => hasher.update(plain.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::merge_patch::Patch;
+    use crate::json::value::equal;
+    use crate::persistence::diffbase::DiffBaseStorage;
+    use crate::persistence::essence::{Comparison, Storages, compare, essence};
+    use crate::persistence::progress::ProgressStorage;
+
+    fn object(kind: &str, spec: &Value, stored: Option<&str>) -> Object {
+        let mut body = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "n"}, "spec": spec});
+        if let Some(stored) = stored {
+            body["metadata"]["annotations"] = json!({"kopf.zalando.org/last-handled-configuration": stored});
+        }
+        Object::decode(&body.to_string()).unwrap()
+    }
+
+    fn stored(object: &Object) -> String {
+        let (diffbase, progress) = (DiffBaseStorage::default(), ProgressStorage::default());
+        let storages = Storages { diffbase: &diffbase, progress: &progress };
+        let mut patch = Patch::default();
+        diffbase.store(object, &mut patch, &essence(object, storages, &[]));
+        let key = "kopf.zalando.org/last-handled-configuration";
+        patch.get(&["metadata", "annotations", key]).unwrap().as_str().unwrap().to_owned()
+    }
+
+    fn compared(object: &Object) -> Comparison {
+        let (diffbase, progress) = (DiffBaseStorage::default(), ProgressStorage::default());
+        compare(object, Storages { diffbase: &diffbase, progress: &progress }, &[]).unwrap()
+    }
+
+    #[test]
+    fn what_fits_is_kept_as_it_is() {
+        let text = stored(&object("K", &json!({"x": "y".repeat(100_000)}), None));
+        assert!(text.len() > 100_000 && !text.contains(MARK));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_recognised_by_its_digest() {
+        let spec =
+            json!({"name": "short", "blob": "y".repeat(1_200_000), "other": {"list": vec![7; 50_000]}});
+        let text = stored(&object("K", &spec, None));
+        assert!(text.len() < 1_000, "{}", text.len());
+        assert!(text.contains("short"));
+        assert_eq!(compared(&object("K", &spec, Some(&text))), Comparison::Same);
+    }
+
+    #[test]
+    fn a_change_of_it_is_seen_in_its_field() {
+        let spec = json!({"name": "short", "blob": "y".repeat(300_000), "rest": "r".repeat(1_000)});
+        let text = stored(&object("K", &spec, None));
+        let changed = json!({"name": "other", "blob": "z".repeat(300_000), "rest": "r".repeat(1_000)});
+        let Comparison::Different { old, new } = compared(&object("K", &changed, Some(&text))) else {
+            panic!()
+        };
+        assert_eq!(old, json!({"spec": {"name": "short", "rest": "r".repeat(1_000)}}));
+        assert!(equal(&new["spec"], &changed));
+    }
+
+    #[test]
+    fn many_short_fields_do_not_fit_either() {
+        let spec: Map<_, _> = (0..30_000).map(|n| (format!("key{n}"), json!(n))).collect();
+        let spec = Value::Object(spec);
+        let text = stored(&object("K", &spec, None));
+        assert!(text.len() < 1_000, "{}", text.len());
+        assert_eq!(compared(&object("K", &spec, Some(&text))), Comparison::Same);
+    }
+
+    #[test]
+    fn payloads_of_secrets_are_never_kept_in_clear_beside_the_object() {
+        let spec = json!({"password": "hunter2", "blob": "y".repeat(300_000)});
+        let text = stored(&object("Secret", &spec, None));
+        assert!(!text.contains("hunter2"));
+        assert_eq!(compared(&object("Secret", &spec, Some(&text))), Comparison::Same);
+    }
+
+    #[test]
+    fn it_is_whole_if_that_is_asked_for() {
+        let large = json!({"spec": {"x": "y".repeat(300_000)}});
+        let object = Object::decode(&large.to_string()).unwrap();
+        let (mut whole, mut fitting) = (Patch::default(), Patch::default());
+        DiffBaseStorage::default().store_whole(&object, &mut whole, &large);
+        DiffBaseStorage::default().store(&object, &mut fitting, &large);
+        assert!(Value::Object(whole.0).to_string().len() > 300_000);
+        assert!(Value::Object(fitting.0).to_string().len() < 1_000);
+    }
+}

@@ -1,0 +1,122 @@
+//! What an essence is, and when two of them are the same, as tables.
+
+use super::*;
+use serde_json::json;
+
+fn compare_with(spec: &str, stored: &str, extra: &[FieldPath]) -> (bool, Result<Comparison, Malformed>) {
+    let stored_json = Value::String(stored.to_owned());
+    let object = Object::decode(&format!(
+        r#"{{"kind":"K","metadata":{{"name":"n","annotations":{{"kopf.zalando.org/last-handled-configuration":{stored_json},"kopf.zalando.org/h":"{{}}","a/b":"c"}}}},"spec":{spec},"status":{{"s":1}}}}"#
+    ))
+    .unwrap();
+    let (diffbase, progress) = (DiffBaseStorage::default(), ProgressStorage::default());
+    let storages = Storages { diffbase: &diffbase, progress: &progress };
+    (equals_raw(&object, storages, extra, Stored::new(stored)), compare(&object, storages, extra))
+}
+
+#[test]
+fn equal_texts_are_seen_without_values() {
+    for (spec, stored) in [
+        (r#"{"x":1}"#, r#"{"spec":{"x":1},"metadata":{"annotations":{"a/b":"c"}}}"#),
+        (r#"{ "x" : [1, null] }"#, r#" { "spec":{"x":[1,null]},"metadata":{"annotations":{"a/b":"c"}}} "#),
+        (
+            r#"{"x":"é<\u003e/"}"#,
+            r#"{"spec":{"x":"\u00e9\u003c>\/"},"metadata":{"annotations":{"a/b":"c"}}}"#,
+        ),
+        ("12", "{\"spec\":12,\"metadata\":{\"annotations\":{\"a/b\":\"c\"}}}\n"),
+    ] {
+        assert_eq!(compare_with(spec, stored, &[]), (true, Ok(Comparison::Same)), "{spec} {stored}");
+    }
+}
+
+#[test]
+fn what_was_written_and_left_alone_is_seen_without_unescaping() {
+    let quoted = |spec: &str, stored: &str| {
+        let object =
+            Object::decode(&format!(r#"{{"metadata":{{"labels":{{"l":"\"1\\n\""}}}},"spec":{spec}}}"#));
+        let storages = (DiffBaseStorage::default(), ProgressStorage::default());
+        let storages = Storages { diffbase: &storages.0, progress: &storages.1 };
+        let literal = Value::String(stored.to_owned()).to_string();
+        EscapedComparer::new(&literal).is_some_and(|text| equals_raw(&object.unwrap(), storages, &[], text))
+    };
+    let stored =
+        |spec: &str| format!("{}{spec}{}", r#"{"spec":"#, r#","metadata":{"labels":{"l":"\"1\\n\""}}}"#);
+    for spec in ["12", "{}", r#"{"a":"\"\\","é":[null,"\n"]}"#] {
+        assert!(quoted(spec, &stored(spec)), "{spec}");
+        assert!(quoted(spec, &(stored(spec) + "\n")), "{spec}");
+        assert!(!quoted(spec, &(stored(spec) + "x")), "{spec}");
+        assert!(!quoted(spec, &stored("123")), "{spec}");
+        assert!(!quoted(spec, &stored(spec)[..20]), "{spec}");
+    }
+    assert!(!quoted(r#"{"\"":1}"#, &stored(r#"{"\"": 1}"#)), "spaces are for the other one");
+}
+
+#[test]
+fn equal_values_of_different_texts_are_the_same() {
+    for (spec, stored) in [
+        (r#"{"x":1,"y":2}"#, r#"{"metadata":{"annotations":{"a/b":"c"}},"spec":{"y":2,"x":1.0}}"#),
+        (
+            r#"{"x":1}"#,
+            r#"{"spec":{"x":1},"metadata":{"annotations":{"a/b":"c","kopf.zalando.org/old":"1"}}}"#,
+        ),
+    ] {
+        assert_eq!(compare_with(spec, stored, &[]), (false, Ok(Comparison::Same)), "{spec} {stored}");
+    }
+}
+
+#[test]
+fn differences_bring_both_values() {
+    for (spec, stored) in [
+        ("12", r#"{"spec":123,"metadata":{"annotations":{"a/b":"c"}}}"#),
+        ("123", r#"{"spec":12,"metadata":{"annotations":{"a/b":"c"}}}"#),
+        ("{}", r#"{"spec":{}}"#),
+        (r#"{"x":"a"}"#, r#"{"spec":{"x":"b"},"metadata":{"annotations":{"a/b":"c"}}}"#),
+        (r#"{"x":"a"}"#, r#"{"spec":{"x":"a","n":null},"metadata":{"annotations":{"a/b":"c"}}}"#),
+    ] {
+        let (fast, compared) = compare_with(spec, stored, &[]);
+        let old = serde_json::from_str(stored).unwrap();
+        let spec: Value = serde_json::from_str(spec).unwrap();
+        let new = json!({"spec": spec, "metadata": {"annotations": {"a/b": "c"}}});
+        assert_eq!((fast, compared), (false, Ok(Comparison::Different { old, new })));
+    }
+}
+
+#[test]
+fn broken_texts_are_errors_even_if_they_begin_well() {
+    for stored in
+        ["", "{", r#"{"spec":{}"#, r#"{"spec":{},"metadata":{"annotations":{"a/b":"c"}}}}"#, "nonsense"]
+    {
+        let (fast, compared) = compare_with("{}", stored, &[]);
+        assert!(!fast && compared.is_err(), "{stored}");
+    }
+    assert_eq!(compare_with("{}", "null", &[]).1, Ok(Comparison::Absent));
+}
+
+#[test]
+fn extra_fields_are_fast_as_long_as_they_add_nothing() {
+    let stored = r#"{"spec":{},"metadata":{"annotations":{"a/b":"c"}}}"#;
+    let harmless =
+        ["spec.x", "metadata.labels.x", "status.t", "metadata.generation", ""].map(FieldPath::parse);
+    assert_eq!(compare_with("{}", stored, &harmless), (true, Ok(Comparison::Same)));
+    let annotation = FieldPath::from_keys(["metadata", "annotations", "a/b"]);
+    assert_eq!(compare_with("{}", stored, &[annotation]), (true, Ok(Comparison::Same)));
+    for field in [
+        FieldPath::parse("status.s"),
+        FieldPath::from_keys(["metadata", "annotations", "kopf.zalando.org/h"]),
+    ] {
+        assert!(!compare_with("{}", stored, std::slice::from_ref(&field)).0, "{field}");
+    }
+    assert!(matches!(
+        compare_with("{}", stored, &[FieldPath::parse("status.s")]).1,
+        Ok(Comparison::Different { new, .. }) if new["status"] == json!({"s": 1})
+    ));
+}
+
+#[test]
+fn nothing_stored_is_absence() {
+    let object = Object::decode(r#"{"spec":1}"#).unwrap();
+    let (diffbase, progress) = (DiffBaseStorage::default(), ProgressStorage::default());
+    let storages = Storages { diffbase: &diffbase, progress: &progress };
+    assert_eq!(compare(&object, storages, &[]), Ok(Comparison::Absent));
+    assert_eq!(essence(&object, storages, &[]), json!({"spec": 1}));
+}

@@ -1,0 +1,331 @@
+//! What the operator keeps of an object in memory between its cycles.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use super::PersistenceConfig;
+use super::diffbase::observed::recalled;
+use super::essence::essence;
+use super::own_annotations::{base_text, own_progress, written_base};
+use super::own_changes::{Managers, OwnWrite};
+use super::pending_state::{ObservedEssences, Overlay, PendingState, is_kept, is_over, missing};
+use super::progress::Record;
+use super::rejected_patch::RejectedPatch;
+use crate::handler::registry::ResourceHandlers;
+use crate::json::merge_patch::{Patch, is_removal, without_nulls};
+use crate::json::value::{Map, Value};
+use crate::object::Object;
+use crate::time::Timestamp;
+
+/// What the operator keeps of an object in memory between its cycles.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
+pub struct ObjectMemory {
+    /// Its very first event was a listing: it was there before the operator.
+    pub noticed_by_listing: bool,
+    /// All that was to be called for it was called once: resume handlers are over.
+    pub fully_handled_once: bool,
+    /// Transformation functions are left from earlier cycles.
+    pub remaining_fns: bool,
+    /// How many times in a row the server has rejected what these functions made.
+    pub rejected_fns: u8,
+    /// All handlers of the deletion are done: it is only to be let go.
+    pub deletion_handled: bool,
+    /// Somebody removes what we keep on the object, and that was told.
+    pub annotations_removed: bool,
+    /// What is kept on the object was looked at for the first time.
+    pub noticed: bool,
+    /// The digest of the essence that was handled last, as we have seen or written it.
+    pub handled: Option<NonZeroU64>,
+    /// What we know better than the object.
+    pub pending_state: Option<Arc<PendingState>>,
+}
+
+/// The state of the current handling after a cycle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HandlingStatus {
+    /// It is as it was before the cycle.
+    #[default]
+    Before,
+    /// It goes on; with what those have seen who are done with it.
+    Ongoing(ObservedEssences),
+    /// It is over; with what the last have seen, if that is more than what counts as handled.
+    Over(ObservedEssences),
+}
+
+/// What the server has accepted.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted<'a> {
+    /// As a merge patch; empty if nothing was written.
+    pub patch: &'a Map<String, Value>,
+    /// The object afterwards, if the server has answered with it.
+    pub latest: Option<&'a Object>,
+}
+
+impl ObjectMemory {
+    /// How the object is to be looked at, if not as it is.
+    pub fn overlay<'s>(
+        &self,
+        object: &Arc<Object>,
+        consistent: bool,
+        settings: impl Into<PersistenceConfig<'s>>,
+        plan: &ResourceHandlers,
+    ) -> Option<Overlay> {
+        let settings = settings.into();
+        if settings.compat {
+            return None;
+        }
+        self.pending_state.as_ref()?.overlay(object, consistent, settings, plan)
+    }
+
+    /// Takes note of what was handled before; and, if the operator has died while a handling went on, of how far that is
+    /// and what was seen by those who have finished.
+    pub fn observe<'s>(
+        &mut self,
+        object: &Object,
+        settings: impl Into<PersistenceConfig<'s>>,
+        plan: &ResourceHandlers,
+    ) {
+        let settings = settings.into();
+        self.forget_accepted(object);
+        if self.handled.is_some() || !is_kept(settings) {
+            return;
+        }
+        let persistence = settings.persistence;
+        let keys = persistence.diffbase_storage.own_keys(object);
+        // Without annotations, there is no digest that would tell: states from before our own writes are not to be believed.
+        if std::mem::replace(&mut self.noticed, true) && keys.is_empty() {
+            return;
+        }
+        self.handled = keys.iter().find_map(|key| object.annotation(key)).map(|text| digest(&text));
+        if self.pending_state.is_some() {
+            return;
+        }
+        let storage = &persistence.progress_storage;
+        let records: Vec<_> =
+            plan.owned.iter().filter_map(|id| storage.fetch(object, id).ok().flatten()).collect();
+        if !records.is_empty() && !is_over(object, settings, plan) {
+            let kept = base_text(object, &keys).map(|text| Box::from(&*text));
+            let seen = seen_by_some(&records, || essence(object, persistence, &plan.extra_fields));
+            let mut pending_state = PendingState { seen, kept, ..PendingState::default() };
+            pending_state.load_progress(object, persistence, plan);
+            self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
+        }
+    }
+
+    /// Whether this essence is the one that was handled last.
+    pub fn was_handled<'s>(
+        &self,
+        object: &Object,
+        essence: &Value,
+        settings: impl Into<PersistenceConfig<'s>>,
+    ) -> bool {
+        let settings = settings.into();
+        let storage = &settings.persistence.diffbase_storage;
+        let mut patch = Patch::default();
+        storage.store(object, &mut patch, essence);
+        let texts = storage.own_keys(object);
+        let mut texts = texts.iter().filter_map(|key| patch.get(&["metadata", "annotations", key])?.as_str());
+        self.handled.is_some_and(|handled| texts.any(|text| digest(text) == handled))
+    }
+
+    /// The patch is written.
+    pub fn record_write<'s>(
+        &mut self,
+        object: &Object,
+        accepted: Accepted<'_>,
+        handling_status: HandlingStatus,
+        settings: impl Into<PersistenceConfig<'s>>,
+        plan: &ResourceHandlers,
+    ) {
+        let settings = settings.into();
+        let Accepted { patch, latest } = accepted;
+        if !is_kept(settings)
+            || (self.pending_state.is_none() && patch.is_empty() && handling_status == HandlingStatus::Before)
+        {
+            return;
+        }
+        let persistence = settings.persistence;
+        let keys = persistence.diffbase_storage.own_keys(object);
+        let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        let accepted = pending_state.accept(&keys, persistence);
+        let written = written_base(patch, &keys).or_else(|| written_base(&accepted, &keys));
+        if let Some(text) = written {
+            self.set_handled_base(&mut pending_state, Some(text));
+        }
+        let is_as_before = handling_status == HandlingStatus::Before;
+        match handling_status {
+            HandlingStatus::Ongoing(seen) => {
+                if written.is_none() {
+                    self.set_handled_base(&mut pending_state, base_text(object, &keys).as_deref());
+                }
+                pending_state.own.merge(own_progress(patch, &keys, persistence));
+                pending_state.seen = seen;
+            }
+            // It is over, but the answer that would have told it was lost.
+            HandlingStatus::Before if is_removal(&pending_state.own.0) => {
+                pending_state.own = Patch::default()
+            }
+            HandlingStatus::Before => pending_state.own.merge(own_progress(patch, &keys, persistence)),
+            // What bears that which was seen by the last, stays on the object.
+            HandlingStatus::Over(seen) => {
+                pending_state.own = Patch(without_nulls(own_progress(patch, &keys, persistence)));
+                pending_state.seen = seen;
+            }
+        }
+        // What was accepted before, or so it seemed, is on the object that was looked at.
+        let known = (!accepted.is_empty() || pending_state.called_with.is_some()).then_some(object);
+        if pending_state.seen != ObservedEssences::default()
+            && let Some(latest) = latest.or(known)
+        {
+            let mut whole = Patch(accepted);
+            whole.merge(patch.clone());
+            let present = || Arc::new(essence(object, persistence, &plan.extra_fields));
+            let before = pending_state.called_with.take().filter(|_| is_as_before).unwrap_or_else(present);
+            let after = essence(latest, persistence, &plan.extra_fields);
+            let managers = Managers::of(latest);
+            let write = OwnWrite { before: &before, after: &after, patch: &whole.0, managers: &managers };
+            pending_state.seen = pending_state.seen.carried(&write);
+        }
+        pending_state.called_with = None;
+        pending_state.refusals = 0;
+        pending_state.kept =
+            pending_state.kept.take().filter(|_| self.annotations_removed || pending_state.is_ongoing());
+        self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
+    }
+
+    /// A daemon or a timer has written to the object. That is no news for the handlers of the sequence that goes on either.
+    pub fn record_daemon_write<'s>(
+        &mut self,
+        accepted: Accepted<'_>,
+        settings: impl Into<PersistenceConfig<'s>>,
+        plan: &ResourceHandlers,
+    ) {
+        let settings = settings.into();
+        let Accepted { patch, latest: Some(latest) } = accepted else { return };
+        let Some(pending_state) = &mut self.pending_state else { return };
+        if !is_kept(settings) || pending_state.seen == ObservedEssences::default() {
+            return;
+        }
+        let latest = essence(latest, settings.persistence, &plan.extra_fields);
+        let managers = &Managers::default();
+        let write = OwnWrite { before: &latest, after: &latest, patch, managers };
+        let pending_state = Arc::make_mut(pending_state);
+        pending_state.seen = pending_state.seen.carried(&write);
+    }
+
+    /// The patch is not written, or nobody knows. Whether it was the patch that the server did not like.
+    pub fn failed<'s>(
+        &mut self,
+        object: &Object,
+        (patch, rejected): (Map<String, Value>, bool),
+        handling_status: HandlingStatus,
+        settings: impl Into<PersistenceConfig<'s>>,
+        plan: &ResourceHandlers,
+    ) {
+        let settings = settings.into();
+        if !is_kept(settings) {
+            return;
+        }
+        let persistence = settings.persistence;
+        let keys = persistence.diffbase_storage.own_keys(object);
+        let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        let accepted = pending_state.accept(&keys, persistence);
+        if let Some(text) = written_base(&accepted, &keys) {
+            self.set_handled_base(&mut pending_state, Some(text));
+        }
+        let is_as_before = handling_status == HandlingStatus::Before;
+        match handling_status {
+            HandlingStatus::Ongoing(seen) => {
+                self.set_handled_base(&mut pending_state, base_text(object, &keys).as_deref());
+                pending_state.seen = seen;
+            }
+            HandlingStatus::Over(seen) => pending_state.seen = seen,
+            HandlingStatus::Before => {}
+        }
+        if pending_state.seen != ObservedEssences::default()
+            && (pending_state.called_with.is_none() || !is_as_before)
+        {
+            pending_state.called_with = Some(Arc::new(essence(object, persistence, &plan.extra_fields)));
+        }
+        pending_state.unwritten = patch;
+        pending_state.refusals = if rejected { pending_state.refusals.saturating_add(1) } else { 0 };
+        self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
+    }
+
+    /// The server has rejected these fields, or could not write them: they are sent again later, apart from the rest.
+    /// Seconds until then; none if nothing is kept.
+    pub fn rejected<'s>(
+        &mut self,
+        rejected: Map<String, Value>,
+        now: Timestamp,
+        settings: impl Into<PersistenceConfig<'s>>,
+    ) -> Option<f64> {
+        let settings = settings.into();
+        if settings.compat || rejected.is_empty() {
+            return None;
+        }
+        let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        let pause = pending_state.pending.reject(rejected, now);
+        self.pending_state = Some(Arc::new(pending_state));
+        Some(pause)
+    }
+
+    /// The server has accepted these fields: older values of them are not sent again.
+    pub fn accepted(&mut self, written: &Map<String, Value>) {
+        if self.is_anything_pending() && !written.is_empty() {
+            self.edit_pending(|pending| pending.remove(written));
+        }
+    }
+
+    /// What was rejected and is on the object nevertheless, is not sent again: others may change it later.
+    fn forget_accepted(&mut self, object: &Object) {
+        if self.is_anything_pending() {
+            self.edit_pending(|pending| pending.retain(missing(object, pending.patch())));
+        }
+    }
+
+    fn is_anything_pending(&self) -> bool {
+        self.pending_state.as_ref().is_some_and(|pending_state| pending_state.pending.due().is_some())
+    }
+
+    fn edit_pending(&mut self, edit: impl FnOnce(&mut RejectedPatch)) {
+        let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        edit(&mut pending_state.pending);
+        self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
+    }
+
+    /// This counts as handled last: what was written so, or what the handling that goes on was begun with; nothing, if the
+    /// object was new to it.
+    fn set_handled_base(&mut self, pending_state: &mut PendingState, base: Option<&str>) {
+        self.handled = base.map(digest);
+        pending_state.kept = base.map(Box::from);
+    }
+
+    /// Somebody else may have handled the object: the object is believed.
+    pub fn invalidate(&mut self) {
+        (self.pending_state, self.handled, self.noticed) = (None, None, false);
+    }
+}
+
+/// What those have seen who have finished, if there are any, and others are still to be called; or the last of the handling
+/// before.
+fn seen_by_some(records: &[Record], present: impl FnOnce() -> Value) -> ObservedEssences {
+    let mut kept = records.iter().filter_map(|record| record.seen.as_deref()).peekable();
+    let mut seen = ObservedEssences::default();
+    if kept.peek().is_none() {
+        return seen;
+    }
+    let present = present();
+    kept.filter_map(|kept| recalled(kept, &present)).for_each(|essence| seen.add(&essence));
+    let is_half_done =
+        records.iter().any(|record| record.success || record.failure || !record.subrefs.is_empty());
+    if is_half_done { seen } else { ObservedEssences { first: None, later: seen.first } }
+}
+
+fn digest(text: &str) -> NonZeroU64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(text.as_bytes());
+    NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)
+}

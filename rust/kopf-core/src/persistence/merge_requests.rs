@@ -1,0 +1,193 @@
+//! Which requests write one patch, if the status is written on its own.
+//!
+//! The operator may die between two requests, and with `consistency_timeout = 0` it may even go on with the state in between.
+//! So nothing counts as done before all that was done is written: first what handlers have changed and returned; then the
+//! progress and the last handled state; then the removal of progress. Two requests are enough for that, unless the first and
+//! the last of these are in one place, and the second is in the other one.
+
+use crate::json::merge_patch::{Patch, subtract};
+use crate::json::value::{Map, Value};
+use crate::object::Object;
+use crate::persistence::Persistence;
+
+use super::own_annotations::{annotations_of, own_annotations, removed_records};
+
+/// One merge patch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MergeRequest {
+    /// Whether it goes to the status subresource; it has nothing but the status then.
+    pub is_status: bool,
+    /// The fields.
+    pub patch: Map<String, Value>,
+}
+
+/// In how many steps a patch is written at most.
+const STEPS: usize = 3;
+
+/// The requests of a patch to a resource with a status subresource, in their order. A status of `null` is left out.
+///
+/// If the progress in the status is removed by the last of three requests, the first one writes it in its final state
+/// (`outcomes`): an operator that takes over in between repeats no finished handler.
+pub fn merge_requests(
+    object: &Object,
+    patch: &Map<String, Value>,
+    outcomes: &Map<String, Value>,
+    persistence: &Persistence,
+) -> Vec<MergeRequest> {
+    let own = own_annotations(object, patch, persistence);
+    let removed = removals(&own, persistence);
+    let parts = [subtract(patch.clone(), &own), subtract(own, &removed), removed];
+    let apart = |is_status: bool| {
+        parts.each_ref().map(|part| {
+            let fields = part.iter().filter(|(key, _)| (key.as_str() == "status") == is_status);
+            let fields = fields.filter(|(_, value)| !is_status || !value.is_null());
+            fields.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>()
+        })
+    };
+    let begun_with = |is_status: bool| {
+        let (mut these, mut others) = (apart(is_status), apart(!is_status));
+        let mut requests = Vec::new();
+        let mut is_status = is_status;
+        while first(&these).or(first(&others)).is_some() {
+            // No further than to the step with which the others are to go on.
+            let until = first(&others).unwrap_or(STEPS);
+            let mut patch = Patch::default();
+            for part in these.iter_mut().take(until.saturating_add(1)) {
+                patch.merge(std::mem::take(part));
+            }
+            if !patch.is_empty() {
+                requests.push(MergeRequest { is_status, patch: patch.0 });
+            }
+            std::mem::swap(&mut these, &mut others);
+            is_status = !is_status;
+        }
+        requests
+    };
+    let (one, other) = (begun_with(true), begun_with(false));
+    let mut requests = if other.len() < one.len() { other } else { one };
+    if let [first, _, _] = &mut requests[..]
+        && first.is_status
+    {
+        let (mut patch, outcomes) = (Patch(std::mem::take(&mut first.patch)), Patch(outcomes.clone()));
+        // Only what is removed afterwards, or it would stay.
+        for record in removed_records(&parts[2], persistence) {
+            if let Some(outcome) = outcomes.get(record.keys()) {
+                patch.set(record.keys(), outcome.clone());
+            }
+        }
+        first.patch = patch.0;
+    }
+    requests
+}
+
+/// The first step of which something is left.
+fn first(parts: &[Map<String, Value>; STEPS]) -> Option<usize> {
+    parts.iter().position(|part| !part.is_empty())
+}
+
+/// What of our own is removed from the object.
+fn removals(own: &Map<String, Value>, persistence: &Persistence) -> Map<String, Value> {
+    let mut removed = Patch::default();
+    for (key, _) in annotations_of(own).filter(|(_, value)| value.is_null()) {
+        removed.set_annotation(key, None);
+    }
+    for record in removed_records(own, persistence) {
+        removed.set(record.keys(), Value::Null);
+    }
+    let own = Patch(own.clone());
+    let touched = persistence.progress_storage.touch_fields();
+    for field in touched.into_iter().filter(|field| own.get(field.keys()).is_some_and(Value::is_null)) {
+        removed.set(field.keys(), Value::Null);
+    }
+    removed.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const BASE: &str = "kopf.zalando.org/last-handled-configuration";
+    const RECORD: &str = "kopf.zalando.org/h";
+
+    /// Where the progress is, and where the last handled state.
+    fn persistence(progress: bool, diffbase: bool) -> Persistence {
+        let mut persistence = Persistence::default();
+        if progress {
+            let storage = json!({"type": "Status", "field": ["status", "progress"], "touch_field": ["status", "dummy"]});
+            persistence.progress_storage = serde_json::from_value(storage).unwrap();
+        }
+        if diffbase {
+            let storage = json!({"type": "Status", "field": ["status", "base"]});
+            persistence.diffbase_storage = serde_json::from_value(storage).unwrap();
+        }
+        persistence
+    }
+
+    fn requests(patch: &Value, persistence: &Persistence) -> Vec<Value> {
+        let (object, patch_map) = (Object::decode("{}").unwrap(), patch.as_object().unwrap());
+        let requests = merge_requests(&object, patch_map, &Map::new(), persistence);
+        for request in &requests {
+            assert_eq!(request.is_status, request.patch.keys().all(|key| key == "status"));
+        }
+        let mut whole = Patch::default();
+        for request in &requests {
+            whole.merge(request.patch.clone());
+        }
+        assert!(crate::json::value::equal(&Value::Object(whole.0), patch));
+        requests.into_iter().map(|request| Value::Object(request.patch)).collect()
+    }
+
+    #[test]
+    fn with_annotations_the_status_is_first_and_the_progress_is_in_the_rest() {
+        let body = json!({"spec": {"x": 1}, "metadata": {"annotations": {RECORD: null, BASE: "{}"}}});
+        let status = json!({"status": {"result": 1}});
+        let mut patch = body.clone();
+        patch["status"] = status["status"].clone();
+        assert_eq!(requests(&patch, &persistence(false, false)), [status, body]);
+    }
+
+    #[test]
+    fn progress_in_the_status_is_written_last() {
+        let record = json!({"retries": 1, "success": true, "delayed": null});
+        let status = json!({"status": {"result": 1, "progress": {"h": record}}});
+        let mut patch = status.clone();
+        patch["spec"] = json!({"x": 1});
+        assert_eq!(requests(&patch, &persistence(true, false)), [json!({"spec": {"x": 1}}), status]);
+    }
+
+    #[test]
+    fn progress_in_the_status_is_removed_when_the_last_handled_state_is_written() {
+        let base = json!({"metadata": {"annotations": {BASE: "{}"}}, "spec": {"x": 1}});
+        let removal = json!({"status": {"progress": {"h": null}, "dummy": null}});
+        let mut patch = base.clone();
+        patch["status"] = removal["status"].clone();
+        assert_eq!(requests(&patch, &persistence(true, false)), [base.clone(), removal.clone()]);
+        patch["status"]["result"] = json!(1);
+        let expected = [json!({"status": {"result": 1}}), base, removal];
+        assert_eq!(requests(&patch, &persistence(true, false)), expected);
+        let outcomes = json!({"status": {"progress": {"h": {"success": true}}}});
+        let (object, outcomes) = (Object::decode("{}").unwrap(), outcomes.as_object().unwrap());
+        let found = merge_requests(&object, patch.as_object().unwrap(), outcomes, &persistence(true, false));
+        let first = json!({"status": {"result": 1, "progress": {"h": {"success": true}}}});
+        assert_eq!((found.len(), Value::Object(found[0].patch.clone())), (3, first));
+    }
+
+    #[test]
+    fn the_last_handled_state_in_the_status_is_written_before_progress_is_removed() {
+        let removal = json!({"metadata": {"annotations": {RECORD: null}}});
+        let status = json!({"status": {"result": 1, "base": "{}"}});
+        let mut patch = removal.clone();
+        patch["status"] = status["status"].clone();
+        assert_eq!(requests(&patch, &persistence(false, true)), [status.clone(), removal.clone()]);
+        patch["spec"] = json!({"x": 1});
+        assert_eq!(requests(&patch, &persistence(false, true)), [json!({"spec": {"x": 1}}), status, removal]);
+    }
+
+    #[test]
+    fn what_is_all_in_the_status_is_one_request() {
+        let patch = json!({"status": {"result": 1, "base": "{}", "progress": {"h": null}}});
+        assert_eq!(requests(&patch, &persistence(true, true)), [patch]);
+        assert!(requests(&json!({}), &persistence(true, true)).is_empty());
+    }
+}

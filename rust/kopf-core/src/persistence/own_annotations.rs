@@ -1,0 +1,98 @@
+//! The parts of a merge patch that are Kopf's own: progress and the last handled essence.
+
+use std::borrow::Cow;
+
+use serde::de::IgnoredAny;
+
+use super::Persistence;
+use crate::json::merge_patch::Patch;
+use crate::json::path::{self, FieldPath};
+use crate::json::value::{Map, Value};
+use crate::object::Object;
+
+/// The essence that was handled last, as it is written on the object; if it can be read.
+pub(super) fn base_text<'o>(object: &'o Object, keys: &[String]) -> Option<Cow<'o, str>> {
+    let text = keys.iter().find_map(|key| object.annotation(key))?;
+    serde_json::from_str::<IgnoredAny>(&text).is_ok().then_some(text)
+}
+
+/// The same in a patch.
+pub(super) fn written_base<'p>(patch: &'p Map<String, Value>, keys: &[String]) -> Option<&'p str> {
+    annotations_of(patch).find(|(key, _)| keys.contains(key))?.1.as_str()
+}
+
+pub(super) fn annotations_of(patch: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    let annotations = patch.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    annotations.and_then(Value::as_object).into_iter().flatten()
+}
+
+/// The part of a patch that is about the progress; the keys are those of the last handled state.
+pub(super) fn own_progress(
+    patch: &Map<String, Value>,
+    keys: &[String],
+    persistence: &Persistence,
+) -> Map<String, Value> {
+    let storage = &persistence.progress_storage;
+    let is_ours = |key: &String| storage.clears_annotation(key) && !keys.contains(key);
+    let own = annotations_of(patch).filter(|(key, _)| is_ours(key));
+    let own = as_annotations(own.map(|(key, value)| (key.clone(), value.clone())).collect());
+    with_fields(own, patch, &storage.fields())
+}
+
+/// The same with these fields of the other patch.
+pub(super) fn with_fields(
+    own: Map<String, Value>,
+    patch: &Map<String, Value>,
+    fields: &[&FieldPath],
+) -> Map<String, Value> {
+    let mut own = Patch(own);
+    for field in fields {
+        if let Some((first, rest)) = field.keys().split_first()
+            && let Some(value) = patch.get(&**first).and_then(|value| path::resolve(value, rest))
+        {
+            own.set(field.keys(), value.clone());
+        }
+    }
+    own.0
+}
+
+/// The part of a patch that is about what we keep on the object.
+pub fn own_annotations(
+    object: &Object,
+    patch: &Map<String, Value>,
+    persistence: &Persistence,
+) -> Map<String, Value> {
+    let keys = persistence.diffbase_storage.own_keys(object);
+    let mut own = Patch(own_progress(patch, &keys, persistence));
+    let base = annotations_of(patch).filter(|(key, _)| keys.contains(key));
+    own.merge(as_annotations(base.map(|(key, value)| (key.clone(), value.clone())).collect()));
+    let mut fields = persistence.progress_storage.touch_fields();
+    fields.extend(persistence.diffbase_storage.own_fields());
+    with_fields(own.0, patch, &fields)
+}
+
+/// The fields of the records that a patch removes.
+pub(crate) fn removed_records(patch: &Map<String, Value>, persistence: &Persistence) -> Vec<FieldPath> {
+    let mut removed = Vec::new();
+    for field in persistence.progress_storage.fields() {
+        let own = Patch(with_fields(Map::new(), patch, &[field]));
+        let records = own.get(field.keys()).and_then(Value::as_object).into_iter().flatten();
+        removed.extend(records.filter(|(_, it)| it.is_null()).map(|(id, _)| field.child(id)));
+    }
+    removed
+}
+
+/// Whether the last handled state is in the patch.
+pub(super) fn has_base(object: &Object, patch: &Map<String, Value>, persistence: &Persistence) -> bool {
+    let storage = &persistence.diffbase_storage;
+    !with_fields(Map::new(), patch, &storage.own_fields()).is_empty()
+        || written_base(patch, &storage.own_keys(object)).is_some()
+}
+
+pub(super) fn as_annotations(annotations: Map<String, Value>) -> Map<String, Value> {
+    let mut patch = Patch::default();
+    if !annotations.is_empty() {
+        patch.set(&["metadata", "annotations"], Value::Object(annotations));
+    }
+    patch.0
+}

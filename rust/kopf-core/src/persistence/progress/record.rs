@@ -1,0 +1,150 @@
+//! The record of one handler's attempts, and its forms in JSON.
+
+use serde_json::json;
+
+use crate::json::value::{Map, Value, to_python_json, truthy};
+use crate::time::Timestamp;
+
+/// What is persisted with the object cannot be read: somebody has edited it. Not cured by trying again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("malformed {place}: {problem}")]
+pub struct Malformed {
+    /// The annotation or field.
+    pub place: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// Progress of one handler in the current handling.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// When the handler was selected first.
+    pub started: Option<Timestamp>,
+    /// When it came to its final outcome.
+    pub stopped: Option<Timestamp>,
+    /// Not to be run before.
+    pub delayed: Option<Timestamp>,
+    /// The reason of the handling.
+    pub purpose: Option<String>,
+    /// How many attempts are finished.
+    pub retries: u64,
+    /// Whether it has succeeded for good.
+    pub success: bool,
+    /// Whether it has failed for good.
+    pub failure: bool,
+    /// What the last attempt complained about.
+    pub message: Option<String>,
+    /// The ids of all its sub-handlers.
+    pub subrefs: Vec<String>,
+    /// What of the object was seen by those who have finished first: see `diffbase::seen`. Of one record of a handling.
+    pub seen: Option<String>,
+}
+
+impl Record {
+    /// All fields in the order of their serialisation; those without a value are `null`.
+    pub fn to_map(&self) -> Map<String, Value> {
+        let moment = |at: Option<Timestamp>| json!(at.map(|at| at.to_string()));
+        let mut subrefs = self.subrefs.clone();
+        subrefs.sort_unstable();
+        let fields = [
+            ("started", moment(self.started)),
+            ("stopped", moment(self.stopped)),
+            ("delayed", moment(self.delayed)),
+            ("purpose", json!(self.purpose)),
+            ("retries", json!(self.retries)),
+            ("success", json!(self.success)),
+            ("failure", json!(self.failure)),
+            ("message", json!(self.message)),
+            ("subrefs", if subrefs.is_empty() { Value::Null } else { json!(subrefs) }),
+        ];
+        // The reference does not know it, and drops it when it takes over.
+        let seen = self.seen.as_ref().map(|seen| ("seen", json!(seen)));
+        fields.into_iter().chain(seen).map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    /// The text for an annotation; fields without a value are mentioned in the verbose form only.
+    pub fn to_json(&self, verbose: bool) -> String {
+        let mut map = self.to_map();
+        map.retain(|_, value| verbose || !value.is_null());
+        to_python_json(&Value::Object(map))
+    }
+
+    /// Reads a record; the error tells the problem.
+    pub fn from_value(value: &Value) -> Result<Self, String> {
+        let Value::Object(map) = value else { return Err("the record is not a mapping".to_owned()) };
+        let field = |key: &str| map.get(key).filter(|value| !value.is_null());
+        let flag = |key: &str| field(key).is_some_and(truthy);
+        let text = |key: &str| match field(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(_) => Err(format!("{key} is not a string")),
+        };
+        let moment = |key: &str| match text(key)? {
+            None => Ok(None),
+            Some(text) => match Timestamp::parse(&text) {
+                Some(at) => Ok(Some(at)),
+                None => Err(format!("{key} is not a timestamp")),
+            },
+        };
+        let retries = match field("retries") {
+            None => 0,
+            Some(n) => n.as_u64().ok_or_else(|| "retries is not a count".to_owned())?,
+        };
+        let subrefs = match field("subrefs") {
+            None => Vec::new(),
+            Some(Value::Array(ids)) => ids.iter().filter_map(|id| id.as_str().map(str::to_owned)).collect(),
+            Some(_) => return Err("subrefs is not a list".to_owned()),
+        };
+        Ok(Self {
+            started: moment("started")?,
+            stopped: moment("stopped")?,
+            delayed: moment("delayed")?,
+            purpose: text("purpose")?.filter(|purpose| !purpose.is_empty()),
+            retries,
+            success: flag("success"),
+            failure: flag("failure"),
+            message: text("message")?,
+            subrefs,
+            seen: field("seen").and_then(Value::as_str).map(str::to_owned),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_ordered_and_brief() {
+        let record = Record {
+            started: Timestamp::parse("2026-01-01T00:00:00.000001Z"),
+            purpose: Some("create".into()),
+            retries: 1,
+            message: Some("böö".into()),
+            subrefs: vec!["b".into(), "a".into()],
+            ..Record::default()
+        };
+        assert_eq!(
+            record.to_json(false),
+            r#"{"started":"2026-01-01T00:00:00.000001+00:00","purpose":"create","retries":1,"success":false,"failure":false,"message":"b\u00f6\u00f6","subrefs":["a","b"]}"#
+        );
+        assert_eq!(
+            Record::default().to_json(true),
+            r#"{"started":null,"stopped":null,"delayed":null,"purpose":null,"retries":0,"success":false,"failure":false,"message":null,"subrefs":null}"#
+        );
+    }
+
+    #[test]
+    fn reading_is_tolerant_to_absence_but_not_to_nonsense() {
+        assert_eq!(Record::from_value(&json!({"purpose": "", "unknown": 1})), Ok(Record::default()));
+        for (value, problem) in [
+            (json!([]), "the record is not a mapping"),
+            (json!({"started": "soon"}), "started is not a timestamp"),
+            (json!({"retries": -1}), "retries is not a count"),
+            (json!({"message": {}}), "message is not a string"),
+            (json!({"subrefs": "x"}), "subrefs is not a list"),
+        ] {
+            assert_eq!(Record::from_value(&value), Err(problem.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Pending patches: the parts of patches that the server rejects, kept in memory and sent again with growing pauses.
+//!
+//! A rejected part must hold nothing else: it is sent apart from the progress of handlers and from finalizers.
+
+use crate::json::merge_patch::{Patch, subtract};
+use crate::json::value::{Map, Value};
+use crate::time::Timestamp;
+
+/// The longest pause between two attempts, in seconds.
+const LONGEST_PAUSE: f64 = 600.0;
+
+/// The parts of patches for one object that the API server rejects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RejectedPatch {
+    patch: Map<String, Value>,
+    /// Rejections in a row.
+    rejections: u32,
+    /// The moment of the next attempt.
+    due: Option<Timestamp>,
+}
+
+impl RejectedPatch {
+    /// The merge patch.
+    pub fn patch(&self) -> &Map<String, Value> {
+        &self.patch
+    }
+
+    /// The moment of the next attempt; none if there is nothing to send.
+    pub fn due(&self) -> Option<Timestamp> {
+        self.due
+    }
+
+    /// Removes the fields that a newer patch has written: the older values must not replace them.
+    pub fn remove(&mut self, written: &Map<String, Value>) {
+        if !self.patch.is_empty() && !written.is_empty() {
+            let patch = std::mem::take(&mut self.patch);
+            self.set(subtract(patch, written));
+        }
+    }
+
+    /// Keeps only these fields: the object has all others already.
+    pub fn retain(&mut self, missing: Map<String, Value>) {
+        if missing != self.patch {
+            self.set(missing);
+        }
+    }
+
+    /// Adds what was rejected at this moment; seconds until the next attempt.
+    pub fn reject(&mut self, rejected: Map<String, Value>, now: Timestamp) -> f64 {
+        let mut patch = Patch(std::mem::take(&mut self.patch));
+        patch.merge(rejected);
+        self.patch = patch.0;
+        let pause = pause(self.rejections);
+        self.rejections = self.rejections.saturating_add(1);
+        self.due = Some(now.plus(pause));
+        pause
+    }
+
+    fn set(&mut self, patch: Map<String, Value>) {
+        if patch.is_empty() {
+            *self = Self::default();
+        } else {
+            self.patch = patch;
+        }
+    }
+}
+
+/// Seconds after so many earlier rejections: 1, 2, 4, 8, ..., 600.
+fn pause(rejections: u32) -> f64 {
+    2.0_f64.powi(i32::try_from(rejections).unwrap_or(i32::MAX)).min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn map(value: Value) -> Map<String, Value> {
+        let Value::Object(map) = value else { panic!("{value}") };
+        map
+    }
+
+    #[test]
+    fn pauses_grow_up_to_ten_minutes() {
+        let mut pending = RejectedPatch::default();
+        let now = Timestamp::from_micros(0);
+        let rejected = map(json!({"status": {"a": 1}}));
+        let pauses: Vec<f64> = (0..12).map(|_| pending.reject(rejected.clone(), now)).collect();
+        assert_eq!(pauses, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 600.0, 600.0]);
+        assert_eq!(pending.due(), Some(now.plus(600.0)));
+    }
+
+    #[test]
+    fn newer_values_replace_older_ones() {
+        let mut pending = RejectedPatch::default();
+        let now = Timestamp::from_micros(0);
+        pending.reject(map(json!({"status": {"a": 1, "b": 1}})), now);
+        pending.reject(map(json!({"status": {"a": 2}})), now);
+        assert_eq!(pending.patch(), &map(json!({"status": {"a": 2, "b": 1}})));
+        pending.remove(&map(json!({"status": {"a": 3}, "metadata": {}})));
+        assert_eq!(pending.patch(), &map(json!({"status": {"b": 1}})));
+        assert!(pending.due().is_some());
+        pending.remove(&map(json!({"status": {"b": 3}})));
+        assert_eq!(pending, RejectedPatch::default());
+    }
+
+    #[test]
+    fn what_the_object_has_is_not_sent() {
+        let mut pending = RejectedPatch::default();
+        pending.reject(map(json!({"status": {"a": 1, "b": 1}})), Timestamp::from_micros(0));
+        pending.retain(map(json!({"status": {"b": 1}})));
+        assert_eq!(pending.patch(), &map(json!({"status": {"b": 1}})));
+        pending.retain(Map::new());
+        assert_eq!(pending, RejectedPatch::default());
+    }
+}

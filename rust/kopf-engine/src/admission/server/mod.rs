@@ -1,0 +1,344 @@
+//! The HTTP(S) server of admission webhooks.
+//!
+//! Owns connections, routes, limits of size and time. What the requests mean is the [`Backend`]'s affair; certificates are
+//! those of `tls`. Many requests are served at once, and none waits for another one.
+
+use crate::host::admission::Rejection;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::{Body as _, Incoming};
+use hyper::ext::ReasonPhrase;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kopf_core::json::value::Value;
+use percent_encoding::percent_decode_str;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::tls::Tls;
+use crate::http_server::connection_limit::{ConnectionLimit, ConnectionPermit};
+use crate::http_server::write_timeout::WriteTimeout;
+use body::BodyBudget;
+
+/// The API server takes requests of up to 3 MiB, and a review may have two objects, with more around them.
+const BODY_LIMIT: usize = 8 * 1024 * 1024;
+/// The read buffer of a connection, which also limits the head of a request.
+const READ_BUFFER: usize = 32 * 1024;
+/// How long a client may take to send a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client may take to be let in.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection is kept for another request: longer than the API server keeps its own end (90 s), as whoever
+/// closes first may cut the other's next request.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
+/// How long to pause when the system gives no more connections.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+const BACKLOG: u32 = 128;
+/// How long a client may take to read an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many connections there may be. An API server reviews some hundreds of changes at once, each by a connection of its own;
+/// and many systems give a process 1,024 descriptors, of which the operator needs some itself.
+const CONNECTIONS: usize = 800;
+/// The same for connections that Python has accepted and decrypts: each takes three descriptors.
+const ADOPTED_CONNECTIONS: usize = 200;
+
+mod body;
+
+/// Whoever answers the requests.
+pub trait Backend: Send + Sync + 'static {
+    /// Takes a request; it is answered through the channel in it, now or later.
+    fn call(&self, call: Call);
+}
+
+/// One HTTP request.
+#[derive(Debug)]
+pub struct Call {
+    /// The rest of the path: the id of the handler.
+    pub webhook: String,
+    /// The headers, each name once.
+    pub headers: Vec<(String, String)>,
+    /// The client's certificate, if it has shown one and was asked to.
+    pub peer: Option<Arc<Value>>,
+    /// The body.
+    pub body: Bytes,
+    /// Where the answer goes: a JSON text, or what went wrong.
+    pub reply: oneshot::Sender<Result<Vec<u8>, Rejection>>,
+}
+
+/// A running server. It stops when it is dropped.
+pub struct Server {
+    service: Arc<Service>,
+    port: u16,
+    runtime: Handle,
+}
+
+struct Service {
+    backend: Arc<dyn Backend>,
+    prefix: String,
+    stopping: CancellationToken,
+    connection_limit: Arc<ConnectionLimit>,
+    bodies: Arc<BodyBudget>,
+}
+
+impl Server {
+    /// Listens and serves, until it is stopped. No address is for all of them, port 0 is for any free one.
+    ///
+    /// # Errors
+    /// It is not possible to listen there.
+    pub fn start(
+        runtime: &Handle,
+        backend: Arc<dyn Backend>,
+        (address, port): (Option<&str>, u16),
+        path: &str,
+        tls: Option<Arc<Tls>>,
+    ) -> io::Result<Self> {
+        let listener = {
+            let _context = runtime.enter();
+            listen(address.filter(|address| !address.is_empty()), port)?
+        };
+        let port = listener.local_addr()?.port();
+        let service = Service::new(backend, path, CONNECTIONS);
+        let server = Self { service, port, runtime: runtime.clone() };
+        runtime.spawn(accept(listener, Arc::clone(&server.service), tls));
+        Ok(server)
+    }
+
+    /// Serves only connections that are given to it.
+    pub fn without_listener(runtime: &Handle, backend: Arc<dyn Backend>, path: &str, port: u16) -> Self {
+        let service = Service::new(backend, path, ADOPTED_CONNECTIONS);
+        Self { service, port, runtime: runtime.clone() }
+    }
+
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Serves a connection that somebody else has accepted and decrypted; or closes it, if all others wait for answers.
+    ///
+    /// # Errors
+    /// The socket is not usable.
+    pub fn adopt(&self, socket: StdUnixStream, peer: Option<Arc<Value>>) -> io::Result<()> {
+        socket.set_nonblocking(true)?;
+        let _context = self.runtime.enter();
+        let stream = UnixStream::from_std(socket)?;
+        if let Some(permit) = self.service.connection_limit.try_enter() {
+            self.runtime.spawn(serve_http(stream, Arc::clone(&self.service), peer, permit));
+        }
+        Ok(())
+    }
+
+    /// No connection is accepted any longer; those that are idle are closed, others after their request.
+    pub fn stop(&self) {
+        self.service.stopping.cancel();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn listen(address: Option<&str>, port: u16) -> io::Result<TcpListener> {
+    let Some(address) = address else {
+        // Both families by one socket, where the system has both.
+        let everywhere: [SocketAddr; 2] = [([0_u16; 8], port).into(), ([0_u8; 4], port).into()];
+        return listen_at(everywhere[0]).or_else(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => Err(error),
+            _ => listen_at(everywhere[1]),
+        });
+    };
+    let mut failure =
+        io::Error::new(io::ErrorKind::AddrNotAvailable, format!("no such address: {address:?}"));
+    for address in (address, port).to_socket_addrs()? {
+        match listen_at(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A restarted operator need not wait for the connections of its predecessor to expire.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+async fn accept(listener: TcpListener, service: Arc<Service>, tls: Option<Arc<Tls>>) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = service.stopping.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let permit = tokio::select! {
+                    permit = service.connection_limit.enter() => permit,
+                    () = service.stopping.cancelled() => return,
+                };
+                drop(tokio::spawn(serve_connection(stream, Arc::clone(&service), tls.clone(), permit)));
+            }
+            // Out of descriptors, most likely. Some will be free again.
+            Err(_) => sleep(EXHAUSTED_PAUSE).await,
+        }
+    }
+}
+
+async fn serve_connection(
+    stream: TcpStream,
+    service: Arc<Service>,
+    tls: Option<Arc<Tls>>,
+    permit: ConnectionPermit,
+) {
+    // It only makes answers faster.
+    let _ignored = stream.set_nodelay(true);
+    let Some(tls) = tls else { return serve_http(stream, service, None, permit).await };
+    let accepted = tokio::select! {
+        accepted = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => accepted,
+        () = permit.sent_away() => return,
+    };
+    // Whoever fails here has not come to talk to us: port scanners, load balancers, clients without trust in us.
+    let Ok(Ok(stream)) = accepted else { return };
+    let peer = Tls::peer(&stream).map(Arc::new);
+    serve_http(stream, service, peer, permit).await;
+}
+
+async fn serve_http<S>(stream: S, service: Arc<Service>, peer: Option<Arc<Value>>, permit: ConnectionPermit)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let stopping = service.stopping.clone();
+    let permit = Arc::new(permit);
+    let asking = Arc::clone(&permit);
+    let respond = service_fn(move |request| {
+        let (service, peer, permit) = (Arc::clone(&service), peer.clone(), Arc::clone(&asking));
+        async move { Ok::<_, std::convert::Infallible>(service.respond(request, peer, &permit).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(READ_BUFFER);
+    let connection =
+        builder.serve_connection(TokioIo::new(WriteTimeout::new(stream, ANSWER_TIMEOUT)), respond);
+    tokio::pin!(connection);
+    // A connection that breaks is the client's affair: it knows that it has no answer.
+    tokio::select! {
+        _ended = connection.as_mut() => return,
+        () = permit.sent_away() => return,
+        () = stopping.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    tokio::select! {
+        _ended = connection => {}
+        () = permit.sent_away() => {}
+    }
+}
+
+impl Service {
+    fn new(backend: Arc<dyn Backend>, path: &str, room: usize) -> Arc<Self> {
+        let prefix = path.trim_end_matches('/').to_owned();
+        let (connection_limit, bodies) = (ConnectionLimit::new(room), BodyBudget::new(body::SHARED_LIMIT));
+        Arc::new(Self { backend, prefix, stopping: CancellationToken::new(), connection_limit, bodies })
+    }
+
+    async fn respond(
+        &self,
+        request: Request<Incoming>,
+        peer: Option<Arc<Value>>,
+        permit: &ConnectionPermit,
+    ) -> Response<Full<Bytes>> {
+        match self.serve(request, peer, permit).await {
+            Ok(text) => {
+                let mut response = Response::new(Full::new(Bytes::from(text)));
+                let json = header::HeaderValue::from_static("application/json; charset=utf-8");
+                response.headers_mut().insert(header::CONTENT_TYPE, json);
+                response
+            }
+            Err(rejection) => rejected(&rejection),
+        }
+    }
+
+    async fn serve(
+        &self,
+        request: Request<Incoming>,
+        peer: Option<Arc<Value>>,
+        permit: &ConnectionPermit,
+    ) -> Result<Vec<u8>, Rejection> {
+        let webhook = self.route(request.uri().path())?;
+        if request.method() != Method::POST {
+            return Err(Rejection::of(StatusCode::METHOD_NOT_ALLOWED));
+        }
+        if request.body().size_hint().lower() > BODY_LIMIT as u64 {
+            return Err(Rejection::of(StatusCode::PAYLOAD_TOO_LARGE));
+        }
+        let headers = named(request.headers());
+        let body = timeout(BODY_TIMEOUT, body::read(request.into_body(), BODY_LIMIT, &self.bodies))
+            .await
+            .map_err(|_| Rejection::of(StatusCode::REQUEST_TIMEOUT))?
+            .map_err(|error| match error {
+                body::BodyError::TooLarge => Rejection::of(StatusCode::PAYLOAD_TOO_LARGE),
+                body::BodyError::Broken(_) => Rejection::of(StatusCode::BAD_REQUEST),
+            })?;
+        let (reply, answer) = oneshot::channel();
+        let _served = permit.serve();
+        self.backend.call(Call { webhook, headers, peer, body, reply });
+        // Nobody answers when the operator is exiting.
+        answer.await.unwrap_or_else(|_| Err(Rejection::of(StatusCode::SERVICE_UNAVAILABLE)))
+    }
+
+    /// The id of the handler in a path.
+    fn route(&self, path: &str) -> Result<String, Rejection> {
+        let tail = path.strip_prefix(&self.prefix).and_then(|tail| tail.strip_prefix('/'));
+        let tail = tail.ok_or_else(|| Rejection::of(StatusCode::NOT_FOUND))?;
+        Ok(percent_decode_str(tail).decode_utf8_lossy().into_owned())
+    }
+}
+
+fn rejected(rejection: &Rejection) -> Response<Full<Bytes>> {
+    let status = StatusCode::from_u16(rejection.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let text = format!("{}: {}", status.as_u16(), rejection.reason);
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    let plain = header::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
+    }
+    if let Ok(reason) = ReasonPhrase::try_from(rejection.reason.as_bytes().to_vec()) {
+        response.extensions_mut().insert(reason);
+    }
+    response
+}
+
+/// The headers as clients of Kubernetes write them; of repeated ones, the first counts.
+fn named(headers: &HeaderMap) -> Vec<(String, String)> {
+    let named = headers.keys().filter_map(|name| {
+        let value = headers.get(name)?;
+        Some((capitalized(name.as_str()), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+    });
+    named.collect()
+}
+
+fn capitalized(name: &str) -> String {
+    let words = name.split('-').map(|word| {
+        let (first, rest) = word.split_at_checked(1).unwrap_or((word, ""));
+        first.to_ascii_uppercase() + rest
+    });
+    words.collect::<Vec<_>>().join("-")
+}
+
+#[cfg(test)]
+mod tests;

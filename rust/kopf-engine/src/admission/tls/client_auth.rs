@@ -1,0 +1,157 @@
+//! Whether and how certificates of clients are verified.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
+};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::time::ASN1Time;
+
+use crate::admission::tls::{TlsError, certificates, read};
+
+const WHAT: &str = "The authority of clients";
+
+/// The policy for client certificates.
+#[derive(Debug, Clone, Default)]
+pub struct ClientAuth {
+    /// Whether they show certificates.
+    pub demand: ClientAuthMode,
+    /// A file with the authorities of their certificates.
+    pub cafile: Option<PathBuf>,
+    /// A folder with such files.
+    pub capath: Option<PathBuf>,
+    /// The same as text (PEM), or as bytes (DER).
+    pub cadata: Option<Vec<u8>>,
+}
+
+/// Whether client certificates are requested or required.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ClientAuthMode {
+    /// They need not, and nobody looks.
+    #[default]
+    None,
+    /// They may.
+    Optional,
+    /// They must.
+    Required,
+}
+
+impl ClientAuth {
+    /// Looks at the certificates as demanded.
+    pub(crate) fn verifier(
+        &self,
+        demand: ClientAuthMode,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+        let trusted = trusted(self)?;
+        let mut roots = RootCertStore::empty();
+        for certificate in &trusted {
+            roots
+                .add(certificate.clone())
+                .map_err(|error| TlsError(format!("{WHAT}: a bad certificate: {error}")))?;
+        }
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let builder =
+            if demand == ClientAuthMode::Optional { builder.allow_unauthenticated() } else { builder };
+        let strict = builder
+            .build()
+            .map_err(|error| TlsError(format!("Clients' certificates cannot be verified: {error}")))?;
+        Ok(Arc::new(Verifier { strict, trusted }))
+    }
+}
+
+/// All certificates that are trusted.
+fn trusted(clients: &ClientAuth) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let mut found = vec![];
+    if let Some(path) = &clients.cafile {
+        found.extend(certificates(&read(path)?, WHAT)?);
+    }
+    if let Some(folder) = &clients.capath {
+        let unreadable = |error| TlsError(format!("The folder {} cannot be read: {error}", folder.display()));
+        for entry in fs::read_dir(folder).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            // Such folders may have anything in them; only certificates count.
+            if path.is_file() {
+                found.extend(certificates(&read(&path)?, WHAT).unwrap_or_default());
+            }
+        }
+    }
+    match &clients.cadata {
+        Some(data) if data.trim_ascii_start().starts_with(b"-----BEGIN") => {
+            found.extend(certificates(data, WHAT)?);
+        }
+        Some(data) => found.push(CertificateDer::from(data.clone())),
+        None => {}
+    }
+    Ok(found)
+}
+
+/// As usual, but a certificate that is trusted by itself may be shown by a client, too, even if it is an authority's:
+/// such are the certificates that people make for two machines.
+#[derive(Debug)]
+struct Verifier {
+    strict: Arc<dyn ClientCertVerifier>,
+    trusted: Vec<CertificateDer<'static>>,
+}
+
+impl ClientCertVerifier for Verifier {
+    fn offer_client_auth(&self) -> bool {
+        self.strict.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.strict.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.strict.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        if !self.trusted.iter().any(|certificate| certificate == end_entity) {
+            return self.strict.verify_client_cert(end_entity, intermediates, now);
+        }
+        let (_, certificate) =
+            X509Certificate::from_der(end_entity).map_err(|_| CertificateError::BadEncoding)?;
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        match ASN1Time::from_timestamp(now) {
+            Ok(now) if certificate.validity().is_valid_at(now) => Ok(ClientCertVerified::assertion()),
+            _ => Err(CertificateError::Expired.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.strict.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.strict.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.strict.supported_verify_schemes()
+    }
+}

@@ -1,0 +1,539 @@
+//! One way to the API server: its address, the credentials, and the connections to it.
+//!
+//! Made from the results of login handlers, or from a kubeconfig or a service account. kube reads kubeconfigs and prepares TLS;
+//! the requests go through hyper (`http1.rs`). Retries are in `api.rs`, the choice between several credentials is in `credential_store.rs`.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use futures::FutureExt as _;
+use futures::future::ready;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
+use http_body_util::{BodyExt as _, Empty, Full};
+use kopf_core::json::value::{Value, python_repr};
+use kube::Config;
+use kube::client::ConfigExt as _;
+use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
+use secrecy::{ExposeSecret as _, SecretString};
+use tower::{BoxError, Layer as _, ServiceExt as _};
+
+use crate::client::authorization::Authorization;
+use crate::client::connector::Proxy;
+use crate::client::http1::{Connector, Http1Client, ResponseBody, SendOptions};
+use crate::client::redact::{explained, is_about_certificates};
+use crate::error::{LoginError, RequestError};
+use crate::host::credentials::Credentials;
+use crate::time::clock::Clock;
+
+/// The token of a pod's service account.
+const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// For how long a connection may be opened, unless the settings say otherwise.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The longest body of a response, apart from watches: far more than a page of a listing usually has.
+pub(crate) const MAX_BODY: usize = 512 * 1024 * 1024;
+
+/// What all connections of an operator have in common.
+#[derive(Debug, Clone)]
+pub struct ConnectionOptions {
+    /// The header `User-Agent`.
+    pub agent: String,
+    /// Whether kubeconfigs and service accounts use the proxies of the environment.
+    pub trust_env: bool,
+    /// Whether contradictory credentials are accepted, as Kopf 1.45 does.
+    pub compat: bool,
+    /// The clock for expirations.
+    pub clock: Clock,
+}
+
+/// A request without its body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestHead<'r> {
+    pub(crate) method: &'r Method,
+    /// The path and the query.
+    pub(crate) url: &'r str,
+    pub(crate) accept: &'r str,
+    /// The type of the body, if there is one.
+    pub(crate) content_type: Option<&'r str>,
+}
+
+/// Why there is no response.
+enum SendError {
+    Request(RequestError),
+    Transport(BoxError),
+}
+
+impl From<BoxError> for SendError {
+    fn from(error: BoxError) -> Self {
+        Self::Transport(error)
+    }
+}
+
+/// The connections made with one set of credentials.
+pub struct Connection {
+    /// Which login handler it comes from.
+    pub key: String,
+    /// Higher ones are used first.
+    pub priority: i64,
+    /// When it stops being valid, in seconds since the epoch.
+    pub expiration: Option<f64>,
+    /// The server's address, for the log.
+    pub server: String,
+    /// The namespace of objects without one.
+    pub default_namespace: Option<String>,
+    /// Distinguishes changed credentials from unchanged ones, without keeping the secrets for that.
+    pub fingerprint: u64,
+    client: Http1Client,
+    authorization: Authorization,
+    clock: Clock,
+    /// The headers of all requests.
+    headers: HeaderMap,
+    /// The beginning of all paths.
+    base: String,
+    /// One side does not accept the other's certificate.
+    distrust: AtomicBool,
+}
+
+impl Connection {
+    /// Connects with the result of a login handler.
+    pub fn from_credentials(
+        key: &str,
+        given: &Credentials,
+        options: &ConnectionOptions,
+    ) -> Result<Self, LoginError> {
+        let config = config_of(given, options.compat)?;
+        let proxy = given.proxy_url.as_deref();
+        let proxy = proxy.map(|address| Proxy::parse(address, &config.cluster_url)).transpose()?;
+        let authorization = header_of(given)?.map_or(Authorization::None, Authorization::Fixed);
+        let connection = Self::new(key, config, proxy, authorization, options)?;
+        Ok(Self {
+            priority: given.priority,
+            expiration: given.expiration,
+            default_namespace: given.default_namespace.clone(),
+            fingerprint: fingerprint(&[identity_of(given).as_bytes()]),
+            ..connection
+        })
+    }
+
+    /// Connects with the service account of this pod.
+    pub fn from_service_account(options: &ConnectionOptions) -> Result<Self, LoginError> {
+        let config = Config::incluster()
+            .map_err(|error| LoginError(format!("The service account cannot be used: {error}")))?;
+        let proxy = options.trust_env.then(|| Proxy::of_environment(&config.cluster_url)).flatten();
+        let authorization = Authorization::of(&config.auth_info, &options.clock)?;
+        let fingerprint = fingerprint(&[&authorization.identity()]);
+        let connection = Self::new("login_with_service_account", config, proxy, authorization, options)?;
+        Ok(Self { priority: 20, fingerprint, ..connection })
+    }
+
+    /// Connects as the current context of the kubeconfig says: `KUBECONFIG`, else `~/.kube/config`. Runs the exec plugin of the
+    /// context, if there is one; cancelling this kills the plugin.
+    pub async fn from_kubeconfig(options: &ConnectionOptions) -> Result<Self, LoginError> {
+        Self::of_kubeconfig(Kubeconfig::read().map_err(|error| unusable(&error))?, options).await
+    }
+
+    async fn of_kubeconfig(file: Kubeconfig, options: &ConnectionOptions) -> Result<Self, LoginError> {
+        if file.current_context.as_deref().unwrap_or_default().is_empty() {
+            return Err(LoginError("Current context is not set in kubeconfigs.".to_owned()));
+        }
+        let text = serde_json::to_string(&file).unwrap_or_default();
+        let cluster = current_cluster(&file).cloned().unwrap_or_default();
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+        let mut config = config.map_err(|error| unusable(&error))?;
+        if config.accept_invalid_certs && config.root_cert.is_some() && !options.compat {
+            return Err(LoginError(format!("The kubeconfig cannot be used: {CONTRADICTORY}")));
+        }
+        check_server(&config.cluster_url)?;
+        let proxy = match cluster.proxy_url.filter(|address| !address.is_empty()) {
+            Some(address) => Some(Proxy::parse(&address, &config.cluster_url)?),
+            None if options.trust_env => Proxy::of_environment(&config.cluster_url),
+            None => None,
+        };
+        let mut expiration = None;
+        let auth = &mut config.auth_info;
+        let has_token = auth.username.is_some() || auth.token.is_some() || auth.token_file.is_some();
+        let authorization = match auth.exec.take().filter(|_| !has_token) {
+            None => Authorization::of(auth, &options.clock)?,
+            Some(plugin) => {
+                let status = crate::client::exec::run(&plugin)
+                    .await
+                    .map_err(|error| crate::client::authorization::plugin_error(&error))?;
+                if let (Some(certificate), Some(key)) =
+                    (&status.client_certificate_data, &status.client_key_data)
+                {
+                    auth.client_certificate_data = Some(STANDARD.encode(certificate));
+                    auth.client_key_data = Some(SecretString::from(STANDARD.encode(key.expose_secret())));
+                    // Other certificates need other connections: the next login makes them.
+                    expiration = crate::client::authorization::expiration_of(&status)?;
+                }
+                Authorization::of_plugin(plugin, &status, &options.clock)?
+            }
+        };
+        let certificate = config.auth_info.client_certificate_data.clone().unwrap_or_default();
+        // A rotated token counts as other credentials, although the kubeconfig is the same.
+        let fingerprint = fingerprint(&[text.as_bytes(), &authorization.identity(), certificate.as_bytes()]);
+        let connection = Self::new("login_with_kubeconfig", config, proxy, authorization, options)?;
+        Ok(Self { priority: 10, fingerprint, expiration: expiration.map(seconds_of), ..connection })
+    }
+
+    fn new(
+        key: &str,
+        mut config: Config,
+        proxy: Option<Proxy>,
+        authorization: Authorization,
+        options: &ConnectionOptions,
+    ) -> Result<Self, LoginError> {
+        // The rest of them is about the header: kube must neither read the files nor run the plugin again.
+        let given = std::mem::take(&mut config.auth_info);
+        let headers = headers_of(&config, &given, &options.agent)?;
+        config.auth_info.client_certificate = given.client_certificate;
+        config.auth_info.client_certificate_data = given.client_certificate_data;
+        config.auth_info.client_key = given.client_key;
+        config.auth_info.client_key_data = given.client_key_data;
+        let connector = crate::client::connector::connector(&config, proxy)?;
+        let server = address_of(&config);
+        let namespace = Some(config.default_namespace.clone());
+        let base = config.cluster_url.path().trim_end_matches('/').to_owned();
+        Ok(Self::over(key, connector, authorization, headers, options.clock.clone())
+            .located(server, base, namespace))
+    }
+
+    fn over(
+        key: &str,
+        connector: Connector,
+        authorization: Authorization,
+        headers: HeaderMap,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            key: key.to_owned(),
+            priority: 0,
+            expiration: None,
+            server: String::new(),
+            default_namespace: None,
+            fingerprint: fingerprint(&[key.as_bytes()]),
+            client: Http1Client::new(connector),
+            authorization,
+            clock,
+            headers,
+            base: String::new(),
+            distrust: AtomicBool::default(),
+        }
+    }
+
+    fn located(self, server: String, base: String, default_namespace: Option<String>) -> Self {
+        Self { server, default_namespace, base, ..self }
+    }
+
+    /// Connects to the server of a test.
+    #[cfg(test)]
+    pub(crate) fn fake(key: &str, connector: Connector) -> Self {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::from_static("fake"));
+        Self::over(key, connector, Authorization::None, headers, Clock::start()).located(
+            "http://fake".to_owned(),
+            String::new(),
+            Some("credentials-ns".to_owned()),
+        )
+    }
+
+    /// Whether a handshake has failed because of a certificate: those that were read may have been replaced since.
+    pub fn is_distrusted(&self) -> bool {
+        self.distrust.load(Ordering::Relaxed)
+    }
+
+    /// The `Authorization` header of this moment, if there is one. May wait for an exec plugin.
+    pub(crate) async fn authorization(&self) -> Result<Option<HeaderValue>, RequestError> {
+        let header = self.authorization.header(&self.clock).await;
+        header.map_err(|error| RequestError::Transport(error.0))
+    }
+
+    /// Sends one request, and waits for the head of the response. Cancel safe.
+    ///
+    /// `connect_timeout` is for a connection that is not open yet.
+    pub(crate) async fn send(
+        &self,
+        head: RequestHead<'_>,
+        body: &[u8],
+        authorization: Option<HeaderValue>,
+        connect_timeout: Option<Duration>,
+    ) -> Result<Response<ResponseBody>, RequestError> {
+        let body = Bytes::copy_from_slice(body);
+        let request = || -> Result<_, SendError> {
+            let mut request = self.request(head).map_err(SendError::Request)?;
+            if let Some(value) = &authorization {
+                request.headers_mut().insert(header::AUTHORIZATION, value.clone());
+            }
+            Ok(request.map(|()| Full::new(body.clone())))
+        };
+        let options = SendOptions {
+            // The engine repeats patches after failures anyway; creations are rather not repeated.
+            is_repeatable: matches!(*head.method, Method::GET | Method::PATCH),
+            connect_timeout: connect_timeout.unwrap_or(CONNECT_TIMEOUT),
+        };
+        self.client.send(request, options).await.map_err(|error| match error {
+            SendError::Request(error) => error,
+            SendError::Transport(error) => self.unreachable(&*error),
+        })
+    }
+
+    fn request(&self, head: RequestHead<'_>) -> Result<Request<()>, RequestError> {
+        let RequestHead { method, url, accept, content_type } = head;
+        check_path(url)?;
+        let malformed =
+            |error: &dyn std::fmt::Display| RequestError::Malformed(format!("{method} {url}: {error}"));
+        let path = PathAndQuery::from_maybe_shared(Bytes::from(format!("{}{url}", self.base)));
+        let mut request = Request::new(());
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = Uri::from(path.map_err(|error| malformed(&error))?);
+        let headers = request.headers_mut();
+        headers.clone_from(&self.headers);
+        let value = |text: &str| HeaderValue::from_str(text).map_err(|error| malformed(&error));
+        headers.insert(header::ACCEPT, value(accept)?);
+        if let Some(content_type) = content_type {
+            headers.insert(header::CONTENT_TYPE, value(content_type)?);
+        }
+        Ok(request)
+    }
+
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> RequestError {
+        if is_about_certificates(error) {
+            self.distrust.store(true, Ordering::Relaxed);
+        }
+        RequestError::Transport(format!("cannot reach {}: {}", self.server, explained(error)))
+    }
+}
+
+/// Reads the body of a response to its end.
+///
+/// # Errors
+/// The connection broke, or the body is longer than the limit.
+pub(crate) async fn read_body(mut body: ResponseBody, limit: usize) -> Result<Bytes, RequestError> {
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            RequestError::Transport(format!("the response was cut: {}", explained(&error)))
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + rest.len() + data.len() > limit {
+            return Err(RequestError::Malformed(format!(
+                "the response is longer than {} MiB: if it is a listing, set settings.watching.chunk_size to less",
+                limit / 1024 / 1024
+            )));
+        }
+        match (first.is_empty(), rest.is_empty()) {
+            (true, true) => first = data,
+            (false, _) => {
+                rest.extend_from_slice(&std::mem::take(&mut first));
+                rest.extend_from_slice(&data);
+            }
+            (true, false) => rest.extend_from_slice(&data),
+        }
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+/// Refuses paths in which a name is empty, `.`, or `..`: servers and proxies would take them for other paths.
+fn check_path(url: &str) -> Result<(), RequestError> {
+    let path = url.split('?').next().unwrap_or_default();
+    let mut segments = path.split('/');
+    let is_absolute = segments.next() == Some("");
+    if is_absolute && segments.all(|segment| !matches!(segment, "" | "." | "..")) {
+        return Ok(());
+    }
+    let shown = python_repr(&Value::String(path.to_owned()));
+    Err(RequestError::Malformed(format!("{shown} is not requested: a name in it is empty, '.', or '..'")))
+}
+
+/// The headers of all requests: the host, the agent, the impersonation.
+fn headers_of(config: &Config, auth: &AuthInfo, agent: &str) -> Result<HeaderMap, LoginError> {
+    let agent =
+        HeaderValue::from_str(agent).map_err(|error| LoginError(format!("Bad User-Agent: {error}")))?;
+    let mut impersonating = Config::new(config.cluster_url.clone());
+    impersonating.auth_info.clone_from(auth);
+    // kube's layer adds the headers; behind it, a service returns them.
+    let service = tower::service_fn(|request: Request<Empty<Bytes>>| {
+        ready(Ok::<_, BoxError>(request.into_parts().0.headers))
+    });
+    let layer = impersonating.extra_headers_layer().map_err(|error| unusable(&error))?;
+    let headers = layer.layer(service).oneshot(Request::new(Empty::new())).now_or_never();
+    let mut headers = headers.and_then(Result::ok).unwrap_or_default();
+    let host = HeaderValue::from_str(&host_of(&config.cluster_url));
+    headers.insert(header::HOST, host.map_err(|error| LoginError(format!("Bad host: {error}")))?);
+    headers.insert(header::USER_AGENT, agent);
+    Ok(headers)
+}
+
+/// The header `Host`: the port only if it is not the usual one.
+fn host_of(uri: &Uri) -> String {
+    let host = uri.host().unwrap_or_default();
+    match (uri.port_u16(), uri.scheme_str()) {
+        (None, _) | (Some(443), Some("https")) | (Some(80), Some("http")) => host.to_owned(),
+        (Some(port), _) => format!("{host}:{port}"),
+    }
+}
+
+/// The cluster of the current context.
+fn current_cluster(file: &Kubeconfig) -> Option<&Cluster> {
+    let context = file.contexts.iter().find(|named| Some(&named.name) == file.current_context.as_ref())?;
+    let name = &context.context.as_ref()?.cluster;
+    file.clusters.iter().find(|named| named.name == *name)?.cluster.as_ref()
+}
+
+fn unusable(error: &(dyn std::error::Error + 'static)) -> LoginError {
+    LoginError(format!("The kubeconfig cannot be used: {}", explained(error)))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds of today are exact in a float")]
+fn seconds_of(moment: kopf_core::time::Timestamp) -> f64 {
+    moment.micros() as f64 / 1_000_000.0
+}
+
+/// The server's address as people write it, without a password, if it has one.
+fn address_of(config: &Config) -> String {
+    let url = config.cluster_url.to_string();
+    let url = url.trim_end_matches('/');
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => url.to_owned(),
+    }
+}
+
+/// Whether this process runs in a cluster's pod with a service account.
+pub fn has_service_account() -> bool {
+    Path::new(TOKEN_FILE).exists()
+}
+
+/// Whether there is a kubeconfig: named by the environment, or at its usual place.
+pub fn has_kubeconfig() -> bool {
+    let named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
+    let home = std::env::home_dir().is_some_and(|home| home.join(".kube/config").exists());
+    named || home
+}
+
+/// Whether any of the kubeconfigs that the environment names exists.
+pub fn has_named_kubeconfig() -> bool {
+    std::env::var_os("KUBECONFIG")
+        .is_some_and(|paths| std::env::split_paths(&paths).any(|path| path.is_file()))
+}
+
+fn fingerprint(parts: &[&[u8]]) -> u64 {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    parts.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Everything that makes two sets of credentials different.
+fn identity_of(given: &Credentials) -> String {
+    let secret = |value: &Option<SecretString>| value.as_ref().map(|it| it.expose_secret().to_owned());
+    format!(
+        "{:?}",
+        (
+            (&given.server, &given.ca_path, &given.ca_data, given.insecure, &given.proxy_url),
+            (&given.username, secret(&given.password), &given.scheme, secret(&given.token)),
+            (&given.certificate_path, &given.certificate_data),
+            (&given.private_key_path, secret(&given.private_key_data), given.priority),
+        )
+    )
+}
+
+/// The `Authorization` header of what a login handler has given.
+fn header_of(given: &Credentials) -> Result<Option<HeaderValue>, LoginError> {
+    if let (Some(user), Some(password)) = (&given.username, &given.password) {
+        return crate::client::authorization::basic(user, password).map(Some);
+    }
+    match (&given.scheme, &given.token) {
+        (None, None) => Ok(None),
+        (None, Some(token)) => crate::client::authorization::bearer(token.expose_secret()).map(Some),
+        (Some(scheme), None) => crate::client::authorization::sensitive(scheme, "The scheme").map(Some),
+        (Some(scheme), Some(token)) => {
+            let text = format!("{scheme} {}", token.expose_secret().trim());
+            crate::client::authorization::sensitive(&text, "The token or its scheme").map(Some)
+        }
+    }
+}
+
+const CONTRADICTORY: &str = "specifying a root certificates file with the insecure flag is not allowed";
+
+/// The server and TLS of what a login handler has given. Everything that HTTP cannot send is an error here, not in a request.
+pub(crate) fn config_of(given: &Credentials, compat: bool) -> Result<Config, LoginError> {
+    let url: Uri = given.server.trim().parse().map_err(|error| {
+        // Addresses with a password are not quoted.
+        let shown = Some(&given.server).filter(|server| !server.contains('@'));
+        let shown = shown.map_or_else(String::new, |server| format!(" {server:?}"));
+        LoginError(format!("The server's address{shown} is not a URL: {error}"))
+    })?;
+    check_server(&url)?;
+    header_of(given)?;
+    let mut config = Config::new(url);
+    if let Some(namespace) = &given.default_namespace {
+        config.default_namespace.clone_from(namespace);
+    }
+    config.accept_invalid_certs = given.insecure.unwrap_or(false);
+    config.root_cert = authority_of(given)?;
+    if config.accept_invalid_certs && config.root_cert.is_some() && !compat {
+        return Err(LoginError(format!("The credentials cannot be used: {CONTRADICTORY}.")));
+    }
+    config.auth_info = certificate_of(given)?;
+    Ok(config)
+}
+
+fn check_server(url: &Uri) -> Result<(), LoginError> {
+    match (url.scheme_str(), url.host()) {
+        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(()),
+        _ => Err(LoginError(
+            "The server's address has no scheme, or another one than http and https: write it like \
+             https://host:6443."
+                .to_owned(),
+        )),
+    }
+}
+
+fn authority_of(given: &Credentials) -> Result<Option<Vec<Vec<u8>>>, LoginError> {
+    let text = match (&given.ca_path, &given.ca_data) {
+        (Some(path), _) => std::fs::read(path).map_err(|error| {
+            LoginError(format!("The authority's certificates {path:?} cannot be read: {error}"))
+        })?,
+        (None, Some(data)) => pem_of(data, "The authority's certificates")?,
+        (None, None) => return Ok(None),
+    };
+    let blocks = pem::parse_many(&text).map_err(|error| {
+        LoginError(format!("The authority's certificates are not in the PEM format: {error}"))
+    })?;
+    Ok(Some(blocks.into_iter().map(pem::Pem::into_contents).collect()))
+}
+
+fn certificate_of(given: &Credentials) -> Result<AuthInfo, LoginError> {
+    let mut auth = AuthInfo::default();
+    auth.client_certificate.clone_from(&given.certificate_path);
+    auth.client_key.clone_from(&given.private_key_path);
+    if let Some(data) = &given.certificate_data {
+        auth.client_certificate_data = Some(STANDARD.encode(pem_of(data, "The client's certificate")?));
+    }
+    if let Some(data) = &given.private_key_data {
+        auth.client_key_data = Some(SecretString::from(
+            STANDARD.encode(pem_of(data.expose_secret(), "The client's private key")?),
+        ));
+    }
+    Ok(auth)
+}
+
+/// PEM as it is, or out of its base64.
+fn pem_of(data: &str, what: &str) -> Result<Vec<u8>, LoginError> {
+    if data.trim_start().starts_with("-----BEGIN ") {
+        return Ok(data.as_bytes().to_vec());
+    }
+    let compact: String = data.split_whitespace().collect();
+    STANDARD.decode(compact).map_err(|_| LoginError(format!("{what}: neither PEM nor base64 of PEM.")))
+}
+
+#[cfg(test)]
+mod tests;

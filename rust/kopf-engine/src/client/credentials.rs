@@ -1,0 +1,433 @@
+//! The credential store: the connections with working credentials, and the only place where logins start.
+//!
+//! A request uses the connection with the highest priority. When the API server rejects its credentials, the connection is
+//! removed; with the last one gone, the login handlers run again while all requests wait. Credentials that were rejected lately
+//! are not used again.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
+use kopf_core::handling::backoff::Backoff;
+use kopf_core::log_level::Level;
+use kopf_core::time::Timestamp;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::connection::{
+    Connection, ConnectionOptions, has_kubeconfig, has_named_kubeconfig, has_service_account,
+};
+use crate::error::LoginError;
+use crate::host::credentials::{Credentials, Login};
+use crate::host::{Host, HostTask, LogRecord, LoginTask};
+use crate::time::clock::Clock;
+use crate::time::duration::seconds;
+
+const LOGGER: &str = "kopf._core.engines.activities";
+const FALLBACK_LOGGER: &str = "kopf.activities.authentication";
+const RAN_OUT: &str = "Ran out of valid credentials.";
+const NOT_FOUND: &str = "No login handler has returned any. Set KUBECONFIG, create ~/.kube/config, run in a pod with a \
+                         service account, or declare a login handler (@kopf.on.login).";
+const INTERRUPTED: &str = "The login was interrupted by the operator's exit.";
+/// The delays between logins while the server rejects all credentials.
+const RETRIES: Backoff = Backoff::endless(&[0.5, 1.0, 2.0, 5.0, 10.0]);
+/// How many rejected credentials of one login handler are remembered.
+const REMEMBERED: usize = 3;
+/// How much time a login has once the operator is stopping: some last requests may need it.
+const EXIT_GRACE: Duration = Duration::from_secs(5);
+
+/// A login that is under way. All who need its result poll it; it stands still when there are none.
+type Flight = Shared<BoxFuture<'static, Result<(), LoginError>>>;
+
+/// The working connections with their credentials. All logins start here.
+pub struct CredentialStore {
+    store: Arc<Store>,
+    /// There is at most one login at a time.
+    flight: Mutex<Option<Flight>>,
+}
+
+/// The options of the credential store.
+#[derive(Clone)]
+pub struct CredentialStoreOptions {
+    /// What all connections have in common.
+    pub connections: ConnectionOptions,
+    /// For how many seconds all credentials may be rejected, once some were accepted.
+    pub login_timeout: f64,
+    /// The operator is stopping.
+    pub stopping: CancellationToken,
+}
+
+/// The connections and the state of logins. Its locks are never held while something is awaited.
+struct Store {
+    host: Arc<dyn Host>,
+    options: CredentialStoreOptions,
+    open: RwLock<Vec<Arc<Connection>>>,
+    logins: Mutex<LoginState>,
+    turn: AtomicUsize,
+    /// Some credentials were accepted already: a rejection may pass.
+    was_authorized: AtomicBool,
+    /// No credentials were accepted lately.
+    in_doubt: AtomicBool,
+}
+
+#[derive(Default)]
+struct LoginState {
+    happened: bool,
+    refused: HashMap<String, VecDeque<u64>>,
+    /// The server and the login handlers whose credentials were all rejected by it before.
+    rejected: Option<(String, String)>,
+    /// Since when all credentials are rejected.
+    since: Option<Timestamp>,
+    failures: u32,
+    /// When the credentials may be read again because of certificates.
+    renewal: Option<Timestamp>,
+}
+
+/// Why there was no login.
+enum LoginFailure {
+    /// It will not be better later.
+    Final(LoginError),
+    /// It may be.
+    Passing(LoginError),
+}
+
+impl CredentialStore {
+    /// A vault with the given credentials. If there are none, the first request starts a login.
+    pub fn new(
+        host: Arc<dyn Host>,
+        options: CredentialStoreOptions,
+        given: &[(String, Credentials)],
+    ) -> Result<Self, LoginError> {
+        let store = Store {
+            host,
+            options,
+            open: RwLock::default(),
+            logins: Mutex::default(),
+            turn: AtomicUsize::default(),
+            was_authorized: AtomicBool::default(),
+            in_doubt: AtomicBool::default(),
+        };
+        let options = &store.options.connections;
+        let open = given.iter().map(|(key, given)| Connection::from_credentials(key, given, options));
+        let open: Result<Vec<_>, _> = open.map(|one| one.map(Arc::new)).collect();
+        store.replace(open?);
+        Ok(Self { store: Arc::new(store), flight: Mutex::default() })
+    }
+
+    /// Adds a connection, as if it had come from a login.
+    #[cfg(test)]
+    pub(crate) fn admit(&self, connection: Connection) {
+        self.store.open.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(connection));
+    }
+
+    /// The best connection; logs in if there is none. Cancel safe: a login goes on for others who wait for it, and for those
+    /// who come later.
+    pub async fn connection(&self) -> Result<Arc<Connection>, LoginError> {
+        loop {
+            if let Some(best) = self.store.best() {
+                return Ok(best);
+            }
+            self.fly(|store| Box::pin(async move { store.obtain().await })).await?;
+        }
+    }
+
+    /// The server has accepted the credentials. Never waits.
+    pub fn on_authorized(&self) {
+        if self.store.was_authorized.swap(true, Ordering::Relaxed)
+            && !self.store.in_doubt.load(Ordering::Relaxed)
+        {
+            return;
+        }
+        self.store.in_doubt.store(false, Ordering::Relaxed);
+        let mut logins = self.store.logins();
+        (logins.since, logins.failures, logins.renewal) = (None, 0, None);
+    }
+
+    /// Throws away a connection whose credentials the server rejects; unless that has happened already: requests that were
+    /// rejected at the same time come here after a new login, maybe with the same credentials.
+    pub fn invalidate(&self, refused: &Connection) {
+        let was_known = {
+            let mut open = self.store.open.write().unwrap_or_else(PoisonError::into_inner);
+            let before = open.len();
+            open.retain(|known| !std::ptr::eq(Arc::as_ptr(known), refused));
+            open.len() < before
+        };
+        if !was_known {
+            return;
+        }
+        let mut logins = self.store.logins();
+        let history = logins.refused.entry(refused.key.clone()).or_default();
+        if !history.contains(&refused.fingerprint) {
+            history.push_back(refused.fingerprint);
+            if history.len() > REMEMBERED {
+                history.pop_front();
+            }
+        }
+    }
+
+    /// Logs in again if the server's certificate is not trusted, or ours is not: files with certificates are replaced now and
+    /// then. The connections stay in use if nothing else is found, for it may be the server that has changed for a while.
+    pub async fn renew(&self, distrusted: &Connection) {
+        if !self.store.can_renew(distrusted) {
+            return;
+        }
+        let server = distrusted.server.clone();
+        // The failure is logged, and the old connections stay.
+        let _renewed = self.fly(|store| Box::pin(async move { store.renew(&server).await })).await;
+    }
+
+    /// The address of the server that requests go to now, for the log; empty if there are no connections.
+    pub fn server(&self) -> String {
+        self.store.best().map(|best| best.server.clone()).unwrap_or_default()
+    }
+
+    /// The login that is under way, or a new one.
+    fn fly(&self, login: impl FnOnce(Arc<Store>) -> BoxFuture<'static, Result<(), LoginError>>) -> Flight {
+        let mut flight = self.flight.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(current) = flight.as_ref().filter(|current| current.peek().is_none()) {
+            return current.clone();
+        }
+        let stopping = self.store.options.stopping.clone();
+        let login = login(Arc::clone(&self.store));
+        let new = async move {
+            let exiting = async {
+                stopping.cancelled().await;
+                sleep(EXIT_GRACE).await;
+            };
+            tokio::select! {
+                biased;
+                outcome = login => outcome,
+                () = exiting => Err(LoginError(INTERRUPTED.to_owned())),
+            }
+        };
+        flight.insert(new.boxed().shared()).clone()
+    }
+}
+
+impl Store {
+    fn logins(&self) -> MutexGuard<'_, LoginState> {
+        self.logins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replace(&self, open: Vec<Arc<Connection>>) {
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = open;
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.options.connections.clock
+    }
+
+    fn best(&self) -> Option<Arc<Connection>> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        // The server's clock is meant: it goes on while this machine sleeps.
+        let now = self.clock().now_for_others();
+        let valid = || open.iter().filter(|known| known.expiration.is_none_or(|moment| moment > unix(now)));
+        let highest = valid().map(|known| known.priority).max()?;
+        // Equals take turns, so that each of them gets its part of the load.
+        let equals: Vec<_> = valid().filter(|known| known.priority == highest).collect();
+        let turn = if equals.len() > 1 { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        equals.get(turn % equals.len()).map(|chosen| Arc::clone(chosen))
+    }
+
+    /// Logs in until there is a connection, or until there is no sense in it.
+    async fn obtain(&self) -> Result<(), LoginError> {
+        loop {
+            if self.best().is_some() {
+                return Ok(());
+            }
+            let outcome = self.log_in().await;
+            if self.best().is_some() {
+                return Ok(());
+            }
+            let error = match outcome {
+                Ok(()) => ran_out(self.logins().rejected.as_ref()),
+                Err(LoginFailure::Final(error)) => return Err(error),
+                Err(LoginFailure::Passing(error)) => error,
+            };
+            let Some(delay) = self.delay() else { return Err(error) };
+            self.say(Level::Warning, LOGGER, format!("The credentials are read again in {delay} seconds."));
+            self.clock().sleep(seconds(delay)).await;
+            // What was rejected may be accepted now: it is often the server that is at fault.
+            self.logins().refused.clear();
+        }
+    }
+
+    /// How long to wait until the next login; none if there is no sense in it.
+    fn delay(&self) -> Option<f64> {
+        let now = self.clock().now();
+        if !self.was_authorized.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.in_doubt.store(true, Ordering::Relaxed);
+        let mut logins = self.logins();
+        let since = *logins.since.get_or_insert(now);
+        if now.seconds_since(since) >= self.options.login_timeout {
+            return None;
+        }
+        let delay = RETRIES.step(logins.failures);
+        logins.failures = logins.failures.saturating_add(1);
+        delay
+    }
+
+    /// Whether it is time to read the credentials again because of certificates; from then on, it is not for a while.
+    fn can_renew(&self, distrusted: &Connection) -> bool {
+        if self.options.login_timeout <= 0.0 || !self.was_authorized.load(Ordering::Relaxed) {
+            return false;
+        }
+        let is_known = {
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            open.iter().any(|known| std::ptr::eq(Arc::as_ptr(known), distrusted))
+        };
+        let now = self.clock().now();
+        let mut logins = self.logins();
+        if !is_known || logins.renewal.is_some_and(|moment| moment > now) {
+            return false;
+        }
+        let Some(delay) = RETRIES.step(logins.failures) else { return false };
+        logins.failures = logins.failures.saturating_add(1);
+        logins.renewal = Some(now.plus(delay));
+        logins.refused.clear();
+        true
+    }
+
+    async fn renew(&self, server: &str) -> Result<(), LoginError> {
+        self.in_doubt.store(true, Ordering::Relaxed);
+        let what = format!("Certificates are not accepted between {server} and us");
+        self.say(Level::Warning, LOGGER, format!("{what}: the credentials are read again."));
+        if let Err(LoginFailure::Final(error) | LoginFailure::Passing(error)) = self.log_in().await {
+            self.say(Level::Warning, LOGGER, format!("The credentials cannot be read again: {error}"));
+        }
+        Ok(())
+    }
+
+    async fn log_in(&self) -> Result<(), LoginFailure> {
+        let happened = std::mem::replace(&mut self.logins().happened, true);
+        let title = if happened { "Re-authentication" } else { "Initial authentication" };
+        self.say(Level::Info, LOGGER, format!("{title} has been initiated."));
+        let (reply, answer) = oneshot::channel();
+        self.host.submit(HostTask::Login(LoginTask { reply }));
+        let login = answer.await.map_err(|_| LoginFailure::Final(LoginError(INTERRUPTED.to_owned())))?;
+        let login = match login {
+            Ok(login) => login,
+            Err(text) => return Err(self.failed(LoginError(text)).await),
+        };
+        let found = match &login {
+            // The files are perhaps being written.
+            Login::Provided(items) => self.connect(items).map_err(LoginFailure::Passing)?,
+            Login::Fallback => self.fall_back().await.map_err(LoginFailure::Passing)?,
+        };
+        let fresh: Vec<_> = {
+            let mut logins = self.logins();
+            let (known, fresh): (Vec<_>, Vec<_>) = found.into_iter().partition(|one: &Connection| {
+                logins.refused.get(&one.key).is_some_and(|history| history.contains(&one.fingerprint))
+            });
+            if fresh.is_empty() {
+                let keys: Vec<_> = known.iter().map(|one| one.key.as_str()).collect();
+                logins.rejected = known.first().map(|one| (one.server.clone(), keys.join(", ")));
+            }
+            fresh.into_iter().map(Arc::new).collect()
+        };
+        if fresh.is_empty() {
+            let why = "no credentials were retrieved from the login handlers.";
+            self.say(Level::Warning, LOGGER, format!("{title} has failed: {why}"));
+            return Ok(());
+        }
+        self.say(Level::Info, LOGGER, format!("{title} has finished."));
+        self.replace(fresh);
+        Ok(())
+    }
+
+    /// The login handlers have failed for good: that ends the operator. Kopf 1.45 stays without credentials until it is
+    /// stopped.
+    async fn failed(&self, error: LoginError) -> LoginFailure {
+        if self.options.connections.compat {
+            self.options.stopping.cancelled().await;
+        }
+        LoginFailure::Final(error)
+    }
+
+    /// Connects with the results of login handlers. Those that cannot be used are left out, unless there are no others.
+    fn connect(&self, items: &[(String, Credentials)]) -> Result<Vec<Connection>, LoginError> {
+        let (mut found, mut failure) = (vec![], None);
+        for (key, given) in items {
+            match Connection::from_credentials(key, given, &self.options.connections) {
+                Ok(connection) => found.push(connection),
+                Err(error) => {
+                    let text =
+                        format!("The credentials of the login handler {key:?} cannot be used: {error}");
+                    self.say(Level::Error, LOGGER, text);
+                    failure = failure.or(Some(error));
+                }
+            }
+        }
+        match failure {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
+    }
+
+    /// Without login handlers: the service account, the kubeconfig. If one cannot be used, the other one can; but if
+    /// `KUBECONFIG` names a file, the service account is not used, as in kubectl. Kopf 1.45 prefers the service account.
+    async fn fall_back(&self) -> Result<Vec<Connection>, LoginError> {
+        let options = &self.options.connections;
+        let mut found = vec![];
+        let mut failure = None;
+        if has_service_account() && (options.compat || !has_named_kubeconfig()) {
+            self.keep(Connection::from_service_account(options), &mut found, &mut failure);
+        }
+        if has_kubeconfig() {
+            self.keep(Connection::from_kubeconfig(options).await, &mut found, &mut failure);
+        }
+        match failure {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
+    }
+
+    fn keep(
+        &self,
+        got: Result<Connection, LoginError>,
+        found: &mut Vec<Connection>,
+        failure: &mut Option<LoginError>,
+    ) {
+        match got {
+            Ok(connection) => {
+                let text = format!("Activity '{}' succeeded.", connection.key);
+                self.say(Level::Info, FALLBACK_LOGGER, text);
+                found.push(connection);
+            }
+            Err(error) => {
+                self.say(Level::Error, FALLBACK_LOGGER, error.to_string());
+                *failure = Some(error);
+            }
+        }
+    }
+
+    fn say(&self, level: Level, logger: &'static str, text: String) {
+        self.host.log(LogRecord::general(level, logger, text));
+    }
+}
+
+/// Why there is no connection: nothing was found, or the server has rejected all that was found.
+fn ran_out(rejected: Option<&(String, String)>) -> LoginError {
+    let reason = match rejected {
+        Some((server, keys)) => format!(
+            "The API server {server} rejects the credentials from {keys} (401 Unauthorized): they are wrong or have expired."
+        ),
+        None => NOT_FOUND.to_owned(),
+    };
+    LoginError(format!("{RAN_OUT} {reason}"))
+}
+
+/// Seconds since the epoch. Expiration moments of credentials are told in that.
+#[expect(clippy::cast_precision_loss, reason = "microseconds of today are exact in a float")]
+fn unix(moment: Timestamp) -> f64 {
+    moment.micros() as f64 / 1_000_000.0
+}
+
+#[cfg(test)]
+mod tests;

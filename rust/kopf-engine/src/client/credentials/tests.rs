@@ -1,0 +1,339 @@
+//! Credentials that are chosen, refused, and asked for again.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::task::yield_now;
+
+use super::*;
+use crate::error::RequestError;
+use crate::testing::{Answer, Got, OtherSide, Stage, client, lock, vault_options};
+
+fn credentials(token: &str, priority: i64, expiration: Option<f64>) -> Credentials {
+    let fields = json!({"server": "http://127.0.0.1:1", "token": token, "priority": priority, "expiration": expiration});
+    serde_json::from_value(fields).unwrap()
+}
+
+fn credential_store(given: &[(&str, Credentials)]) -> (Arc<OtherSide>, Arc<CredentialStore>) {
+    vault_with(vault_options(), given)
+}
+
+fn vault_with(
+    options: CredentialStoreOptions,
+    given: &[(&str, Credentials)],
+) -> (Arc<OtherSide>, Arc<CredentialStore>) {
+    let other_side = Arc::new(OtherSide::default());
+    let given: Vec<_> = given.iter().map(|(key, given)| ((*key).to_owned(), given.clone())).collect();
+    let host: Arc<dyn Host> = Arc::<OtherSide>::clone(&other_side);
+    (other_side, Arc::new(CredentialStore::new(host, options, &given).unwrap()))
+}
+
+/// Answers the login that is asked for now.
+async fn log_in(other_side: &OtherSide, answer: Result<Vec<(&str, Credentials)>, &str>) {
+    loop {
+        if let Some(HostTask::Login(job)) = lock(&other_side.jobs).pop() {
+            let items =
+                answer.map(|items| items.into_iter().map(|(key, given)| (key.to_owned(), given)).collect());
+            let _gone = job.reply.send(items.map(Login::Provided).map_err(str::to_owned));
+            return;
+        }
+        // Paused time passes only if nothing is ready to run.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_given_is_used_without_a_login_the_highest_first_and_equals_in_turns() {
+    let (other_side, credential_store) = credential_store(&[
+        ("low", credentials("l", 1, None)),
+        ("a", credentials("a", 9, None)),
+        ("b", credentials("b", 9, None)),
+    ]);
+    let mut keys = vec![];
+    for _ in 0..4 {
+        keys.push(credential_store.connection().await.unwrap().key.clone());
+    }
+    keys.sort();
+    assert_eq!(keys, ["a", "a", "b", "b"]);
+    assert!(lock(&other_side.jobs).is_empty());
+}
+
+#[tokio::test]
+async fn expired_ones_are_passed_over() {
+    let (_, credential_store) = credential_store(&[
+        ("old", credentials("o", 9, Some(1.0))),
+        ("new", credentials("n", 1, Some(1e12))),
+    ]);
+    assert_eq!(credential_store.connection().await.unwrap().key, "new");
+}
+
+#[tokio::test]
+async fn refused_ones_are_replaced_and_not_taken_again() {
+    let (other_side, credential_store) = credential_store(&[("given", credentials("g", 0, None))]);
+    credential_store.invalidate(&credential_store.connection().await.unwrap());
+    let (got, ()) = tokio::join!(
+        credential_store.connection(),
+        log_in(&other_side, Ok(vec![("k", credentials("1", 0, None))]))
+    );
+    let first = got.unwrap();
+    assert_eq!(first.key, "k");
+    credential_store.invalidate(&first);
+    let (got, ()) = tokio::join!(
+        credential_store.connection(),
+        log_in(&other_side, Ok(vec![("k", credentials("2", 0, None))]))
+    );
+    credential_store.invalidate(&got.unwrap());
+    let again = Ok(vec![("k", credentials("1", 0, None))]);
+    let (got, ()) = tokio::join!(credential_store.connection(), log_in(&other_side, again));
+    let text = got.err().unwrap().0;
+    assert!(text.starts_with("Ran out of valid credentials. The API server http://127.0.0.1:1"), "{text}");
+    assert!(text.contains("rejects the credentials from k (401 Unauthorized)"), "{text}");
+    assert_eq!(
+        other_side.lines("authentication has"),
+        [
+            "INFO Initial authentication has been initiated.",
+            "INFO Initial authentication has finished.",
+            "INFO Re-authentication has been initiated.",
+            "INFO Re-authentication has finished.",
+            "INFO Re-authentication has been initiated.",
+            "WARNING Re-authentication has failed: no credentials were retrieved from the login handlers.",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_login_that_fails_for_good_is_an_error_at_once() {
+    let (other_side, credential_store) = credential_store(&[]);
+    let (got, ()) =
+        tokio::join!(credential_store.connection(), log_in(&other_side, Err("One or more handlers failed.")));
+    assert_eq!(got.err().unwrap().0, "One or more handlers failed.");
+}
+
+#[tokio::test]
+async fn requests_go_on_with_others_after_a_401_and_a_403_is_no_matter_of_credentials() {
+    let refusing = |status: u16| move |_: &Got| -> Answer { (status, Some(json!({}))) };
+    let stage = Stage::new(&json!({"networking": {"error_backoffs": []}}), refusing(401));
+    stage.credential_store.admit(Connection::fake("second", client(&stage.requests, refusing(200))));
+    for _ in 0..3 {
+        assert!(stage.shared.api.get("/api").await.is_ok());
+    }
+    assert!((3..=4).contains(&stage.requests().len()), "the refused ones are tried once, if at all");
+
+    let stage = Stage::new(&json!({"networking": {"error_backoffs": []}}), refusing(403));
+    assert_eq!(stage.shared.api.get("/api").await.err().and_then(|error| error.status()), Some(403));
+    assert!(lock(&stage.other_side.jobs).is_empty());
+    assert!(stage.credential_store.connection().await.is_ok());
+}
+
+/// A vault that has let somebody in, with what it uses now.
+async fn renewable(patience: f64) -> (Arc<OtherSide>, Arc<CredentialStore>, Arc<Connection>) {
+    let options = CredentialStoreOptions { login_timeout: patience, ..vault_options() };
+    let (other_side, credential_store) = vault_with(options, &[("given", credentials("g", 0, None))]);
+    credential_store.on_authorized();
+    let connection = credential_store.connection().await.unwrap();
+    (other_side, credential_store, connection)
+}
+
+#[tokio::test(start_paused = true)]
+async fn certificates_that_are_not_accepted_let_log_in_again_but_not_at_once_again() {
+    let (other_side, credential_store, old) = renewable(60.0).await;
+    tokio::join!(
+        credential_store.renew(&old),
+        log_in(&other_side, Ok(vec![("k", credentials("1", 0, None))]))
+    );
+    let new = credential_store.connection().await.unwrap();
+    assert_eq!(new.key, "k");
+    credential_store.renew(&old).await; // by another request, which was on its way
+    credential_store.renew(&new).await; // too early
+    assert!(lock(&other_side.jobs).is_empty());
+    assert!(Arc::ptr_eq(&new, &credential_store.connection().await.unwrap()));
+    tokio::time::advance(std::time::Duration::from_millis(600)).await;
+    tokio::join!(
+        credential_store.renew(&new),
+        log_in(&other_side, Ok(vec![("k", credentials("1", 0, None))]))
+    );
+    assert!(
+        !Arc::ptr_eq(&new, &credential_store.connection().await.unwrap()),
+        "the files were read once more"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_trusted_stays_in_use_if_there_is_nothing_else() {
+    let (other_side, credential_store, old) = renewable(60.0).await;
+    for answer in [Ok(vec![]), Err("no luck")] {
+        tokio::join!(credential_store.renew(&old), log_in(&other_side, answer));
+        assert!(Arc::ptr_eq(&old, &credential_store.connection().await.unwrap()));
+        tokio::time::advance(std::time::Duration::from_secs(11)).await;
+    }
+    assert_eq!(other_side.lines("Certificates are not accepted").len(), 2);
+    assert_eq!(other_side.lines("cannot be read again: no luck").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_patience_certificates_are_read_once_only() {
+    let (other_side, credential_store, old) = renewable(0.0).await;
+    credential_store.renew(&old).await;
+    assert!(lock(&other_side.jobs).is_empty());
+}
+
+/// The way of requests to a server that is not there, without credentials.
+fn api(
+    settings: &serde_json::Value,
+    options: CredentialStoreOptions,
+) -> (Arc<OtherSide>, Arc<CredentialStore>, crate::client::Api) {
+    let (other_side, credential_store) = vault_with(options, &[]);
+    let settings = Arc::new(serde_json::from_value(settings.clone()).unwrap());
+    let host: Arc<dyn Host> = Arc::<OtherSide>::clone(&other_side);
+    let api = crate::client::Api::new(Arc::clone(&credential_store), settings, host, Clock::start());
+    (other_side, credential_store, api)
+}
+
+/// Takes the login that is requested, waits, and gives the credentials.
+async fn log_in_slowly(other_side: &OtherSide, seconds: u64) {
+    let job = loop {
+        if let Some(HostTask::Login(job)) = lock(&other_side.jobs).pop() {
+            break job;
+        }
+        yield_now().await;
+    };
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let items = vec![("k".to_owned(), credentials("t", 0, None))];
+    assert!(job.reply.send(Ok(Login::Provided(items))).is_ok(), "the login is still waited for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_login_may_take_longer_than_requests_and_happens_once_for_all() {
+    let settings = json!({"networking": {"request_timeout": 5, "connect_timeout": 5, "error_backoffs": [], "request_limit": 1}});
+    let (other_side, credential_store, api) = api(&settings, vault_options());
+    let requests = async {
+        let (first, second, stream) =
+            tokio::join!(api.get("/x"), api.get("/y"), api.stream("/z", crate::client::RequestBody::None));
+        for error in [first.err(), second.err(), stream.err()] {
+            let text = error.unwrap().to_string();
+            assert!(text.contains("cannot reach"), "they were sent after the login: {text}");
+        }
+    };
+    tokio::join!(requests, log_in_slowly(&other_side, 8));
+    assert!(lock(&other_side.jobs).is_empty());
+    assert!(credential_store.connection().await.is_ok());
+    assert_eq!(other_side.lines("authentication has been initiated").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_login_goes_on_although_the_request_that_started_it_is_abandoned() {
+    let (other_side, credential_store) = credential_store(&[]);
+    let abandoned = tokio::time::timeout(Duration::from_secs(1), credential_store.connection());
+    let (abandoned, ()) = tokio::join!(abandoned, log_in_slowly(&other_side, 2));
+    assert!(abandoned.is_err());
+    assert_eq!(credential_store.connection().await.unwrap().key, "k");
+    assert!(lock(&other_side.jobs).is_empty(), "there is no second login");
+}
+
+#[tokio::test(start_paused = true)]
+async fn accepted_requests_do_not_wait_for_logins() {
+    let (other_side, credential_store, old) = renewable(60.0).await;
+    let renewal = credential_store.renew(&old);
+    let mut renewal = std::pin::pin!(renewal);
+    tokio::select! {
+        biased;
+        () = &mut renewal => panic!("the login hangs"),
+        () = yield_now() => {}
+    }
+    credential_store.on_authorized();
+    drop(other_side);
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_cannot_be_used_are_reported_and_the_next_login_is_tried() {
+    let (other_side, credential_store, old) = renewable(60.0).await;
+    credential_store.invalidate(&old);
+    let bad = Credentials { server: "no-scheme:1".to_owned(), ..credentials("t", 0, None) };
+    let logins = async {
+        log_in(&other_side, Ok(vec![("k", credentials("plan\nted", 0, None))])).await;
+        log_in(&other_side, Ok(vec![("k", bad)])).await;
+        log_in(
+            &other_side,
+            Ok(vec![("k", credentials("plan\nted", 0, None)), ("good", credentials("g", 0, None))]),
+        )
+        .await;
+    };
+    let (connection, ()) = tokio::join!(credential_store.connection(), logins);
+    assert_eq!(connection.unwrap().key, "good");
+    assert_eq!(other_side.lines("The token cannot be sent").len(), 2);
+    assert_eq!(other_side.lines("no scheme").len(), 1);
+    assert!(other_side.lines("ted").iter().all(|line| !line.contains("plan")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_login_ends_a_moment_after_the_operator_is_stopped() {
+    let options = vault_options();
+    let stopping = options.stopping.clone();
+    let (_other_side, credential_store) = vault_with(options, &[]);
+    stopping.cancel();
+    let start = tokio::time::Instant::now();
+    assert_eq!(credential_store.connection().await.err().unwrap().0, INTERRUPTED);
+    assert_eq!(start.elapsed(), EXIT_GRACE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn logins_that_fail_for_good_leave_kopf_1_45_without_credentials_until_it_is_stopped() {
+    let mut options = vault_options();
+    options.connections.compat = true;
+    let stopping = options.stopping.clone();
+    let (other_side, credential_store) = vault_with(options, &[]);
+    let waiting = tokio::time::timeout(Duration::from_secs(10_000), credential_store.connection());
+    let (waited, ()) = tokio::join!(waiting, log_in(&other_side, Err("One or more handlers failed.")));
+    assert!(waited.is_err());
+    stopping.cancel();
+    assert!(credential_store.connection().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_without_an_answer_end_at_their_timeout() {
+    let stage = Stage::new(&json!({"networking": {"error_backoffs": []}}), |_: &Got| -> Answer { (0, None) });
+    let start = tokio::time::Instant::now();
+    let error = stage.shared.api.get("/api").await.err().unwrap();
+    assert!(matches!(error, RequestError::Timeout), "{error}");
+    assert_eq!(start.elapsed().as_secs(), 300);
+    assert_eq!(
+        stage.lines("Request attempt #1/1 failed; escalating: GET http://fake/api -> TimeoutError()").len(),
+        1
+    );
+
+    let stage =
+        Stage::new(&json!({"networking": {"error_backoffs": []}}), |_: &Got| -> Answer { (200, None) });
+    let error = stage.shared.api.get("/api").await.err().unwrap();
+    assert!(matches!(error, RequestError::Timeout), "a body that never ends: {error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_a_response_ends_with_the_inactivity_timeout() {
+    let stage = Stage::new(&json!({}), |_: &Got| -> Answer { (0, None) });
+    let start = tokio::time::Instant::now();
+    let error = stage.shared.api.stream("/api", crate::client::RequestBody::None).await.err().unwrap();
+    assert!(matches!(error, RequestError::Timeout), "{error}");
+    assert_eq!(start.elapsed().as_secs(), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn absurd_waits_are_not_obeyed() {
+    let status = json!({"kind": "Status", "details": {"retryAfterSeconds": 4_294_967_295_u32}});
+    let stage = Stage::new(&json!({"networking": {"error_backoffs": [1]}}), move |_: &Got| -> Answer {
+        (429, Some(status.clone()))
+    });
+    let start = tokio::time::Instant::now();
+    assert!(stage.shared.api.get("/api").await.is_err());
+    assert_eq!(start.elapsed().as_secs(), 60);
+    assert_eq!(stage.lines("Overriding the backoff 1s with the retry-after 60s from the server").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_requests_are_under_way_than_the_settings_allow() {
+    let settings = json!({"networking": {"error_backoffs": [], "request_limit": 3, "request_timeout": 10}});
+    let stage = Stage::new(&settings, |_: &Got| -> Answer { (0, None) });
+    let requests = futures::future::join_all((0..7).map(|_| stage.shared.api.get("/api")));
+    let start = tokio::time::Instant::now();
+    assert!(requests.await.iter().all(Result::is_err));
+    assert_eq!(start.elapsed().as_secs(), 30, "three, three, and one");
+}

@@ -1,0 +1,346 @@
+//! Requests to the API server: sending, retrying, reading.
+//!
+//! Every request of the engine passes here. Retried are failures of transport, 5xx, 403, 429, with the pauses of
+//! `settings.networking.error_backoffs`; 401 throws the credentials away and goes on with others. Rules: contract/engine 1.9.
+//! Streams are opened here, but what becomes of them is the watcher's affair.
+
+pub(crate) mod authorization;
+pub mod connection;
+pub(crate) mod connector;
+pub mod credentials;
+pub(crate) mod exec;
+pub(crate) mod http1;
+pub(crate) mod redact;
+
+use crate::time::duration::seconds;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode, header};
+use http_body_util::BodyExt as _;
+use hyper::body::Frame;
+use kopf_core::handling::backoff::{Delay, override_text};
+use kopf_core::log_level::Level;
+use kopf_core::object::redaction::is_discreet_path;
+use kopf_core::settings::{ErrorBackoffs, Settings};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
+
+use crate::client::connection::{MAX_BODY, RequestHead, read_body};
+use crate::client::credentials::CredentialStore;
+use crate::client::http1::ResponseBody;
+use crate::error::{ApiError, RequestError};
+use crate::host::{Host, LogRecord};
+use crate::time::clock::Clock;
+use crate::time::virtual_time::Busy;
+
+const LOGGER: &str = "kopf._cogs.clients.api";
+
+/// Lists and objects with the metadata only, or all of it from servers that cannot do that. Servers that can are strict about
+/// which is which.
+const ACCEPT_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const ACCEPT_OBJECTS: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+/// The body of a request with its content type.
+#[derive(Debug, Clone, Copy)]
+pub enum RequestBody<'a> {
+    /// Nothing.
+    None,
+    /// Nothing, and a list with no more than the metadata of its objects is wanted back.
+    PartialList,
+    /// Nothing, and objects with no more than their metadata are wanted back, one after another.
+    PartialObjects,
+    /// A new object.
+    Json(&'a [u8]),
+    /// RFC 7386.
+    MergePatch(&'a [u8]),
+    /// RFC 6902.
+    JsonPatch(&'a [u8]),
+}
+
+impl<'a> RequestBody<'a> {
+    fn accept(self) -> &'static str {
+        match self {
+            Self::PartialList => ACCEPT_LIST,
+            Self::PartialObjects => ACCEPT_OBJECTS,
+            _ => "application/json",
+        }
+    }
+
+    fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::None | Self::PartialList | Self::PartialObjects => b"",
+            Self::Json(bytes) | Self::MergePatch(bytes) | Self::JsonPatch(bytes) => bytes,
+        }
+    }
+
+    fn content_type(self) -> Option<&'static str> {
+        match self {
+            Self::None | Self::PartialList | Self::PartialObjects => None,
+            Self::Json(_) => Some("application/json"),
+            Self::MergePatch(_) => Some("application/merge-patch+json"),
+            Self::JsonPatch(_) => Some("application/json-patch+json"),
+        }
+    }
+}
+
+/// The body of a watch, as it comes.
+pub struct WatchBody(ResponseBody);
+
+impl WatchBody {
+    /// The next piece; none at the end.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub async fn frame(&mut self) -> Option<Result<Frame<Bytes>, hyper::Error>> {
+        self.0.frame().await
+    }
+}
+
+/// A response whose body is not read yet.
+struct OpenStream<'a> {
+    response: Response<ResponseBody>,
+    deadline: Option<Instant>,
+    _permit: Option<SemaphorePermit<'a>>,
+    _busy: Option<Busy>,
+}
+
+/// The way to the API server for everything in the engine.
+#[derive(Clone)]
+pub struct Api {
+    credential_store: Arc<CredentialStore>,
+    settings: Arc<Settings>,
+    host: Arc<dyn Host>,
+    /// The requests that may be under way at once, apart from watches.
+    permits: Arc<Semaphore>,
+    /// Pauses between attempts follow it; timeouts do not.
+    clock: Clock,
+    /// How many requests there were.
+    requests: Arc<AtomicUsize>,
+}
+
+impl Api {
+    /// Uses the vault's credentials and the settings' timeouts and back-offs.
+    pub fn new(
+        credential_store: Arc<CredentialStore>,
+        settings: Arc<Settings>,
+        host: Arc<dyn Host>,
+        clock: Clock,
+    ) -> Self {
+        let limit = settings.networking.request_limit.unwrap_or(Semaphore::MAX_PERMITS);
+        let permits = Arc::new(Semaphore::new(limit.clamp(1, Semaphore::MAX_PERMITS)));
+        Self { credential_store, settings, host, permits, clock, requests: Arc::default() }
+    }
+
+    /// What time it is for those who talk to the server.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Where the server is that the requests go to now.
+    pub async fn server(&self) -> Result<String, RequestError> {
+        Ok(self.credential_store.connection().await?.server.clone())
+    }
+
+    /// The namespace for whatever has none of its own, if the credentials have one.
+    pub async fn default_namespace(&self) -> Result<Option<String>, RequestError> {
+        Ok(self.credential_store.connection().await?.default_namespace.clone())
+    }
+
+    /// Reads something; the whole answer at once.
+    pub async fn get(&self, url: &str) -> Result<Bytes, RequestError> {
+        self.request(&Method::GET, url, RequestBody::None).await
+    }
+
+    /// Sends one attempt of a request, whose failure says nothing to the log and is not retried.
+    pub async fn request_once(
+        &self,
+        method: &Method,
+        url: &str,
+        payload: RequestBody<'_>,
+    ) -> Result<Bytes, RequestError> {
+        self.attempt(method, url, payload).await
+    }
+
+    /// Sends a patch or an object; the whole answer at once.
+    pub async fn request(
+        &self,
+        method: &Method,
+        url: &str,
+        payload: RequestBody<'_>,
+    ) -> Result<Bytes, RequestError> {
+        self.request_with(method, url, payload, &self.settings.networking.error_backoffs).await
+    }
+
+    /// The same with other delays between the attempts than the settings'.
+    pub async fn request_with(
+        &self,
+        method: &Method,
+        url: &str,
+        payload: RequestBody<'_>,
+        backoffs: &ErrorBackoffs,
+    ) -> Result<Bytes, RequestError> {
+        let total = backoffs.attempts().map(|total| format!("/{total}")).unwrap_or_default();
+        let request = self.requests.fetch_add(1, Ordering::Relaxed);
+        let mut attempt: usize = 1;
+        loop {
+            let what = format!("#{attempt}{total}");
+            let server = if attempt > 1 { self.credential_store.server() } else { String::new() };
+            if attempt > 1 {
+                self.debug(|| format!("Request attempt {what}: {method} {server}{url}"));
+            }
+            let error = match self.attempt(method, url, payload).await {
+                Ok(body) => {
+                    if attempt > 1 {
+                        self.debug(|| format!("Request attempt {what} succeeded: {method} {server}{url}"));
+                    }
+                    return Ok(body);
+                }
+                Err(error) if !is_retriable(&error) => return Err(error),
+                Err(error) => error,
+            };
+            let server = self.credential_store.server();
+            let enforced = self.settings.networking.enforce_retry_after;
+            let Some(step) = backoffs.delay(request, attempt) else {
+                self.error(format!(
+                    "Request attempt {what} failed; escalating: {method} {server}{url} -> {error}"
+                ));
+                return Err(error);
+            };
+            self.error(format!(
+                "Request attempt {what} failed; will retry: {method} {server}{url} -> {error}"
+            ));
+            let delay = Delay::of_step(step, retry_after(&error), enforced);
+            if let Some(planned) = delay.overridden {
+                self.debug(|| override_text(planned, delay.seconds, &format!("{method} {server}{url}")));
+            }
+            self.clock.sleep(seconds(delay.seconds)).await;
+            attempt = attempt.saturating_add(1);
+        }
+    }
+
+    async fn attempt(
+        &self,
+        method: &Method,
+        url: &str,
+        payload: RequestBody<'_>,
+    ) -> Result<Bytes, RequestError> {
+        let limit = self.settings.networking.request_timeout;
+        let opened = self.open(method, url, payload, limit, Some(&self.permits)).await?;
+        within(opened.deadline, read_body(opened.response.into_body(), MAX_BODY)).await
+    }
+
+    /// Opens a watch: one attempt, apart from changes of credentials.
+    ///
+    /// The head of the response must come in time, or before `settings.watching.inactivity_timeout` at the latest.
+    pub async fn stream(&self, url: &str, payload: RequestBody<'_>) -> Result<WatchBody, RequestError> {
+        let watching = &self.settings.watching;
+        let networking = &self.settings.networking;
+        let limit = watching.connect_timeout.or(networking.connect_timeout).or(networking.request_timeout);
+        let limit = match (limit, watching.inactivity_timeout) {
+            (Some(limit), Some(silence)) => Some(limit.min(silence)),
+            (limit, silence) => limit.or(silence),
+        };
+        let opened = self.open(&Method::GET, url, payload, limit, None).await?;
+        Ok(WatchBody(opened.response.into_body()))
+    }
+
+    /// Gets the head of a successful response. Rejected credentials are replaced until there are no others.
+    ///
+    /// The limit is for the request alone. Neither it nor the permit is spent on waiting for a login.
+    async fn open<'a>(
+        &self,
+        method: &Method,
+        url: &str,
+        payload: RequestBody<'_>,
+        limit: Option<f64>,
+        permits: Option<&'a Semaphore>,
+    ) -> Result<OpenStream<'a>, RequestError> {
+        let head =
+            RequestHead { method, url, accept: payload.accept(), content_type: payload.content_type() };
+        let connect_timeout = self.settings.networking.connect_timeout.map(seconds);
+        loop {
+            let connection = self.credential_store.connection().await?;
+            let authorization = connection.authorization().await?;
+            // The semaphore is never closed.
+            let permit = match permits {
+                Some(permits) => permits.acquire().await.ok(),
+                None => None,
+            };
+            let busy = self.clock.busy();
+            let deadline = limit.and_then(|limit| Instant::now().checked_add(seconds(limit)));
+            let sent = connection.send(head, payload.bytes(), authorization, connect_timeout);
+            let sent = within(deadline, sent).await;
+            let response = match sent {
+                Ok(response) => response,
+                Err(error) => {
+                    drop((permit, busy));
+                    if connection.is_distrusted() {
+                        self.credential_store.renew(&connection).await;
+                    }
+                    return Err(error);
+                }
+            };
+            let status = response.status();
+            if status != StatusCode::UNAUTHORIZED {
+                self.credential_store.on_authorized();
+            }
+            if status.is_success() {
+                return Ok(OpenStream { response, deadline, _permit: permit, _busy: busy });
+            }
+            let error = within(deadline, refusal(response, url)).await?;
+            drop((permit, busy));
+            if status != StatusCode::UNAUTHORIZED {
+                return Err(RequestError::Api(Box::new(error)));
+            }
+            self.credential_store.invalidate(&connection);
+        }
+    }
+
+    fn debug(&self, text: impl FnOnce() -> String) {
+        if self.host.enabled(Level::Debug) {
+            self.host.log(LogRecord::general(Level::Debug, LOGGER, text()));
+        }
+    }
+
+    fn error(&self, text: String) {
+        self.host.log(LogRecord::general(Level::Error, LOGGER, text));
+    }
+}
+
+/// What may pass by itself: 403 too, as permissions are often granted a moment after the operator is started.
+fn is_retriable(error: &RequestError) -> bool {
+    match error {
+        RequestError::Api(refusal) => matches!(refusal.status, 403 | 429 | 500..),
+        RequestError::Transport(_) | RequestError::Timeout => true,
+        RequestError::Malformed(_) | RequestError::Login(_) => false,
+    }
+}
+
+/// How long the server asks us to wait, if it is overloaded.
+fn retry_after(error: &RequestError) -> Option<f64> {
+    match error {
+        RequestError::Api(refusal) if refusal.status == 429 => refusal.retry_after,
+        _ => None,
+    }
+}
+
+async fn refusal(response: Response<ResponseBody>, url: &str) -> Result<ApiError, RequestError> {
+    let status = response.status().as_u16();
+    let header = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = header.map(str::to_owned);
+    let body = read_body(response.into_body(), MAX_BODY).await?;
+    let error = ApiError::from_response(status, retry_after.as_deref(), &body);
+    Ok(if is_discreet_path(url) { error.redacted() } else { error })
+}
+
+async fn within<T>(
+    deadline: Option<Instant>,
+    work: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
+    match deadline {
+        Some(deadline) => timeout_at(deadline, work).await.unwrap_or(Err(RequestError::Timeout)),
+        None => work.await,
+    }
+}

@@ -1,0 +1,132 @@
+//! The gate that holds handlers back until all indices are filled.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kopf_core::log_level::Level;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::host::{Host, LogRecord};
+use crate::metrics::Health;
+use crate::time::duration::seconds;
+
+const LOGGER: &str = "kopf._core.reactor.orchestration";
+/// Seconds until it is said why no handlers are called yet; the last pause repeats.
+const COMPLAINTS: [f64; 2] = [30.0, 120.0];
+const LAST_COMPLAINT: f64 = 600.0;
+
+/// A gate that opens when its last guard is dropped, and then stays open.
+#[derive(Debug, Default)]
+pub struct IndexGate {
+    /// How many there are, by what they wait for.
+    blockers: Mutex<BTreeMap<Arc<str>, usize>>,
+    opened: CancellationToken,
+}
+
+/// Keeps the gate closed until it is dropped.
+#[derive(Debug)]
+pub struct IndexGateGuard {
+    index_gate: Arc<IndexGate>,
+    pub(crate) what: Arc<str>,
+}
+
+impl IndexGate {
+    /// Blocks it until something has come; nothing if it is open already.
+    pub fn block(self: &Arc<Self>, what: impl Into<Arc<str>>) -> Option<IndexGateGuard> {
+        let mut blockers = self.blockers.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.opened.is_cancelled() {
+            return None;
+        }
+        let what = what.into();
+        *blockers.entry(Arc::clone(&what)).or_default() += 1;
+        Some(IndexGateGuard { index_gate: Arc::clone(self), what })
+    }
+
+    /// What is waited for.
+    fn blockers(&self) -> Vec<Arc<str>> {
+        self.blockers.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// Says what is waited for if that takes long; rarely.
+    pub async fn log_waiting(&self, health: &Health, host: &dyn Host) {
+        for pause in COMPLAINTS.iter().copied().chain(std::iter::repeat(LAST_COMPLAINT)) {
+            tokio::select! {
+                () = self.opened() => return,
+                () = sleep(seconds(pause)) => {}
+            }
+            let whats = self.blockers().into_iter().map(|what| {
+                let error = health.error_of(&what).map(|error| format!(" ({error})"));
+                format!("{what}{}", error.unwrap_or_default())
+            });
+            let whats = whats.collect::<Vec<_>>().join("; ");
+            let text = format!(
+                "No handlers are called yet: the indices are not filled. They wait for the objects of: {whats}."
+            );
+            host.log(LogRecord::general(Level::Warning, LOGGER, text));
+        }
+    }
+
+    /// Waits until it is open.
+    pub async fn opened(&self) {
+        self.opened.cancelled().await;
+    }
+}
+
+impl Drop for IndexGateGuard {
+    fn drop(&mut self) {
+        let mut blockers = self.index_gate.blockers.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = blockers.get_mut(&self.what).map_or(0, |count| {
+            *count -= 1;
+            *count
+        });
+        if left == 0 {
+            blockers.remove(&self.what);
+        }
+        if blockers.is_empty() {
+            self.index_gate.opened.cancel();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_barrier_opens_with_its_last_blocker_and_stays_open() {
+        let index_gate = Arc::new(IndexGate::default());
+        let (first, second) = (index_gate.block("a"), index_gate.block("b"));
+        assert!(first.is_some() && second.is_some());
+        assert_eq!(index_gate.blockers(), [Arc::from("a"), Arc::from("b")]);
+        drop(first);
+        assert!(!index_gate.opened.is_cancelled());
+        drop(second);
+        assert!(index_gate.opened.is_cancelled());
+        assert!(index_gate.block("a").is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_keeps_it_closed_is_said_rarely() {
+        let other_side = crate::testing::OtherSide::default();
+        let health = Health::new(crate::time::clock::Clock::start());
+        health.troubled(
+            "things cluster-wide",
+            crate::metrics::StreamFailure::Refused,
+            Some("403".to_owned()),
+        );
+        let index_gate = Arc::new(IndexGate::default());
+        let gate_guard = index_gate.block("things cluster-wide");
+        let complaining = index_gate.log_waiting(&health, &other_side);
+        let waiting = async {
+            sleep(seconds(29.0)).await;
+            assert_eq!(other_side.lines("").len(), 0);
+            sleep(seconds(2.0)).await;
+            assert_eq!(other_side.lines("").len(), 1);
+            sleep(seconds(600.0)).await;
+            assert_eq!(other_side.lines("They wait for the objects of: things cluster-wide (403).").len(), 2);
+            drop(gate_guard);
+        };
+        tokio::join!(complaining, waiting);
+    }
+}

@@ -1,0 +1,71 @@
+//! The commands to the scheduler of daemons and timers.
+
+use std::sync::{Arc, Weak};
+
+use kopf_core::handling::attempt::Outcome;
+use kopf_core::time::Timestamp;
+use tokio::sync::oneshot;
+
+use super::ObjectDaemons;
+use crate::host::{RunId, RunReply};
+use crate::patching::{PatchFailure, WriteResult};
+
+/// An entry of the scheduler's heap.
+pub(crate) struct ScheduledRun {
+    pub(crate) at: Timestamp,
+    pub(crate) object_daemons: Weak<ObjectDaemons>,
+    pub(crate) run: RunId,
+    pub(crate) turn: u32,
+}
+
+/// A command to the scheduler.
+pub(crate) enum SchedulerCommand {
+    /// Somebody sleeps.
+    Sleep(ScheduledRun),
+    /// An initial delay was asked for; none if the function raised.
+    Delayed { object_daemons: Arc<ObjectDaemons>, run: RunId, delay: Option<f64> },
+    /// A call is over.
+    Returned { object_daemons: Arc<ObjectDaemons>, run: RunId, reply: RunReply },
+    /// What a call left behind is written.
+    Written {
+        object_daemons: Arc<ObjectDaemons>,
+        run: RunId,
+        outcome: Outcome,
+        result: Result<WriteResult, PatchFailure>,
+    },
+    /// All that was told before this is done: answer.
+    Flush(oneshot::Sender<()>),
+    /// The cycles of these objects are to look again.
+    Wake(Vec<Arc<ObjectDaemons>>),
+    /// All this, in this order.
+    Many(Vec<SchedulerCommand>),
+}
+
+impl PartialEq for ScheduledRun {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for ScheduledRun {}
+
+impl PartialOrd for ScheduledRun {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ScheduledRun {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+impl SchedulerCommand {
+    /// Wakes up the cycles of these objects.
+    pub(crate) fn wake_all(objects: &[Arc<ObjectDaemons>]) {
+        for object_daemons in objects {
+            object_daemons.wake();
+        }
+    }
+}

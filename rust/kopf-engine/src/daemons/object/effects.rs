@@ -1,0 +1,68 @@
+//! What follows from a step of daemons and timers: collected while their state is locked, sent afterwards.
+
+use std::sync::Arc;
+
+use kopf_core::daemon::StopReasons;
+use kopf_core::handler::label;
+use kopf_core::handler::{Handler, Kind};
+
+use super::ObjectDaemons;
+use super::commands::{ScheduledRun, SchedulerCommand};
+use crate::daemons::DaemonContext;
+use crate::host::{HostTask, LogRecord, Responder, RunId};
+
+/// What is to be sent when the state is not locked any more.
+#[derive(Default)]
+pub(crate) struct Effects {
+    pub(crate) jobs: Vec<HostTask>,
+    pub(crate) sleeps: Vec<ScheduledRun>,
+    pub(crate) entries: Vec<LogRecord>,
+    pub(crate) wakes: Vec<Arc<ObjectDaemons>>,
+}
+
+impl Effects {
+    /// Sends everything.
+    pub(crate) fn flush(self, shared: &Arc<DaemonContext>) {
+        for due in self.sleeps {
+            shared.manager.send(SchedulerCommand::Sleep(due));
+        }
+        for entry in self.entries {
+            shared.host.log(entry);
+        }
+        if !self.jobs.is_empty() {
+            shared.host.submit_all(self.jobs);
+        }
+        if !self.wakes.is_empty() {
+            shared.manager.send(SchedulerCommand::Wake(self.wakes));
+        }
+    }
+
+    /// Takes the sleeps out: for the wheel itself.
+    pub(crate) fn take_sleeps(&mut self) -> Vec<ScheduledRun> {
+        std::mem::take(&mut self.sleeps)
+    }
+}
+
+/// What is said at the end.
+pub(crate) fn exit_messages(handler: &Handler, reasons: StopReasons) -> impl Iterator<Item = String> {
+    let label = label::label(handler);
+    let halted = StopReasons::OPERATOR_EXITING | StopReasons::OPERATOR_PAUSING;
+    let is_halted = (reasons.bits() & halted.bits()) != 0;
+    let is_graceful =
+        is_halted && !reasons.contains(StopReasons::CANCELLED) && !reasons.contains(StopReasons::ABANDONED);
+    let how = if reasons.is_empty() { "on its own" } else { "on request" };
+    let ended = matches!(handler.kind, Kind::Daemon(_))
+        .then(|| format!("{label} has exited {how} and will not be retried or restarted."));
+    ended.into_iter().chain(is_graceful.then(|| format!("{label} has exited gracefully.")))
+}
+
+/// A way for a reply to the wheel's task.
+pub(crate) fn report<T: Default + Send + 'static>(
+    shared: &Arc<DaemonContext>,
+    object_daemons: &Arc<ObjectDaemons>,
+    run: RunId,
+    message: impl FnOnce(Arc<ObjectDaemons>, RunId, T) -> SchedulerCommand + Send + 'static,
+) -> Responder<T> {
+    let (shared, object_daemons) = (Arc::clone(shared), Arc::clone(object_daemons));
+    Responder::new(move |reply| shared.manager.send(message(object_daemons, run, reply)))
+}

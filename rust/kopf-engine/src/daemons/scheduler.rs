@@ -1,0 +1,249 @@
+//! The scheduler: one task and one heap for all sleeping daemons and timers, and for the results of their calls.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use kopf_core::daemon::Action;
+use kopf_core::handler::label;
+use kopf_core::handling::attempt::Outcome;
+use kopf_core::json::merge_patch::Patch;
+use kopf_core::log_level::Level;
+use kopf_core::time::Timestamp;
+
+use super::object::commands::{ScheduledRun, SchedulerCommand};
+use super::object::effects::Effects;
+use super::object::{ObjectDaemons, RunState};
+use crate::daemons::DaemonContext;
+use crate::host::{LogRecord, RunId, RunReply};
+use crate::patching::{PatchFailure, Patching, PatchingError, WriteRequest, WriteResult};
+use crate::time::duration::seconds;
+
+/// How many reports are taken at once.
+const BATCH: usize = 1_000;
+/// With so many sleepers, waking up for each of them alone costs more than the calls.
+const COALESCE_ABOVE: usize = 100;
+/// How many seconds the first of a crowd waits for the others.
+const COALESCE_WINDOW: f64 = 0.008;
+/// Seconds until a patch that was refused is sent again.
+const WRITE_PAUSES: [f64; 3] = [1.0, 2.0, 5.0];
+
+/// Turns the wheel until the operator is over.
+pub async fn run_scheduler(shared: Arc<DaemonContext>) {
+    let Some(mut receiver) = shared.manager.command_sender.take() else { return };
+    let clock = shared.clock.clone();
+    let mut scheduler = Scheduler { shared, heap: BinaryHeap::new(), coalesced_at: None };
+    let mut messages = Vec::new();
+    loop {
+        let next = scheduler.next();
+        tokio::select! {
+            biased;
+            count = receiver.recv_many(&mut messages, BATCH) => {
+                if count == 0 {
+                    return;
+                }
+            }
+            () = clock.sleep_until(next.unwrap_or(Timestamp::from_micros(0))), if next.is_some() => {}
+        }
+        let mut out = Effects::default();
+        for message in messages.drain(..) {
+            scheduler.handle(message, &mut out);
+        }
+        scheduler.run_due(&mut out);
+        for due in out.take_sleeps() {
+            scheduler.heap.push(Reverse(due));
+        }
+        out.flush(&scheduler.shared);
+    }
+}
+
+struct Scheduler {
+    shared: Arc<DaemonContext>,
+    heap: BinaryHeap<Reverse<ScheduledRun>>,
+    /// When the last crowd was woken up.
+    coalesced_at: Option<Timestamp>,
+}
+
+impl Scheduler {
+    /// When to wake up for somebody.
+    fn next(&self) -> Option<Timestamp> {
+        let Reverse(first) = self.heap.peek()?;
+        let is_crowd = self.heap.len() > COALESCE_ABOVE;
+        Some(
+            self.coalesced_at
+                .filter(|_| is_crowd)
+                .map_or(first.at, |last| first.at.max(last.plus(COALESCE_WINDOW))),
+        )
+    }
+
+    /// Wakes up all whose time has come.
+    fn run_due(&mut self, out: &mut Effects) {
+        let now = self.shared.clock.now();
+        if self.next().is_none_or(|next| next > now) {
+            return;
+        }
+        while self.heap.peek().is_some_and(|Reverse(first)| first.at <= now) {
+            let Some(Reverse(due)) = self.heap.pop() else { break };
+            let Some(object_daemons) = due.object_daemons.upgrade() else { continue };
+            let mut state = object_daemons.state();
+            let Some(position) = state.find(due.run) else { continue };
+            let run = &state.runs[position];
+            // It was parked, or has another sleep since then.
+            if run.place != RunState::Sleeping || run.turn != due.turn {
+                continue;
+            }
+            state.apply_action(&self.shared, &object_daemons, position, Action::Sleep(due.at), now, out);
+        }
+        self.coalesced_at = Some(now);
+    }
+
+    fn handle(&mut self, message: SchedulerCommand, out: &mut Effects) {
+        match message {
+            SchedulerCommand::Sleep(due) => self.heap.push(Reverse(due)),
+            SchedulerCommand::Delayed { object_daemons, run, delay } => {
+                self.delayed(&object_daemons, run, delay, out)
+            }
+            SchedulerCommand::Returned { object_daemons, run, reply } => {
+                self.returned(object_daemons, run, reply, out)
+            }
+            SchedulerCommand::Written { object_daemons, run, outcome, result } => {
+                self.written(&object_daemons, run, &outcome, result, out);
+            }
+            SchedulerCommand::Flush(reply) => {
+                // Whoever waits for it may be gone.
+                let _ = reply.send(());
+            }
+            SchedulerCommand::Wake(objects) => SchedulerCommand::wake_all(&objects),
+            SchedulerCommand::Many(messages) => {
+                for message in messages {
+                    self.handle(message, out);
+                }
+            }
+        }
+    }
+
+    fn delayed(
+        &self,
+        object_daemons: &Arc<ObjectDaemons>,
+        run: RunId,
+        delay: Option<f64>,
+        out: &mut Effects,
+    ) {
+        let mut state = object_daemons.state();
+        let Some(position) = state.find(run) else { return };
+        let now = self.shared.clock.now();
+        let run = &state.runs[position];
+        match delay {
+            Some(delay) if !run.stopping.is_asked() => {
+                let next = run.routine.delayed(delay, now);
+                state.apply_action(&self.shared, object_daemons, position, next, now, out);
+            }
+            _ => state.exit(&self.shared, object_daemons, position, out),
+        }
+    }
+
+    fn returned(&self, object_daemons: Arc<ObjectDaemons>, run: RunId, reply: RunReply, out: &mut Effects) {
+        let mut state = object_daemons.state();
+        let Some(position) = state.find(run) else { return };
+        let Some(outcome) = reply.outcome else {
+            return state.exit(&self.shared, &object_daemons, position, out);
+        };
+        let patch = Patch(reply.patch.unwrap_or_default());
+        if patch.is_empty() && !reply.fns {
+            return state.advance(&self.shared, &object_daemons, position, &outcome, out);
+        }
+        state.runs[position].place = RunState::Writing;
+        let object = Arc::clone(state.patched.as_ref().unwrap_or(&state.object));
+        let resource = Arc::clone(&state.resource);
+        drop(state);
+        let (shared, whole) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
+        let writing = async move {
+            let change = WriteRequest { patch, functions: reply.fns, ..WriteRequest::of(run) };
+            let patching = Patching {
+                api: &shared.api,
+                host: &shared.host,
+                resource: &resource,
+                finalizer: &shared.current.get().settings.persistence.finalizer,
+                compat: shared.rules.settings.compat,
+                release_cleanup: None,
+            };
+            let mut pauses = WRITE_PAUSES.iter().filter(|_| !shared.rules.settings.compat);
+            let (mut change, functions) = (change, reply.fns);
+            let result = loop {
+                let result = rejected(patching.apply(&object, change).await);
+                let unwritten = match &result {
+                    Err(PatchFailure { applied, error: PatchingError::Request(_) }) => &applied.unwritten,
+                    _ => break result,
+                };
+                let patch = Patch(unwritten.clone());
+                let Some(pause) = pauses.next().filter(|_| !patch.is_empty()) else { break result };
+                tokio::select! {
+                    () = shared.clock.sleep(seconds(*pause)) => {}
+                    () = shared.stopping.cancelled() => {}
+                }
+                change = WriteRequest { patch, functions, ..WriteRequest::of(run) };
+            };
+            shared.manager.send(SchedulerCommand::Written { object_daemons, run, outcome, result });
+        };
+        let guarded =
+            async move { whole.failing.guard("The patching after a daemon or timer", writing).await };
+        self.shared.manager.writers.spawn(guarded);
+    }
+
+    fn written(
+        &self,
+        object_daemons: &Arc<ObjectDaemons>,
+        run: RunId,
+        outcome: &Outcome,
+        result: Result<WriteResult, PatchFailure>,
+        out: &mut Effects,
+    ) {
+        if let Ok(applied) = &result
+            && let Some(home) = object_daemons.home()
+        {
+            home.record_write(&object_daemons.key, applied.accepted());
+        }
+        let mut state = object_daemons.state();
+        let Some(position) = state.find(run) else { return };
+        match result {
+            Ok(applied) => {
+                state.runs[position].carry = applied.carry;
+                if let Some(latest) = applied.latest {
+                    state.note_patched(latest);
+                }
+                state.advance(&self.shared, object_daemons, position, outcome, out);
+            }
+            Err(PatchFailure { error, .. }) => {
+                // A patch that is refused is no reason not to be called any more.
+                let is_over =
+                    self.shared.rules.settings.compat || matches!(error, PatchingError::Function(_));
+                let handler = state.runs[position].routine.handler();
+                if let Some(handler) = self.shared.rules.registry.handlers.get(handler) {
+                    let label = label::label(handler);
+                    let what = if is_over { " and ends" } else { "" };
+                    let text = format!("{label} has failed to patch the object{what}: {error}");
+                    let entry = LogRecord::posted(Level::Error, &state.object, text);
+                    let has_traceback = matches!(error, PatchingError::Function(_));
+                    self.shared.host.log(if has_traceback { entry.with_exception_of(run) } else { entry });
+                }
+                if is_over {
+                    state.exit(&self.shared, object_daemons, position, out);
+                } else {
+                    state.advance(&self.shared, object_daemons, position, outcome, out);
+                }
+            }
+        }
+    }
+}
+
+/// Nothing is sent again for daemons and timers after a while: what was rejected of a patch is a failure here.
+fn rejected(result: Result<WriteResult, PatchFailure>) -> Result<WriteResult, PatchFailure> {
+    let mut applied = result?;
+    let Some(last) = applied.rejections.pop() else { return Ok(applied) };
+    let mut patch = Patch(last.patch);
+    for rejection in applied.rejections.drain(..) {
+        patch.merge(rejection.patch);
+    }
+    applied.unwritten = patch.0;
+    Err(PatchFailure { applied: Box::new(applied), error: PatchingError::Request(last.error) })
+}

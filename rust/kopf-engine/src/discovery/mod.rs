@@ -1,0 +1,5 @@
+//! Discovery of resources and namespaces.
+
+pub mod namespaces;
+pub mod observers;
+pub mod scan;

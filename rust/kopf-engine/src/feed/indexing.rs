@@ -1,0 +1,190 @@
+//! The initial indexing: all objects of the indexed resources are indexed before any other handler is called.
+//!
+//! The index gate is closed at the start of an operator with indices. Until it opens, the events of indexed resources wait in
+//! their slots, and the first state of each object is indexed, a few at a time, without workers and so without their limit.
+//! Feeds of other resources wait. What keeps the gate closed is a guard that is dropped with its feed, so a feed that ends
+//! cannot keep the gate closed. Once open, the gate stays open: resources that appear later are indexed with their handling.
+//! Operators without indices have no gate.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use kopf_core::activation::{Activation, Command, Completion};
+use kopf_core::cause::EventType;
+use kopf_core::indexing::IndexPass;
+use kopf_core::object::Object;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
+
+use super::backpressure::wait_for_room;
+use crate::context::index_gate::{IndexGate, IndexGateGuard};
+use crate::host::{ActivationTask, CycleId, HostTask, Responder};
+use crate::object_key::key_of;
+use crate::objects::dispatcher::{Dispatcher, learn};
+use crate::objects::slots::{QueuedEvent, Slot};
+
+/// How many objects of one stream are indexed at once.
+const WINDOW: usize = 1_000;
+
+/// Buffers events until the index gate opens.
+#[derive(Debug)]
+pub struct GatedHandler {
+    pub(super) index_gate: Arc<IndexGate>,
+    pub(super) what: Arc<str>,
+    pub(super) listing: Option<IndexGateGuard>,
+    pub(super) sender: UnboundedSender<(Arc<str>, IndexGateGuard)>,
+}
+
+impl GatedHandler {
+    /// Holds an event. It is given back if its object is not to be held any longer.
+    pub fn hold(&self, dispatcher: &Dispatcher, kind: EventType, object: Object) -> Option<Object> {
+        let key = key_of(&object);
+        let mut slots = dispatcher.slots();
+        let active = &mut slots.entry(&key, kind).active;
+        if active.is_none() {
+            let Some(gate_guard) = self.index_gate.block(Arc::clone(&self.what)) else { return Some(object) };
+            // The filler is there as long as the stream is.
+            let _ = self.sender.send((key, gate_guard));
+        }
+        let event =
+            QueuedEvent { kind, object: Arc::new(object), requeued: false, indexed: false, received: None };
+        let active = active.get_or_insert_default();
+        if !dispatcher.shared.rules.settings.compat {
+            // The first one is being indexed; of those that follow, the newest is enough, however long it takes.
+            active.pending.truncate(1);
+        }
+        active.pending.push_back(event);
+        active.arrived.notify_one();
+        None
+    }
+
+    /// The first listing is over.
+    pub fn listed(&mut self) {
+        self.listing = None;
+    }
+}
+
+/// Indexes the buffered objects, and releases their events when the gate opens.
+pub(super) struct InitialIndexer {
+    pub(super) dispatcher: Arc<Dispatcher>,
+    pub(super) receiver: UnboundedReceiver<(Arc<str>, IndexGateGuard)>,
+}
+
+/// An object that is being indexed.
+struct Asked {
+    key: Arc<str>,
+    cycle: CycleId,
+    round: IndexPass,
+    reply: oneshot::Receiver<Completion>,
+    _blocker: IndexGateGuard,
+}
+
+impl InitialIndexer {
+    pub(super) async fn run(mut self, index_gate: &IndexGate) -> Infallible {
+        let limit = self.dispatcher.shared.rules.settings.queueing.worker_limit;
+        let window = limit.unwrap_or(WINDOW).clamp(1, WINDOW);
+        let mut held = vec![];
+        let mut asked = VecDeque::new();
+        loop {
+            while asked.len() < window
+                && let Ok((key, gate_guard)) = self.receiver.try_recv()
+            {
+                held.push(Arc::clone(&key));
+                asked.extend(self.ask(key, gate_guard));
+            }
+            if let Some(first) = asked.pop_front() {
+                self.learn(first).await;
+                continue;
+            }
+            tokio::select! {
+                Some((key, gate_guard)) = self.receiver.recv() => {
+                    held.push(Arc::clone(&key));
+                    asked.extend(self.ask(key, gate_guard));
+                }
+                () = index_gate.opened() => break,
+            }
+        }
+        for key in held {
+            self.dispatcher.release(&key);
+            wait_for_room(&self.dispatcher).await;
+        }
+        self.dispatcher.is_filling.store(false, Ordering::Release);
+        std::future::pending().await
+    }
+
+    /// Begins to index the first state of an object, if there is anything to do with it.
+    fn ask(&self, key: Arc<str>, gate_guard: IndexGateGuard) -> Option<Asked> {
+        let Dispatcher { shared, plan, .. } = &*self.dispatcher;
+        let mut slots = self.dispatcher.slots();
+        let slot = slots.get(&key)?;
+        let event = slot.active.as_ref()?.pending.front()?.clone();
+        let round = self.dispatcher.index_pass(slot, &event);
+        let Some(round) = round else {
+            mark_indexed(slot);
+            return None;
+        };
+        drop(slots);
+        let (sender, reply) = oneshot::channel();
+        let cycle = shared.next_cycle();
+        shared.host.submit(HostTask::Activation(ActivationTask {
+            cycle,
+            uid: Arc::clone(&key),
+            resource: Arc::clone(&plan.resource),
+            event: event.kind,
+            object: event.object,
+            activation: Activation { steps: vec![Command::Index(round.clone())], ..Activation::default() },
+            reply: Responder::through(sender),
+        }));
+        Some(Asked { key, cycle, round, reply, _blocker: gate_guard })
+    }
+
+    /// Takes what came of it. If a filter has failed, the object is indexed once more when it is handled, with all that follows
+    /// from errors there; but the others do not wait for that.
+    async fn learn(&self, asked: Asked) {
+        let reply = asked.reply.await;
+        let shared = &self.dispatcher.shared;
+        shared.host.submit(HostTask::Close { cycle: asked.cycle, carry: false });
+        let Ok(mut reply) = reply else { return };
+        if let Some(slot) = self.dispatcher.slots().get(&asked.key)
+            && learn(&self.dispatcher, slot, &asked.round, &mut reply)
+        {
+            mark_indexed(slot);
+        }
+    }
+}
+
+fn mark_indexed(slot: &mut Slot) {
+    if let Some(event) = slot.active.as_mut().and_then(|active| active.pending.front_mut()) {
+        event.indexed = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn of_what_is_held_the_first_and_the_newest_are_kept() {
+        let stage = crate::testing::Stage::new(&serde_json::json!({}), |_| (200, None));
+        let things = crate::testing::resource("example.com", "things", true);
+        let plan = Arc::new(stage.shared.rules.registry.plan(&things, &|_| true));
+        let dispatcher = Dispatcher::new(Arc::clone(&stage.shared), &crate::worker::Pool, plan, None);
+        let index_gate = Arc::new(IndexGate::default());
+        let (sender, mut receiver) = unbounded_channel();
+        let gated = GatedHandler { listing: index_gate.block("x"), index_gate, what: Arc::from("x"), sender };
+        for version in 1..=5 {
+            let text = format!(r#"{{"metadata":{{"name":"n","uid":"u","resourceVersion":"{version}"}}}}"#);
+            let object = Object::decode(&text).unwrap();
+            assert!(gated.hold(&dispatcher, EventType::Modified, object).is_none());
+        }
+        assert!(receiver.try_recv().is_ok() && receiver.try_recv().is_err(), "one message per object");
+        let mut slots = dispatcher.slots();
+        let pending = &slots.get("u").unwrap().active.as_ref().unwrap().pending;
+        let versions: Vec<_> = pending.iter().filter_map(|event| event.object.resource_version()).collect();
+        assert_eq!(versions, ["1", "5"]);
+    }
+}

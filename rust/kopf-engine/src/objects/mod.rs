@@ -1,0 +1,6 @@
+//! The per-object state of the engine: slots, the backlog, and dispatching.
+
+pub mod backlog;
+pub mod dispatcher;
+pub mod membership;
+pub mod slots;

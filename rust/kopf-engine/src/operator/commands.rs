@@ -1,0 +1,116 @@
+//! One-shot commands of the command line, run instead of the operator.
+//!
+//! They write or remove a record in the peering objects that the operator would watch (`kopf freeze` and `kopf resume`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kopf_core::log_level::Level;
+use kopf_core::object::decode_page;
+use kopf_core::peering::Peer;
+use kopf_core::resource::{Resource, is_exact_namespace, match_namespace};
+
+use crate::context::OperatorContext;
+use crate::discovery::namespaces::NamespaceScope;
+use crate::discovery::scan::{Scope, scan};
+use crate::error::{Failure, FailureKind, RequestError};
+use crate::host::LogRecord;
+use crate::peering::{GROUPS, is_peering, plural, write_records};
+
+const LOGGER: &str = "kopf._core.engines.peering";
+
+/// A one-shot command to run instead of the operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Pause the others: a record with the identity, priority and lifetime of the settings.
+    Freeze,
+    /// Let the others go on: no such record.
+    Resume,
+}
+
+/// Does it, and comes back.
+///
+/// # Errors
+/// There is no peering; or nobody could be paused, since none of the objects exists.
+pub async fn run(
+    shared: &OperatorContext,
+    namespace_scope: &NamespaceScope,
+    command: Command,
+) -> Result<(), Failure> {
+    let settings = &shared.rules.settings.peering;
+    let groups: BTreeSet<String> = GROUPS.iter().map(|&group| group.to_owned()).collect();
+    let scanned = scan(&shared.api, &Scope::Groups(groups)).await?;
+    let resources: Vec<_> =
+        scanned.iter().filter(|resource| is_peering(resource, settings.clusterwide)).collect();
+    if resources.is_empty() {
+        let names = GROUPS.map(|group| format!("{}.v1.{group}", plural(settings.clusterwide)));
+        return Err(failure(format!(
+            "Cannot find the peering resource for [{}]. Apply the CRDs of peerings to the cluster \
+             first: they are in examples/10-peering.",
+            names.join(", ")
+        )));
+    }
+    let places: Vec<Option<String>> = match namespace_scope {
+        NamespaceScope::Cluster => vec![None],
+        NamespaceScope::Namespaces { patterns, .. } => {
+            namespaces(shared, patterns).await?.into_iter().map(Some).collect()
+        }
+    };
+    let mut written = 0;
+    for resource in resources {
+        for place in &places {
+            written += usize::from(write(shared, resource, place.as_deref(), command).await?);
+        }
+    }
+    if written == 0 && command == Command::Freeze {
+        let name = &settings.name;
+        return Err(failure(format!(
+            "There is no peering object {name:?}: no operator can be paused by it. Create it first, or name another \
+             one with --peering."
+        )));
+    }
+    Ok(())
+}
+
+async fn write(
+    shared: &OperatorContext,
+    resource: &Arc<Resource>,
+    place: Option<&str>,
+    command: Command,
+) -> Result<bool, RequestError> {
+    let settings = &shared.rules.settings.peering;
+    let lifetime = if command == Command::Freeze { settings.lifetime } else { 0 };
+    let (priority, lastseen) = (settings.priority, shared.clock.now());
+    let me = Peer { id: shared.identity.clone(), priority, lifetime, lastseen };
+    let record = (me.id.clone(), me.record());
+    let found = write_records(shared, resource, place, &settings.name, [record]).await?.is_some();
+    if !found {
+        let place = place.map_or_else(|| "cluster-wide".to_owned(), |place| format!("in '{place}'"));
+        let text = format!("There is no {resource} named {:?} {place}.", settings.name);
+        shared.host.log(LogRecord::general(Level::Warning, LOGGER, text));
+    }
+    Ok(found)
+}
+
+/// The namespaces that fit the patterns; only a look into the cluster tells, unless all patterns are names.
+async fn namespaces(shared: &OperatorContext, patterns: &[String]) -> Result<BTreeSet<String>, RequestError> {
+    let exact = || patterns.iter().filter(|pattern| is_exact_namespace(pattern)).cloned().collect();
+    if patterns.iter().all(|pattern| is_exact_namespace(pattern)) {
+        return Ok(exact());
+    }
+    let body = match shared.api.get("/api/v1/namespaces").await {
+        Ok(body) => body,
+        Err(error) if error.status() == Some(403) => return Ok(exact()),
+        Err(error) => return Err(error),
+    };
+    let page = decode_page(&body).map_err(|error| RequestError::Malformed(error.to_string()))?;
+    let names = page.items.iter().filter_map(|object| object.name());
+    Ok(names
+        .filter(|name| patterns.iter().any(|pattern| match_namespace(name, pattern)))
+        .map(str::to_owned)
+        .collect())
+}
+
+fn failure(message: String) -> Failure {
+    Failure { kind: FailureKind::Other, message }
+}

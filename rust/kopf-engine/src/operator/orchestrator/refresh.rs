@@ -1,0 +1,286 @@
+//! What the orchestrator knows of the cluster: which resources and namespaces there are, and how it comes to know of
+//! changes.
+//!
+//! Must not know: what follows from it for the streams. Rules: contract/engine 1.4, 1.6.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kopf_core::handler::projection::Projection;
+use kopf_core::handler::selection;
+use kopf_core::log_level::Level;
+use kopf_core::resource::Resource;
+use tokio::task::AbortHandle;
+
+use super::Orchestrator;
+use crate::discovery::namespaces::NamespaceScope;
+use crate::discovery::observers::{
+    DefinitionsSink, DiscoveryEvent, DiscoveryQueue, NamespacesSink, Scanned, Source, Waiting,
+};
+use crate::discovery::scan::{Scope, scan};
+use crate::error::{Failure, RequestError};
+use crate::peering;
+use crate::supervision::{guarded, supervised};
+use crate::time::virtual_time::Busy;
+use crate::watch::{EventHandler, Stream};
+
+/// A new definition is served a moment after it is announced: how often, and how soon, we look again.
+const LOOKS: u32 = 10;
+const LOOK_AGAIN: Duration = Duration::from_millis(300);
+
+/// How long after each other we look once more after a change, even if nothing is missed.
+const LOOKS_LATER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+
+/// Groups that the engine itself uses.
+const OWN_GROUPS: [&str; 5] =
+    ["", "apiextensions.k8s.io", "admissionregistration.k8s.io", "kopf.dev", "zalando.org"];
+
+/// A group that is looked at.
+pub(super) struct Scan {
+    task: AbortHandle,
+    /// The number of the present look.
+    look: u64,
+    /// How many looks there were without all that should be there.
+    looks: u32,
+    /// What should be there.
+    plurals: BTreeSet<String>,
+    /// It takes real time.
+    _busy: Option<Busy>,
+}
+
+impl Orchestrator {
+    /// Where the resources may be that anybody wants.
+    pub(super) fn scope(&self) -> Scope {
+        let mut groups: BTreeSet<String> = OWN_GROUPS.iter().map(|&group| group.to_owned()).collect();
+        for selector in self.handlers().iter().filter_map(|handler| handler.selector.as_ref()) {
+            match &selector.group {
+                Some(group) => groups.insert(group.clone()),
+                None => return Scope::Everything,
+            };
+        }
+        Scope::Groups(groups)
+    }
+
+    /// Starts the observers of definitions and of namespaces.
+    pub(super) fn observe(&mut self) {
+        let disabled = self.shared.rules.settings.scanning.disabled;
+        if !disabled && let Some(resource) = self.own("apiextensions.k8s.io", "customresourcedefinitions") {
+            let sink = DefinitionsSink {
+                news: Arc::clone(&self.news),
+                settled: false,
+                scanned: self.scanned.iter().map(|one| (one.group.clone(), one.plural.clone())).collect(),
+            };
+            let mut stream = self.stream(&resource, None);
+            // Definitions are long, and their names say it all.
+            stream.projection = Projection::Metadata;
+            self.observe_with(stream, sink, Source::Definitions);
+        }
+        if matches!(self.namespace_scope, NamespaceScope::Cluster) {
+            return;
+        }
+        let resource = self.own("", "namespaces").filter(|_| !disabled);
+        let Some(resource) = resource else {
+            self.namespaces = self.namespace_scope.exact();
+            self.is_located = true;
+            return;
+        };
+        // Names need no look at the cluster. If one of them is not there, that is seen soon.
+        if self.namespace_scope.is_exact() && !self.shared.rules.settings.compat {
+            self.namespaces = self.namespace_scope.exact();
+            self.is_located = true;
+        }
+        let sink = NamespacesSink {
+            news: Arc::clone(&self.news),
+            namespace_scope: self.namespace_scope.clone(),
+            served: BTreeSet::new(),
+            listed: None,
+            host: Arc::clone(&self.shared.host),
+        };
+        let stream = self.stream(&resource, None);
+        self.observe_with(stream, sink, Source::Namespaces);
+    }
+
+    /// Starts an observer. If its task panics, it begins again after a pause, with a new listing.
+    fn observe_with<S: EventHandler + 'static>(&mut self, stream: Stream, mut sink: S, observed: Source) {
+        self.observers.insert(stream.name());
+        let news = Arc::clone(&self.news);
+        self.tasks.spawn(async move {
+            let name = stream.task_name();
+            let mut panics = 0;
+            loop {
+                match guarded(&name, stream.follow(&mut sink)).await {
+                    Ok(ended) => return refused(ended.map(|never| match never {}), &news, observed),
+                    Err(panicked) => {
+                        panics += 1;
+                        stream.recover(&panicked, panics).await;
+                    }
+                }
+            }
+        });
+    }
+
+    /// Takes in the news.
+    pub(super) async fn learn(&mut self, news: Waiting) -> Result<(), Failure> {
+        let scope = self.scope();
+        for observed in news.refused {
+            self.on_forbidden(observed);
+        }
+        if let Some(present) = news.namespaces {
+            let host = &*self.shared.host;
+            self.namespaces = self.answers.served(&self.namespace_scope, present, host).await;
+            self.is_located = true;
+        }
+        for (_, scanned) in news.scanned {
+            self.scanned(scanned).await?;
+        }
+        for group in news.looks {
+            self.rescan(&group, BTreeSet::new());
+        }
+        for (group, plurals) in news.groups {
+            if scope.has(&group) {
+                self.schedule_rescan(&group);
+                self.rescan(&group, plurals);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is served now may still be as it was before the change.
+    fn schedule_rescan(&mut self, group: &str) {
+        let (news, name) = (Arc::clone(&self.news), group.to_owned());
+        let task = self.tasks.spawn(supervised(format!("The later look at {group:?}"), async move {
+            for pause in LOOKS_LATER {
+                tokio::time::sleep(pause).await;
+                news.send(DiscoveryEvent::Look(name.clone()));
+            }
+            Ok(())
+        }));
+        if let Some(earlier) = self.looking.insert(group.to_owned(), task) {
+            earlier.abort();
+        }
+    }
+
+    /// Looks at one group, in a task: meanwhile, streams go on to be started and stopped.
+    fn rescan(&mut self, group: &str, plurals: BTreeSet<String>) {
+        let mut plurals = plurals;
+        if let Some(earlier) = self.scans.remove(group) {
+            // What it finds may be from before the change.
+            earlier.task.abort();
+            plurals.extend(earlier.plurals);
+        }
+        self.look(group, plurals, 0, None);
+    }
+
+    fn look(&mut self, group: &str, plurals: BTreeSet<String>, looks: u32, pause: Option<Duration>) {
+        let look = self.shared.next_cycle();
+        let (api, news, name) = (self.shared.api.clone(), Arc::clone(&self.news), group.to_owned());
+        let task = self.tasks.spawn(supervised(format!("The look at the group {group:?}"), async move {
+            if let Some(pause) = pause {
+                tokio::time::sleep(pause).await;
+            }
+            let found = scan(&api, &Scope::Groups(BTreeSet::from([name.clone()]))).await;
+            news.send(DiscoveryEvent::Scanned(Scanned { group: name, look, found }));
+            Ok(())
+        }));
+        let busy = self.shared.clock.busy();
+        self.scans.insert(group.to_owned(), Scan { task, look, looks, plurals, _busy: busy });
+    }
+
+    /// A group was looked at. A fresh definition is looked for again, as the server needs a moment to serve it.
+    async fn scanned(&mut self, scanned: Scanned) -> Result<(), Failure> {
+        let Scanned { group, look, found } = scanned;
+        let Some(Scan { looks, plurals, .. }) = self
+            .scans
+            .get(&group)
+            .is_some_and(|scan| scan.look == look)
+            .then(|| self.scans.remove(&group))
+            .flatten()
+        else {
+            return Ok(());
+        };
+        match found {
+            Ok(found) => {
+                self.scanned.retain(|resource| resource.group != group);
+                self.scanned.extend(found);
+            }
+            Err(RequestError::Login(error)) => return Err(RequestError::Login(error).into()),
+            Err(error) => {
+                let text = format!(
+                    "Cannot look for the resources of the group {group:?}: {error}. Will look again."
+                );
+                self.say(Level::Warning, text);
+            }
+        }
+        if looks + 1 < LOOKS && self.misses(&group, &plurals).await? {
+            self.look(&group, plurals, looks + 1, Some(LOOK_AGAIN));
+        }
+        Ok(())
+    }
+
+    /// Whether peering or a handler may want something of the group that is announced but not there yet.
+    async fn misses(&self, group: &str, plurals: &BTreeSet<String>) -> Result<bool, Failure> {
+        let is_served =
+            |plural: &String| self.scanned.iter().any(|one| one.group == group && one.plural == *plural);
+        if plurals.iter().all(is_served) {
+            return Ok(false);
+        }
+        let ours = peering::plural(self.shared.rules.settings.peering.clusterwide);
+        if peering::GROUPS.contains(&group)
+            && plurals.iter().any(|plural| plural == ours && !is_served(plural))
+        {
+            return Ok(true);
+        }
+        let verdicts = self.ask_selectors().await?;
+        let wanted =
+            |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
+        Ok(self.handlers().iter().enumerate().any(|(index, handler)| {
+            let of_group = |one: &String| one == group;
+            handler.selector.as_ref().is_some_and(|selector| selector.group.as_ref().is_none_or(of_group))
+                && selection::found(handler, index, &self.scanned, &wanted).is_empty()
+        }))
+    }
+
+    fn on_forbidden(&mut self, observed: Source) {
+        let plural = if observed == Source::Namespaces { "namespaces" } else { "customresourcedefinitions" };
+        self.observers.retain(|name| !name.starts_with(plural));
+        self.is_located |= observed == Source::Namespaces;
+        match observed {
+            Source::Definitions => self.say(
+                Level::Warning,
+                "Not enough permissions to watch for resources: changes (creation/deletion/updates) will not be noticed; \
+                 the resources are only refreshed on operator restarts."
+                    .to_owned(),
+            ),
+            Source::Namespaces if self.namespaces.is_empty() => {
+                self.namespaces = self.namespace_scope.exact();
+                let names: Vec<_> = self.namespaces.iter().map(|name| format!("'{name}'")).collect();
+                self.say(
+                    Level::Warning,
+                    format!(
+                        "Not enough permissions to list namespaces. Falling back to a list of namespaces which are assumed \
+                         to exist: {{{}}}",
+                        names.join(", ")
+                    ),
+                );
+            }
+            Source::Namespaces => self.say(
+                Level::Warning,
+                "Not enough permissions to watch for namespaces: changes (deletion/creation) will not be noticed; the \
+                 namespaces are only refreshed on operator restarts."
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+/// An observer that is refused is gone without; other failures are fatal.
+fn refused(ended: Result<(), RequestError>, news: &DiscoveryQueue, observed: Source) -> Result<(), Failure> {
+    match ended {
+        Err(RequestError::Api(_)) => {
+            news.send(DiscoveryEvent::Refused(observed));
+            Ok(())
+        }
+        other => Ok(other?),
+    }
+}

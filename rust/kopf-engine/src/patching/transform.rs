@@ -1,0 +1,278 @@
+//! What is computed from the freshest state: our finalizer, and transformation functions.
+//!
+//! It is a JSON patch that fails on a conflict. Then it is recomputed from a fresh state; that is read by listing one
+//! object, since operators have the permission to list, but none to get.
+
+use std::sync::Arc;
+
+use form_urlencoded::byte_serialize;
+use kopf_core::json::json_patch;
+use kopf_core::json::merge_patch::Patch;
+use kopf_core::json::value::{Map, Value, python_repr};
+use kopf_core::object::redaction::shown_operations;
+use kopf_core::object::{Object, decode_page};
+use kopf_core::persistence::finalizer::{self, Edit};
+use kopf_core::persistence::pending_state;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::documents::{holds, is_about_status};
+use super::status::is_final;
+use super::{PatchFailure, Patching, PatchingError, WriteResult, failure};
+use crate::client::RequestBody;
+use crate::error::{ApiError, RequestError};
+use crate::host::{CycleId, HostTask, TransformTask};
+
+/// How many times a change is recomposed from a fresh state after a conflict, before it is left to the next cycle.
+const CONFLICTS: usize = 3;
+
+/// The part of a write that is computed from the newest state.
+#[derive(Clone, Copy)]
+pub(super) struct TransformRequest {
+    pub(super) cycle: CycleId,
+    pub(super) finalizer: Option<Edit>,
+    pub(super) deletion_handled: bool,
+    pub(super) functions: bool,
+}
+
+/// What came of a JSON patch.
+enum Operated {
+    Done,
+    /// The server does not apply it to this version of the object.
+    Refused {
+        document: Value,
+        version: Option<String>,
+        error: RequestError,
+    },
+    /// It is not about versions.
+    Failed(PatchingError),
+}
+
+impl Patching<'_> {
+    pub(super) async fn transform(
+        &self,
+        object: &Arc<Object>,
+        wanted: TransformRequest,
+        mut applied: WriteResult,
+    ) -> Result<WriteResult, PatchFailure> {
+        let TransformRequest { cycle, deletion_handled, mut functions, .. } = wanted;
+        let mut base = Arc::clone(applied.latest.as_ref().unwrap_or(object));
+        let mut rejection = None;
+        for attempt in 0.. {
+            // Otherwise, the next cycle decides, since the newer state is to come.
+            let finalizer = wanted
+                .finalizer
+                .filter(|edit| deletion_handled || self.is_still_needed(*edit, object, &base));
+            let (operations, changes) = match self.operations(&base, cycle, finalizer, functions).await {
+                Ok(operations) => operations,
+                Err(error) => {
+                    applied.carry = false;
+                    return failure(applied, error);
+                }
+            };
+            let operated = self.operate(object, &base, &operations, &mut applied.latest).await;
+            let (document, version, error) = match operated {
+                Operated::Done => {
+                    applied.merge(changes);
+                    break;
+                }
+                Operated::Failed(error) => {
+                    applied.functions_rejected = matches!(error, PatchingError::Functions(_));
+                    return failure(applied, error);
+                }
+                Operated::Refused { document, version, error } => (document, version, error),
+            };
+            let is_last = self.compat || attempt >= CONFLICTS;
+            let latest = if is_last { Ok(None) } else { self.reread(object).await };
+            let latest = match latest {
+                Ok(latest) => latest,
+                Err(error) => return failure(applied, error.into()),
+            };
+            match latest {
+                // It is not about versions: nothing will be different at once.
+                Some(latest) if latest.resource_version() == version.as_deref() => {
+                    let is_rejection = error.status() == Some(422);
+                    if functions && is_rejection {
+                        rejection = Some(PatchingError::Functions(error));
+                        applied.functions_rejected = true;
+                        if wanted.finalizer.is_some() {
+                            // The finalizer does not depend on them.
+                            functions = false;
+                            base = latest;
+                            continue;
+                        }
+                        break;
+                    }
+                    return failure(applied, error.into());
+                }
+                // It was applied, and only the answer was lost.
+                Some(latest) if holds(&latest, &operations) => {
+                    applied.latest = Some(latest);
+                    applied.merge(changes);
+                    break;
+                }
+                Some(latest) => {
+                    base = Arc::clone(&latest);
+                    applied.latest = Some(latest);
+                }
+                None => {
+                    applied.carry = wanted.functions;
+                    applied.refused = !is_last;
+                    self.debug(object, || {
+                        format!(
+                            "Could not apply the patch in full due to conflicts with newer changes. Will try on the \
+                             next cycle soon. Remaining: {}",
+                            python_repr(&document)
+                        )
+                    });
+                    return Ok(applied);
+                }
+            }
+        }
+        if let Some(rejection) = rejection {
+            return failure(applied, rejection);
+        }
+        applied.carry = false;
+        Ok(applied)
+    }
+
+    /// The object as it is now; none if that may not be known.
+    async fn reread(&self, object: &Object) -> Result<Option<Arc<Object>>, RequestError> {
+        let name = object.name().unwrap_or_default();
+        let name = name.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+        let selector: String = byte_serialize(format!("metadata.name={name}").as_bytes()).collect();
+        let url = self.resource.url(object.namespace(), None, None);
+        let url = format!("{url}?fieldSelector={selector}");
+        let body = match self.api.request_once(&http::Method::GET, &url, RequestBody::None).await {
+            Err(error) if error.status() == Some(403) => return Ok(None),
+            Err(error) if !is_final(&error) => self.api.get(&url).await?,
+            result => result?,
+        };
+        let page =
+            decode_page(&body).map_err(|error| RequestError::Malformed(format!("GET {url}: {error}")))?;
+        let mut found = page.items.into_iter().filter(|item| item.uid() == object.uid());
+        match found.next() {
+            Some(latest) => Ok(Some(Arc::new(latest))),
+            None => Err(gone()),
+        }
+    }
+
+    /// Sends the operations if the object is still the same.
+    async fn operate(
+        &self,
+        object: &Arc<Object>,
+        base: &Arc<Object>,
+        operations: &[Value],
+        latest: &mut Option<Arc<Object>>,
+    ) -> Operated {
+        let apart = self.resource.has_subresource("status");
+        let (status, body): (Vec<_>, Vec<_>) =
+            operations.iter().cloned().partition(|one| apart && is_about_status(one));
+        for (is_status, what, operations) in [(false, "resource", body), (true, "status", status)] {
+            if operations.is_empty() {
+                continue;
+            }
+            let freshest = latest.as_ref().unwrap_or(base);
+            let version = freshest.resource_version().map(str::to_owned);
+            let mut document = vec![json!({
+                "op": "test", "path": "/metadata/resourceVersion", "value": version,
+            })];
+            document.extend(operations);
+            let document = Value::Array(document);
+            self.debug(object, || {
+                format!(
+                    "JSON-patching the {what} with: {}",
+                    python_repr(&shown_operations(object, &document))
+                )
+            });
+            let text = document.to_string();
+            let payload = RequestBody::JsonPatch(text.as_bytes());
+            let answer = if is_status && !self.compat {
+                self.ask_status(object, payload, object.deletion_timestamp().is_none()).await
+            } else {
+                self.ask(object, is_status.then_some("status"), payload).await
+            };
+            let error = match answer.and_then(|answer| self.read(object, &answer)) {
+                Ok(read) => {
+                    *latest = Some(read);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if error.status() == Some(422) || (error.status() == Some(409) && !self.compat) {
+                return Operated::Refused { document, version, error };
+            }
+            if !is_status || self.compat || !is_final(&error) {
+                return Operated::Failed(error.into());
+            }
+            // Maybe there is no such subresource; maybe there is no such object.
+            let is_gone = error.status() == Some(404)
+                && matches!(self.reread(object).await, Err(error) if error.status() == Some(404));
+            return Operated::Failed(if is_gone { error.into() } else { PatchingError::Functions(error) });
+        }
+        Operated::Done
+    }
+
+    /// What is to be changed, as operations and as a merge patch, and nothing more: many objects may wait here for their turn to
+    /// be written.
+    async fn operations(
+        &self,
+        base: &Arc<Object>,
+        cycle: CycleId,
+        finalizer: Option<Edit>,
+        functions: bool,
+    ) -> Result<(Vec<Value>, Map<String, Value>), PatchingError> {
+        let (before, mut after) = if functions {
+            let mut after = self.call_functions(cycle, base).await?;
+            if let Some(leftovers) = self.leftovers(base, finalizer) {
+                json_patch::apply_merge(&mut after, &leftovers.0);
+            }
+            (base.to_value(), after)
+        } else if let Some(leftovers) = self.leftovers(base, finalizer) {
+            let before = base.to_value();
+            let mut after = before.clone();
+            json_patch::apply_merge(&mut after, &leftovers.0);
+            (before, after)
+        } else {
+            // Of the whole object, only the finalizers matter.
+            let finalizers: Vec<&str> = base.finalizers().collect();
+            let known = if finalizers.is_empty() { json!({}) } else { json!({ "finalizers": finalizers }) };
+            let before = json!({ "metadata": known });
+            (before.clone(), before)
+        };
+        if let Some(edit) = finalizer {
+            finalizer::edit(&mut after, self.finalizer, edit);
+        }
+        Ok((json_patch::operations(&before, &after), json_patch::merge_patch(&before, &after)))
+    }
+
+    /// Whether what was decided of the finalizer for one state holds for another one. The reference does not ask.
+    fn is_still_needed(&self, edit: Edit, decided: &Object, latest: &Object) -> bool {
+        self.release_cleanup.is_none_or(|(plan, persistence)| {
+            finalizer::holds(edit, decided, latest, persistence, &plan.extra_fields)
+        })
+    }
+
+    /// The progress of a deletion that is over; if there is any on the object.
+    fn leftovers(&self, base: &Object, finalizer: Option<Edit>) -> Option<Patch> {
+        let (plan, persistence) = self.release_cleanup?;
+        let is_parting = finalizer == Some(Edit::Allow) && base.deletion_timestamp().is_some();
+        is_parting
+            .then(|| pending_state::stale_progress(base, persistence, plan))
+            .filter(|leftovers| !leftovers.is_empty())
+    }
+
+    async fn call_functions(&self, cycle: CycleId, object: &Arc<Object>) -> Result<Value, PatchingError> {
+        let (reply, answer) = oneshot::channel();
+        self.host.submit(HostTask::Transform(TransformTask { cycle, object: Arc::clone(object), reply }));
+        match answer.await {
+            Ok(result) => result.map_err(PatchingError::Function),
+            Err(_) => Err(PatchingError::Function("The operator is exiting.".to_owned())),
+        }
+    }
+}
+
+fn gone() -> RequestError {
+    let gone = ApiError::from_response(404, None, b"the object was deleted and created again");
+    RequestError::Api(Box::new(gone))
+}

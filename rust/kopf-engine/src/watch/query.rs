@@ -1,0 +1,102 @@
+//! What a stream asks the server for: its selectors, and requests for parts of the same objects.
+
+use std::fmt::Write as _;
+
+use http::Method;
+use kopf_core::object::{Object, Page, decode_page};
+use kopf_core::resource::Resource;
+
+use super::{PAGE, Stream};
+use crate::client::RequestBody;
+use crate::error::RequestError;
+
+/// Names and values of query parameters.
+pub(super) type Query = Vec<(&'static str, String)>;
+
+impl Stream {
+    /// The selectors of listings and watches.
+    pub(super) fn selection(&self) -> Query {
+        match &self.derived {
+            Some(derived) => with(&self.selectors, "labelSelector", &derived.to_string()),
+            None => self.selectors.clone(),
+        }
+    }
+
+    /// One page of a listing: the first one, or the one of the token. Without a limit, it is all of it.
+    pub(super) async fn page(
+        &self,
+        selection: Query,
+        payload: RequestBody<'_>,
+        token: Option<String>,
+        limit: Option<u64>,
+    ) -> Result<Page, RequestError> {
+        let mut query: Query = limit.map(|limit| ("limit", limit.to_string())).into_iter().collect();
+        query.extend(selection);
+        query.extend(token.map(|token| ("continue", token)));
+        let body = self.api.request(&Method::GET, &self.url(&query), payload).await?;
+        decode_page(&body).map_err(|error| self.garbage(&error))
+    }
+
+    /// One page of the metadata of all objects that the selectors of the settings fit.
+    ///
+    /// # Errors
+    /// Of the request, or if the answer cannot be read.
+    pub async fn metadata(&self, token: Option<String>) -> Result<Page, RequestError> {
+        let limit = self.settings.watching.chunk_size.unwrap_or(PAGE);
+        self.page(self.selectors.clone(), RequestBody::PartialList, token, Some(limit)).await
+    }
+
+    /// The objects of that name, if there are any that the selectors of the settings fit.
+    ///
+    /// It is a listing, not a reading: it needs no other permissions, and knows of the settings' selectors.
+    ///
+    /// # Errors
+    /// Of the request, or if the answer cannot be read.
+    pub async fn find(&self, namespace: Option<&str>, name: &str) -> Result<Vec<Object>, RequestError> {
+        let name = name.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+        let selection = with(&self.selectors, "fieldSelector", &format!("metadata.name={name}"));
+        let url = url(&self.resource, namespace, &selection);
+        let body = self.api.request(&Method::GET, &url, self.or_partial(RequestBody::PartialList)).await?;
+        let page = decode_page(&body).map_err(|error| self.garbage(&error))?;
+        if let Some(rejected) = page.rejected.first() {
+            return Err(self.garbage(&rejected.error));
+        }
+        page.items.into_iter().map(|object| self.restored(object)).collect()
+    }
+}
+
+/// The address of the resource's objects, with a query.
+pub(super) fn url(resource: &Resource, namespace: Option<&str>, query: &[(&str, String)]) -> String {
+    let mut url = resource.url(namespace, None, None);
+    for (index, (name, value)) in query.iter().enumerate() {
+        let encoded: String = form_urlencoded::byte_serialize(value.as_bytes()).collect();
+        let _ = write!(url, "{}{name}={encoded}", if index == 0 { '?' } else { '&' });
+    }
+    url
+}
+
+/// The selectors with one more demand.
+fn with(selectors: &[(&'static str, String)], name: &'static str, demand: &str) -> Query {
+    let mut selectors = selectors.to_vec();
+    match selectors.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, demands)) => *demands = format!("{demands},{demand}"),
+        None => selectors.push((name, demand.to_owned())),
+    }
+    selectors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn demands_add_up() {
+        let fields = ("fieldSelector", "a=b".to_owned());
+        assert_eq!(with(&[], "labelSelector", "c"), [("labelSelector", "c".to_owned())]);
+        assert_eq!(
+            with(std::slice::from_ref(&fields), "labelSelector", "c"),
+            [fields.clone(), ("labelSelector", "c".to_owned())]
+        );
+        assert_eq!(with(&[fields], "fieldSelector", "c=d"), [("fieldSelector", "a=b,c=d".to_owned())]);
+    }
+}

@@ -1,0 +1,194 @@
+//! `Attempt` and `AttemptResult`: the rules of one attempt of one handler, asked synchronously.
+//!
+//! Python calls the function and logs; what an exception means and what is to be said about it, the core decides.
+
+use kopf_core::handler::ErrorsMode;
+use kopf_core::handling::attempt::{Attempt, AttemptResult, CallResult, Limit, Outcome};
+use kopf_core::time::Timestamp;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::logging::number;
+use crate::time::now;
+
+/// One attempt of one handler.
+#[pyclass(frozen, name = "Attempt", module = "kopf._kopf")]
+pub(crate) struct AttemptView(pub(crate) Attempt);
+
+#[pymethods]
+impl AttemptView {
+    /// An attempt that the engine knows nothing of, such as of an activity's handler.
+    #[new]
+    #[pyo3(signature = (*, label, errors, backoff, started, retry=0, timeout=None, retries=None, handler=0))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
+    fn new(
+        label: &str,
+        errors: &str,
+        backoff: f64,
+        started: i64,
+        retry: u64,
+        timeout: Option<f64>,
+        retries: Option<u64>,
+        handler: usize,
+    ) -> PyResult<Self> {
+        let errors = errors_mode(errors)?;
+        let started = Timestamp::from_micros(started);
+        Ok(Self(Attempt { handler, label: label.into(), errors, timeout, retries, backoff, started, retry }))
+    }
+
+    /// The handler's index.
+    #[getter]
+    fn handler(&self) -> usize {
+        self.0.handler
+    }
+
+    /// How the handler is called in logs.
+    #[getter]
+    fn label(&self) -> &str {
+        &self.0.label
+    }
+
+    /// How many attempts there were before.
+    #[getter]
+    fn retry(&self) -> u64 {
+        self.0.retry
+    }
+
+    /// When the first attempt was planned, in microseconds since the epoch.
+    #[getter]
+    fn started(&self) -> i64 {
+        self.0.started.micros()
+    }
+
+    /// The current time, in microseconds since the epoch.
+    #[staticmethod]
+    fn now() -> i64 {
+        now().micros()
+    }
+
+    /// Why the function is not even to be called, if it is not.
+    fn precheck(&self) -> Option<SettledView> {
+        self.0.precheck(now()).map(SettledView)
+    }
+
+    /// What follows from what the function raised, if it did.
+    ///
+    /// `message` is what is kept on the object; `shown` is what is logged when the message is empty.
+    #[pyo3(signature = (kind, message="", delay=None, shown=None))]
+    fn settle(
+        &self,
+        kind: u8,
+        message: &str,
+        delay: Option<f64>,
+        shown: Option<&str>,
+    ) -> PyResult<SettledView> {
+        let text = shown.unwrap_or(message).to_owned();
+        let raised = match kind {
+            NOTHING => CallResult::Nothing,
+            TEMPORARY => CallResult::Temporary { message: text, delay },
+            PERMANENT => CallResult::Permanent { message: text },
+            CHILDREN => CallResult::Children { message: text, delay },
+            ARBITRARY => CallResult::Arbitrary { message: text },
+            other => return Err(PyValueError::new_err(format!("Unknown kind of an exception: {other}"))),
+        };
+        let mut settled = self.0.evaluate(&raised, now());
+        if shown.is_some() && settled.outcome.message.as_deref() == shown {
+            settled.outcome.message = Some(message.to_owned());
+        }
+        Ok(SettledView(settled))
+    }
+}
+
+/// What arbitrary exceptions mean, by its name.
+pub(crate) fn errors_mode(name: &str) -> PyResult<ErrorsMode> {
+    match name {
+        "ignored" => Ok(ErrorsMode::Ignored),
+        "temporary" => Ok(ErrorsMode::Temporary),
+        "permanent" => Ok(ErrorsMode::Permanent),
+        other => Err(PyValueError::new_err(format!("Unknown errors mode: {other}"))),
+    }
+}
+
+/// The kinds of what a handler raised; `_kopf.pyi` has the same numbers.
+pub(crate) const NOTHING: u8 = 0;
+pub(crate) const TEMPORARY: u8 = 1;
+pub(crate) const PERMANENT: u8 = 2;
+pub(crate) const CHILDREN: u8 = 3;
+pub(crate) const ARBITRARY: u8 = 4;
+
+/// What came of an attempt, and what to log about it.
+#[pyclass(frozen, name = "Settled", module = "kopf._kopf")]
+pub(crate) struct SettledView(pub(crate) AttemptResult);
+
+impl SettledView {
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.0.outcome.clone()
+    }
+}
+
+#[pymethods]
+impl SettledView {
+    /// The same of a handler with these sub-handlers, at any depth.
+    fn with_subrefs(&self, subrefs: Vec<String>) -> Self {
+        let mut settled = self.0.clone();
+        settled.outcome.subrefs = subrefs;
+        Self(settled)
+    }
+
+    /// The ids of its sub-handlers, at any depth.
+    #[getter]
+    fn subrefs(&self) -> Vec<String> {
+        self.0.outcome.subrefs.clone()
+    }
+
+    /// The level of the log line; 0 if there is nothing to log.
+    #[getter]
+    fn level(&self) -> u8 {
+        self.0.log.as_ref().map_or(0, |line| number(line.level))
+    }
+
+    /// The log line.
+    #[getter]
+    fn text(&self) -> &str {
+        self.0.log.as_ref().map_or("", |line| &line.text)
+    }
+
+    /// Whether the exception is logged along.
+    #[getter]
+    fn traceback(&self) -> bool {
+        self.0.log.as_ref().is_some_and(|line| line.traceback)
+    }
+
+    /// The limit that ended the attempts: `timeout` or `retries`; none if there will be more, or for other reasons.
+    #[getter]
+    fn limit(&self) -> Option<&'static str> {
+        self.0.limit.map(|limit| match limit {
+            Limit::Timeout => "timeout",
+            Limit::Retries => "retries",
+        })
+    }
+
+    /// Whether there will be no other attempt.
+    #[getter(r#final)]
+    fn is_final(&self) -> bool {
+        self.0.outcome.final_
+    }
+
+    /// Whether the attempt ended with an error, final or not.
+    #[getter]
+    fn failed(&self) -> bool {
+        self.0.outcome.failed
+    }
+
+    /// How long to wait for the next attempt.
+    #[getter]
+    fn delay(&self) -> Option<f64> {
+        self.0.outcome.delay
+    }
+
+    /// The message of the error.
+    #[getter]
+    fn message(&self) -> Option<&str> {
+        self.0.outcome.message.as_deref()
+    }
+}

@@ -1,0 +1,99 @@
+//! `SubHandlers`: the rules of one batch of sub-handlers, asked synchronously by the parent's call.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kopf_core::cause::Reason;
+use kopf_core::handling::sub_handlers::{SubHandler, SubHandlers};
+use kopf_core::json::value::Value;
+use kopf_core::persistence::progress::Record;
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::commands::attempt::{AttemptView, SettledView, errors_mode};
+use crate::convert::{python_to_value, value_to_python};
+use crate::time::now;
+
+/// A sub-handler as a tuple from Python: id, label, error mode, timeout, retries, backoff.
+type OutcomeTuple = (String, String, String, Option<f64>, Option<u64>, f64);
+
+/// The sub-handlers that are executed together.
+#[pyclass(frozen, name = "Batch", module = "kopf._kopf")]
+pub(crate) struct BatchView {
+    batch: Mutex<SubHandlers>,
+    malformed: Vec<(String, String)>,
+}
+
+impl BatchView {
+    fn batch(&self) -> MutexGuard<'_, SubHandlers> {
+        self.batch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl BatchView {
+    /// Begins for a reason, with the records as they are on the object by the ids of the sub-handlers, and with those
+    /// sub-handlers that are for this change.
+    #[new]
+    fn new(reason: &str, records: &Bound<'_, PyDict>, children: Vec<OutcomeTuple>) -> PyResult<Self> {
+        let reason = Reason::HANDLED
+            .into_iter()
+            .find(|one| one.as_str() == reason)
+            .ok_or_else(|| PyValueError::new_err(format!("Nothing is handled for this reason: {reason}")))?;
+        let mut found: Vec<(Arc<str>, Record)> = Vec::new();
+        let mut malformed = Vec::new();
+        for (id, record) in records.iter() {
+            let id: String = id.extract()?;
+            match Record::from_value(&python_to_value(&record)?) {
+                Ok(record) => found.push((id.into(), record)),
+                Err(problem) => malformed.push((id, problem)),
+            }
+        }
+        let children = children.into_iter().map(|(id, label, errors, timeout, retries, backoff)| {
+            let errors = errors_mode(&errors)?;
+            Ok(SubHandler { id: id.into(), label: label.into(), errors, timeout, retries, backoff })
+        });
+        let children = children.collect::<PyResult<_>>()?;
+        Ok(Self { batch: Mutex::new(SubHandlers::open(reason, found, children, now())), malformed })
+    }
+
+    /// The records that cannot be read and count as none: the ids with what is wrong.
+    #[getter]
+    fn malformed(&self) -> Vec<(String, String)> {
+        self.malformed.clone()
+    }
+
+    /// Those who may be called now, by their positions, with the numbers of their attempts.
+    fn awakened(&self) -> Vec<(usize, u64)> {
+        self.batch().due(now())
+    }
+
+    /// The next attempt of the sub-handler at this position.
+    fn attempt(&self, index: usize) -> PyResult<AttemptView> {
+        let attempt = self.batch().attempt(index);
+        attempt.map(AttemptView).ok_or_else(|| PyIndexError::new_err("There is no such sub-handler."))
+    }
+
+    /// Takes what came of an attempt.
+    fn learn(&self, settled: &Bound<'_, SettledView>) {
+        self.batch().record_outcome(&settled.get().outcome());
+    }
+
+    /// The records that are to be written, by their ids.
+    fn changed<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
+        let changed: Vec<_> =
+            self.batch().changed().map(|(id, record)| (id.to_string(), record.to_map())).collect();
+        changed.into_iter().map(|(id, map)| Ok((id, value_to_python(py, &Value::Object(map))?))).collect()
+    }
+
+    /// Whether no sub-handler is to be called again.
+    #[getter]
+    fn done(&self) -> bool {
+        self.batch().is_done()
+    }
+
+    /// Seconds until the parent is to be called again; none if its sub-handlers are done.
+    fn delay(&self) -> Option<f64> {
+        self.batch().delay(now())
+    }
+}

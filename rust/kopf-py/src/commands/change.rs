@@ -1,0 +1,127 @@
+//! `Change`: what happened to the object's essence, with `old`, `new` and `diff` converted when asked for.
+
+use std::sync::Arc;
+
+use kopf_core::handling::change::Change;
+use kopf_core::json::diff::{DiffItem, Op, reduce};
+use kopf_core::json::path::{FieldPath, resolve};
+use kopf_core::json::value::Value;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use crate::convert::option_to_python;
+
+/// The old value, the new one, and the differences.
+type Essences<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyList>);
+
+/// A change of one object.
+#[pyclass(frozen, name = "Change", module = "kopf._kopf")]
+pub(crate) struct ChangeView {
+    change: Arc<Change>,
+    old: PyOnceLock<Py<PyAny>>,
+    new: PyOnceLock<Py<PyAny>>,
+    diff: PyOnceLock<Py<PyList>>,
+}
+
+impl ChangeView {
+    pub(crate) fn new(change: Arc<Change>) -> Self {
+        Self { change, old: PyOnceLock::new(), new: PyOnceLock::new(), diff: PyOnceLock::new() }
+    }
+}
+
+#[pymethods]
+impl ChangeView {
+    /// The reason, such as `create`.
+    #[getter]
+    fn reason(&self) -> &'static str {
+        self.change.reason.as_str()
+    }
+
+    /// Whether the object was found at the operator's start.
+    #[getter]
+    fn initial(&self) -> bool {
+        self.change.initial
+    }
+
+    /// The essence of the last handling.
+    #[getter]
+    fn old<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        lazily(py, &self.old, self.change.old())
+    }
+
+    /// The essence of now.
+    #[getter(new)]
+    fn new_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        lazily(py, &self.new, self.change.new_())
+    }
+
+    /// The differences, as tuples of the operation, the path, the old and the new value.
+    #[getter]
+    fn diff<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let diff = self.diff.get_or_try_init(py, || -> PyResult<_> {
+            Ok(items(py, self.change.diff(), &self.old(py)?, &self.new_(py)?)?.unbind())
+        })?;
+        Ok(diff.bind(py).clone())
+    }
+
+    /// The old value, the new one and the differences of one field only.
+    fn reduced<'py>(&self, py: Python<'py>, field: Vec<String>) -> PyResult<Essences<'py>> {
+        let field = FieldPath::from_keys(field);
+        let old = walk(py, self.old(py)?, &field)?;
+        let new = walk(py, self.new_(py)?, &field)?;
+        let diff = items(py, &reduce(self.change.diff(), &field), &old, &new)?;
+        Ok((old, new, diff))
+    }
+
+    /// Whether a field is there in the old and in the new essence: its values are told apart from absence.
+    fn presence(&self, field: Vec<String>) -> (bool, bool) {
+        let field = FieldPath::from_keys(field);
+        let present =
+            |value: Option<&Value>| value.is_some_and(|value| resolve(value, field.keys()).is_some());
+        (present(self.change.old()), present(self.change.new_()))
+    }
+}
+
+fn lazily<'py>(
+    py: Python<'py>,
+    cell: &PyOnceLock<Py<PyAny>>,
+    value: Option<&Value>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let value = cell.get_or_try_init(py, || option_to_python(py, value).map(Bound::unbind))?;
+    Ok(value.bind(py).clone())
+}
+
+/// The differences with the very values that `old` and `new` have, rather than with copies of them.
+fn items<'py>(
+    py: Python<'py>,
+    diff: &[DiffItem],
+    old: &Bound<'py, PyAny>,
+    new: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for item in diff {
+        let op = match item.op {
+            Op::Add => "add",
+            Op::Change => "change",
+            Op::Remove => "remove",
+        };
+        let path = PyTuple::new(py, item.path.keys().iter().map(|key| &**key))?;
+        let side = |whole: &Bound<'py, PyAny>, value: Option<&Value>| match value {
+            Some(Value::Object(_) | Value::Array(_)) => walk(py, whole.clone(), &item.path),
+            scalar => option_to_python(py, scalar),
+        };
+        list.append((op, path, side(old, item.old.as_ref())?, side(new, item.new.as_ref())?))?;
+    }
+    Ok(list)
+}
+
+fn walk<'py>(py: Python<'py>, whole: Bound<'py, PyAny>, path: &FieldPath) -> PyResult<Bound<'py, PyAny>> {
+    let mut value = whole;
+    for key in path.keys() {
+        let Ok(dict) = value.cast::<PyDict>() else { return option_to_python(py, None) };
+        let Some(next) = dict.get_item(&**key)? else { return option_to_python(py, None) };
+        value = next;
+    }
+    Ok(value)
+}

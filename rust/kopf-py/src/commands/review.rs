@@ -1,0 +1,194 @@
+//! `Review`: an admission review with its handlers, as Python sees it, and the answer to it.
+
+use std::sync::Arc;
+
+use kopf_core::admission::{Denial, ErrorPrecedence, Request, ReviewError, ReviewFilter, answer, operations};
+use kopf_core::json::value::Value;
+use kopf_core::object::Object;
+use kopf_engine::admission::AdmissionRouter;
+use kopf_engine::host::admission::Rejection;
+use kopf_engine::host::admission::{Review as Opened, ReviewTask};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyNone};
+
+use crate::commands::requests::ReplySender;
+use crate::convert::{headers_to_python, peer_to_python};
+use crate::convert::{python_to_map, python_to_value, value_to_python};
+use crate::views::ObjectView;
+
+/// Call the handlers of an admission review.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Review {
+    /// The handlers to be called, each with whether its filters are to be asked before.
+    #[pyo3(get)]
+    handlers: Vec<(usize, bool)>,
+    /// The key of the object's memo.
+    #[pyo3(get)]
+    uid: String,
+    /// What kind of object it is.
+    #[pyo3(get)]
+    resource: Py<PyAny>,
+    /// The object that the review is about.
+    #[pyo3(get)]
+    object: Py<ObjectView>,
+    /// The object as it is.
+    #[pyo3(get)]
+    old: Option<Py<ObjectView>>,
+    /// The object as it will be.
+    #[pyo3(get)]
+    new: Option<Py<ObjectView>>,
+    /// Who asks.
+    #[pyo3(get)]
+    userinfo: Py<PyAny>,
+    /// The headers of the request, if it has come with some.
+    #[pyo3(get)]
+    headers: Py<PyAny>,
+    /// The client's certificate, if it is known.
+    #[pyo3(get)]
+    sslpeer: Py<PyAny>,
+    request: Request,
+    reply: Option<ReplySender<Result<Vec<u8>, Rejection>>>,
+}
+
+impl Review {
+    /// A review that has come to our own server.
+    pub(crate) fn arrived(py: Python<'_>, job: ReviewTask, resource: Py<PyAny>) -> PyResult<Self> {
+        let headers = headers_to_python(py, &job.headers)?.into_any();
+        let sslpeer = match &job.peer {
+            Some(peer) => peer_to_python(py, peer)?,
+            None => PyNone::get(py).to_owned().into_any(),
+        };
+        Self::new(py, job.review, resource, (headers, sslpeer), Some(ReplySender::new(job.reply)))
+    }
+
+    fn new(
+        py: Python<'_>,
+        review: Opened,
+        resource: Py<PyAny>,
+        (headers, sslpeer): (Bound<'_, PyAny>, Bound<'_, PyAny>),
+        reply: Option<ReplySender<Result<Vec<u8>, Rejection>>>,
+    ) -> PyResult<Self> {
+        let Opened { request, candidates, .. } = review;
+        let view = |object: &Arc<Object>| Py::new(py, ObjectView::new(Arc::clone(object)));
+        let new = request.new.as_ref().map(view).transpose()?;
+        let old = request.old.as_ref().map(view).transpose()?;
+        let object = match new.as_ref().or(old.as_ref()) {
+            Some(view) => view.clone_ref(py),
+            None => view(&request.body)?,
+        };
+        Ok(Self {
+            handlers: candidates.iter().map(|one| (one.handler, one.guarded)).collect(),
+            uid: request.body.uid().unwrap_or_default().to_owned(),
+            resource,
+            object,
+            old,
+            new,
+            userinfo: value_to_python(py, &request.user_info)?.unbind(),
+            headers: headers.unbind(),
+            sslpeer: sslpeer.unbind(),
+            request,
+            reply,
+        })
+    }
+}
+
+/// Reads a review that somebody else has received. A problem is given as the pair of its kind and its text.
+pub(crate) fn open<'py>(
+    admission_router: &AdmissionRouter,
+    request: &Bound<'py, PyAny>,
+    (webhook, reason): (Option<&str>, Option<&str>),
+    told: (Bound<'py, PyAny>, Bound<'py, PyAny>),
+    to_python: impl FnOnce(&Arc<kopf_core::resource::Resource>) -> PyResult<Py<PyAny>>,
+) -> PyResult<Py<PyAny>> {
+    let py = request.py();
+    let text = python_to_value(request)?.to_string();
+    match admission_router.open(text.as_bytes(), ReviewFilter { webhook, reason }) {
+        Ok(review) => {
+            let resource = to_python(&review.resource)?;
+            Ok(Py::new(py, Review::new(py, review, resource, told, None)?)?.into_any())
+        }
+        Err(problem) => Ok((kind(&problem), problem.to_string()).into_pyobject(py)?.into_any().unbind()),
+    }
+}
+
+fn kind(problem: &ReviewError) -> &'static str {
+    match problem {
+        ReviewError::NotJson(_) | ReviewError::Malformed(_) | ReviewError::TooDeep { .. } => "malformed",
+        ReviewError::MissingData(_) => "missing",
+        ReviewError::UnknownHandler(_) => "handler",
+        ReviewError::UnknownResource(_) => "unknown",
+        ReviewError::AmbiguousResource(_) => "ambiguous",
+    }
+}
+
+#[pymethods]
+impl Review {
+    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`.
+    #[getter]
+    fn operation(&self) -> Option<&str> {
+        self.request.operation.as_deref()
+    }
+
+    /// Which part of the object is asked about.
+    #[getter]
+    fn subresource(&self) -> Option<&str> {
+        self.request.subresource.as_deref()
+    }
+
+    /// Whether nothing will come of it.
+    #[getter]
+    fn dryrun(&self) -> bool {
+        self.request.dry_run
+    }
+
+    /// Answers it, to whomever has brought it; the answer is also returned if that was Python.
+    ///
+    /// A refusal is the rank of the error (0: for admission, 1: permanent, 2: temporary, 3: other), its message, its
+    /// code. The changes are either a merge patch or RFC 6902 operations.
+    ///
+    /// # Errors
+    /// If the changes are not JSON; it is not answered then.
+    #[pyo3(signature = (refusals, warnings, patch=None, changes=None))]
+    #[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
+    fn answer<'py>(
+        &self,
+        py: Python<'py>,
+        refusals: Vec<(u8, String, Option<i64>)>,
+        warnings: Vec<String>,
+        patch: Option<&Bound<'py, PyDict>>,
+        changes: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let refusals: Vec<Denial> = refusals
+            .into_iter()
+            .map(|(kind, message, code)| Denial { rank: rank(kind), message, code })
+            .collect();
+        let changes = match (patch, changes) {
+            (Some(patch), _) => operations(&self.request, &python_to_map(patch.as_any())?),
+            (None, Some(changes)) => match python_to_value(changes)? {
+                Value::Array(changes) => changes,
+                _ => vec![],
+            },
+            (None, None) => vec![],
+        };
+        let told = answer(&self.request, &refusals, &warnings, &changes);
+        let Some(reply) = &self.reply else { return value_to_python(py, &told).map(Some) };
+        reply.send(Ok(told.to_string().into_bytes()));
+        Ok(None)
+    }
+
+    /// It cannot be answered.
+    fn fail(&self, reason: String) {
+        if let Some(reply) = &self.reply {
+            reply.send(Err(Rejection { status: 500, reason }));
+        }
+    }
+}
+
+fn rank(kind: u8) -> ErrorPrecedence {
+    match kind {
+        0 => ErrorPrecedence::Admission,
+        1 => ErrorPrecedence::Permanent,
+        2 => ErrorPrecedence::Temporary,
+        _ => ErrorPrecedence::Arbitrary,
+    }
+}

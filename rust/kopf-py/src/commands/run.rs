@@ -1,0 +1,193 @@
+//! `Run` and its kin: calls of daemons and timers, their initial delays, and their flags.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kopf_core::handling::attempt::CallResult;
+use kopf_core::object::Object;
+use kopf_engine::host::{DelayTask, Responder, RunReply, RunTask, SignalTask};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::commands::attempt::{AttemptView, SettledView};
+use crate::convert::python_to_map;
+use crate::errors::misuse;
+use crate::time::now;
+use crate::views::ObjectView;
+
+/// One call of a daemon or a timer.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Run {
+    /// Whose call it is.
+    #[pyo3(get, name = "run")]
+    number: u64,
+    /// The handler.
+    #[pyo3(get)]
+    handler: usize,
+    /// What kind of object it is.
+    #[pyo3(get)]
+    resource: Py<PyAny>,
+    /// The limits.
+    #[pyo3(get)]
+    attempt: Py<AttemptView>,
+    /// Keep the transformation functions of the previous call.
+    #[pyo3(get)]
+    carry: bool,
+    uid: Arc<str>,
+    object: Mutex<Option<Arc<Object>>>,
+    reply: Mutex<(Option<Responder<RunReply>>, Option<RunReply>)>,
+}
+
+impl Run {
+    /// Converts one call of a daemon or a timer.
+    ///
+    /// # Errors
+    /// If it cannot be converted. For the engine, the call has failed with that error, and is retried accordingly.
+    pub(crate) fn new(py: Python<'_>, job: RunTask, resource: PyResult<Py<PyAny>>) -> PyResult<Self> {
+        let resource = match resource {
+            Ok(resource) => resource,
+            Err(error) => {
+                let settled =
+                    job.attempt.evaluate(&CallResult::Arbitrary { message: error.to_string() }, now());
+                job.reply.send(RunReply { outcome: Some(settled.outcome), ..RunReply::default() });
+                return Err(error);
+            }
+        };
+        Ok(Self {
+            number: job.run,
+            handler: job.attempt.handler,
+            resource,
+            attempt: Py::new(py, AttemptView(job.attempt))?,
+            carry: job.carry,
+            uid: job.uid,
+            object: Mutex::new(Some(job.object)),
+            reply: Mutex::new((Some(job.reply), None)),
+        })
+    }
+
+    /// Takes the prepared reply and the way to send it.
+    pub(crate) fn take(&self) -> Option<(Responder<RunReply>, RunReply)> {
+        let mut exchange = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
+        let reply = exchange.1.take()?;
+        exchange.0.take().map(|reporter| (reporter, reply))
+    }
+}
+
+#[pymethods]
+impl Run {
+    /// The key of the object.
+    #[getter]
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// The object as it is now. It can be had only once: a call may go on for days, and the object is replaced meanwhile.
+    ///
+    /// # Errors
+    /// If it was taken already.
+    fn take_object(&self) -> PyResult<ObjectView> {
+        let object = self.object.lock().unwrap_or_else(PoisonError::into_inner).take();
+        object.map(ObjectView::new).ok_or_else(|| misuse("The object of the run is taken already."))
+    }
+
+    /// Prepares the reply, which `Engine.complete()` sends. Without an outcome, the call was cancelled.
+    ///
+    /// # Errors
+    /// If the patch is not JSON; nothing is prepared then.
+    #[pyo3(signature = (settled=None, patch=None, fns=false))]
+    fn answer(
+        &self,
+        settled: Option<PyRef<'_, SettledView>>,
+        patch: Option<&Bound<'_, PyDict>>,
+        fns: bool,
+    ) -> PyResult<()> {
+        let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
+        let outcome = settled.map(|settled| settled.outcome());
+        let mut exchange = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
+        if exchange.0.is_none() {
+            return Err(misuse("The run is answered already."));
+        }
+        exchange.1 = Some(RunReply { outcome, patch, fns });
+        Ok(())
+    }
+}
+
+/// Ask for the initial delay.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Delay {
+    /// Who is asked.
+    #[pyo3(get)]
+    run: u64,
+    /// The handler.
+    #[pyo3(get)]
+    handler: usize,
+    /// The key of the object.
+    #[pyo3(get)]
+    uid: String,
+    /// What kind of object it is.
+    #[pyo3(get)]
+    resource: Py<PyAny>,
+    /// The object as it is now.
+    #[pyo3(get)]
+    object: Py<ObjectView>,
+    reply: Mutex<Option<Responder<Option<f64>>>>,
+}
+
+impl Delay {
+    pub(crate) fn new(py: Python<'_>, job: DelayTask, resource: Py<PyAny>) -> PyResult<Self> {
+        Ok(Self {
+            run: job.run,
+            handler: job.handler,
+            uid: job.uid.to_string(),
+            resource,
+            object: Py::new(py, ObjectView::new(job.object))?,
+            reply: Mutex::new(Some(job.reply)),
+        })
+    }
+}
+
+#[pymethods]
+impl Delay {
+    /// Tells the delay; none if there is no way to know it.
+    #[pyo3(signature = (delay))]
+    fn complete(&self, delay: Option<f64>) {
+        if let Some(reply) = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            reply.send(delay);
+        }
+    }
+}
+
+/// Raise flags of daemons and timers, and give them a moment.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Signal {
+    /// Whose flags, what is to be seen on them, and whether they are also to be cancelled.
+    #[pyo3(get)]
+    signals: Vec<(u64, u8, bool)>,
+    reply: Mutex<Option<Responder<()>>>,
+}
+
+impl Signal {
+    pub(crate) fn new(job: SignalTask) -> Self {
+        let signals = job.signals.iter().map(|one| (one.run, one.reasons.bits(), one.cancel));
+        Self { signals: signals.collect(), reply: Mutex::new(Some(job.reply)) }
+    }
+
+    /// Takes the way to tell that the moment is over.
+    pub(crate) fn take(&self) -> Option<Responder<()>> {
+        self.reply.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The object has changed: its live body is to be replaced.
+#[pyclass(frozen, get_all, module = "kopf._kopf")]
+pub(crate) struct Refresh {
+    /// The daemons and timers that share it.
+    pub(crate) runs: Vec<u64>,
+    pub(crate) object: Py<ObjectView>,
+}
+
+/// A daemon or a timer has ended.
+#[pyclass(frozen, get_all, module = "kopf._kopf")]
+pub(crate) struct Dismiss {
+    pub(crate) run: u64,
+    pub(crate) reasons: u8,
+}

@@ -1,0 +1,309 @@
+//! `Script`: the work for one object, its steps in their order, and the reply to it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kopf_core::activation::{Command, CommandResult, Completion, FilterResult};
+use kopf_core::cause::EventType;
+use kopf_core::indexing::Call;
+use kopf_core::json::value::Value;
+use kopf_core::time::Timestamp;
+use kopf_engine::host::{ActivationTask, Responder};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use crate::commands::attempt::{AttemptView, SettledView};
+use crate::commands::change::ChangeView;
+use crate::commands::storage::{Keep, Recall, recalled};
+use crate::convert::{python_to_map, value_to_python};
+use crate::errors::misuse;
+use crate::time::now;
+use crate::views::ObjectView;
+
+/// Index functions; and the handlers whose indices the object leaves, unless another one of the same id is called.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Index {
+    #[pyo3(get)]
+    calls: Py<PyTuple>,
+    #[pyo3(get)]
+    excluded: Vec<usize>,
+}
+
+/// One index function. If guarded, its filters are asked first.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct IndexCall {
+    #[pyo3(get)]
+    handler: usize,
+    #[pyo3(get)]
+    guarded: bool,
+    #[pyo3(get)]
+    attempt: Py<AttemptView>,
+}
+
+/// An `on.event` handler. If guarded, its filters are asked first.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Watch {
+    #[pyo3(get)]
+    handler: usize,
+    #[pyo3(get)]
+    guarded: bool,
+    #[pyo3(get)]
+    attempt: Py<AttemptView>,
+}
+
+/// The filters of change handlers are asked.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Match {
+    #[pyo3(get)]
+    handlers: Vec<usize>,
+}
+
+/// The filters of daemons and timers are asked.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Spawn {
+    #[pyo3(get)]
+    handlers: Vec<usize>,
+}
+
+/// The user's lifecycle chooses among handlers, given with the numbers of their attempts.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Pick {
+    #[pyo3(get)]
+    handlers: Vec<(usize, u64)>,
+}
+
+/// A change handler.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Handle {
+    #[pyo3(get)]
+    handler: usize,
+    #[pyo3(get)]
+    attempt: Py<AttemptView>,
+}
+
+/// The work for one object.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Script {
+    /// The number of the cycle.
+    #[pyo3(get)]
+    cycle: u64,
+    /// The key of the object's memo.
+    #[pyo3(get)]
+    uid: String,
+    /// The event's type: `None`, `ADDED`, `MODIFIED`, `DELETED`.
+    #[pyo3(get)]
+    event: Option<&'static str>,
+    /// The object.
+    #[pyo3(get)]
+    object: Py<ObjectView>,
+    /// What kind of object it is.
+    #[pyo3(get)]
+    resource: Py<PyAny>,
+    /// What to do.
+    #[pyo3(get)]
+    steps: Py<PyTuple>,
+    /// What may follow at once: see `may_speculate()`.
+    #[pyo3(get)]
+    then: Py<PyTuple>,
+    /// When it came over the border, if anything may follow.
+    arrived: Option<Timestamp>,
+    /// What the change handlers are about.
+    #[pyo3(get)]
+    change: Option<Py<ChangeView>>,
+    /// What the rules have put into the patch before the steps.
+    #[pyo3(get)]
+    initial_patch: Option<Py<PyAny>>,
+    /// Nothing more will be asked in this cycle.
+    #[pyo3(get)]
+    last: bool,
+    reply: Mutex<Exchange>,
+}
+
+/// The reply, from being prepared to being sent.
+#[derive(Default)]
+struct Exchange {
+    reporter: Option<Responder<Option<Completion>>>,
+    reply: Option<Completion>,
+}
+
+impl Script {
+    /// Converts the work for one object.
+    ///
+    /// # Errors
+    /// If it cannot be converted. The engine gets the error as the reply, and so retries the object later.
+    pub(crate) fn new(
+        py: Python<'_>,
+        mut job: ActivationTask,
+        resource: PyResult<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let script = std::mem::take(&mut job.activation);
+        match resource.and_then(|resource| Self::convert(py, &job, script, resource)) {
+            Ok(script) => {
+                script.exchange().reporter = Some(job.reply);
+                Ok(script)
+            }
+            Err(error) => {
+                job.reply.send(Some(Completion { error: Some(error.to_string()), ..Completion::default() }));
+                Err(error)
+            }
+        }
+    }
+
+    fn convert(
+        py: Python<'_>,
+        job: &ActivationTask,
+        script: kopf_core::activation::Activation,
+        resource: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let steps = steps_to_python(py, script.steps)?;
+        let arrived = (!script.then.is_empty()).then(now);
+        let then = steps_to_python(py, script.then)?;
+        let change = script.change.map(|change| Py::new(py, ChangeView::new(change))).transpose()?;
+        let initial_patch = script
+            .initial_patch
+            .map(|initial_patch| value_to_python(py, &Value::Object(initial_patch)))
+            .transpose()?;
+        Ok(Self {
+            cycle: job.cycle,
+            uid: job.uid.to_string(),
+            event: event_type(job.event),
+            object: Py::new(py, ObjectView::new(Arc::clone(&job.object)))?,
+            resource,
+            steps,
+            then,
+            arrived,
+            change,
+            initial_patch: initial_patch.map(Bound::unbind),
+            last: script.last,
+            reply: Mutex::default(),
+        })
+    }
+
+    fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        self.reply.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the prepared reply and the way to send it.
+    pub(crate) fn take(&self) -> Option<(Responder<Option<Completion>>, Completion)> {
+        let mut exchange = self.exchange();
+        exchange.reporter.take().zip(exchange.reply.take())
+    }
+}
+
+#[pymethods]
+impl Script {
+    /// Prepares the reply, which `Engine.complete()` sends.
+    ///
+    /// A step's reply is `None` if it was skipped, `AttemptResult` for an attempt, a list of pairs (prematch, full match) for
+    /// `Match`, a list of handlers for `Pick`, a dict of the calls' numbers and `AttemptResult` or `None` for `Index`, a tuple (old,
+    /// new, records) for `Recall`, `None` for `Keep`. `then` are those to the foreseen steps, if they were done. The patch is
+    /// `None` if it is untouched.
+    ///
+    /// # Errors
+    /// If the patch is not JSON; nothing is prepared then.
+    #[pyo3(signature = (steps, patch=None, fns=false, error=None, closed=false, then=None))]
+    fn answer(
+        &self,
+        steps: &Bound<'_, PyList>,
+        patch: Option<&Bound<'_, PyDict>>,
+        fns: bool,
+        error: Option<String>,
+        closed: bool,
+        then: Option<&Bound<'_, PyList>>,
+    ) -> PyResult<()> {
+        let steps = steps_from_python(steps)?;
+        let then = then.map(steps_from_python).transpose()?;
+        let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
+        let mut exchange = self.exchange();
+        if exchange.reporter.is_none() {
+            return Err(misuse("The script is answered already."));
+        }
+        exchange.reply = Some(Completion { steps, then, patch, fns, error, closed });
+        Ok(())
+    }
+
+    /// Whether the steps of `then` are to be done at once, after these replies to the others: all filters have said yes, and
+    /// little time has passed. That nobody has touched the patch, the caller knows.
+    fn may_speculate(&self, replies: &Bound<'_, PyList>) -> PyResult<bool> {
+        let Some(arrived) = self.arrived else { return Ok(false) };
+        // The others have no say, and are read when the script is answered.
+        let answers = replies.iter().filter(Bound::is_instance_of::<PyList>);
+        let answers: Vec<CommandResult> =
+            answers.map(|answer| step_from_python(&answer)).collect::<PyResult<_>>()?;
+        Ok(Completion::is_as_foreseen(&answers, now().seconds_since(arrived)))
+    }
+}
+
+/// The event's type as the API writes it; none for what a list said.
+pub(crate) fn event_type(event: EventType) -> Option<&'static str> {
+    match event {
+        EventType::Listed => None,
+        EventType::Added => Some("ADDED"),
+        EventType::Modified => Some("MODIFIED"),
+        EventType::Deleted => Some("DELETED"),
+    }
+}
+
+fn steps_to_python(py: Python<'_>, steps: Vec<Command>) -> PyResult<Py<PyTuple>> {
+    let steps = steps.into_iter().map(|step| step_to_python(py, step));
+    Ok(PyTuple::new(py, steps.collect::<PyResult<Vec<_>>>()?)?.unbind())
+}
+
+fn steps_from_python(replies: &Bound<'_, PyList>) -> PyResult<Vec<CommandResult>> {
+    replies.iter().map(|reply| step_from_python(&reply)).collect()
+}
+
+fn step_to_python(py: Python<'_>, step: Command) -> PyResult<Py<PyAny>> {
+    Ok(match step {
+        Command::Index(round) => {
+            let calls = round.calls.into_iter().map(|call| index_call(py, call));
+            let calls = PyTuple::new(py, calls.collect::<PyResult<Vec<_>>>()?)?.unbind();
+            Py::new(py, Index { calls, excluded: round.excluded })?.into_any()
+        }
+        Command::Watch { handler, guarded, attempt } => {
+            let attempt = Py::new(py, AttemptView(attempt))?;
+            Py::new(py, Watch { handler, guarded, attempt })?.into_any()
+        }
+        Command::Spawn { handlers } => Py::new(py, Spawn { handlers })?.into_any(),
+        Command::Match { handlers } => Py::new(py, Match { handlers })?.into_any(),
+        Command::Pick { handlers } => Py::new(py, Pick { handlers })?.into_any(),
+        Command::Load { ids, extra_fields } => Py::new(py, Recall::new(py, &ids, &extra_fields)?)?.into_any(),
+        Command::Store(keep) => Py::new(py, Keep::new(py, keep)?)?.into_any(),
+        Command::Handle { attempt } => {
+            let handler = attempt.handler;
+            let attempt = Py::new(py, AttemptView(attempt))?;
+            Py::new(py, Handle { handler, attempt })?.into_any()
+        }
+    })
+}
+
+fn index_call(py: Python<'_>, call: Call) -> PyResult<Py<IndexCall>> {
+    let handler = call.attempt.handler;
+    let attempt = Py::new(py, AttemptView(call.attempt))?;
+    Py::new(py, IndexCall { handler, guarded: call.guarded, attempt })
+}
+
+fn step_from_python(reply: &Bound<'_, PyAny>) -> PyResult<CommandResult> {
+    if reply.is_none() {
+        return Ok(CommandResult::Skipped);
+    }
+    if let Ok(settled) = reply.cast::<SettledView>() {
+        return Ok(CommandResult::Attempted(settled.get().outcome()));
+    }
+    if let Ok(indexed) = reply.cast::<PyDict>() {
+        let settled = |one: Bound<'_, PyAny>| -> PyResult<_> {
+            Ok(if one.is_none() { None } else { Some(one.cast::<SettledView>()?.get().outcome()) })
+        };
+        return Ok(CommandResult::Indexed(indexed.values().iter().map(settled).collect::<PyResult<_>>()?));
+    }
+    if let Ok(answer) = reply.cast::<PyTuple>() {
+        return Ok(CommandResult::Loaded(Box::new(recalled(answer)?)));
+    }
+    if let Ok(picked) = reply.extract::<Vec<usize>>() {
+        // An empty list answers both questions alike.
+        return Ok(CommandResult::Picked(picked));
+    }
+    let matched: Vec<(bool, bool)> = reply.extract()?;
+    Ok(CommandResult::Matched(
+        matched.into_iter().map(|(prematch, full)| FilterResult { prematch, full }).collect(),
+    ))
+}

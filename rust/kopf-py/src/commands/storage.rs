@@ -1,0 +1,69 @@
+//! `Recall` and `Keep`: what is kept in the user's storages is asked for, and told.
+
+use kopf_core::activation::{self, LoadedState};
+use kopf_core::json::value::Value;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::convert::{option_to_python, python_to_value};
+
+/// The user's storages are asked what they keep.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Recall {
+    /// The handlers whose progress is wanted.
+    #[pyo3(get)]
+    ids: Vec<String>,
+    /// The fields that are to be a part of the essence.
+    #[pyo3(get)]
+    extra_fields: Vec<Py<PyTuple>>,
+}
+
+impl Recall {
+    pub(crate) fn new(
+        py: Python<'_>,
+        ids: &[std::sync::Arc<str>],
+        fields: &[kopf_core::json::path::FieldPath],
+    ) -> PyResult<Self> {
+        let ids = ids.iter().map(ToString::to_string).collect();
+        let tuple = |field: &kopf_core::json::path::FieldPath| {
+            PyTuple::new(py, field.keys().iter().map(|key| &**key)).map(Bound::unbind)
+        };
+        Ok(Self { ids, extra_fields: fields.iter().map(tuple).collect::<PyResult<_>>()? })
+    }
+}
+
+/// The user's storages are told what they are to keep.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Keep {
+    /// The progress by the ids of handlers; `None` for its removal.
+    #[pyo3(get)]
+    records: Vec<(String, Py<PyAny>)>,
+    /// Whether the recalled essence is the last handled one from now on.
+    #[pyo3(get)]
+    essence: bool,
+    /// Whether something is written even if the patch is empty.
+    #[pyo3(get)]
+    written: bool,
+}
+
+impl Keep {
+    pub(crate) fn new(py: Python<'_>, keep: activation::StoreRequest) -> PyResult<Self> {
+        let records = keep.records.into_iter().map(|(id, record)| {
+            let record = record.map(|record| Value::Object(record.to_map()));
+            Ok((id.to_string(), option_to_python(py, record.as_ref())?.unbind()))
+        });
+        let records = records.collect::<PyResult<_>>()?;
+        Ok(Self { records, essence: keep.essence, written: keep.written })
+    }
+}
+
+/// The answer to `Recall`: the last handled essence or `None`, the one of now, and the records by the ids of handlers.
+pub(crate) fn recalled(answer: &Bound<'_, PyTuple>) -> PyResult<LoadedState> {
+    let (old, new, records): (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyDict>) = answer.extract()?;
+    let records = records.iter().map(|(id, record)| Ok((id.extract()?, python_to_value(&record)?)));
+    Ok(LoadedState {
+        old: (!old.is_none()).then(|| python_to_value(&old)).transpose()?,
+        new: python_to_value(&new)?,
+        records: records.collect::<PyResult<_>>()?,
+    })
+}
