@@ -1,4 +1,4 @@
-"""Writes those pages of the documentation that are made of the code: the settings and the command line.
+"""Generate the pages of the settings and the command line from the code.
 
 Usage: python scripts/reference.py [--check]
 """
@@ -10,14 +10,14 @@ import sys
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-MADE = "<!-- Made by scripts/reference.py of the code: change it there. -->\n"
+MADE = "<!-- Generated from the code by scripts/reference.py. Do not edit. -->\n"
 
 SETTINGS = """\
 # Settings
 
-Settings are attributes, grouped by what they are about. They are changed in startup handlers, or are given
-to [embedded](embedding.md) operators and to [tests](testing.md). All times are in seconds. Unless said
-otherwise, a setting is read when it is used: it can be changed later, too.
+Settings are attributes in groups. Change them in startup handlers, or pass them to [embedded](embedding.md)
+operators and to [tests](testing.md). All times are in seconds. Unless noted otherwise, Kopf reads a setting
+when it uses it, so you can change it later, too.
 
 ```python
 import kopf
@@ -35,23 +35,23 @@ COMMANDS = """\
 # The command line
 
 `kopf` and `python -m kopf` are the same. Options have environment variables, such as `KOPF_RUN_VERBOSE=1`
-for `kopf run --verbose`; several values are separated by spaces; the command line wins over the environment.
-`-h` shows the options of a command.
+for `kopf run --verbose`. Separate several values with spaces. The command line has precedence over the
+environment. `-h` shows the options of a command.
 
-| exit code | |
+| exit code | meaning |
 |---|---|
-| 0 | the command is done, or was stopped by Ctrl+C or SIGTERM |
-| 1 | it has failed |
-| 2 | the options or the files are wrong |
-| 130 | it was stopped at once, by a second Ctrl+C |
-| more than 128 | `kopf dev` only: a signal has ended the operator's process; 137 is SIGKILL |
+| 0 | the command has succeeded, or was stopped by Ctrl+C or SIGTERM |
+| 1 | the command has failed |
+| 2 | usage error: wrong options or files |
+| 130 | the command was stopped at once, by a second Ctrl+C |
+| more than 128 | `kopf dev` only: a signal has ended the operator process; 137 is SIGKILL |
 
-A command that fails prints one paragraph on what has failed, why, and what to do. A traceback is shown only
-if the error is in your code, and has only your frames; `--debug` shows the whole one. With
-`--log-format json`, failures are lines of JSON, too.
+A failed command prints one paragraph: what failed, why, and what to do. There is a traceback only if the
+error is in your code, and it has only your frames; `--debug` shows all frames. With `--log-format json`,
+failures are JSON lines, too.
 
-Files are loaded first, in their order, then modules. The folder of each file is put in front of the import
-path; files are not called `__main__`. What they declare at the level of modules is what is run.
+Kopf loads the files first, in their order, then the modules. It puts the folder of each file at the beginning
+of the import path; `__name__` is not `__main__`. It runs the handlers that are declared at the module level.
 """
 
 
@@ -61,7 +61,7 @@ def paragraphs(text: str | None) -> str:
 
 
 def settings_page() -> str:
-    """The page of the settings: what is said in the code about each of them."""
+    """The page of the settings, with their docstrings."""
     source = (ROOT / "python/kopf/_intents/settings.py").read_text()
     classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
     page = [MADE, SETTINGS]
@@ -81,13 +81,15 @@ def group(name: str, node: ast.ClassDef) -> str:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
             if not line.target.id.startswith("_"):
                 rows.append((line.target.id, ast.unparse(line.annotation), shown(line.value), text))
-        elif isinstance(line, ast.FunctionDef) and any(
-            ast.unparse(d) == "property" for d in line.decorator_list
+        elif (
+            isinstance(line, ast.FunctionDef)
+            and not line.name.startswith("_")
+            and any(ast.unparse(d) == "property" for d in line.decorator_list)
         ):
             rows.append(
                 (line.name, ast.unparse(line.returns or line), "", paragraphs(ast.get_docstring(line)))
             )
-    table = ["| setting | type | default | |", "|---|---|---|---|"]
+    table = ["| setting | type | default | description |", "|---|---|---|---|"]
     for setting, kind, default, text in rows:
         cells = [f"`settings.{name}.{setting}`", f"`{kind}`", f"`{default}`" if default else "", text]
         table.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
@@ -95,7 +97,7 @@ def group(name: str, node: ast.ClassDef) -> str:
 
 
 def shown(value: ast.expr | None) -> str:
-    """A default as it is written; what makes it, if it is made."""
+    """The source of a default value or of its factory."""
     if isinstance(value, ast.Call) and ast.unparse(value.func) == "field":
         made = {keyword.arg: ast.unparse(keyword.value) for keyword in value.keywords}
         return f"{made['default_factory']}()" if "default_factory" in made else made["default"]
@@ -111,13 +113,13 @@ def default_of(option: Any) -> str:
 
 
 def commands_page() -> str:
-    """The page of the command line: what the commands say about themselves."""
+    """The page of the command line, with the help texts of the commands."""
     import click
     from kopf import cli
 
     page = [MADE, COMMANDS]
     for name, command in cli.main.commands.items():
-        rows = ["| option | environment | |", "|---|---|---|"]
+        rows = ["| option | environment | description |", "|---|---|---|"]
         usage = [f"    kopf {name} [options]"]
         context = click.Context(command, info_name=name)
         for option in command.params:
@@ -145,7 +147,7 @@ PAGES = {"docs/settings.md": settings_page, "docs/commands.md": commands_page}
 
 
 def main() -> int:
-    """Write the pages, or tell which ones are not as they should be."""
+    """Write the pages, or report the outdated ones."""
     stale = []
     for name, make in PAGES.items():
         text = make()

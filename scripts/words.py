@@ -105,6 +105,9 @@ EXCEPTIONS = [
     ("echo", "", r"click\.echo", "click's function"),
     ("notes", "", r"(?i)release notes|__notes__|add_note", "release notes; notes of exceptions, PEP 678"),
     ("packed", "", r"repr\(.*packed", "a layout of structs"),
+    ("refused", r"docs/probes\.md", r"`refused`", "a value in the JSON of /streams"),
+    ("trouble", "", r"kopf_stream_trouble_seconds", "a metric"),
+    ("vault", "", r"\bvault=|`vault`", "an argument of `kopf.operator()`, as in Kopf"),
     ("wheel", r"^(?!rust/|python/)", "", "a distribution format of Python"),
     ("wheel", "", r"(?i)pip|python|maturin|linux|whl|install|packag", "a distribution format of Python"),
 ]

@@ -1,4 +1,4 @@
-"""Greets every new guest, and leaves the greeting in the guest's status."""
+"""Greet every new guest, and store the greeting in the status."""
 
 import kopf
 

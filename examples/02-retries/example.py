@@ -1,4 +1,4 @@
-"""Books a table for a reservation: waits while the place is full, gives up when it makes no sense to wait."""
+"""Book a table for a reservation: retry while all tables are taken, give up if the party is too large."""
 
 import kopf
 
@@ -18,5 +18,5 @@ def book(spec, retry, logger, **_):
 
 @kopf.on.create("reservations", errors=kopf.ErrorsMode.PERMANENT)
 def remind(spec, **_):
-    # A missing key is a KeyError; with this errors mode it is not tried again.
+    # A missing key raises KeyError; with this error mode, Kopf does not retry the handler.
     return f"Call {spec['phone']}."

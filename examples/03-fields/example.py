@@ -1,4 +1,4 @@
-"""Follows the fields of a menu: the price as a value, the dishes as a list of changes."""
+"""Handle changes of a menu: the whole diff, a single field, and a new value."""
 
 import kopf
 

@@ -1,4 +1,4 @@
-"""Cleans the room before it disappears: the object stays until the handler is done."""
+"""Clean a room before its deletion: the object stays until the handler succeeds."""
 
 import kopf
 
@@ -16,5 +16,5 @@ def clean(spec, name, retry, logger, **_):
 
 
 @kopf.on.delete("rooms", optional=True)
-def say_goodbye(name, logger, **_):
+def log_deletion(name, logger, **_):
     logger.info(f"Goodbye, room {name}.")

@@ -1,4 +1,4 @@
-"""Listens to the doorbell: every event as it comes, with no state kept and nothing written to the object."""
+"""Log every watch event of a doorbell, without state and without writes to the object."""
 
 import kopf
 
@@ -13,7 +13,7 @@ def plug_in(logger, **_):
 @kopf.on.event("doorbells", labels={"muted": kopf.ABSENT})
 def ring(type, name, logger, **_):
     COUNTS[name] = COUNTS.get(name, 0) + 1
-    logger.info(f"{name}: {type or 'EXISTING'} (heard {COUNTS[name]} times)")
+    logger.info(f"{name}: {type or 'EXISTING'} ({COUNTS[name]} rings)")
 
 
 @kopf.on.cleanup()

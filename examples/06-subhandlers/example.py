@@ -1,4 +1,4 @@
-"""Books every stop of a tour on its own: each with its own attempts, and the tour waits for all of them."""
+"""Book every stop of a tour with a separate sub-handler; the tour is done when all stops are."""
 
 import kopf
 
@@ -8,7 +8,7 @@ SLOW_TO_ANSWER = {"porto"}
 
 @kopf.on.create("tours")
 def plan(spec, **_):
-    # All of these are called after this function returns.
+    # Kopf calls these after this function returns.
     for stop in spec.get("stops", []):
 
         @kopf.subhandler(id=stop, param=stop)
@@ -16,7 +16,7 @@ def plan(spec, **_):
             if param in RUINS:
                 raise kopf.PermanentError("There are no hotels.")
             if param in SLOW_TO_ANSWER and retry < 2:
-                raise kopf.TemporaryError("Nobody answers the phone.", delay=1)
+                raise kopf.TemporaryError("The hotel does not answer.", delay=1)
             return {"room": len(param), "calls": retry + 1}
 
 
@@ -28,6 +28,6 @@ async def rearrange(old, new, logger, **_):
     async def rebook(logger, **_):
         logger.info("The new rooms are booked.")
 
-    # These are called right here; the rest of this function runs only when both are done.
+    # Kopf calls these now; the rest of this function runs only when both are done.
     await kopf.execute(fns={"cancel": cancel, "rebook": rebook})
     logger.info(f"From {len(old)} stops to {len(new)}.")

@@ -1,10 +1,10 @@
-"""Keeps what the operator must remember in a place of its own choice: one readable field of the status."""
+"""Store the state of the operator in one readable field of the status."""
 
 import kopf
 
 
 class Diary(kopf.StatusProgressStorage):
-    """Progress in the status, with a count of how often it was written."""
+    """Progress in the status, with a count of the writes."""
 
     def __init__(self):
         super().__init__(field="status.diary.progress", touch_field="status.diary.touch")
@@ -15,7 +15,7 @@ class Diary(kopf.StatusProgressStorage):
         patch.status.setdefault("diary", {})["pages"] = pages + 1
 
     def clear(self, *, essence):
-        # Whatever the storage writes must not look like a wish of the object's author.
+        # The fields of the storage must not count as changes by users.
         essence = super().clear(essence=essence)
         essence.get("status", {}).pop("diary", None)
         self.remove_empty_stanzas(essence)

@@ -1,4 +1,4 @@
-"""Lets a candle burn beside its object: it follows the wind, and is put out when the object goes."""
+"""Burn a candle in the background as long as its object exists; wind makes it burn faster."""
 
 import kopf
 
@@ -7,7 +7,7 @@ import kopf
 async def burn(stopped, spec, logger, **_):
     burnt = 0
     while not stopped and burnt < spec["length"]:
-        # The body is live: a change of the wind is seen at the next look.
+        # The body is live: the loop sees a change of the wind.
         burnt += 2 if spec.get("wind") else 1
         await stopped.wait(1)
     logger.info(f"{burnt} cm are burnt; asked to stop: {stopped.reason}.")

@@ -1,4 +1,4 @@
-"""Bakes: heats an oven step by step, and turns it off when nobody has touched it for a while."""
+"""Heat an oven step by step, and turn it off if its target does not change for a while."""
 
 import kopf
 
@@ -15,11 +15,11 @@ def heat(spec, status, patch, **_):
 @kopf.timer("ovens", idle=10)
 def turn_off(spec, patch, logger, **_):
     if spec["target"] != 0:
-        logger.info("Nobody has touched the oven for 10 seconds.")
+        logger.info("The target has not changed for 10 seconds.")
         patch.spec["target"] = 0
 
 
-# With a handler of changes, what was seen last is stored: only changes of the spec count as touching.
+# With a change handler, Kopf stores the last handled state: only changes of the spec restart the idle time.
 @kopf.on.update("ovens", field="spec.target")
-def tell(old, new, logger, **_):
+def log_target(old, new, logger, **_):
     logger.info(f"The target is {new} degrees now, not {old}.")

@@ -1,4 +1,4 @@
-"""Two receptionists share a desk: the one with the higher priority works, the other one waits."""
+"""Run this operator twice: the one with the higher priority works, the other one waits."""
 
 import kopf
 

@@ -1,4 +1,4 @@
-"""Tells in Kubernetes events what happens to a letter, so that `kubectl describe` shows it."""
+"""Post Kubernetes events about a letter, so that `kubectl describe` shows them."""
 
 import kopf
 
@@ -20,4 +20,4 @@ def deliver(body, spec, **_):
 
 
 def knock(room):
-    raise LookupError(f"nobody opens in {room}")
+    raise LookupError(f"no answer in {room}")

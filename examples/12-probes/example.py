@@ -1,4 +1,4 @@
-"""Says how it is when it is asked by HTTP: how many boilers are heated, and since when."""
+"""Report over HTTP how many boilers are heated, and since when."""
 
 import datetime
 

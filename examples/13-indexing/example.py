@@ -1,4 +1,4 @@
-"""Knows who lives in which room: an index is a view of the cluster in memory, always up to date."""
+"""Index guests by their rooms: an index is an in-memory view of objects, which Kopf keeps up to date."""
 
 import kopf
 

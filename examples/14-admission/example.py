@@ -1,11 +1,11 @@
-"""Cakes are checked and completed before they are stored, by a server in the operator."""
+"""Validate and complete cakes before they are stored, with a webhook server in the operator."""
 
 import kopf
 
 
 @kopf.on.startup()
 def configure(settings, **_):
-    # For a cluster elsewhere, the host is the name of a service, or there is a tunnel: see docs/admission.md.
+    # For other clusters, the host is the name of a service, or use a tunnel: see docs/admission.md.
     settings.admission.server = kopf.WebhookServer(addr="127.0.0.1", host="127.0.0.1")
     settings.admission.managed = "cakes.bakery.examples.kopf.dev"
 

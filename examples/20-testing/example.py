@@ -1,4 +1,4 @@
-"""Keeps the stock of a bar: orders are confirmed if there is enough, and put off if there is not."""
+"""Confirm orders of a bar if there is enough wine, and delay them if there is not."""
 
 import kopf
 

@@ -1,4 +1,4 @@
-"""The tests of the operator: run them by `pytest examples/20-testing`."""
+"""Tests of the operator. Run them with `pytest examples/20-testing`."""
 
 import datetime
 import pathlib
@@ -39,10 +39,10 @@ def test_orders_wait_for_the_wine(cluster):
     done = cluster.get("orders", "sunday")["status"]
     assert done["check"] == {"confirmed": 2, "attempts": 3}
     cluster.advance(datetime.timedelta(days=30))
-    assert cluster.get("orders", "sunday")["status"] == done, "nobody needs to be reminded any more"
+    assert cluster.get("orders", "sunday")["status"] == done, "no reminders after the confirmation"
 
 
-def test_orders_beyond_the_cellar_are_refused(kopf_cluster, kopf_operator, caplog):
+def test_too_large_orders_are_rejected(kopf_cluster, kopf_operator, caplog):
     kopf_cluster.apply(HERE / "crd.yaml")
     kopf_cluster.apply(HERE / "obj.yaml")
     kopf_cluster.patch("orders", "friday", {"spec": {"bottles": 100}})
@@ -59,7 +59,7 @@ def test_cancelled_orders_are_gone(cluster):
 
 
 @pytest.mark.kopf_embedded_only
-def test_a_server_in_trouble_delays_but_does_not_prevent(cluster):
+def test_server_errors_are_retried(cluster):
     cluster.inject("code", 503, verb="patch", resource="orders", times=1)
     cluster.apply(HERE / "obj.yaml")
     cluster.wait_for("orders", "friday", {"status": {"check": {"confirmed": 6}}})

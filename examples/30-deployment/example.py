@@ -1,4 +1,4 @@
-"""An operator to be deployed: it counts the words of sites, and tells how it is."""
+"""An operator for a deployment: it counts the words of sites, and has a probe."""
 
 import kopf
 

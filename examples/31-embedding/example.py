@@ -1,6 +1,6 @@
-"""An operator inside of another program: in a thread, with its own registry and settings, stopped by a flag.
+"""An operator inside another program: in a thread, with its own registry and settings; a flag stops it.
 
-It is run as it is: `python example.py`. With `kopf run`, it does nothing: the default registry is empty.
+Run it with `python example.py`. With `kopf run`, it does nothing: the default registry is empty.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ def log_in(**kwargs) -> kopf.ConnectionInfo | None:
     return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
 
 
-@kopf.on.create("errands", registry=registry)
+@kopf.on.create("chores", registry=registry)
 async def note(spec: kopf.Spec, memo: kopf.Memo, name: str, **_):
     memo.program.do(f"{name}: {spec['what']}")
     return "noted"
 
 
 class Program:
-    """The other program: it has work to do, and knows nothing of operators."""
+    """The other program, which does not depend on Kopf."""
 
     def __init__(self) -> None:
         self.stopping = threading.Event()

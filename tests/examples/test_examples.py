@@ -175,7 +175,7 @@ def test_posting(operator, stage, cluster):
     found = cluster.request("GET", events.path(stage.shelf.namespace))["items"]
     assert {(item["type"], item["reason"], item["message"]) for item in found} == {
         ("Normal", "Sorted", "The letter goes to room 12."),
-        ("Error", "LookupError", "Cannot deliver: nobody opens in room 12"),
+        ("Error", "LookupError", "Cannot deliver: no answer in room 12"),
         ("Warning", "Kept", "The letter is kept at the desk."),
     }
 

@@ -108,7 +108,7 @@ def run(
 ) -> None:
     """Run an operator.
 
-    The files and the modules are loaded, and the handlers in them are called.
+    Load the files and the modules, and call their handlers.
     """
     legacy = os.environ.get("KOPF_RUN_NAMESPACE")
     namespaces = (*namespaces, legacy) if legacy else tuple(namespaces)
@@ -161,9 +161,9 @@ def run(
 
 @main.command()
 @logging_options
-@option("-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="In these namespaces.")
-@option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="In the whole cluster.")
-@option("-i", "--id", type=str, default=None, help="On behalf of this identity.")
+@option("-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="The namespaces.")
+@option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Use the cluster-scoped peering object.")
+@option("-i", "--id", type=str, default=None, help="The identity in the peering object.")
 @option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}.")
 @option(
     "-P",
@@ -175,7 +175,7 @@ def run(
     help="The peering.",
 )
 @option("-p", "--priority", type=int, default=100, help="Operators with a lower priority are paused.")
-@option("-t", "--lifetime", type=int, required=True, metavar="SECONDS", help="For how long.")
+@option("-t", "--lifetime", type=int, required=True, metavar="SECONDS", help="The duration.")
 @option("-m", "--message", type=str, help="Accepted, but not used.")
 @click.make_pass_decorator(CLIControls, ensure=True)
 def freeze(
@@ -209,9 +209,9 @@ def freeze(
 
 @main.command()
 @logging_options
-@option("-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="In these namespaces.")
-@option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="In the whole cluster.")
-@option("-i", "--id", type=str, default=None, help="On behalf of this identity.")
+@option("-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="The namespaces.")
+@option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Use the cluster-scoped peering object.")
+@option("-i", "--id", type=str, default=None, help="The identity in the peering object.")
 @option(
     "-P",
     "--peering",
@@ -277,7 +277,7 @@ def _run_peering_command(
     help="Imitate built-in controllers (Deployments, Jobs, Services).",
 )
 def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> None:
-    """Run the embedded Kubernetes API server.
+    """Run an embedded Kubernetes API server.
 
     It is for development and has no nodes.
     """
@@ -293,7 +293,7 @@ def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> No
     type=PathParamType(exists=True),
     help="Apply this file, or the files of this folder.",
 )
-@option("--reload", is_flag=True, help="Start the operator again when its files change.")
+@option("--reload", is_flag=True, help="Restart the operator when its files change.")
 @option("--state", "state_file", type=FileParamType, help="Keep the objects in this file between runs.")
 @option("--kubeconfig", type=FileParamType, help="Write the kubeconfig to this file when it is ready.")
 @option("--port", type=int, default=0, show_default="any free port", help="Port on 127.0.0.1.")
@@ -322,9 +322,9 @@ def develop(
     namespaces: Collection[str],
     liveness_endpoint: str | None,
 ) -> None:
-    """Run an operator with the embedded API server.
+    """Run an operator with an embedded API server.
 
-    No cluster is needed. The operator is another process, with the same options as of `kopf run`.
+    It needs no cluster. The operator runs in another process, with options of `kopf run`.
     """
     from kopf._cli import dev
 

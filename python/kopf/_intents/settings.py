@@ -93,10 +93,10 @@ class ProcessSettings(ChangeTracked):
     """The process as a whole."""
 
     ultimate_exiting_timeout: float | None = 600
-    """How long the operator can be exiting before it is killed; None: forever."""
+    """The timeout of the exit; then the process is killed. None: no timeout."""
 
     compat: str | None = field(default=os.environ.get("KOPF_COMPAT") or None, repr=False, compare=False)
-    """The version of Kopf to behave as even where ours is better: `1.45`; None: none. Read at the start."""
+    """Restores the behaviour of this version of Kopf: `1.45`; None: off. Read at the start."""
 
 
 @dataclass(repr=False)
@@ -104,34 +104,34 @@ class PostingSettings(ChangeTracked):
     """Posting of Kubernetes events about objects."""
 
     enabled: bool = True
-    """Whether to post anything at all."""
+    """Whether to post Kubernetes events at all."""
 
     loggers: bool = False
-    """Whether to post what is logged by the loggers of objects."""
+    """Whether to post log messages about objects."""
 
     level: int = logging.INFO
-    """The lowest level of what is posted."""
+    """The lowest log level that is posted."""
 
     default_backoffs: Backoffs = (1, 1, 2, 3, 5, 8, 13, 21)
-    """The pauses between the attempts to post what was posted explicitly."""
+    """The pauses between the attempts to post an event of `kopf.event()` and similar functions."""
 
     logging_backoffs: Backoffs = (1, 1, 2, 3, 5)
-    """The pauses between the attempts to post what was logged."""
+    """The pauses between the attempts to post a log message."""
 
     worker_limit: int | None = None
-    """For how many objects events are posted at the same time."""
+    """The number of objects whose events are posted at the same time; None: no limit."""
 
     idle_timeout: float = 1.0
-    """Accepted for compatibility, and has no effect: nothing is kept for objects without events."""
+    """Accepted for compatibility, without effect: Kopf keeps no worker for idle objects."""
 
     reporting_component: str = "kopf"
-    """Who posts: the controller."""
+    """The reporting controller of the events."""
 
     reporting_instance: str = "dev"
-    """Who posts: the instance of the controller."""
+    """The reporting instance of the events."""
 
     event_name_prefix: str = "kopf-event-"
-    """The beginning of the generated names of events."""
+    """The prefix of the generated names of events."""
 
 
 @dataclass(repr=False)
@@ -142,26 +142,26 @@ class PeeringSettings(ChangeTracked):
     """The name of the peering object."""
 
     stealth: bool = False
-    """Whether to keep quiet about keep-alives in the logs."""
+    """Whether to hide keep-alives in the logs."""
 
     priority: int = 0
     """The operator with the highest priority works, the others are paused."""
 
     lifetime: int = 60
-    """For how long an operator counts as alive after its last keep-alive."""
+    """How long an operator counts as alive after its last keep-alive."""
 
     mandatory: bool = False
-    """Whether to be paused when there is no peering object."""
+    """Whether to pause while there is no peering object."""
 
     standalone: bool = False
     """Whether to ignore peering."""
 
     clusterwide: bool = False
-    """Whether the peering is of the cluster; set by the operator at its start."""
+    """Whether the peering is cluster-wide; set by the operator at its start."""
 
     @property
     def namespaced(self) -> bool:
-        """Whether the peering is of a namespace: the opposite of `clusterwide`."""
+        """Whether the peering is namespaced: the opposite of `clusterwide`."""
         return not self.clusterwide
 
     @namespaced.setter
@@ -174,37 +174,37 @@ class WatchingSettings(ChangeTracked):
     """Listing and watching of resources."""
 
     server_timeout: float | None = None
-    """How long the server keeps a watch request."""
+    """The timeout of a watch request in the server."""
 
     client_timeout: float | None = None
-    """How long the client keeps a watch request."""
+    """The timeout of a watch request in the client."""
 
     connect_timeout: float | None = None
-    """How long the client tries to connect; None: as for other requests."""
+    """The connection timeout of watch requests; None: as for other requests."""
 
     reconnect_backoff: float = 0.1
     """The pause between watch requests."""
 
     inactivity_timeout: float = 70.0 if COMPAT_1_45 else 30.0
-    """After how long a silence a watch request counts as dead."""
+    """The number of seconds without data before Kopf reconnects a watch."""
 
     chunk_size: int | None = None
-    """How many objects are listed by one request; None: 500."""
+    """The number of objects per page of a list; None: 500."""
 
     initial_streaming: bool = False
-    """Whether to get the initial objects by the watch request instead of listing them."""
+    """Whether to receive the initial objects through the watch instead of a list."""
 
     label_selectors: SelectorMapping[str] = field(default_factory=SelectorMapping)
-    """Label selectors to be applied by the server, per resource; all matching ones are joined."""
+    """Label selectors for the server, per resource; all matching ones are joined."""
 
     field_selectors: SelectorMapping[str] = field(default_factory=SelectorMapping)
-    """Field selectors to be applied by the server, per resource; all matching ones are joined."""
+    """Field selectors for the server, per resource; all matching ones are joined."""
 
     shard_selectors: SelectorMapping[str] = field(default_factory=SelectorMapping)
-    """Shard selectors to be applied by the server, per resource; the first matching one is used."""
+    """Shard selectors for the server, per resource; the first matching one is used."""
 
     derived_selectors: bool = False
-    """Whether only those objects are asked for whose labels fit the filters of some handler."""
+    """Whether the server sends only objects whose labels match the filters of a handler."""
 
 
 _BATCH_WINDOW = "Time-based event batching was removed. Please stop configuring it."
@@ -215,25 +215,25 @@ class QueueingSettings(ChangeTracked):
     """Queues of events, one per object."""
 
     worker_limit: int | None = None
-    """How many objects are handled at the same time."""
+    """The number of objects that are handled at the same time; None: no limit."""
 
     idle_timeout: float = 5.0
-    """Accepted, but without an effect: an idle object has no worker."""
+    """Accepted for compatibility, without effect: an idle object has no worker."""
 
     exit_timeout: float = 2.0
-    """For how long the queues are being depleted when the operator exits."""
+    """The grace period for running handlers at the exit."""
 
     error_delays: Iterable[float] = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610)
-    """How long an object is left alone after each next unexpected error; the last delay repeats."""
+    """The delays of an object after unexpected errors in a row; the last delay repeats."""
 
     max_pending_events: int = 100
-    """How many events of one object wait for its event handlers and indices; the oldest are skipped."""
+    """The number of events per object that wait for event handlers and indices; the oldest are skipped."""
 
     _batch_window: float = 0.1
 
     @property
     def batch_window(self) -> float:
-        """Deprecated and without an effect."""
+        """Deprecated, without effect."""
         warnings.warn(_BATCH_WINDOW, DeprecationWarning, stacklevel=2)
         return self._batch_window
 
@@ -248,7 +248,7 @@ class ScanningSettings(ChangeTracked):
     """Discovery of resources and namespaces."""
 
     disabled: bool = False
-    """Whether not to watch for changes in namespaces and custom resource definitions."""
+    """Whether to disable the watches of namespaces and CRDs."""
 
 
 @dataclass(repr=False)
@@ -256,10 +256,10 @@ class AdmissionSettings(ChangeTracked):
     """Validation and mutation of objects on their way to the cluster. Read once, after startup handlers."""
 
     server: WebhookServerProtocol | None = None
-    """Who serves the requests of Kubernetes."""
+    """The webhook server."""
 
     managed: str | None = None
-    """The name of the webhook configurations to be kept up to date; None: they are managed by others."""
+    """The name of the webhook configurations that Kopf manages; None: you manage them."""
 
 
 @dataclass(repr=False)
@@ -267,10 +267,10 @@ class ExecutionSettings(ChangeTracked):
     """Calls of handlers."""
 
     default_backoff: float = 60
-    """The pause after an arbitrary error of a handler."""
+    """The pause before a retry after an exception that sets no delay."""
 
     executor: concurrent.futures.Executor = field(default_factory=HandlerPool)
-    """Where synchronous handlers are run."""
+    """The executor of synchronous handlers."""
 
     _max_workers: int | None = None
     # The executor that the limit is for.
@@ -278,10 +278,10 @@ class ExecutionSettings(ChangeTracked):
 
     @property
     def max_workers(self) -> int | None:
-        """How many synchronous handlers run at the same time; None: as the executor decides.
+        """The number of synchronous handlers that run at the same time; None: the limit of the executor.
 
-        The default executor is replaced by one of this size. In an executor of yours, at most so many
-        handlers run at the same time, but never more than it has threads.
+        A new value replaces the default executor by one of this size. For your own executor, it limits the
+        number of running handlers.
 
         Setting it raises `ValueError` if it is less than 1, and `TypeError` if the executor is not a pool of
         threads.
@@ -311,14 +311,13 @@ class BackgroundSettings(ChangeTracked):
     """Daemons and timers."""
 
     cancellation_polling: float = 60
-    """How often a daemon that does not exit is checked."""
+    """The interval of checks whether a daemon has stopped."""
 
     instant_exit_timeout: float | None = None
-    """For how long a daemon is waited for, before it counts as not exiting at once."""
+    """How long Kopf waits for a daemon to stop at once."""
 
     instant_exit_zero_time_cycles: int | None = 10
-    """For how many cycles of the event loop a daemon is waited for, before it counts as not exiting at once.
-    """
+    """How many iterations of the event loop Kopf waits for a daemon to stop at once."""
 
 
 @dataclass(repr=False)
@@ -326,26 +325,25 @@ class NetworkingSettings(ChangeTracked):
     """Requests to the Kubernetes API."""
 
     request_timeout: float | None = 5 * 60
-    """How long a request can last."""
+    """The timeout of a request."""
 
     connect_timeout: float | None = None
-    """How long a connection can be being established; `None`: 30 seconds."""
+    """The timeout for establishing a connection; None: 30 seconds."""
 
     error_backoffs: Backoffs = (1, 1, 2, 3, 5, 8, 13, 21)
-    """The pauses between the attempts of a request; an iterable without an end: it is retried for ever."""
+    """The pauses between the attempts of a request; with an endless iterable, Kopf retries forever."""
 
     enforce_retry_after: bool = False
-    """Whether to wait for the server's `Retry-After`, even if it is longer than the pause."""
+    """Whether to wait for the time in `Retry-After` even if it is longer than the pause."""
 
     trust_env: bool = False
-    """Whether to use proxies and netrc of the environment, when the credentials are found by the framework.
-    """
+    """Whether to use proxies and netrc of the environment, if Kopf finds the credentials itself."""
 
     login_timeout: float = 60.0
-    """How long the server may reject all credentials after it has accepted some; then the operator exits."""
+    """How long the operator logs in again after accepted credentials are rejected; then it exits."""
 
     request_limit: int | None = 50
-    """How many requests are under way at the same time, apart from watches; `None`: any number."""
+    """The number of concurrent requests, without watches; None: no limit."""
 
 
 @dataclass(repr=False)
@@ -353,16 +351,16 @@ class PersistenceSettings(ChangeTracked):
     """Persistence of the state of handlers with objects."""
 
     finalizer: str = "kopf.zalando.org/KopfFinalizerMarker"
-    """What blocks the deletion of objects until they are handled."""
+    """The finalizer that blocks the deletion of objects until they are handled."""
 
     progress_storage: ProgressStorage = field(default_factory=SmartProgressStorage)
-    """Where the progress of handlers is kept."""
+    """The storage of the progress of handlers."""
 
     diffbase_storage: DiffBaseStorage = field(default_factory=AnnotationsDiffBaseStorage)
-    """Where the last handled essence is kept."""
+    """The storage of the last handled essence."""
 
     consistency_timeout: float = 5.0
-    """How long to wait for the watch event caused by our own patch; 0: not at all."""
+    """The timeout of waiting for the watch event after a patch; 0: no waiting."""
 
 
 @dataclass(repr=False)
