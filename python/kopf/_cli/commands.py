@@ -277,7 +277,7 @@ def _run_peering_command(
     help="Imitate built-in controllers (Deployments, Jobs, Services).",
 )
 def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> None:
-    """Run the embedded Kubernetes API server.
+    """Run an embedded Kubernetes API server.
 
     It is for development and has no nodes.
     """
@@ -322,7 +322,7 @@ def develop(
     namespaces: Collection[str],
     liveness_endpoint: str | None,
 ) -> None:
-    """Run an operator with the embedded API server.
+    """Run an operator with an embedded API server.
 
     It needs no cluster. The operator runs in another process, with options of `kopf run`.
     """
