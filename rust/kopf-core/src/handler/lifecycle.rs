@@ -50,7 +50,7 @@ impl Lifecycle {
     }
 }
 
-/// The SplitMix64 generator of pseudo-random numbers.
+/// The `SplitMix64` generator of pseudo-random numbers.
 struct SplitMix64(u64);
 
 impl SplitMix64 {

@@ -165,7 +165,7 @@ impl ObjectMemory {
             }
             // It is over, but the answer that would have told it was lost.
             HandlingStatus::Before if is_removal(&pending_state.own.0) => {
-                pending_state.own = Patch::default()
+                pending_state.own = Patch::default();
             }
             HandlingStatus::Before => pending_state.own.merge(own_progress(patch, &keys, persistence)),
             // What bears that which was seen by the last, stays on the object.
