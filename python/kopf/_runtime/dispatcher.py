@@ -162,8 +162,8 @@ class Dispatcher:
                 deferred_fns=self._memos.pop_deferred_fns(uid),
                 body=self._daemons.body(uid, item.resource),
             )
-        if item.preset is not None:
-            handling.prefill_patch(item.preset)
+        if item.initial_patch is not None:
+            handling.prefill_patch(item.initial_patch)
         if handling.cancelled:
             return  # the engine does not wait for it
         name = self._task_name(item)
@@ -188,7 +188,6 @@ class Dispatcher:
 
     async def _run_steps(self, item: bridge.Script, handling: Handling) -> None:
         replies: list[Any] = []
-        follow_up: list[Any] | None = None
         try:
             event_results: list[tuple[str, Any]] = []
             change_results: list[tuple[str, Any]] = []
@@ -218,14 +217,8 @@ class Dispatcher:
                     custom_storages.store_state(step, handling, self._settings)
                     replies.append(None)
             handling.store_results(event_results)
-            if item.then and handling.is_patch_empty() and item.goes_on(replies):
-                follow_up = []
-                for step in item.then:
-                    follow_up.append(
-                        await self._steps.call_change_handler(step, handling, item.change, change_results)
-                    )
             handling.store_results(change_results)
-            self._complete(item, handling, replies, None, follow_up)
+            self._complete(item, handling, replies, None)
         except asyncio.CancelledError as e:
             # Otherwise, the function has awaited something that is cancelled: the handling goes on.
             if handling.cancelled:
@@ -250,14 +243,13 @@ class Dispatcher:
         handling: Handling,
         replies: list[Any],
         error: str | None,
-        follow_up: list[Any] | None = None,
     ) -> None:
         patch = handling.patch_or_none
         sendable = error is None and (handling.patch_sent or (patch is not None and len(patch) > 0))
         fns = patch is not None and bool(patch.fns)
         # A work tracker needs the real end of the handling.
         closed = item.last and error is None and not sendable and not fns and self._tracker is None
-        item.answer(replies, patch if sendable else None, fns, error, closed, follow_up)
+        item.answer(replies, patch if sendable else None, fns, error, closed)
         handling.patch_sent = handling.patch_sent or sendable
         self.complete(item)
         if closed:

@@ -141,11 +141,6 @@ class Handling:
         if results:
             store_results(self.patch, results)
 
-    def is_patch_empty(self) -> bool:
-        """Whether the patch is empty, and has no functions."""
-        patch = self.patch_or_none
-        return patch is None or (len(patch) == 0 and not patch.fns)
-
     def indexing_cause(self) -> ResourceCause:
         """The cause for index functions; their patch is not applied."""
         cause: ResourceCause = make_cause(LazyIndexingCause, self)

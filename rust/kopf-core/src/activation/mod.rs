@@ -85,9 +85,6 @@ pub struct LoadedState {
 pub struct Activation {
     /// The commands, in this order.
     pub steps: Vec<Command>,
-    /// The commands that follow if the patch is untouched, all filters match, and little time has passed: calls of change
-    /// handlers. If the host does not run them, the cycle requests them in another activation.
-    pub then: Vec<Command>,
     /// The cause for the change handlers and their filters; none if there are only `on.event` handlers.
     pub change: Option<Arc<Change>>,
     /// The patch before the handlers of this activation are called: they see it in theirs.
@@ -127,8 +124,6 @@ pub enum CommandResult {
 pub struct Completion {
     /// In the order of the script.
     pub steps: Vec<CommandResult>,
-    /// What came of the foreseen steps, if they were done.
-    pub then: Option<Vec<CommandResult>>,
     /// The handlers' patch so far in this cycle, results included; none if it is as it was.
     pub patch: Option<Map<String, Value>>,
     /// Whether that patch has transformation functions.

@@ -9,7 +9,6 @@
 //! 5. `finish`: everything that is to be persisted, as one patch.
 //!
 //! `comparison` compares the essence with the diff-base. `custom_storage` reads and writes the state that users' storages keep.
-//! `speculation` puts the commands that are likely to follow along with the first activation.
 //!
 //! A cycle that calls no handler and changes nothing needs no crossing into Python.
 
@@ -19,7 +18,6 @@ mod daemons;
 mod detect;
 mod finish;
 mod handle;
-mod speculation;
 #[cfg(test)]
 mod tests;
 
@@ -179,8 +177,6 @@ pub struct Cycle {
     seen: ObservedEssences,
     /// Somebody has finished in this cycle, or has gone a part of the way.
     advanced: bool,
-    /// The same machine, as it is when the foreseen calls are made.
-    foreseen: Option<Box<Cycle>>,
     phase: Phase,
 }
 
@@ -265,7 +261,6 @@ impl Cycle {
             pending,
             seen,
             advanced: false,
-            foreseen: None,
             phase: Phase::Over,
         };
         let next = if cycle.needs_load() { cycle.load_state() } else { cycle.begin() };
@@ -303,10 +298,6 @@ impl Cycle {
             self.patch = Patch(patch);
         }
         self.fns = reply.fns;
-        if let Some(then) = reply.then {
-            return self.commit_speculation(&then).unwrap_or_else(|| self.protocol_error());
-        }
-        self.foreseen = None;
         let heard = match phase {
             Phase::Opening { steps, asked } if *steps == reply.steps.len() => {
                 self.opened(asked, &reply.steps).then(|| self.decide())

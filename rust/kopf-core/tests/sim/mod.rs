@@ -152,22 +152,8 @@ impl World {
         Arc::new(Object::decode(&self.body.to_string()).unwrap())
     }
 
-    /// One cycle for the object as it is, and its conclusion applied to the object. Whether calls are foreseen makes no
-    /// difference but for the crossings.
+    /// One cycle for the object as it is, and its conclusion applied to the object.
     pub fn cycle(&mut self, event: EventType) -> Run {
-        let mut twin = self.clone();
-        let run = self.live(event, false);
-        let foreseen = twin.live(event, true);
-        let is_loud = |line: &&String| !line.starts_with(Level::Debug.as_str());
-        let loud = |run: &Run| run.transcript.iter().filter(is_loud).cloned().collect::<Vec<_>>();
-        assert_eq!(loud(&foreseen), loud(&run));
-        assert_eq!((&foreseen.calls, &foreseen.decision), (&run.calls, &run.decision));
-        assert_eq!((&twin.body, twin.exists), (&self.body, self.exists));
-        assert!(foreseen.crossings <= run.crossings);
-        run
-    }
-
-    fn live(&mut self, event: EventType, foreseeing: bool) -> Run {
         let mut run = Run::default();
         let registry = Arc::new(Registry { handlers: self.handlers.clone() });
         let plan = Arc::new(registry.plan(&resource(), &|_| true));
@@ -186,9 +172,6 @@ impl World {
         loop {
             for note in cycle.drain_log() {
                 run.transcript.push(told(&note, &object));
-            }
-            if foreseeing {
-                cycle.speculate(&mut next, |level| level != Level::Debug);
             }
             next = match next {
                 Effect::Run(activation) => {
@@ -308,11 +291,8 @@ impl World {
         }
         let reason = activation.change.as_ref().map_or("", |change| change.reason.as_str());
         let steps: Vec<_> = activation.steps.iter().map(|step| self.step(step, reason, patch, run)).collect();
-        let is_clean = patch.is_empty() && !self.fns && Completion::is_as_foreseen(&steps, 0.0);
-        let then = (is_clean && !activation.then.is_empty())
-            .then(|| activation.then.iter().map(|step| self.step(step, reason, patch, run)).collect());
         let patch = (!patch.is_empty()).then(|| patch.clone());
-        Completion { steps, then, patch, fns: self.fns, ..Completion::default() }
+        Completion { steps, patch, fns: self.fns, ..Completion::default() }
     }
 
     fn step(

@@ -101,11 +101,6 @@ pub(crate) struct Script {
     /// What to do.
     #[pyo3(get)]
     steps: Py<PyTuple>,
-    /// What may follow at once: see `may_speculate()`.
-    #[pyo3(get)]
-    then: Py<PyTuple>,
-    /// When it came over the border, if anything may follow.
-    arrived: Option<Timestamp>,
     /// What the change handlers are about.
     #[pyo3(get)]
     change: Option<Py<ChangeView>>,
@@ -155,8 +150,6 @@ impl Script {
         resource: Py<PyAny>,
     ) -> PyResult<Self> {
         let steps = steps_to_python(py, script.steps)?;
-        let arrived = (!script.then.is_empty()).then(now);
-        let then = steps_to_python(py, script.then)?;
         let change = script.change.map(|change| Py::new(py, ChangeView::new(change))).transpose()?;
         let initial_patch = script
             .initial_patch
@@ -169,8 +162,6 @@ impl Script {
             object: Py::new(py, ObjectView::new(Arc::clone(&job.object)))?,
             resource,
             steps,
-            then,
-            arrived,
             change,
             initial_patch: initial_patch.map(Bound::unbind),
             last: script.last,
@@ -195,12 +186,11 @@ impl Script {
     ///
     /// A step's reply is `None` if it was skipped, `AttemptResult` for an attempt, a list of pairs (prematch, full match) for
     /// `Match`, a list of handlers for `Pick`, a dict of the calls' numbers and `AttemptResult` or `None` for `Index`, a tuple (old,
-    /// new, records) for `Recall`, `None` for `Keep`. `then` are those to the foreseen steps, if they were done. The patch is
-    /// `None` if it is untouched.
+    /// new, records) for `Recall`, `None` for `Keep`. The patch is `None` if it is untouched.
     ///
     /// # Errors
     /// If the patch is not JSON; nothing is prepared then.
-    #[pyo3(signature = (steps, patch=None, fns=false, error=None, closed=false, then=None))]
+    #[pyo3(signature = (steps, patch=None, fns=false, error=None, closed=false))]
     fn answer(
         &self,
         steps: &Bound<'_, PyList>,
@@ -208,28 +198,15 @@ impl Script {
         fns: bool,
         error: Option<String>,
         closed: bool,
-        then: Option<&Bound<'_, PyList>>,
     ) -> PyResult<()> {
         let steps = steps_from_python(steps)?;
-        let then = then.map(steps_from_python).transpose()?;
         let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
         let mut exchange = self.exchange();
         if exchange.reporter.is_none() {
             return Err(misuse("The script is answered already."));
         }
-        exchange.reply = Some(Completion { steps, then, patch, fns, error, closed });
+        exchange.reply = Some(Completion { steps, patch, fns, error, closed });
         Ok(())
-    }
-
-    /// Whether the steps of `then` are to be done at once, after these replies to the others: all filters have said yes, and
-    /// little time has passed. That nobody has touched the patch, the caller knows.
-    fn may_speculate(&self, replies: &Bound<'_, PyList>) -> PyResult<bool> {
-        let Some(arrived) = self.arrived else { return Ok(false) };
-        // The others have no say, and are read when the script is answered.
-        let answers = replies.iter().filter(Bound::is_instance_of::<PyList>);
-        let answers: Vec<CommandResult> =
-            answers.map(|answer| step_from_python(&answer)).collect::<PyResult<_>>()?;
-        Ok(Completion::is_as_foreseen(&answers, now().seconds_since(arrived)))
     }
 }
 

@@ -349,10 +349,6 @@ impl Dispatcher {
             next = cycle.resume(answer, now);
         }
         let log_messages = self.log_records_of(&mut cycle, &event.object);
-        // What the indices need goes first, and its outcome is to be known before anything else.
-        if round.is_none() {
-            cycle.speculate(&mut next, |level| self.shared.host.enabled(level));
-        }
         OpenCycle { id, cycle, next: Some(next), event, round, closed: false, log_messages }
     }
 
