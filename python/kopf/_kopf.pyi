@@ -8,7 +8,7 @@ from kopf._objects.typedefs import HandlerId, RawEventType
 
 __version__: str
 
-def plain(value: Any) -> Any:
+def json_copy(value: Any) -> Any:
     """Make a deep copy of a value as it is after JSON; `TypeError` or `ValueError` if it cannot be JSON."""
 @final
 class Object(Mapping[str, Any]):
@@ -38,7 +38,7 @@ class Object(Mapping[str, Any]):
     def kind(self) -> str | None: ...
 
 @final
-class Settled:
+class Outcome:
     """What came of an attempt, and what to log about it (a level of 0: nothing)."""
 
     @property
@@ -60,7 +60,7 @@ class Settled:
     def message(self) -> str | None: ...
     @property
     def subrefs(self) -> list[str]: ...
-    def with_subrefs(self, subrefs: list[str]) -> Settled: ...
+    def with_subrefs(self, subrefs: list[str]) -> Outcome: ...
 
 @final
 class Attempt:
@@ -88,10 +88,10 @@ class Attempt:
     def started(self) -> int: ...
     @staticmethod
     def now() -> int: ...
-    def precheck(self) -> Settled | None: ...
+    def precheck(self) -> Outcome | None: ...
     def settle(
         self, kind: int, message: str = "", delay: float | None = None, shown: str | None = None
-    ) -> Settled: ...
+    ) -> Outcome: ...
 
 @final
 class Batch:
@@ -110,7 +110,7 @@ class Batch:
     def malformed(self) -> list[tuple[str, str]]: ...
     def awakened(self) -> list[tuple[int, int]]: ...
     def attempt(self, index: int) -> Attempt: ...
-    def learn(self, settled: Settled) -> None: ...
+    def learn(self, settled: Outcome) -> None: ...
     def changed(self) -> list[tuple[HandlerId, Any]]: ...
     @property
     def done(self) -> bool: ...
@@ -136,71 +136,71 @@ class Change:
     def presence(self, field: tuple[str, ...]) -> tuple[bool, bool]: ...
 
 @final
-class IndexCall:
-    """One index function. If guarded, its filters are asked first."""
+class IndexerCall:
+    """One index function to call. If guarded, its filters are evaluated first."""
 
     handler: int
     guarded: bool
     attempt: Attempt
 
 @final
-class Index:
-    """Index functions, and the handlers whose indices the object leaves without a call."""
+class CallIndexers:
+    """Call index functions; the excluded handlers lose the object from their indices without a call."""
 
-    calls: tuple[IndexCall, ...]
+    calls: tuple[IndexerCall, ...]
     excluded: list[int]
 
 @final
-class Watch:
-    """An `on.event` handler. If guarded, its filters are asked first."""
+class CallEventHandler:
+    """Call an event handler. If guarded, its filters are evaluated first."""
 
     handler: int
     guarded: bool
     attempt: Attempt
 
 @final
-class Spawn:
-    """The filters of daemons and timers are asked."""
+class FilterDaemons:
+    """Evaluate the filters of daemons and timers."""
 
     handlers: list[int]
 
 @final
-class Match:
-    """The filters of change handlers are asked."""
+class FilterHandlers:
+    """Evaluate the filters of change handlers."""
 
     handlers: list[int]
 
 @final
-class Pick:
-    """The user's lifecycle chooses among handlers, given with the numbers of their attempts."""
+class SelectHandlers:
+    """Let the user's lifecycle select handlers; they come with the numbers of their attempts."""
 
     handlers: list[tuple[int, int]]
 
 @final
-class Handle:
-    """A change handler."""
+class CallChangeHandler:
+    """Call a change handler."""
 
     handler: int
     attempt: Attempt
 
 @final
-class Recall:
-    """The user's storages are asked what they keep."""
+class FetchState:
+    """Fetch the progress and the essences from the user's storages."""
 
     ids: list[HandlerId]
     extra_fields: list[tuple[str, ...]]
 
 @final
-class Keep:
-    """The user's storages are told what they are to keep; a record of None is to be removed."""
+class StoreState:
+    """Store the progress and the essence in the user's storages; a record of None is removed."""
 
     records: list[tuple[HandlerId, Any]]
     essence: bool
     written: bool
 
 @final
-class Script:
-    """The work for one object."""
+class WorkItem:
+    """One work item: the steps for one object."""
 
     @property
     def cycle(self) -> int: ...
@@ -213,21 +213,33 @@ class Script:
     @property
     def resource(self) -> Resource: ...
     @property
-    def steps(self) -> tuple[Index | Watch | Spawn | Match | Pick | Handle | Recall | Keep, ...]: ...
+    def steps(
+        self,
+    ) -> tuple[
+        CallIndexers
+        | CallEventHandler
+        | FilterDaemons
+        | FilterHandlers
+        | SelectHandlers
+        | CallChangeHandler
+        | FetchState
+        | StoreState,
+        ...,
+    ]: ...
     @property
     def change(self) -> Change | None: ...
     @property
     def initial_patch(self) -> dict[str, Any] | None: ...
     @property
-    def last(self) -> bool: ...
+    def is_final(self) -> bool: ...
     def answer(
         self,
         steps: list[
-            Settled
+            Outcome
             | list[tuple[bool, bool]]
             | list[int]
             | tuple[Any, Any, dict[str, Any]]
-            | dict[int, Settled | None]
+            | dict[int, Outcome | None]
             | None
         ],
         patch: dict[str, Any] | None = None,
@@ -237,7 +249,7 @@ class Script:
     ) -> None: ...
 
 @final
-class Run:
+class CallDaemon:
     """One call of a daemon or a timer."""
 
     @property
@@ -251,14 +263,14 @@ class Run:
     @property
     def attempt(self) -> Attempt: ...
     @property
-    def carry(self) -> bool: ...
+    def keep_fns(self) -> bool: ...
     def take_object(self) -> Object: ...
     def answer(
-        self, settled: Settled | None = None, patch: dict[str, Any] | None = None, fns: bool = False
+        self, settled: Outcome | None = None, patch: dict[str, Any] | None = None, fns: bool = False
     ) -> None: ...
 
 @final
-class Delay:
+class GetInitialDelay:
     """Ask a daemon or a timer for its initial delay."""
 
     run: int
@@ -269,27 +281,27 @@ class Delay:
     def complete(self, delay: float | None) -> None: ...
 
 @final
-class Signal:
-    """Raise the flags of daemons and timers: with these reasons; some are also cancelled."""
+class StopDaemons:
+    """Set the stop flags of daemons and timers with these reasons, and cancel some of them."""
 
     signals: list[tuple[int, int, bool]]
 
 @final
-class Refresh:
-    """The live body that these daemons and timers share is to be replaced."""
+class ObjectUpdated:
+    """Replace the live body of these daemons and timers."""
 
     runs: list[int]
     object: Object
 
 @final
-class Dismiss:
+class DaemonEnded:
     """A daemon or a timer has ended."""
 
     run: int
     reasons: int
 
 @final
-class Transform:
+class ApplyPatchFns:
     """Apply the functions of a cycle's patch to an object."""
 
     cycle: int
@@ -305,8 +317,8 @@ class Login:
     def fail(self, error: str) -> None: ...
 
 @final
-class Select:
-    """Ask the selectors that are functions."""
+class MatchResources:
+    """Evaluate the selectors that are functions."""
 
     handlers: list[int]
     resources: list[Resource]
@@ -314,7 +326,7 @@ class Select:
     def fail(self, error: str) -> None: ...
 
 @final
-class Review:
+class AdmissionReview:
     """Call the handlers of an admission review."""
 
     @property
@@ -353,7 +365,7 @@ class Review:
     def fail(self, reason: str) -> None: ...
 
 @final
-class Call:
+class WebhookRequest:
     """A request to a webhook server."""
 
     webhook: str
@@ -389,11 +401,11 @@ class WebhookServer:
     ) -> WebhookServer: ...
     @property
     def port(self) -> int: ...
-    def authority(self) -> bytes | None: ...
+    def ca_bundle(self) -> bytes | None: ...
     def reload(self) -> bool: ...
     def connect(self, sslpeer: Any = None) -> int: ...
     def fileno(self) -> int: ...
-    def poll(self) -> list[Call]: ...
+    def poll(self) -> list[WebhookRequest]: ...
     def stop(self) -> None: ...
 
 def build_certificate(hostnames: list[str], password: str | None = None) -> tuple[bytes, bytes]:
@@ -403,46 +415,46 @@ def describe_certificate(der: bytes) -> dict[str, Any] | None:
     """Describe a certificate as `getpeercert()` of `ssl` does; None if it is not one."""
 @final
 class Probe:
-    """Ask the probes how the operator is."""
+    """Call the probes."""
 
     def complete(self, results: str) -> None: ...
     def fail(self) -> None: ...
 
 @final
-class Locate:
-    """Ask the patterns of namespaces that are no globs."""
+class MatchNamespaces:
+    """Evaluate the namespace patterns that are regular expressions."""
 
     names: list[str]
     def complete(self, served: list[bool]) -> None: ...
 
 @final
-class Close:
-    """The cycle is over; if the functions of its patch are carried, they go to the object's next cycle."""
+class CycleClosed:
+    """A handling is finished; if its patch functions are kept, the object's next handling gets them."""
 
     cycle: int
-    carry: bool
+    keep_fns: bool
 
 @final
-class Cancel:
-    """The operator does not wait for the cycle any longer: what runs of it is to be cancelled."""
+class CancelCycle:
+    """Cancel a handling: the engine does not wait for it any more."""
 
     cycle: int
 
 @final
-class Forget:
-    """The object is gone."""
+class ObjectDeleted:
+    """The object is deleted."""
 
     uid: str
 
 @final
-class Finished:
+class EngineStopped:
     """The engine has ended: as it was asked to, or by a failure of this kind and with this message."""
 
     failure: tuple[str, str] | None
 
 @final
 class Log:
-    """A line for the log."""
+    """A log line."""
 
     level: int
     logger: str
@@ -452,23 +464,23 @@ class Log:
     exception_of: int | None
 
 Item = (
-    Run
-    | Delay
-    | Signal
-    | Refresh
-    | Dismiss
-    | Script
-    | Transform
+    CallDaemon
+    | GetInitialDelay
+    | StopDaemons
+    | ObjectUpdated
+    | DaemonEnded
+    | WorkItem
+    | ApplyPatchFns
     | Login
-    | Review
-    | Select
+    | AdmissionReview
+    | MatchResources
     | Probe
-    | Locate
+    | MatchNamespaces
     | Log
-    | Close
-    | Cancel
-    | Forget
-    | Finished
+    | CycleClosed
+    | CancelCycle
+    | ObjectDeleted
+    | EngineStopped
 )
 
 @final
@@ -495,22 +507,22 @@ class Engine:
     def stop(self) -> None: ...
     def fileno(self) -> int: ...
     def pending(self) -> int: ...
-    def be_prompt(self) -> None: ...
+    def wake_for_everything(self) -> None: ...
     def set_log_level(self, level: int) -> None: ...
     def review(
         self, request: Any, *, webhook: str | None, reason: str | None, headers: Any, sslpeer: Any
-    ) -> Review | tuple[str, str]: ...
-    def advertise(self, client: dict[str, Any]) -> None: ...
-    def locate(self) -> tuple[str, str]:
+    ) -> AdmissionReview | tuple[str, str]: ...
+    def publish_webhook(self, client: dict[str, Any]) -> None: ...
+    def server_info(self) -> tuple[str, str]:
         """The address and the version of the API server; it blocks the thread."""
 
     def poll(self) -> list[Item]: ...
-    def complete(self, answered: list[Script | Run | Signal]) -> None: ...
+    def complete(self, answered: list[WorkItem | CallDaemon | StopDaemons]) -> None: ...
     def post(self, events: list[tuple[dict[str, Any], str, str, str, list[float]]]) -> None: ...
 
 @final
 class ApiServer:
-    """An API server in the memory of this process; what is asked through it here is not in its journal."""
+    """The embedded API server; the requests of its methods are not in the request log."""
 
     def __new__(
         cls,
@@ -544,7 +556,7 @@ class ApiServer:
         controllers: bool = False,
         access: bool = False,
     ) -> Awaitable[ApiServer]: ...
-    def asked(self, after: int) -> Awaitable[int]: ...
+    def wait_for_request(self, after: int) -> Awaitable[int]: ...
     def journal_count(self) -> int: ...
     def journal(
         self, after: int = 0
@@ -569,13 +581,13 @@ class ApiServer:
     def shutdown(self) -> None: ...
 
 @final
-class Rehearsal:
-    """What came back for the scripts that were put on the border; only in builds for tests."""
+class InjectedWork:
+    """Injected work items, with their replies; only in builds for tests."""
 
     def replies(self) -> list[str]: ...
     def transformed(self) -> str | None: ...
 
-def rehearse(
+def inject(
     engine: Engine,
     object: str,
     steps: list[tuple[str, list[int]]],
@@ -587,14 +599,14 @@ def rehearse(
     new: Any = None,
     retries: int | None = None,
     retry: int = 0,
-) -> Rehearsal:
-    """Put scripts on the border in the engine's place; only in builds for tests."""
+) -> InjectedWork:
+    """Inject work items as if they came from the engine; only in builds for tests."""
 
-def admit(engine: Engine, resource: dict[str, Any]) -> None:
-    """Review requests about a resource as if it were found in a cluster; only in builds for tests."""
+def inject_review(engine: Engine, resource: dict[str, Any]) -> None:
+    """Register a resource for admission reviews as if it were discovered; only in builds for tests."""
 @final
 class VirtualTime:
-    """The time of the process, as tests move it; moments are in microseconds since the epoch."""
+    """The native part of virtual time; times are in microseconds since the epoch."""
 
     def __new__(cls) -> VirtualTime: ...
     @property

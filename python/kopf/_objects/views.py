@@ -44,7 +44,7 @@ class MappingView(Mapping[K, V], Generic[K, V]):
             return iter(())
 
     def __getitem__(self, item: K) -> V:
-        found = self._src._lookup(self._path, item) if hasattr(self._src, "_lookup") else NotImplemented
+        found = self._src._get_path(self._path, item) if hasattr(self._src, "_get_path") else NotImplemented
         if found is not NotImplemented:
             return found  # type: ignore[no-any-return]
         stanza = self._stanza()
@@ -55,8 +55,8 @@ class MappingView(Mapping[K, V], Generic[K, V]):
 
     def _stanza(self) -> Any:
         stanza: Any = self._src
-        if self._path and hasattr(stanza, "_lookup"):
-            found = stanza._lookup(self._path[:-1], self._path[-1])
+        if self._path and hasattr(stanza, "_get_path"):
+            found = stanza._get_path(self._path[:-1], self._path[-1])
             if found is not NotImplemented:
                 return found
         for key in self._path:
@@ -80,12 +80,12 @@ class MutableMappingView(MappingView[K, V], MutableMapping[K, V], Generic[K, V])
 class ReplaceableMappingView(MappingView[K, V], Generic[K, V]):
     """A view whose source can be replaced as a whole, with all views made from this one following."""
 
-    def _lookup(self, path: dicts.FieldPath, item: Any) -> Any:
+    def _get_path(self, path: dicts.FieldPath, item: Any) -> Any:
         """The value of the item at the path, if the source has a shortcut; else `NotImplemented`."""
         src = self._src
-        if type(src) is dict or self._path or not hasattr(src, "_lookup"):
+        if type(src) is dict or self._path or not hasattr(src, "_get_path"):
             return NotImplemented
-        return src._lookup(path, item)
+        return src._get_path(path, item)
 
     def _replace_from(self, view: MappingView[K, V], /) -> None:
         self._src = view._src

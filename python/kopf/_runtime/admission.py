@@ -18,7 +18,7 @@ from kopf._objects import diffs
 from kopf._objects.bodies import Body
 from kopf._objects.patches import Patch
 from kopf._objects.reviews import Request, Response, WebhookServerProtocol
-from kopf._runtime.bridge import Attempt, Engine, Object, Review
+from kopf._runtime.bridge import AdmissionReview, Attempt, Engine, Object
 from kopf._runtime.context import cause_var
 from kopf._runtime.eager_tasks import start_task
 from kopf._runtime.errors import OperationalError
@@ -124,7 +124,7 @@ class Admission:
                 entered = await stack.enter_async_context(server)
                 serve = entered if callable(entered) else server
             async for config in serve(self):
-                self.engine.advertise(dict(config))
+                self.engine.publish_webhook(dict(config))
 
     async def __call__(
         self,
@@ -154,7 +154,7 @@ class Admission:
             raise RuntimeError("The review has been answered elsewhere.")
         return response
 
-    def receive(self, review: Review) -> None:
+    def receive(self, review: AdmissionReview) -> None:
         """Review a request that has come to our own server, which gets the answer."""
         loop, object = asyncio.get_running_loop(), review.object
         name = f"Admission review of {full_name(object.namespace, object.name)}"
@@ -172,14 +172,14 @@ class Admission:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _review_or_fail(self, review: Review) -> None:
+    async def _review_or_fail(self, review: AdmissionReview) -> None:
         try:
             await self._review(review)
         except Exception as e:
             logger.exception(f"The admission request cannot be served: {e}")
             review.fail("Internal Server Error")
 
-    async def _review(self, review: Review) -> Any:
+    async def _review(self, review: AdmissionReview) -> Any:
         cause = self._make_cause(review)
         kwargs = cause.kwargs
         denials: list[tuple[int, str, int | None]] = []
@@ -203,7 +203,7 @@ class Admission:
         return review.answer(denials, warnings, patch or None, None)
 
     # The engine has asked all filters but callbacks; those are asked before any handler is called.
-    def _select(self, review: Review, cause: WebhookCause) -> list[PreparedHandler]:
+    def _select(self, review: AdmissionReview, cause: WebhookCause) -> list[PreparedHandler]:
         selected: dict[tuple[int, str], PreparedHandler] = {}
         for index, guarded in review.handlers:
             handler = self._handlers[index]
@@ -211,7 +211,7 @@ class Admission:
                 selected.setdefault((id(handler.fn), handler.id), self._prepared_handlers[index])
         return list(selected.values())
 
-    def _make_cause(self, review: Review) -> WebhookCause:
+    def _make_cause(self, review: AdmissionReview) -> WebhookCause:
         body = Body(review.object)
         return WebhookCause(
             logger=LocalObjectLogger(body=body, settings=self._settings),

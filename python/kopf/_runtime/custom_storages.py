@@ -9,13 +9,13 @@ import json
 from typing import Any
 
 from kopf._intents.settings import OperatorSettings
-from kopf._runtime.bridge import Keep, Recall
+from kopf._runtime.bridge import FetchState, StoreState
 from kopf._runtime.handling import Handling
 
 FetchedState = tuple[Any, Any, dict[str, Any]]
 
 
-def fetch_state(step: Recall, handling: Handling, settings: OperatorSettings) -> FetchedState:
+def fetch_state(step: FetchState, handling: Handling, settings: OperatorSettings) -> FetchedState:
     """Fetch the last handled essence, the current essence, and the progress of the handlers."""
     diffbase, progress = settings.persistence.diffbase_storage, settings.persistence.progress_storage
     body = handling.body
@@ -38,7 +38,7 @@ def fetch_state(step: Recall, handling: Handling, settings: OperatorSettings) ->
     return old, new, records
 
 
-def store_state(step: Keep, handling: Handling, settings: OperatorSettings) -> None:
+def store_state(step: StoreState, handling: Handling, settings: OperatorSettings) -> None:
     """Store the progress and the essence in the patch, or wherever the storages keep them."""
     diffbase, progress = settings.persistence.diffbase_storage, settings.persistence.progress_storage
     body, patch = handling.body, handling.patch

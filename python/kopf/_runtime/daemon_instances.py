@@ -94,7 +94,7 @@ class DaemonInstance:
         # One context for all calls: the next call gets the variables that a call has set.
         self.context = contextvars.copy_context()
         self.context.run(cause_var.set, self.cause)
-        self.job: bridge.Run | None = None  # the current call
+        self.job: bridge.CallDaemon | None = None  # the current call
         self.task: asyncio.Task[Any] | None = None  # the task of the current call
         self.completion: asyncio.Future[None] | None = None  # done when the current call ends
         self.cancelled = False

@@ -40,7 +40,7 @@ class Daemons:
         memos: MemoRegistry,
         indices: Mapping[str, Any],
         invoker: Invoker,
-        complete: Callable[[bridge.Run | bridge.Signal], None],
+        complete: Callable[[bridge.CallDaemon | bridge.StopDaemons], None],
     ) -> None:
         super().__init__()
         self._handlers = handlers
@@ -60,11 +60,11 @@ class Daemons:
     def request_handlers(self) -> dict[type[Any], Callable[[Any], None]]:
         """The handlers of the engine's requests, by the types of the requests."""
         return {
-            bridge.Run: self._receive_run,
-            bridge.Delay: self._receive_delay,
-            bridge.Signal: self._receive_signal,
-            bridge.Refresh: self._receive_refresh,
-            bridge.Dismiss: self._receive_dismiss,
+            bridge.CallDaemon: self._receive_run,
+            bridge.GetInitialDelay: self._receive_delay,
+            bridge.StopDaemons: self._receive_signal,
+            bridge.ObjectUpdated: self._receive_refresh,
+            bridge.DaemonEnded: self._receive_dismiss,
         }
 
     def abandon(self) -> None:
@@ -81,7 +81,9 @@ class Daemons:
         """The daemon or timer instance with this number."""
         return self._runs.get(instance)
 
-    def _get_or_create(self, job: bridge.Run | bridge.Delay, object: bridge.Object) -> DaemonInstance:
+    def _get_or_create(
+        self, job: bridge.CallDaemon | bridge.GetInitialDelay, object: bridge.Object
+    ) -> DaemonInstance:
         instance = self._runs.get(job.run)
         if instance is None:
             uid = job.uid
@@ -101,10 +103,10 @@ class Daemons:
             )
         return instance
 
-    def _receive_run(self, job: bridge.Run) -> None:
+    def _receive_run(self, job: bridge.CallDaemon) -> None:
         # A call of a daemon can last for days: it must not keep the state that it started with.
         instance = self._get_or_create(job, job.take_object())
-        instance.reset_patch(job.carry)
+        instance.reset_patch(job.keep_fns)
         instance.job = job
         if self._tracker is not None:
             is_timer = isinstance(instance.prepared.handler, TimerHandler)
@@ -119,7 +121,7 @@ class Daemons:
             if instance.cancelled:
                 task.cancel()
 
-    async def _call(self, instance: DaemonInstance, job: bridge.Run) -> None:
+    async def _call(self, instance: DaemonInstance, job: bridge.CallDaemon) -> None:
         call_result: CallResult | None = None
         try:
             call_result = await self._invoker.invoke(
@@ -134,7 +136,9 @@ class Daemons:
         finally:
             self._finish_call(instance, job, call_result)
 
-    def _finish_call(self, instance: DaemonInstance, job: bridge.Run, call_result: CallResult | None) -> None:
+    def _finish_call(
+        self, instance: DaemonInstance, job: bridge.CallDaemon, call_result: CallResult | None
+    ) -> None:
         if instance.job is not job:
             return  # it is completed already
         instance.job = instance.task = None
@@ -164,7 +168,7 @@ class Daemons:
                 job.answer()
         self._complete(job)
 
-    def _receive_delay(self, job: bridge.Delay) -> None:
+    def _receive_delay(self, job: bridge.GetInitialDelay) -> None:
         instance = self._get_or_create(job, job.object)
         handler = self._handlers[job.handler]
         try:
@@ -176,7 +180,7 @@ class Daemons:
             )
             job.complete(None)
 
-    def _receive_signal(self, job: bridge.Signal) -> None:
+    def _receive_signal(self, job: bridge.StopDaemons) -> None:
         stopping: list[DaemonInstance] = []
         unresponsive: list[str] = []
         for number, reasons, cancel in job.signals:
@@ -200,7 +204,7 @@ class Daemons:
         for text in unresponsive:
             warnings.warn(text, ResourceWarning, stacklevel=1)
 
-    async def _grace_period(self, job: bridge.Signal, runs: Sequence[DaemonInstance]) -> None:
+    async def _grace_period(self, job: bridge.StopDaemons, runs: Sequence[DaemonInstance]) -> None:
         """Wait for the instances: for the timeout, or, if none is set, for some turns of the loop."""
         try:
             timeout = self._settings.background.instant_exit_timeout
@@ -221,7 +225,7 @@ class Daemons:
             instance.completion = self._loop.create_future()
         return instance.completion
 
-    def _receive_refresh(self, job: bridge.Refresh) -> None:
+    def _receive_refresh(self, job: bridge.ObjectUpdated) -> None:
         daemon_object = None
         for number in job.runs:
             instance = self._runs.get(number)
@@ -229,7 +233,7 @@ class Daemons:
                 daemon_object = instance.daemon_object
                 daemon_object.update(job.object)
 
-    def _receive_dismiss(self, job: bridge.Dismiss) -> None:
+    def _receive_dismiss(self, job: bridge.DaemonEnded) -> None:
         instance = self._runs.pop(job.run, None)
         if instance is None:
             return

@@ -98,23 +98,23 @@ class Dispatcher:
         )
         self.request_handlers: dict[type[Any], Callable[[Any], None]] = {
             **self._daemons.request_handlers(),
-            bridge.Script: self._receive_work_item,
+            bridge.WorkItem: self._receive_work_item,
             bridge.Log: self._receive_log,
-            bridge.Close: self._receive_close,
-            bridge.Cancel: self._receive_cancel,
-            bridge.Forget: self._receive_forget,
-            bridge.Transform: self._receive_transform,
+            bridge.CycleClosed: self._receive_close,
+            bridge.CancelCycle: self._receive_cancel,
+            bridge.ObjectDeleted: self._receive_forget,
+            bridge.ApplyPatchFns: self._receive_transform,
             bridge.Login: self._receive_login,
-            bridge.Review: lambda review: self.review(review),
-            bridge.Select: self._receive_select,
+            bridge.AdmissionReview: lambda review: self.review(review),
+            bridge.MatchResources: self._receive_select,
             bridge.Probe: self._receive_probe,
-            bridge.Finished: self._receive_finished,
-            bridge.Locate: self._receive_locate,
+            bridge.EngineStopped: self._receive_finished,
+            bridge.MatchNamespaces: self._receive_locate,
         }
         """The handlers of the engine's requests, by the types of the requests."""
         self.complete: Callable[[bridge.Completion], None] = lambda _: None
         """Sends a work item with its replies to the engine."""
-        self.review: Callable[[bridge.Review], None] = lambda _: None
+        self.review: Callable[[bridge.AdmissionReview], None] = lambda _: None
         """Handles an admission review."""
 
     def set_context(self, events: Any = None) -> None:
@@ -144,7 +144,7 @@ class Dispatcher:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _receive_work_item(self, item: bridge.Script) -> None:
+    def _receive_work_item(self, item: bridge.WorkItem) -> None:
         if self._tracker is not None:
             self._tracker.work_started(item.cycle)
         number = item.cycle
@@ -175,45 +175,45 @@ class Dispatcher:
             if handling.cancelled:
                 task.cancel()
 
-    def _task_name(self, item: bridge.Script) -> str:
+    def _task_name(self, item: bridge.WorkItem) -> str:
         """The name of the task: the first handler and the object."""
         object = item.object
         name = full_name(object.namespace, object.name)
         for step in item.steps:
-            if type(step) is bridge.Watch or type(step) is bridge.Handle:
+            if type(step) is bridge.CallEventHandler or type(step) is bridge.CallChangeHandler:
                 return f"{self._prepared_handlers[step.handler].label} of {name}"
-            if type(step) is bridge.Index and step.calls:
+            if type(step) is bridge.CallIndexers and step.calls:
                 return f"{self._prepared_handlers[step.calls[0].handler].label} of {name}"
         return f"Handling of {name}"
 
-    async def _run_steps(self, item: bridge.Script, handling: Handling) -> None:
+    async def _run_steps(self, item: bridge.WorkItem, handling: Handling) -> None:
         replies: list[Any] = []
         try:
             event_results: list[tuple[str, Any]] = []
             change_results: list[tuple[str, Any]] = []
             for step in item.steps:
-                if type(step) is bridge.Index:
+                if type(step) is bridge.CallIndexers:
                     replies.append(await self._steps.call_indexers(step, handling))
                     continue
-                if type(step) is bridge.Watch:
+                if type(step) is bridge.CallEventHandler:
                     replies.append(await self._steps.call_event_handler(step, handling, event_results))
                     continue
                 if event_results:
                     handling.store_results(event_results)
                     event_results = []
-                if type(step) is bridge.Handle:
+                if type(step) is bridge.CallChangeHandler:
                     replies.append(
                         await self._steps.call_change_handler(step, handling, item.change, change_results)
                     )
-                elif type(step) is bridge.Spawn:
+                elif type(step) is bridge.FilterDaemons:
                     replies.append(self._steps.filter_daemons(step, handling))
-                elif type(step) is bridge.Match:
+                elif type(step) is bridge.FilterHandlers:
                     replies.append(self._steps.filter_handlers(step, handling, item.change))
-                elif type(step) is bridge.Pick:
+                elif type(step) is bridge.SelectHandlers:
                     replies.append(self._steps.select_handlers(step, handling, item.change))
-                elif type(step) is bridge.Recall:
+                elif type(step) is bridge.FetchState:
                     replies.append(custom_storages.fetch_state(step, handling, self._settings))
-                elif type(step) is bridge.Keep:
+                elif type(step) is bridge.StoreState:
                     custom_storages.store_state(step, handling, self._settings)
                     replies.append(None)
             handling.store_results(event_results)
@@ -228,7 +228,7 @@ class Dispatcher:
             self._complete_with_error(item, handling, replies, e)
 
     def _complete_with_error(
-        self, item: bridge.Script, handling: Handling, replies: list[Any], error: BaseException
+        self, item: bridge.WorkItem, handling: Handling, replies: list[Any], error: BaseException
     ) -> None:
         handling.error = error
         try:
@@ -239,7 +239,7 @@ class Dispatcher:
 
     def _complete(
         self,
-        item: bridge.Script,
+        item: bridge.WorkItem,
         handling: Handling,
         replies: list[Any],
         error: str | None,
@@ -248,7 +248,7 @@ class Dispatcher:
         sendable = error is None and (handling.patch_sent or (patch is not None and len(patch) > 0))
         fns = patch is not None and bool(patch.fns)
         # A work tracker needs the real end of the handling.
-        closed = item.last and error is None and not sendable and not fns and self._tracker is None
+        closed = item.is_final and error is None and not sendable and not fns and self._tracker is None
         item.answer(replies, patch if sendable else None, fns, error, closed)
         handling.patch_sent = handling.patch_sent or sendable
         self.complete(item)
@@ -273,28 +273,28 @@ class Dispatcher:
         source = self._handlings.get(number) or self._daemons.find(number)
         return source.error if source is not None else None
 
-    def _receive_close(self, job: bridge.Close) -> None:
+    def _receive_close(self, job: bridge.CycleClosed) -> None:
         if self._tracker is not None:
             self._tracker.work_finished(job.cycle)
         handling = self._handlings.pop(job.cycle, None)
         if handling is None:
             return
-        if job.carry:
+        if job.keep_fns:
             self._memos.defer_fns(handling.uid, handling.patch.fns)
         if handling.task is not None and not handling.task.done():
             self._track(handling.task)  # it is cancelled, but has not ended yet
         handling.close()
 
-    def _receive_cancel(self, job: bridge.Cancel) -> None:
+    def _receive_cancel(self, job: bridge.CancelCycle) -> None:
         handling = self._handlings.get(job.cycle)
         if handling is not None:
             handling.cancel()
 
-    def _receive_forget(self, job: bridge.Forget) -> None:
+    def _receive_forget(self, job: bridge.ObjectDeleted) -> None:
         self._memos.discard(job.uid)
         self._indexers.discard(job.uid)
 
-    def _receive_transform(self, job: bridge.Transform) -> None:
+    def _receive_transform(self, job: bridge.ApplyPatchFns) -> None:
         handling: Handling | DaemonInstance | None = self._handlings.get(job.cycle) or self._daemons.find(
             job.cycle
         )
@@ -340,7 +340,7 @@ class Dispatcher:
             self.login_error = e
             job.fail(str(e) or repr(e))
 
-    def _receive_finished(self, job: bridge.Finished) -> None:
+    def _receive_finished(self, job: bridge.EngineStopped) -> None:
         if not self.finished.done():
             self.finished.set_result(job.failure)
 
@@ -355,7 +355,7 @@ class Dispatcher:
             logging.getLogger("kopf._core.engines.probing").exception(f"Probing has failed: {e}")
             job.fail()
 
-    def _receive_select(self, job: bridge.Select) -> None:
+    def _receive_select(self, job: bridge.MatchResources) -> None:
         try:
             job.complete(
                 [[self._selects(index, resource) for resource in job.resources] for index in job.handlers]
@@ -363,7 +363,7 @@ class Dispatcher:
         except Exception as e:
             job.fail(repr(e))
 
-    def _receive_locate(self, job: bridge.Locate) -> None:
+    def _receive_locate(self, job: bridge.MatchNamespaces) -> None:
         patterns = self._namespaces
         job.complete([any(match_namespace(name, pattern) for pattern in patterns) for name in job.names])
 

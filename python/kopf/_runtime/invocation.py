@@ -27,7 +27,7 @@ from kopf._intents.handlers import Handler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
 from kopf._objects.logging_types import Logger
-from kopf._runtime.bridge import Attempt, ErrorKind, Settled, plain
+from kopf._runtime.bridge import Attempt, ErrorKind, Outcome, json_copy
 from kopf._runtime.context import handler_var
 from kopf._runtime.errors import add_hint, author_traceback, error_observer_var
 from kopf._runtime.executor import ExecutorPool
@@ -44,7 +44,7 @@ class CallResult(NamedTuple):
     limit, if a limit is reached).
     """
 
-    outcome: Settled
+    outcome: Outcome
     result: Any = None
     error: BaseException | None = None
 
@@ -203,7 +203,7 @@ def _attempt_kwargs(prepared: PreparedHandler, attempt: Attempt) -> dict[str, An
     }
 
 
-def classify_error(attempt: Attempt, error: Exception) -> Settled:
+def classify_error(attempt: Attempt, error: Exception) -> Outcome:
     """Ask the engine's rules for the outcome of the error."""
     message = str(error)
     shown = message or repr(error)
@@ -228,7 +228,7 @@ def is_async_fn(fn: Callable[..., Any] | None) -> bool:
 def to_json_result(result: Any, prepared: PreparedHandler, logger: Logger) -> Any:
     """The result as JSON, or None. The function has done its work, and is not called again for its result."""
     try:
-        return plain(result)
+        return json_copy(result)
     except (TypeError, ValueError, RecursionError) as e:
         kind = type(result)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
@@ -241,7 +241,7 @@ def to_json_result(result: Any, prepared: PreparedHandler, logger: Logger) -> An
         return None
 
 
-def _limit_error(outcome: Settled) -> Exception:
+def _limit_error(outcome: Outcome) -> Exception:
     return (HandlerTimeoutError if outcome.limit == "timeout" else HandlerRetriesError)(outcome.message)
 
 

@@ -261,7 +261,7 @@ class OperatorRunner:
         tracker = work_tracker_var.get()
         if tracker is not None:
             tracker.set_loop(self._loop)
-            engine.be_prompt()
+            engine.wake_for_everything()
             tracker.set_engine(engine.pending)
         memos = MemoRegistry(self._memo)
         dispatcher = Dispatcher(

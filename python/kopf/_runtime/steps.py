@@ -40,7 +40,7 @@ class StepExecutor:
         self._invoker = invoker
 
     # Nothing is put to the indices before all the functions are called: if a filter fails, they stay as is.
-    async def call_indexers(self, step: bridge.Index, handling: Handling) -> dict[int, Any]:
+    async def call_indexers(self, step: bridge.CallIndexers, handling: Handling) -> dict[int, Any]:
         """Call the index functions; the outcomes by the positions of the calls."""
         cause = handling.indexing_cause()
         replies: dict[int, Any] = {}
@@ -67,7 +67,7 @@ class StepExecutor:
         return replies
 
     async def call_event_handler(
-        self, step: bridge.Watch, handling: Handling, results: list[tuple[str, Any]]
+        self, step: bridge.CallEventHandler, handling: Handling, results: list[tuple[str, Any]]
     ) -> Any:
         """Call an event handler; the outcome, or None if its filters do not match."""
         prepared = self._prepared_handlers[step.handler]
@@ -83,7 +83,11 @@ class StepExecutor:
         return call_result.outcome
 
     async def call_change_handler(
-        self, step: bridge.Handle, handling: Handling, change: Change, results: list[tuple[str, Any]]
+        self,
+        step: bridge.CallChangeHandler,
+        handling: Handling,
+        change: Change,
+        results: list[tuple[str, Any]],
     ) -> Any:
         """Call a change handler; the outcome."""
         prepared: PreparedHandler = (
@@ -99,14 +103,14 @@ class StepExecutor:
             results.append((prepared.handler.id, call_result.result))
         return call_result.outcome
 
-    def filter_daemons(self, step: bridge.Spawn, handling: Handling) -> list[tuple[bool, bool]]:
+    def filter_daemons(self, step: bridge.FilterDaemons, handling: Handling) -> list[tuple[bool, bool]]:
         """Evaluate the filters of daemons and timers."""
         cause = handling.spawning_cause()
         matched = [matching.match(self._handlers[index], cause) for index in step.handlers]
         return [(matches, matches) for matches in matched]
 
     def filter_handlers(
-        self, step: bridge.Match, handling: Handling, change: Change
+        self, step: bridge.FilterHandlers, handling: Handling, change: Change
     ) -> list[tuple[bool, bool]]:
         """Evaluate the filters of change handlers: without the change, and with it."""
         cause = handling.changing_cause(_require_change(change))
@@ -117,7 +121,7 @@ class StepExecutor:
             matched.append((prematch, prematch and matching.match(handler, cause)))
         return matched
 
-    def select_handlers(self, step: bridge.Pick, handling: Handling, change: Change) -> list[int]:
+    def select_handlers(self, step: bridge.SelectHandlers, handling: Handling, change: Change) -> list[int]:
         """Let the user's lifecycle select the handlers to be called."""
         cause = handling.changing_cause(_require_change(change))
         candidates = {index: self._handlers[index] for index, _ in step.handlers}

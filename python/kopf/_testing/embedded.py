@@ -162,7 +162,7 @@ class EmbeddedFeatures:
                 count = self._embedded.journal_count()
                 if found := predicate():
                     return found
-                await self._embedded.asked(count)
+                await self._embedded.wait_for_request(count)
 
     def clear_requests(self) -> None:
         """Clear the request log."""

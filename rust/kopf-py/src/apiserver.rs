@@ -150,6 +150,7 @@ impl ApiServer {
     }
 
     /// An awaitable of asyncio: until more requests have been served than that; how many it are then.
+    #[pyo3(name = "wait_for_request")]
     fn asked<'py>(&self, py: Python<'py>, after: u64) -> PyResult<Bound<'py, PyAny>> {
         // It must not hold the server: that may be shut down meanwhile.
         let mut counts = self.running()?.request_log().subscribe();

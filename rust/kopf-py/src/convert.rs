@@ -361,6 +361,7 @@ pub(crate) fn register_mapping<T: PyTypeInfo>(py: Python<'_>) -> PyResult<()> {
 /// # Errors
 /// A `TypeError` or `ValueError` that says which part of the value is not JSON.
 #[pyfunction]
+#[pyo3(name = "json_copy")]
 pub(crate) fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     value_to_python(value.py(), &python_to_value(value)?)
 }

@@ -174,6 +174,7 @@ impl Engine {
     }
 
     /// Nothing is left until something else comes, from now on: for those who wait until all is done.
+    #[pyo3(name = "wake_for_everything")]
     fn be_prompt(&self) {
         self.host_queue.be_prompt();
     }
@@ -217,6 +218,7 @@ impl Engine {
     }
 
     /// Says how the cluster reaches the server of webhooks.
+    #[pyo3(name = "publish_webhook")]
     fn advertise(&self, client: &Bound<'_, PyAny>) -> PyResult<()> {
         self.admission_router.publish_endpoint(python_to_value(client)?);
         Ok(())
@@ -224,6 +226,7 @@ impl Engine {
 
     /// The address and the version of the API server. It blocks the thread, but not the interpreter: to be called from an
     /// executor.
+    #[pyo3(name = "server_info")]
     fn locate(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let handle = runtime()?.handle();
         py.detach(|| handle.block_on(self.admission_router.locate()))

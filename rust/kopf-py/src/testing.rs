@@ -24,7 +24,7 @@ use crate::errors::{declaration, decoding};
 use crate::time::now;
 
 /// What came back for the scripts that were put on the border.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "InjectedWork", module = "kopf._kopf")]
 pub(crate) struct Rehearsal {
     scripts: Mutex<Vec<oneshot::Receiver<Completion>>>,
     transform: Mutex<Option<oneshot::Receiver<Result<Value, String>>>>,
@@ -55,6 +55,7 @@ impl Rehearsal {
 /// Steps are pairs of a word and handlers: `watch`, `guarded`, `handle`, `then`, `match`, `pick`, `index`, `exclude`; `log`, `transform`, `close`,
 /// `carry`, `cancel`, `forget` put that instead.
 #[pyfunction]
+#[pyo3(name = "inject")]
 #[pyo3(signature = (engine, object, steps, *, cycle=1, count=1, reason=None, old=None, new=None, retries=None, retry=0))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
 #[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
@@ -151,6 +152,7 @@ pub(crate) fn rehearse(
 
 /// Makes an engine review admission requests about this one resource, as if it were found in a cluster.
 #[pyfunction]
+#[pyo3(name = "inject_review")]
 pub(crate) fn admit(engine: &Engine, resource: &Bound<'_, PyAny>) -> PyResult<()> {
     let resource: Resource =
         pythonize::depythonize(resource).map_err(|error| declaration("resource", error))?;

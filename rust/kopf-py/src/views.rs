@@ -126,6 +126,7 @@ impl ObjectView {
     /// What is at `path` and there at `item`, converted without the rest of the stanza.
     ///
     /// `NotImplemented` if that is not to be had so simply; a `KeyError` names the first key that is not there.
+    #[pyo3(name = "_get_path")]
     fn _lookup<'py>(
         &self,
         path: &Bound<'py, PyTuple>,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 native = pytest.importorskip("kopf._kopf", reason="the native module is not built")
-if not hasattr(native, "rehearse"):
+if not hasattr(native, "inject"):
     pytest.skip("the native module is built without the feature `testing`", allow_module_level=True)
 
 from kopf._intents import lifecycles, serialization
@@ -108,7 +108,7 @@ class Rig:
         return None
 
     async def play(self, *steps: tuple[str, list[int]], **kwargs: Any) -> list[str]:
-        rehearsal = native.rehearse(self.engine, kwargs.pop("text", TEXT), list(steps), **kwargs)
+        rehearsal = native.inject(self.engine, kwargs.pop("text", TEXT), list(steps), **kwargs)
         replies: list[str] = []
         with self.open():
             for _ in range(500):

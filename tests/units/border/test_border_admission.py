@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 native = pytest.importorskip("kopf._kopf", reason="the native module is not built")
-if not hasattr(native, "admit"):
+if not hasattr(native, "inject_review"):
     pytest.skip("the native module is built without the feature `testing`", allow_module_level=True)
 
 import kopf
@@ -62,7 +62,7 @@ class Rig:
             agent="kopf/test",
             make_resource=make_resource,
         )
-        native.admit(self.engine, RESOURCE)
+        native.inject_review(self.engine, RESOURCE)
         invoker = Invoker(self.settings, ExecutorPool(loop))
         common: dict[str, Any] = {
             "handlers": handlers,

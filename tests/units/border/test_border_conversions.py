@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 _kopf = pytest.importorskip("kopf._kopf")
-Object, plain = _kopf.Object, _kopf.plain
+Object, plain = _kopf.Object, _kopf.json_copy
 
 
 def test_object_equals_what_it_was_decoded_from(text, raw):

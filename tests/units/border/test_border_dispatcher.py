@@ -346,10 +346,10 @@ def test_cancelled_cycles_are_cancelled(rig, make_watching, caplog):
     async def main():
         made = rig(make_watching(fn))
         native = pytest.importorskip("kopf._kopf")
-        native.rehearse(made.engine, '{"metadata": {"uid": "u"}}', [("watch", [0])])
+        native.inject(made.engine, '{"metadata": {"uid": "u"}}', [("watch", [0])])
         with made.open():
             await asyncio.sleep(0.05)
-            native.rehearse(made.engine, '{"metadata": {}}', [("cancel", [])])
+            native.inject(made.engine, '{"metadata": {}}', [("cancel", [])])
             await asyncio.sleep(0.05)
             await made.server.cancel()
 
@@ -371,7 +371,7 @@ def test_cancellation_waits_for_threads(rig, make_watching):
     async def main():
         made = rig(make_watching(mixed), make_watching(fn))
         native = pytest.importorskip("kopf._kopf")
-        native.rehearse(made.engine, '{"metadata": {"uid": "u"}}', [("watch", [0, 1])])
+        native.inject(made.engine, '{"metadata": {"uid": "u"}}', [("watch", [0, 1])])
         with made.open():
             while not started.is_set():
                 await asyncio.sleep(0.01)

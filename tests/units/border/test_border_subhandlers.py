@@ -230,11 +230,11 @@ def test_cancelled_operators_cancel_subhandlers_of_synchronous_handlers(rig, mak
                 raise
 
     async def main():
-        from kopf._kopf import rehearse
+        from kopf._kopf import inject
 
         one = rig(make_changing(parent))
         text = '{"metadata": {"name": "x", "uid": "u"}}'
-        rehearse(one.engine, text, [("handle", [0])], reason="create", new={})
+        inject(one.engine, text, [("handle", [0])], reason="create", new={})
         with one.open():
             await begun.wait()
             await one.server.cancel()

@@ -23,7 +23,7 @@ class LocalCluster(enum.Enum):
 async def detect(engine: bridge.Engine) -> LocalCluster | None:
     """Identify the engine's cluster by the certificate of its API server, or by its version."""
     loop = asyncio.get_running_loop()
-    server, version = await loop.run_in_executor(None, engine.locate)
+    server, version = await loop.run_in_executor(None, engine.server_info)
     certificate = await loop.run_in_executor(None, _certificate, server)
     return identify(certificate, version)
 

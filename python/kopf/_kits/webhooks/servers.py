@@ -135,11 +135,11 @@ class WebhookServer(WebhookServerBase):
                 port = listener.port
             if engine is None:
                 stack.enter_context(_RequestPump(server, fn))
-            yield self._config(port, listener.authority())
+            yield self._config(port, listener.ca_bundle())
             while True:
                 await asyncio.sleep(self.file_check_interval)
                 if self._reload(listener):
-                    yield self._config(port, listener.authority())
+                    yield self._config(port, listener.ca_bundle())
 
     @staticmethod
     def _reload(listener: bridge.WebhookServer | tls_proxy.TlsProxy) -> bool:
@@ -243,7 +243,7 @@ class _RequestPump:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _respond(self, call: bridge.Call) -> None:
+    async def _respond(self, call: bridge.WebhookRequest) -> None:
         try:
             request = json.loads(call.body)
         except ValueError as e:

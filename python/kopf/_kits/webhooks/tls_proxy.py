@@ -68,7 +68,7 @@ class TlsProxy:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def authority(self) -> bytes:
+    def ca_bundle(self) -> bytes:
         """The certificates in PEM that clients are to trust."""
         return self._authority
 

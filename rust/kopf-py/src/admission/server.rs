@@ -50,7 +50,7 @@ pub(crate) struct WebhookServer {
 }
 
 /// One request.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "WebhookRequest", module = "kopf._kopf")]
 pub(crate) struct Call {
     /// The id of the handler, from the path.
     #[pyo3(get)]
@@ -135,6 +135,7 @@ impl WebhookServer {
     }
 
     /// The certificates in PEM that clients are to trust; `None` if nothing is encrypted.
+    #[pyo3(name = "ca_bundle")]
     fn authority<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.tls.as_ref().map(|tls| PyBytes::new(py, &tls.authority()))
     }

@@ -117,7 +117,7 @@ pub(crate) const CHILDREN: u8 = 3;
 pub(crate) const ARBITRARY: u8 = 4;
 
 /// What came of an attempt, and what to log about it.
-#[pyclass(frozen, name = "Settled", module = "kopf._kopf")]
+#[pyclass(frozen, name = "Outcome", module = "kopf._kopf")]
 pub(crate) struct SettledView(pub(crate) AttemptResult);
 
 impl SettledView {

@@ -30,7 +30,7 @@ impl<T> ReplySender<T> {
 }
 
 /// Apply the functions of a cycle's patch to an object.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "ApplyPatchFns", module = "kopf._kopf")]
 pub(crate) struct Transform {
     #[pyo3(get)]
     cycle: u64,
@@ -125,7 +125,7 @@ impl Probe {
 }
 
 /// Ask the selectors that are functions.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "MatchResources", module = "kopf._kopf")]
 pub(crate) struct Select {
     #[pyo3(get)]
     handlers: Vec<usize>,
@@ -154,7 +154,7 @@ impl Select {
 }
 
 /// Ask the patterns of namespaces that are no globs.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "MatchNamespaces", module = "kopf._kopf")]
 pub(crate) struct Locate {
     #[pyo3(get)]
     names: Vec<String>,
@@ -176,26 +176,27 @@ impl Locate {
 }
 
 /// The cycle is over; if the functions of its patch are carried, they go to the object's next cycle.
-#[pyclass(frozen, get_all, module = "kopf._kopf")]
+#[pyclass(frozen, get_all, name = "CycleClosed", module = "kopf._kopf")]
 pub(crate) struct Close {
     pub(crate) cycle: u64,
+    #[pyo3(name = "keep_fns")]
     pub(crate) carry: bool,
 }
 
 /// The operator does not wait for the cycle any longer: what runs of it is to be cancelled.
-#[pyclass(frozen, get_all, module = "kopf._kopf")]
+#[pyclass(frozen, get_all, name = "CancelCycle", module = "kopf._kopf")]
 pub(crate) struct Cancel {
     pub(crate) cycle: u64,
 }
 
 /// The object is gone.
-#[pyclass(frozen, get_all, module = "kopf._kopf")]
+#[pyclass(frozen, get_all, name = "ObjectDeleted", module = "kopf._kopf")]
 pub(crate) struct Forget {
     pub(crate) uid: String,
 }
 
 /// The engine has ended: as it was asked to, or by a failure of this kind and with this message.
-#[pyclass(frozen, get_all, module = "kopf._kopf")]
+#[pyclass(frozen, get_all, name = "EngineStopped", module = "kopf._kopf")]
 pub(crate) struct Finished {
     pub(crate) failure: Option<(&'static str, String)>,
 }

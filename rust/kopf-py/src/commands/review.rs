@@ -17,7 +17,7 @@ use crate::convert::{python_to_map, python_to_value, value_to_python};
 use crate::views::ObjectView;
 
 /// Call the handlers of an admission review.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "AdmissionReview", module = "kopf._kopf")]
 pub(crate) struct Review {
     /// The handlers to be called, each with whether its filters are to be asked before.
     #[pyo3(get)]

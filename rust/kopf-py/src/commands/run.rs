@@ -15,7 +15,7 @@ use crate::time::now;
 use crate::views::ObjectView;
 
 /// One call of a daemon or a timer.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "CallDaemon", module = "kopf._kopf")]
 pub(crate) struct Run {
     /// Whose call it is.
     #[pyo3(get, name = "run")]
@@ -30,7 +30,7 @@ pub(crate) struct Run {
     #[pyo3(get)]
     attempt: Py<AttemptView>,
     /// Keep the transformation functions of the previous call.
-    #[pyo3(get)]
+    #[pyo3(get, name = "keep_fns")]
     carry: bool,
     uid: Arc<str>,
     object: Mutex<Option<Arc<Object>>>,
@@ -112,7 +112,7 @@ impl Run {
 }
 
 /// Ask for the initial delay.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "GetInitialDelay", module = "kopf._kopf")]
 pub(crate) struct Delay {
     /// Who is asked.
     #[pyo3(get)]
@@ -157,7 +157,7 @@ impl Delay {
 }
 
 /// Raise flags of daemons and timers, and give them a moment.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "StopDaemons", module = "kopf._kopf")]
 pub(crate) struct Signal {
     /// Whose flags, what is to be seen on them, and whether they are also to be cancelled.
     #[pyo3(get)]
@@ -178,7 +178,7 @@ impl Signal {
 }
 
 /// The object has changed: its live body is to be replaced.
-#[pyclass(frozen, get_all, module = "kopf._kopf")]
+#[pyclass(frozen, get_all, name = "ObjectUpdated", module = "kopf._kopf")]
 pub(crate) struct Refresh {
     /// The daemons and timers that share it.
     pub(crate) runs: Vec<u64>,
@@ -186,7 +186,7 @@ pub(crate) struct Refresh {
 }
 
 /// A daemon or a timer has ended.
-#[pyclass(frozen, get_all, module = "kopf._kopf")]
+#[pyclass(frozen, get_all, name = "DaemonEnded", module = "kopf._kopf")]
 pub(crate) struct Dismiss {
     pub(crate) run: u64,
     pub(crate) reasons: u8,

@@ -20,7 +20,7 @@ use crate::time::now;
 use crate::views::ObjectView;
 
 /// Index functions; and the handlers whose indices the object leaves, unless another one of the same id is called.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "CallIndexers", module = "kopf._kopf")]
 pub(crate) struct Index {
     #[pyo3(get)]
     calls: Py<PyTuple>,
@@ -29,7 +29,7 @@ pub(crate) struct Index {
 }
 
 /// One index function. If guarded, its filters are asked first.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "IndexerCall", module = "kopf._kopf")]
 pub(crate) struct IndexCall {
     #[pyo3(get)]
     handler: usize,
@@ -40,7 +40,7 @@ pub(crate) struct IndexCall {
 }
 
 /// An `on.event` handler. If guarded, its filters are asked first.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "CallEventHandler", module = "kopf._kopf")]
 pub(crate) struct Watch {
     #[pyo3(get)]
     handler: usize,
@@ -51,28 +51,28 @@ pub(crate) struct Watch {
 }
 
 /// The filters of change handlers are asked.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "FilterHandlers", module = "kopf._kopf")]
 pub(crate) struct Match {
     #[pyo3(get)]
     handlers: Vec<usize>,
 }
 
 /// The filters of daemons and timers are asked.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "FilterDaemons", module = "kopf._kopf")]
 pub(crate) struct Spawn {
     #[pyo3(get)]
     handlers: Vec<usize>,
 }
 
 /// The user's lifecycle chooses among handlers, given with the numbers of their attempts.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "SelectHandlers", module = "kopf._kopf")]
 pub(crate) struct Pick {
     #[pyo3(get)]
     handlers: Vec<(usize, u64)>,
 }
 
 /// A change handler.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "CallChangeHandler", module = "kopf._kopf")]
 pub(crate) struct Handle {
     #[pyo3(get)]
     handler: usize,
@@ -81,7 +81,7 @@ pub(crate) struct Handle {
 }
 
 /// The work for one object.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "WorkItem", module = "kopf._kopf")]
 pub(crate) struct Script {
     /// The number of the cycle.
     #[pyo3(get)]
@@ -108,7 +108,7 @@ pub(crate) struct Script {
     #[pyo3(get)]
     initial_patch: Option<Py<PyAny>>,
     /// Nothing more will be asked in this cycle.
-    #[pyo3(get)]
+    #[pyo3(get, name = "is_final")]
     last: bool,
     reply: Mutex<Exchange>,
 }

@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::convert::{option_to_python, python_to_value};
 
 /// The user's storages are asked what they keep.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "FetchState", module = "kopf._kopf")]
 pub(crate) struct Recall {
     /// The handlers whose progress is wanted.
     #[pyo3(get)]
@@ -33,7 +33,7 @@ impl Recall {
 }
 
 /// The user's storages are told what they are to keep.
-#[pyclass(frozen, module = "kopf._kopf")]
+#[pyclass(frozen, name = "StoreState", module = "kopf._kopf")]
 pub(crate) struct Keep {
     /// The progress by the ids of handlers; `None` for its removal.
     #[pyo3(get)]
