@@ -20,8 +20,8 @@
 //! ([`objects::slots`]) and starts a cycle of the core; most cycles end there. Others get a [`worker`], which hands activations
 //! to the host and applies the decision ([`patching`]).
 //!
-//! Folders import downwards: operator, probes, discovery, peering, event_recorder, feed, worker, objects, context, daemons,
-//! admission, watch, patching, client, host, and what all of them use.
+//! Folders import downwards: [`operator`], [`probes`], [`discovery`], [`peering`], [`event_recorder`], [`feed`], [`worker`],
+//! [`objects`], [`context`], [`daemons`], [`admission`], [`watch`], [`patching`], [`client`], [`host`], and what they share.
 
 #![cfg_attr(
     test,

@@ -61,7 +61,7 @@ fn answers_that_do_not_fit_are_errors() {
     ];
     for misfit in misfits {
         let (mut cycle, _) = open(guarded(), Lifecycle::Asap);
-        assert!(error(answer(&mut cycle, misfit.clone())).is_some(), "{protocol_error:?}");
+        assert!(error(answer(&mut cycle, misfit.clone())).is_some(), "{misfit:?}");
     }
     let (mut cycle, _) = open(json!([{"id": "c", "kind": "changing"}]), Lifecycle::Custom);
     assert!(error(answer(&mut cycle, vec![CommandResult::Skipped])).is_some());

@@ -24,7 +24,7 @@ use crate::json::path::{self, FieldPath};
 use crate::json::value::{self, Map, Value, equal, python_repr, to_python_json, truthy};
 use crate::object::redaction;
 use crate::object::{Object, decode_page, decode_watch_line};
-use crate::peering::{LocalPeer, judge};
+use crate::peering::{LocalPeer, evaluate};
 use crate::persistence::diffbase::DiffBaseStorage;
 use crate::persistence::essence::{Comparison, Storages, compare, essence};
 use crate::persistence::pending_state::last_manager;
@@ -179,7 +179,7 @@ pub fn codecs(data: &[u8]) {
     }
     let observer = LocalPeer { id: "me".to_owned(), priority: 0, sharded: false };
     if let Ok(status) = serde_json::from_str(first) {
-        let _ = judge(&status, &observer, Timestamp::from_micros(0));
+        let _ = evaluate(&status, &observer, Timestamp::from_micros(0));
     }
 }
 

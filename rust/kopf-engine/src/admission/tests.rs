@@ -6,6 +6,10 @@ use bytes::Bytes;
 use kopf_core::log_level::Level;
 use serde_json::json;
 
+use kopf_core::admission::Candidate;
+use kopf_core::resource::Resource;
+use tokio::sync::oneshot;
+
 use super::*;
 use crate::host::LogRecord;
 

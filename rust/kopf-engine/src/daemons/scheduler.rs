@@ -101,10 +101,10 @@ impl Scheduler {
         match message {
             SchedulerCommand::Sleep(due) => self.heap.push(Reverse(due)),
             SchedulerCommand::Delayed { object_daemons, run, delay } => {
-                self.delayed(&object_daemons, run, delay, out)
+                self.delayed(&object_daemons, run, delay, out);
             }
             SchedulerCommand::Returned { object_daemons, run, reply } => {
-                self.returned(object_daemons, run, reply, out)
+                self.returned(object_daemons, run, reply, out);
             }
             SchedulerCommand::Written { object_daemons, run, outcome, result } => {
                 self.written(&object_daemons, run, &outcome, result, out);

@@ -123,7 +123,7 @@ fn stage(handlers: Value) -> Stage {
     let shared = crate::testing::shared(rules, credential_store, host);
     tokio::spawn(run_scheduler(Arc::clone(&shared.daemons)));
     let dispatcher = Dispatcher::new(Arc::clone(&shared), &crate::worker::Pool, Arc::new(plan), None);
-    Stage { python, shared, sink: DispatchHandler { dispatcher, filling: None } }
+    Stage { python, shared, sink: DispatchHandler { dispatcher, gated: None } }
 }
 
 impl Stage {
@@ -160,7 +160,7 @@ async fn a_timer_ticks_and_keeps_no_task() {
     let seen = stage.after(25.0).await;
     assert_eq!(seen, at(&[(3.0, "call Timer 't'"), (13.0, "call Timer 't'"), (23.0, "call Timer 't'")]));
     assert!(stage.shared.workers.is_empty());
-    assert!(stage.shared.background.writers.is_empty());
+    assert!(stage.shared.daemons.manager.writers.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -226,14 +226,14 @@ async fn whatever_runs_for_vanished_objects_is_stopped() {
     let handlers = json!([{"id": "d", "kind": "daemon", "cancellation_timeout": 5}]);
     let mut stage = stage(handlers);
     stage.python.stays.store(true, Ordering::Relaxed);
-    stage.sink.listing();
+    stage.sink.on_init();
     stage.comes_as("x", &json!({}));
     stage.comes_as("y", &json!({}));
-    stage.sink.listed();
+    stage.sink.on_init_done();
     stage.after(1.0).await;
-    stage.sink.listing();
+    stage.sink.on_init();
     stage.comes_as("y", &json!({}));
-    stage.sink.listed();
+    stage.sink.on_init_done();
     let seen = stage.after(10.0).await;
     let expected = [(1.0, "refresh"), (1.0, "signal 100"), (1.0, "signal 1000100"), (1.0, "dismiss 1000101")];
     assert_eq!(seen, at(&expected));
