@@ -52,7 +52,7 @@ impl Rehearsal {
 
 /// Puts `count` scripts on the border of an engine, each with the same steps.
 ///
-/// Steps are pairs of a word and handlers: `watch`, `guarded`, `handle`, `then`, `match`, `pick`, `index`, `exclude`; `log`, `transform`, `close`,
+/// Steps are pairs of a word and handlers: `watch`, `guarded`, `handle`, `match`, `pick`, `index`, `exclude`; `log`, `transform`, `close`,
 /// `carry`, `cancel`, `forget` put that instead.
 #[pyfunction]
 #[pyo3(name = "inject")]
@@ -98,9 +98,6 @@ pub(crate) fn rehearse(
                     attempt: attempt(*handler, ErrorsMode::Ignored, retries, retry),
                 })),
                 "handle" => script.steps.extend(handlers.iter().map(|handler| Command::Handle {
-                    attempt: attempt(*handler, ErrorsMode::Temporary, retries, retry),
-                })),
-                "then" => script.then.extend(handlers.iter().map(|handler| Command::Handle {
                     attempt: attempt(*handler, ErrorsMode::Temporary, retries, retry),
                 })),
                 "index" => script.steps.push(Command::Index(IndexPass {

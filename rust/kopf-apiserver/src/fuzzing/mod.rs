@@ -26,11 +26,10 @@ use crate::http::request::{Query, Request};
 use crate::http::response::Body;
 use crate::http::route;
 use crate::registry::selectors::{FieldSelector, LabelSelector, ShardSelector};
-use crate::schema::{Schema, cel, decode, fill_defaults, prune, validate};
+use crate::schema::{Schema, cel, decode, fill_defaults, formats, prune, validate};
 use crate::scheme::{builtin, protobuf};
 use crate::server::{content, service};
 use crate::{api, controllers, patch};
-use formats;
 
 /// A cluster under test, and its number of requests.
 struct Target {
@@ -183,12 +182,12 @@ pub fn patches(data: &[u8]) {
 fn check_managed_fields(live: &Value, config: &Value, schema: &Schema) {
     let mut set = fields::Set::new();
     fields::collect_fields(config, schema, &mut Vec::new(), &mut set);
-    fields::strip(&mut set, "f:status");
+    fields::strip_unmanaged(&mut set, "f:status");
     let mut read = fields::Set::new();
     fields::from_json(&fields::to_json(&set), &mut Vec::new(), &mut read);
     assert_eq!(set, read, "managed fields are read as they were written");
     for path in &set {
-        drop(fields::show(path));
+        drop(fields::format_path(path));
     }
 
     let mut same = fields::Comparison::default();
@@ -248,8 +247,8 @@ pub fn schemas(data: &[u8]) {
 
 /// Text as selectors, query, path and YAML; bytes as protobuf.
 pub fn selectors(data: &[u8]) {
-    drop(protobuf::read(data));
-    drop(protobuf::read(&[b"k8s\0", data].concat()));
+    drop(protobuf::decode(data));
+    drop(protobuf::decode(&[b"k8s\0", data].concat()));
     let Ok(text) = std::str::from_utf8(data) else { return };
     drop(route::parse(text));
     drop(Query::parse(text));

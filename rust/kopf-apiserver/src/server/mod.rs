@@ -2,8 +2,8 @@
 //!
 //! It listens on loopback only.
 
-mod content;
-mod service;
+pub(crate) mod content;
+pub(crate) mod service;
 mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -2,9 +2,7 @@
 
 use super::*;
 use crate::activation::{Command, CommandResult, FilterResult, LoadedState, StoreRequest};
-use crate::handling::attempt::CallResult;
 use crate::json::path::FieldPath;
-use crate::log_level::Level;
 use crate::testing::object;
 use serde_json::{Value, json};
 

@@ -17,7 +17,6 @@ use kopf_core::handler::registry::{Registry, ResourceHandlers};
 use kopf_core::handling::attempt::{Attempt, CallResult, Outcome};
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::json::path::FieldPath;
-use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::persistence::Persistence;
 use kopf_core::persistence::essence::essence;

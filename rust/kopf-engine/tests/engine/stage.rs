@@ -185,12 +185,10 @@ impl Stage {
 
     fn perform(&self, job: ActivationTask, calling: bool) {
         let steps = job.activation.steps.iter().map(|step| self.step(&job, step, calling)).collect();
-        let then = job.activation.then.iter().map(|step| self.step(&job, step, true)).collect();
-        let then = (!job.activation.then.is_empty()).then_some(then);
         let mut patch = Patch(job.activation.initial_patch.clone().unwrap_or_default());
         let state = self.state();
         let mut fns = false;
-        for step in job.activation.steps.iter().chain(&job.activation.then) {
+        for step in &job.activation.steps {
             let Command::Handle { attempt } = step else { continue };
             if let Some(status) = state.statuses.get(&attempt.handler) {
                 patch.set(&["status"], status.clone());
@@ -199,7 +197,7 @@ impl Stage {
         }
         drop(state);
         let patch = (!patch.is_empty()).then_some(patch.0);
-        job.reply.send(Some(Completion { steps, then, patch, fns, ..Completion::default() }));
+        job.reply.send(Some(Completion { steps, patch, fns, ..Completion::default() }));
     }
 
     fn step(&self, job: &ActivationTask, step: &Command, calling: bool) -> CommandResult {
@@ -243,7 +241,7 @@ impl Host for Stage {
     fn submit(&self, job: HostTask) {
         match &job {
             HostTask::Activation(activation) if activation.object.name() == Some("poison") => {
-                self.explode("script")
+                self.explode("script");
             }
             HostTask::Select(_) => self.explode("select"),
             _ => {}

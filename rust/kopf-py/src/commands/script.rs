@@ -6,7 +6,6 @@ use kopf_core::activation::{Command, CommandResult, Completion, FilterResult};
 use kopf_core::cause::EventType;
 use kopf_core::indexing::Call;
 use kopf_core::json::value::Value;
-use kopf_core::time::Timestamp;
 use kopf_engine::host::{ActivationTask, Responder};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -16,7 +15,6 @@ use crate::commands::change::ChangeView;
 use crate::commands::storage::{Keep, Recall, recalled};
 use crate::convert::{python_to_map, value_to_python};
 use crate::errors::misuse;
-use crate::time::now;
 use crate::views::ObjectView;
 
 /// Index functions; and the handlers whose indices the object leaves, unless another one of the same id is called.

@@ -48,8 +48,6 @@ impl Host for Willing {
                 other => panic!("no handler of these tests needs {other:?}"),
             };
             reply.steps = job.activation.steps.iter().map(call).collect();
-            reply.then =
-                (!job.activation.then.is_empty()).then(|| job.activation.then.iter().map(call).collect());
         });
         job.reply.send(Some(reply));
     }
