@@ -146,7 +146,7 @@ impl Cycle {
 }
 
 impl Decision {
-    /// The new value of [`ObjectMemory::deletion_handled`](crate::persistence::memory::Memory::parted) if its writes fail: whether nothing of it is lost then.
+    /// The new value of [`ObjectMemory::deletion_handled`](crate::persistence::memory::ObjectMemory::deletion_handled) if its writes fail: whether nothing of it is lost then.
     pub fn deletion_handled_after_failed_write(&self, settings: &Settings) -> bool {
         self.deletion_handled && (pending_state::is_kept(settings) || (self.patch.is_empty() && !self.fns))
     }
