@@ -1,4 +1,4 @@
-"""Calls that are likely to follow on what is asked first come along with it, and are made only if they do."""
+"""Speculative calls: sent together with a filter command, and made only if the filters accept."""
 
 import asyncio
 import contextvars
@@ -36,7 +36,7 @@ def create(calls, make_changing):
     return make_changing(fn)
 
 
-def test_a_foreseen_call_is_made_and_told(play, calls, create, make_watching):
+def test_a_foreseen_call_is_made_and_reported(play, calls, create, make_watching):
     async def watch(**_):
         calls.append("event")
 
@@ -60,20 +60,20 @@ def test_functions_of_both_kinds_follow_on_each_other(play, calls, make_watching
     assert calls == [True, "function", "function", True]
 
 
-@pytest.mark.parametrize("says", [True, False])
-def test_it_is_made_if_all_filters_say_yes(play, calls, create, make_changing, says):
+@pytest.mark.parametrize("accepts", [True, False])
+def test_it_is_made_if_all_filters_accept(play, calls, create, make_changing, accepts):
     async def other(**_):
         pass
 
-    filters = [lambda **_: says, lambda **_: True]
+    filters = [lambda **_: accepts, lambda **_: True]
     handlers = [create, *(make_changing(other, when=when) for when in filters)]
     reply = play(handlers, ("match", [1, 2]), ("then", [0]))
-    assert bool(calls) is says
-    assert ("then: None" in reply) is not says
+    assert bool(calls) is accepts
+    assert ("then: None" in reply) is not accepts
 
 
 @pytest.mark.parametrize("touch", ["patch", "function", "result"])
-def test_it_is_not_made_if_somebody_has_touched_the_patch(play, calls, create, make_watching, touch):
+def test_it_is_not_made_if_the_patch_was_modified(play, calls, create, make_watching, touch):
     async def watch(patch, **_):
         if touch == "patch":
             patch.spec["x"] = 1
@@ -86,7 +86,7 @@ def test_it_is_not_made_if_somebody_has_touched_the_patch(play, calls, create, m
     assert not calls and "then: None" in reply
 
 
-def test_it_is_made_if_somebody_has_only_looked_at_the_patch(play, calls, create, make_watching):
+def test_it_is_made_if_the_patch_was_only_read(play, calls, create, make_watching):
     async def watch(patch, **_):
         assert not patch
 
