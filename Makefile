@@ -1,24 +1,24 @@
-# One spelling per task. Everything is installed into .venv (and .venvs/reference) by the task that needs it.
+# One command per task, the same locally and in CI. Each task installs its requirements into .venv and .venvs/.
 #
-#   make demo           the main job: an operator and a cluster, from the source to the status of an object
+#   make demo           build from source, start a cluster and an operator, and show the status of a handled object
 #   make test           all tests
-#   make test-fast      rules, units, contracts: an answer within a minute, without an optimised build
-#   make test-newest    units and behaviours under the newest Python that is installed
+#   make test-fast      unit and contract tests: about a minute, without an optimised build
+#   make test-newest    unit and behaviour tests under the newest Python that is installed
 #   make lint           all lints, as CI runs them
-#   make operators      operators of several styles, and one of the registry, under ours and under the reference
-#   make docs           the documentation as a site, in site/
-#   make wheel          the wheel, in dist/, and the one that is only metadata (see docs/install.md)
-#   make explore        the model explorer at length: minutes; EXPLORE_STATES and EXPLORE_LIVES say how long
-#   make crash          an operator dies at every request and every return of a handler, and is replaced: minutes
-#   make soak           a mixed load with random faults for an hour (SOAK_MINUTES): does anything grow, is anything lost
-#   make load           100,000 objects, and a storm of updates: figures
-#   make faults         the faults once more, through a proxy before a real control plane (needs KUBEBUILDER_ASSETS)
-#   make faults-reference   what Kopf 1.45 does under the same faults; nothing is claimed, a table is printed
+#   make operators      complete operators, under kopf-rs and under Kopf 1.45
+#   make docs           the HTML documentation, in site/
+#   make wheel          the wheel and the metadata-only wheel `kopf`, in dist/ (see docs/install.md)
+#   make explore        a long run of the model explorer: minutes; EXPLORE_STATES and EXPLORE_RUNS set its length
+#   make crash          crash and restart an operator at every request and every return of a handler: minutes
+#   make soak           a mixed load with random faults for an hour (SOAK_MINUTES); checks for leaks and lost changes
+#   make load           100,000 objects and a burst of updates; prints times and memory
+#   make faults         the fault tests on a real control plane (needs KUBEBUILDER_ASSETS)
+#   make faults-reference   the same faults under Kopf 1.45; prints a table and asserts nothing
 #   make fuzz           all fuzz targets, FUZZ_SECONDS each (needs cargo-fuzz and a nightly compiler)
-#   make audit          what is known of our dependencies by now (needs cargo-deny, and the network)
-#   make bench          the benchmarks of the repository
-#   make differential-part   a part of the next one, each day another one; as CI does
-#   make differential   the same operators under the reference and under ours (needs the suite beside the checkout)
+#   make audit          security advisories for our dependencies (needs cargo-deny and the network)
+#   make bench          the benchmarks
+#   make differential   compare kopf-rs with Kopf 1.45 (needs the differential suite next to the checkout)
+#   make differential-part   a seventh of it, a different one each day; CI runs this
 #
 # Needed: Rust (rustup or any 1.95+), Python 3.11+, a C compiler, package registries.
 
@@ -33,22 +33,22 @@ TESTING ?= .venvs/testing
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -ra
 PYTEST_ARGS ?=
-# How many tests run at once: most of them wait for an operator or a server.
+# The number of parallel test processes. Most tests wait for an operator or a server.
 PYTEST_JOBS ?= 3
-# Each Python test has its own limit (pyproject.toml). Rust's tests have one for all: seconds, without the compilation. Not in
-# a terminal, where Ctrl-C would not reach the tests.
+# The time limit of all Rust tests together, in seconds, without compilation. Python tests have a limit each (pyproject.toml).
+# There is no limit in a terminal: under `timeout`, Ctrl-C would not reach the tests.
 RUST_LIMIT ?= 900
 LIMITED := $(shell test -t 0 || echo timeout --kill-after=10 $(RUST_LIMIT))
 SUITE ?= ../shared/differential
 
-# The same interpreter for the build of the extension, whatever else is on the PATH.
+# Build the extension for this interpreter, regardless of the PATH.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# As maturin sets it: the same fingerprint for all that depends on pyo3.
+# Maturin sets this too. Without it, cargo would recompile all dependents of pyo3.
 export PYO3_BUILD_EXTENSION_MODULE := 1
 unexport VIRTUAL_ENV CONDA_PREFIX
 
-# What cargo tests: always with the same features, so that nothing is compiled twice.
+# The same features for all cargo commands, so that nothing is compiled twice.
 CARGO_TESTS := --workspace --features kopf-py/testing
 
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name 'Cargo.toml')
@@ -73,9 +73,9 @@ $(REFERENCE)/.installed: requirements-reference.txt
 	$(REFERENCE)/bin/python -m pip install --quiet -r requirements-reference.txt
 	@touch $@
 
-# --- The wheel, and the wheel as a user installs it.
+# --- The wheel and its installation.
 
-# With no paths of this machine in it, and with the licences of all that is linked into it. The progress is shown in terminals.
+# The binary contains no paths of the build machine; the wheel contains the licences of all linked crates.
 REMAP := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo --remap-path-prefix=$(CURDIR)=/kopf-rs
 LICENCES := python/kopf/THIRD-PARTY.txt
 
@@ -89,7 +89,7 @@ dist/.built: pyproject.toml $(RUST) $(PACKAGE) $(LICENCES) | $(VENV)/.tools
 	    --interpreter $(BIN)/python --out dist
 	@touch $@
 
-# Only metadata: kopf-rs under the name `kopf`, for packages that require it.
+# The metadata-only wheel `kopf`, which requires kopf-rs, for packages that require `kopf`.
 dist/.metadata: packaging/kopf/pyproject.toml packaging/kopf/README.md | $(VENV)/.tools
 	rm -f dist/kopf-*.whl
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist packaging/kopf
@@ -100,8 +100,8 @@ $(VENV)/.installed: dist/.built
 	$(BIN)/python -m pip install --quiet dist/kopf_rs-*.whl
 	@touch $@
 
-# An extension which lets tests hand work to the Python bindings in the engine's place; never shipped. It is compiled with the
-# Rust tests, since a package alone would have other features of its dependencies, and all of them would be compiled twice.
+# An extension that lets tests send commands to the Python bindings without an engine; it is not distributed. It is compiled
+# together with the Rust tests: alone, its dependencies would have other features, and would be compiled twice.
 $(TESTING)/.installed: pyproject.toml requirements-dev.txt scripts/testing_extension.py $(RUST) $(PACKAGE) | $(VENV)/.tools
 	test -x $(TESTING)/bin/python || $(PYTHON) -m venv $(TESTING)
 	$(TESTING)/bin/python -m pip install --quiet -r requirements-dev.txt
@@ -127,24 +127,24 @@ sdist: | $(VENV)/.tools
 demo: $(VENV)/.installed
 	$(BIN)/python scripts/demo.py
 
-.PHONY: test test-rust test-border test-python test-embedded
-test: test-rust test-border test-python test-embedded
+.PHONY: test test-rust test-bindings test-python test-embedded
+test: test-rust test-bindings test-python test-embedded
 
 test-rust: | $(BIN)/python
 	cargo test $(CARGO_TESTS) --quiet --no-run
 	$(LIMITED) cargo test $(CARGO_TESTS) --quiet
 
-test-border: $(TESTING)/.installed
-	$(TESTING)/bin/python -m pytest -ra tests/units/border $(PYTEST_ARGS)
+test-bindings: $(TESTING)/.installed
+	$(TESTING)/bin/python -m pytest -ra tests/units/bindings $(PYTEST_ARGS)
 
-# While working: what needs neither a cluster nor an optimised build. The first build takes some minutes.
+# The tests that need neither a cluster nor an optimised build. The first build takes some minutes.
 .PHONY: test-fast
 test-fast: $(TESTING)/.installed
 	$(LIMITED) cargo test $(CARGO_TESTS) --quiet --lib
 	$(TESTING)/bin/python -m pytest -n $(or $(FAST_JOBS),auto) -q tests/units tests/contract \
 	    --deselect tests/contract/test_typing.py $(PYTEST_ARGS)
 
-# The same wheel under another Python, if there is a newer one.
+# The same wheel under a newer Python, if one is installed.
 NEWEST ?= .venvs/newest
 NEWEST_PYTHON ?= $(shell scripts/newest_python.sh $(PYTHON))
 NEWEST_TESTS ?= tests/units tests/behaviours tests/examples
@@ -165,8 +165,8 @@ newest-environment:
 	[ "$$($(NEWEST)/bin/python --version 2>&1)" = "$$($$python --version)" ] || $$python -m venv --clear $(NEWEST); \
 	$(NEWEST)/bin/python -m pip install --quiet -r requirements-dev.txt
 
-# For the tests of kubectl: one that is installed, or one that is built with Go, once, and kept under target/. Without
-# either the tests say why they skip.
+# The kubectl of the tests: an installed one, or one built with Go once and kept under target/. Without either, the tests are
+# skipped with a reason.
 .PHONY: kubectl
 kubectl:
 	@scripts/kubectl.sh || true
@@ -174,12 +174,12 @@ kubectl:
 test-python: $(VENV)/.installed $(REFERENCE)/.installed dist/.metadata kubectl
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) -n $(PYTEST_JOBS) $(PYTEST_ARGS)
 
-# What can happen to one object, in all orders; a small part of it is in test-rust.
+# All orders of the events of one object; test-rust includes a small part.
 .PHONY: explore
 explore:
 	cargo test --release -p kopf-core --test explorer -- --ignored --exact at_length --nocapture
 
-# The deaths of which tests/faults/test_crashes.py tries some.
+# All crashes; tests/faults/test_crashes.py runs a sample of them.
 .PHONY: crash
 crash: $(VENV)/.installed
 	$(BIN)/python scripts/crash.py
@@ -191,7 +191,7 @@ soak: $(VENV)/.installed
 load: $(VENV)/.installed
 	$(BIN)/python scripts/load.py $(LOAD_ARGS)
 
-# The faults before a real control plane, and under the reference.
+# The fault tests on a real control plane, and under Kopf 1.45.
 .PHONY: faults faults-reference
 faults: $(VENV)/.installed
 	$(PYTEST) tests/faults -s --kopf-cluster=assets $(PYTEST_ARGS)
@@ -200,7 +200,7 @@ faults-reference: $(VENV)/.installed $(REFERENCE)/.installed
 	$(REFERENCE)/bin/python -m pip install --quiet PyYAML
 	$(PYTEST) tests/faults -s --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
 
-# Coverage-guided: the laws of fuzz/, with inputs to begin with from the tests. What is found stays in fuzz/artifacts.
+# Coverage-guided fuzzing with the properties of fuzz/; the tests provide the seeds. Failing inputs are kept in fuzz/artifacts.
 FUZZ_SECONDS ?= 120
 FUZZ_TARGETS ?= objects differences patches codecs selectors reviews kubeconfigs
 
@@ -221,17 +221,17 @@ audit: $(AUDIT)/bin/pip-audit
 	cargo deny --all-features check
 	$(AUDIT)/bin/pip-audit --strict -r requirements-dev.txt -r requirements-docs.txt
 
-# The examples once again, on the server that is in the package.
+# The examples on the embedded API server.
 test-embedded: $(VENV)/.installed
 	$(PYTEST) -n $(PYTEST_JOBS) tests/examples --embedded
 
-# The tests on the real control plane, under the reference: are our expectations those of Kopf?
+# The tests on the real control plane under Kopf 1.45: they verify our expectations of Kopf.
 .PHONY: test-reference
 test-reference: $(VENV)/.tools $(REFERENCE)/.installed
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/real tests/examples \
 	    --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
 
-# Whole operators with client libraries, some of them from the registry, under ours and under the reference.
+# Complete operators with client libraries, under kopf-rs and under Kopf 1.45.
 OPERATORS ?= .venvs/operators
 
 $(OPERATORS)/.installed: requirements-operators.txt
@@ -250,7 +250,7 @@ lint: lint-rust lint-rest
 
 lint-rest: lint-python lint-typing docs
 
-# With the examples, of which there are none, the documentation has the features of the tests: clippy's metadata is reused.
+# `--examples` (there are none) selects the features of the tests, so that rustdoc reuses clippy's metadata.
 lint-rust: | $(BIN)/python
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
@@ -264,7 +264,7 @@ lint-python: $(VENV)/.installed
 	cd benches && ../$(BIN)/mypy --strict run.py harness
 	cd python && ../$(BIN)/lint-imports --config ../.importlinter --no-cache
 
-# Typical operators as pyright sees them; mypy's view is among the tests.
+# Typical operators under pyright; the tests include mypy.
 TYPING ?= .venvs/typing
 
 $(TYPING)/.installed:
@@ -275,7 +275,7 @@ $(TYPING)/.installed:
 lint-typing: $(VENV)/.installed $(TYPING)/.installed
 	PYRIGHT=$(abspath $(TYPING)/bin/basedpyright) $(PYTEST) tests/contract/test_typing.py -k pyright
 
-# The site of the documentation, in site/; any broken link or reference is an error.
+# The HTML documentation, in site/; a broken link or reference is an error.
 DOCS ?= .venvs/docs
 
 $(DOCS)/.installed: requirements-docs.txt
@@ -288,7 +288,7 @@ docs: $(DOCS)/.installed
 	rm -rf site
 	$(DOCS)/bin/sphinx-build -q -W --keep-going -c docs -d site/.doctrees . site
 
-# Each Kopf has an environment with nothing but itself: client libraries would be imported at its login.
+# Each Kopf has a separate environment without client libraries, which its login would import.
 BENCHED ?= .venvs/benched
 
 $(BENCHED)/ours/.installed: dist/.built
@@ -312,15 +312,15 @@ differential: $(VENV)/.installed $(REFERENCE)/.installed
 	$(BIN)/python $(SUITE)/run.py --reference $(abspath $(REFERENCE)/bin/python) \
 	    --candidate $(abspath $(BIN)/python) $(SUITE_ARGS)
 
-# A part of it, each day another one; all of it comes around in a week.
+# A seventh of it, a different one each day.
 .PHONY: differential-part
 differential-part: $(VENV)/.installed $(REFERENCE)/.installed
 	@if [ -f $(SUITE)/run.py ]; then \
 	    $(BIN)/python scripts/differential_part.py $(SUITE) $(abspath $(REFERENCE)/bin/python) \
 	        $(abspath $(BIN)/python) $(PART); \
-	else echo 'There is no differential suite at $(SUITE): nothing is compared with the reference.'; fi
+	else echo 'There is no differential suite at $(SUITE): nothing is compared with Kopf 1.45.'; fi
 
-# All that can be prepared before the wheel is there; .ci/run does so while the wheel is compiled.
+# Everything that does not need the wheel; .ci/run prepares it while the wheel is compiled.
 .PHONY: environments build-tests
 environments: $(REFERENCE)/.installed $(OPERATORS)/.installed $(TYPING)/.installed $(DOCS)/.installed newest-environment
 

@@ -60,7 +60,7 @@ class Clusters:
         self._cluster: clusters.Cluster | None = None
 
     def of(self, workload: str) -> clusters.Cluster:
-        """A fresh one for each workload; those of growth go on with what is there."""
+        """A new cluster for each workload; growth workloads reuse theirs."""
         kind = "growth" if workload in {"G1", "G10", "G100"} else workload
         if self._cluster is None or kind != self._kind:
             self.stop()
@@ -103,10 +103,10 @@ def main() -> int:
     if options.json and options.json.exists():
         results = json.loads(options.json.read_text())
     usual = [name for name in USUAL if options.controlplane is None or not name.startswith("G")]
-    wanted = options.workloads.split(",") if options.workloads else usual
+    chosen = options.workloads.split(",") if options.workloads else usual
     kept = Clusters(start)
     try:
-        for name in wanted:
+        for name in chosen:
             before = time.monotonic()
             results[name] = measure(name, kept, everybody, options.rounds)
             print(f"{name}: {time.monotonic() - before:.0f} s", file=sys.stderr, flush=True)
@@ -125,7 +125,7 @@ def main() -> int:
     if options.markdown:
         options.markdown.write_text(text)
     print(text)
-    missing = [name for name in wanted if "ours" not in results[name]]
+    missing = [name for name in chosen if "ours" not in results[name]]
     if missing:
         print(f"Not measured: {', '.join(missing)}.", file=sys.stderr)
     return 1 if missing else 0

@@ -1,4 +1,4 @@
-"""How long an operator's test takes: server and operator are started, an object is handled, all is stopped.
+"""Measures an operator's test: start a server and an operator, handle an object, stop both.
 
 .venv/bin/python scripts/bench_testkit.py [ROUNDS]
 """

@@ -1,8 +1,8 @@
 """Commands of documents with the output that the documents show: reads them, and compares.
 
 A block of commands is fenced as `console`. Lines that begin with `$ ` are commands, a backslash at the end
-goes on in the next line. What follows is their output, where `...` stands for any text within a line, and a
-line of its own for any lines.
+continues the line. Their output follows; in it, `...` stands for any text within a line, and a line with
+nothing but `...` for any lines.
 
 Usage: python scripts/console.py README.md 'make demo'
 
@@ -65,7 +65,7 @@ def is_shown(shown: str, line: str) -> bool:
 
 
 def difference(shown: list[str], lines: list[str]) -> str | None:
-    """What is wrong with the output; None if it is as it is shown."""
+    """The difference to the documented output; None if there is none."""
     *_, end = (
         "\n".join(shown).rpartition("\n...\n") if shown[0] != "..." else "\n".join(shown).rpartition("...\n")
     )

@@ -1,8 +1,8 @@
-"""`make crash`: an operator dies at every point of every scenario, with all variations; a line for each.
+"""`make crash`: crash an operator at every point of every scenario, and print a line for each scenario.
 
     python scripts/crash.py [TITLE...]
 
-The scenarios and the judgement are those of `tests/faults`. It owns the printing only.
+The scenarios and the checks are in `tests/faults`.
 """
 
 import logging
@@ -21,12 +21,12 @@ def main(titles: list[str]) -> int:
     failures = 0
     for title in titles or SCENARIOS:
         scenario, start, runs = SCENARIOS[title], time.monotonic(), 0
-        found, calm = points(scenario, at_length=True)
+        found, baseline = points(scenario, at_length=True)
         wrong = []
         for point in found:
             for absent in (False, True):
                 runs += 1
-                wrong += explore(scenario, point, calm, absent=absent)[0]
+                wrong += explore(scenario, point, baseline, absent=absent)[0]
         failures += len(wrong)
         seconds = time.monotonic() - start
         print(f"{title}: {len(found)} points, {runs} runs, {len(wrong)} wrong, {seconds:.0f} s", flush=True)

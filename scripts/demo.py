@@ -1,8 +1,8 @@
-"""The main job, shown: an operator of ten lines handles an object on a real cluster.
+"""`make demo`: an operator of ten lines handles an object on a cluster.
 
-On the cluster of the kubeconfig if there is one; else on a control plane started for the purpose, if
-KUBEBUILDER_ASSETS says from what; else on the API server that comes with the package, in the memory of
-this process. All it leaves on a cluster that was there before is removed again.
+The cluster is that of the kubeconfig, if there is one; else a control plane from the binaries in
+KUBEBUILDER_ASSETS, if it is set; else the embedded API server. Everything created on an existing cluster is
+removed at the end.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ def show(cluster: kube.Cluster) -> int:
         text=True,
         env=os.environ | {"KUBECONFIG": str(cluster.kubeconfig), "PYTHONUNBUFFERED": "1"},
     )
-    reader = threading.Thread(target=relay, args=(operator,))
+    reader = threading.Thread(target=print_output, args=(operator,))
     reader.start()
 
     def check() -> None:
@@ -118,7 +118,7 @@ def is_handled(body: dict[str, Any] | None) -> bool:
     return body is not None and "status" in body and HANDLED in body["metadata"].get("annotations", {})
 
 
-def relay(operator: "subprocess.Popen[str]") -> None:
+def print_output(operator: "subprocess.Popen[str]") -> None:
     """Show the operator's log as it comes."""
     assert operator.stdout is not None
     for line in operator.stdout:

@@ -1,4 +1,4 @@
-"""Runs a part of the differential suite: each day another one, and always the scenarios that matter most.
+"""Runs a part of the differential suite: a different one each day, and always the most important scenarios.
 
     differential_part.py SUITE REFERENCE CANDIDATE [PART]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints the path of a kubectl 1.32 or newer: the one of $KUBECTL, the one on the PATH, or one that is built with Go from
-# the module in scripts/kubectl (pinned by its go.sum) and kept under target/. Without any, it says why and fails with 3.
+# the module in scripts/kubectl (pinned by its go.sum) and kept under target/. Without any, it prints the reason and exits with 3.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -2,8 +2,8 @@
 
     lengths.py [PATH ...] [--largest COUNT]
 
-Prints `file:line: what is too long`, then the largest functions and files. The exit code is 1 if anything is
-over its limit.
+Prints `file:line: the excess` for each file or function over its limit, then the largest functions and files.
+The exit code is 1 if anything is over its limit.
 
 A file has at most 420 lines; 600 if it consists of tests, benchmarks or a table. A function has at most 80
 lines from its signature to its end, without its docstring; a function in a function is a part of it.
@@ -37,7 +37,7 @@ FOLDERS = ("python", "rust", "tests", "scripts", "benches", "examples", "docs", 
 SKIPPED_FOLDERS = {"target", "__pycache__", "build"}
 TESTS = re.compile(r"(^|/)(tests|benches|fuzz|fuzzing)(/|\.rs$)|(^|/)test_[^/]*\.py$")
 
-# What may contain braces that are not those of code.
+# Comments and literals, which may contain braces.
 RUST_TEXT = re.compile(
     r"""
     //[^\n]* | /\*.*?\*/

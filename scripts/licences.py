@@ -1,4 +1,4 @@
-"""Writes the licences of the crates that are linked into the extension: their texts must go along with it.
+"""Writes the licence texts of the crates linked into the extension, which must be distributed with it.
 
 Usage: python scripts/licences.py FILE
 """

@@ -5,7 +5,7 @@ Two rules, for each crate listed in rust_layers.toml:
 - no circle: if a module imports another one, directly or through others, that one does not import it. A
   module and its own submodules may import each other: they share their private items and are read as one
   unit.
-- folders import downwards: a module imports modules of its own top-level module or of those listed after
+- folders import downwards: a module imports from the same top-level module or from those listed after
   it.
 
 The check reads `use` declarations, and paths in the code that start with `crate`, `super`, `self` or the

@@ -1,9 +1,9 @@
-"""`make soak`: one operator under a mixed load and random faults for an hour; does anything grow, is anything
-lost? It owns the load, the faults, the figures, and the judgement.
+"""`make soak`: one operator under a mixed load and random faults for an hour; checks for leaks and
+lost changes.
 
     python scripts/soak.py --minutes 60 --seed 1
 
-The cluster is in the memory of this process, the operator (`soak_operator.py`) is in another one.
+The embedded API server runs in this process, the operator (`soak_operator.py`) in another one.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any
 
 import trials
 from kopf.testing import ApiError, Cluster
-from trials import LAST, PREFIX, definition
+from trials import LAST, PREFIX, make_crd
 
 HERE = pathlib.Path(__file__).parent
 POPULATION = 150
@@ -44,17 +44,17 @@ class Load:
 
     def __init__(self, cluster: Cluster, chance: random.Random) -> None:
         self.cluster, self.chance = cluster, chance
-        self.wanted: dict[str, int] = {}
+        self.expected: dict[str, int] = {}
         self.changes = self.count = 0
 
     def act(self) -> None:
-        names, self.changes = list(self.wanted), self.changes + 1
+        names, self.changes = list(self.expected), self.changes + 1
         luck = self.chance.random()
         if not names or (luck < 0.1 and len(names) < POPULATION):
             return self.create()
         name = self.chance.choice(names)
         if luck < 0.2 and len(names) > POPULATION / 2:
-            del self.wanted[name]
+            del self.expected[name]
             return self.cluster.delete("soaks", name)
         if luck < 0.25:
             return self.change(name, {"metadata": {"labels": {"daemon": self.kind()}}})
@@ -63,13 +63,13 @@ class Load:
             return self.change(name, {"metadata": {"annotations": dict.fromkeys(ours)}})
         if luck < 0.35:
             return self.change(name, {"status": {"noise": luck}}, "status")
-        self.wanted[name] += 1
-        return self.change(name, {"spec": {"value": self.wanted[name]}})
+        self.expected[name] += 1
+        return self.change(name, {"spec": {"value": self.expected[name]}})
 
     def create(self) -> None:
         self.count += 1
         name = f"soak-{self.count}"
-        self.wanted[name] = 1
+        self.expected[name] = 1
         meta = {"name": name, "labels": {"daemon": self.kind()}}
         body = {"apiVersion": "example.com/v1", "kind": "Soak", "metadata": meta}
         self.cluster.create({**body, "spec": {"value": 1, "ballast": "x" * self.chance.randrange(3000)}})
@@ -84,11 +84,11 @@ class Load:
         return dict(self.cluster.get("soaks", name)["metadata"].get("annotations") or {})
 
     def unhandled(self) -> list[str]:
-        """What is not as it should be in the end."""
+        """Objects that are not in the expected state at the end."""
         bodies = {it["metadata"]["name"]: it for it in self.cluster.list("soaks")}
-        wrong = [f"{name} should be gone" for name in bodies if name not in self.wanted]
-        wrong += [f"{name} has vanished" for name in self.wanted if name not in bodies]
-        for name, value in self.wanted.items():
+        wrong = [f"{name} should be gone" for name in bodies if name not in self.expected]
+        wrong += [f"{name} has vanished" for name in self.expected if name not in bodies]
+        for name, value in self.expected.items():
             body = bodies.get(name, {"metadata": {}})
             ours = [it for it in body["metadata"].get("annotations") or {} if it.startswith(PREFIX)]
             status = body.get("status") or {}
@@ -143,7 +143,7 @@ class Faults:
         ]
 
 
-class Patient(trials.Patient):
+class OperatorProcess(trials.OperatorProcess):
     """The process of the operator, and what is looked at in it."""
 
     def sample(self, objects: int) -> dict[str, float]:
@@ -153,23 +153,23 @@ class Patient(trials.Patient):
                 links.append(os.readlink(link))
             except OSError:  # closed meanwhile
                 continue
-        told = self.ask()
+        state = self.ask()
         return {
             "rss MB": self.status("VmRSS") / 1024,
             "threads": self.status("Threads"),
             "descriptors": len(links),
             "sockets": sum(it.startswith("socket:") for it in links),
-            "python tasks": told["python tasks"],
-            "python objects": told["python objects"],
+            "python tasks": state["python tasks"],
+            "python objects": state["python objects"],
             "objects": objects,
-            "memos too many": max(0, told["memos"] - objects),
-            "daemons": sum(told["daemons"].values()),
-            "calls": sum(told["calls"].values()),
+            "memos too many": max(0, state["memos"] - objects),
+            "daemons": sum(state["daemons"].values()),
+            "calls": sum(state["calls"].values()),
         }
 
 
 def grown(samples: list[dict[str, float]]) -> list[str]:
-    """What is not flat."""
+    """The measurements that grow."""
     wrong, third = [], max(1, len(samples) // 3)
     for name, limit in LIMITS.items():
         before = statistics.median(it[name] for it in samples[:third])
@@ -180,19 +180,19 @@ def grown(samples: list[dict[str, float]]) -> list[str]:
     return wrong
 
 
-def leaks(told: dict[str, Any], load: Load, bodies: list[Any]) -> list[str]:
-    """What is left of objects that are not there, or missing of those that are."""
+def leaks(state: dict[str, Any], load: Load, bodies: list[Any]) -> list[str]:
+    """Leaked state of deleted objects, and missing state of existing ones."""
     labelled = {"async", "sync"}
     manned = {it["metadata"]["name"] for it in bodies if it["metadata"]["labels"].get("daemon") in labelled}
-    daemons, indexed = told["daemons"], set(told["indexed"])
+    daemons, indexed = state["daemons"], set(state["indexed"])
     wrong = [f"daemon of {name}: {daemons.get(name, 0)}" for name in manned ^ set(daemons)]
     wrong += [f"{count} daemons of {name}" for name, count in daemons.items() if count > 1]
-    wrong += [f"index entry of {name}" for name in indexed ^ set(load.wanted)]
-    if told["memos"] > len(load.wanted):
-        wrong.append(f"{told['memos']} memos of {len(load.wanted)} objects")
-    for name, value in load.wanted.items():
+    wrong += [f"index entry of {name}" for name in indexed ^ set(load.expected)]
+    if state["memos"] > len(load.expected):
+        wrong.append(f"{state['memos']} memos of {len(load.expected)} objects")
+    for name, value in load.expected.items():
         for handler in ("first", "second", "parent", "field"):
-            if (last := told["seen"].get(name, {}).get(handler)) != value:
+            if (last := state["seen"].get(name, {}).get(handler)) != value:
                 wrong.append(f"{handler} has seen {name} at {last}, not at {value}")
     return wrong
 
@@ -207,36 +207,38 @@ def main() -> int:
     print(f"{options.minutes} minutes, seed {options.seed}")
     samples: list[dict[str, float]] = []
     with Cluster() as cluster:
-        cluster.apply(definition("Soak", status=True))
-        patient = Patient([str(HERE / "soak_operator.py")], cluster.kubeconfig, options.log.open("w"))
+        cluster.apply(make_crd("Soak", status=True))
+        operator = OperatorProcess(
+            [str(HERE / "soak_operator.py")], cluster.kubeconfig, options.log.open("w")
+        )
         load, faults = Load(cluster, chance), Faults(cluster, chance)
-        while len(load.wanted) < POPULATION * 0.75:
+        while len(load.expected) < POPULATION * 0.75:
             load.create()
-        start = sampled = told = time.monotonic()
-        while time.monotonic() < start + options.minutes * 60 and patient.process.poll() is None:
+        start = sampled = logged = time.monotonic()
+        while time.monotonic() < start + options.minutes * 60 and operator.process.poll() is None:
             load.act()
             faults.act()
             time.sleep(PACE)
             if time.monotonic() - sampled > SAMPLING:
                 sampled = time.monotonic()
-                samples.append(patient.sample(len(load.wanted)))
-                if sampled - told > 60:
-                    told = sampled
+                samples.append(operator.sample(len(load.expected)))
+                if sampled - logged > 60:
+                    logged = sampled
                     figures = " ".join(f"{name}={value:.0f}" for name, value in samples[-1].items())
                     print(f"{(sampled - start) / 60:5.0f} min: {figures}", flush=True)
         cluster.clear_faults()
         wrong, until = [], time.monotonic() + CONVERGENCE
-        while time.monotonic() < until and patient.process.poll() is None:
+        while time.monotonic() < until and operator.process.poll() is None:
             with contextlib.suppress(ApiError):
-                wrong = load.unhandled() or leaks(patient.ask(), load, cluster.list("soaks"))
+                wrong = load.unhandled() or leaks(operator.ask(), load, cluster.list("soaks"))
             if not wrong:
                 break
             time.sleep(1)
         seconds = time.monotonic() - until + CONVERGENCE
-        if patient.process.poll() is not None:
-            wrong.append(f"the operator has exited: {patient.process.returncode}")
+        if operator.process.poll() is not None:
+            wrong.append(f"the operator has exited: {operator.process.returncode}")
         else:
-            code = patient.stop()
+            code = operator.stop()
             wrong += [f"the operator has ended with {code}"] if code else []
     print(
         f"{load.changes} changes of {load.count} objects, {faults.count} faults; converged in {seconds:.0f} s"

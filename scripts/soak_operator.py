@@ -1,5 +1,5 @@
-"""The operator of `soak.py`: handlers of all kinds, some of which fail at times. It owns what is told of the
-process on request, a line of JSON for each line of its input; it must not know what the cluster goes through.
+"""The operator of `soak.py`: handlers of all kinds, some of which fail at times. It answers each
+line of its input with a line of JSON about its state.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def stumble(odds: float) -> None:
         case luck if luck < 0.5:
             raise kopf.TemporaryError("not now", delay=0.3)
         case luck if luck < 1:
-            raise RuntimeError("an error that nobody expected")
+            raise RuntimeError("an unexpected error")
 
 
 def fill(executor: concurrent.futures.Executor) -> None:
@@ -99,10 +99,10 @@ async def field(name: str, spec: Any, **_: Any) -> None:
     note("field", name, spec)
 
 
-@kopf.on.delete(KIND, id="farewell", backoff=0.5)
-async def farewell(**_: Any) -> None:
+@kopf.on.delete(KIND, id="removal", backoff=0.5)
+async def removal(**_: Any) -> None:
     stumble(0.05)
-    calls["farewell"] += 1
+    calls["removal"] += 1
 
 
 @kopf.on.event(KIND, id="peek")
@@ -147,7 +147,7 @@ async def steady(patch: Any, **_: Any) -> None:
         patch.status["steady"] = CHANCE.randrange(1000)
 
 
-def told() -> dict[str, Any]:
+def state() -> dict[str, Any]:
     gc.collect()
     return {
         "python tasks": len(asyncio.all_tasks()),
@@ -170,7 +170,7 @@ async def main() -> None:
 
     async def answer() -> None:
         while await reader.readline():
-            print(json.dumps(told()), flush=True)
+            print(json.dumps(state()), flush=True)
         stop.set()
 
     answering = asyncio.create_task(answer())

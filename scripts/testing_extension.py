@@ -2,7 +2,7 @@
 
     testing_extension.py FOLDER
 
-`make test-border` and `make test-fast` call it: the extension of the development profile was compiled with
+`make test-bindings` and `make test-fast` call it: the extension of the development profile was compiled with
 the Rust tests, and shares their dependencies. maturin would compile these again for the extension alone.
 """
 

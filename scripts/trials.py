@@ -1,6 +1,4 @@
-"""What the trials of this folder have in common: a kind of objects to play with, and an operator in a process
-of its own that answers questions. It must not know what is tried.
-"""
+"""Shared by `load.py` and `soak.py`: a CRD, and an operator process that reports its state on request."""
 
 import json
 import os
@@ -11,21 +9,22 @@ from typing import IO, Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "faults"))
 
-import definitions
-from definitions import LAST, PREFIX
+import crds
+from crds import LAST, PREFIX
 
-__all__ = ["LAST", "PREFIX", "Patient", "definition"]
+__all__ = ["LAST", "PREFIX", "OperatorProcess", "make_crd"]
 
 GROUP = "example.com"
 
 
-def definition(kind: str, *, status: bool = False) -> dict[str, Any]:
-    """A kind whose objects may have anything in them."""
-    return definitions.definition(GROUP, kind, definitions.ANYTHING, status=status)
+def make_crd(kind: str, *, status: bool = False) -> dict[str, Any]:
+    """The CRD of a kind without a schema."""
+    return crds.make_crd(GROUP, kind, crds.ANYTHING, status=status)
 
 
-class Patient:
-    """The process of an operator: a line of JSON for each line of its input, and its end when that ends."""
+class OperatorProcess:
+    """The process of an operator. It answers each line of its input with a line of JSON, and exits at its
+    end."""
 
     def __init__(self, words: list[str], kubeconfig: pathlib.Path, log: IO[str] | None = None) -> None:
         self.process = subprocess.Popen(
@@ -41,12 +40,12 @@ class Patient:
         return json.loads(self.process.stdout.readline())
 
     def status(self, name: str) -> int:
-        """What the system knows of it: kilobytes, or a number."""
+        """A field of /proc/PID/status, in kilobytes or as a number."""
         lines = (self.place / "status").read_text().splitlines()
         return int(dict(it.split(":", 1) for it in lines)[name].split()[0])
 
     def cpu(self) -> float:
-        """The seconds that it has spent."""
+        """The CPU time of the process, in seconds."""
         ticks = (self.place / "stat").read_text().rsplit(")", 1)[1].split()
         return (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""What all Python tests share: options, strictness, and the fixtures of the real control plane."""
+"""Shared by all Python tests: options, strictness, and the fixtures of the real control plane."""
 
 import os
 import pathlib
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--reference-python",
         metavar="PATH",
         default=os.environ.get("KOPF_REFERENCE_PYTHON"),
-        help="an interpreter with the reference Kopf, for tests which hand objects over",
+        help="an interpreter with Kopf 1.45, for the tests of migration",
     )
     parser.addoption(
         "--embedded",

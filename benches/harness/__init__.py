@@ -1,2 +1,2 @@
-"""What the benchmarks are made of: clusters, contestants, load, workloads, tables. It must not know `kopf`:
-contestants are other processes."""
+"""The benchmark harness: clusters, contestants, load, workloads, tables. It does not import `kopf`:
+contestants are separate processes."""

@@ -1,5 +1,5 @@
-"""Where the contestants work: the server in our package, or a real control plane. Each is started for a
-workload and thrown away afterwards."""
+"""The clusters of the benchmarks: the embedded API server, or a real control plane. Each workload gets a new
+one."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Cluster(abc.ABC):
 
     title: str
     pids: list[int]
-    notes: dict[str, Any]
+    data: dict[str, Any]
     """What workloads leave to themselves for the next round."""
 
     def __init__(self) -> None:
-        self.notes: dict[str, Any] = {}
+        self.data: dict[str, Any] = {}
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bench-"))
         self.kubeconfig = self.folder / "kubeconfig"
 
@@ -63,7 +63,7 @@ class Cluster(abc.ABC):
 
 
 class Embedded(Cluster):
-    """The server in memory, in a process of its own."""
+    """The embedded API server, in a separate process."""
 
     title = "embedded"
 
@@ -137,7 +137,7 @@ Starter = Callable[[], Cluster]
 
 
 def starter(controlplane: pathlib.Path | None, python: str | None) -> Starter:
-    """Who starts clusters of the wanted kind; the embedded ones need a Python with our package."""
+    """A function that starts clusters of this kind; the embedded ones need a Python with kopf-rs."""
     if controlplane is not None:
         scripts = controlplane
         return lambda: ControlPlane(scripts)
@@ -148,12 +148,12 @@ def starter(controlplane: pathlib.Path | None, python: str | None) -> Starter:
 
 
 def prepared(start: Starter) -> Any:
-    """A cluster with the definition of what the workloads are about."""
+    """A cluster with the CRD of the workloads."""
     cluster = start()
     try:
         cluster.client.define()
         if isinstance(cluster, ControlPlane):
-            time.sleep(3)  # it ends watches soon after a definition is established
+            time.sleep(3)  # the API server ends watches soon after a CRD is established
     except BaseException:
         cluster.stop()
         raise

@@ -1,5 +1,5 @@
-"""Who is measured: Kopf in some environment, or a native program with the same duties. It owns their
-processes and what they report; it must not know what they are measured by."""
+"""The contestants: Kopf in some environment, or a native program with the same tasks. This module runs their
+processes and reads their reports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OPERATORS = pathlib.Path(__file__).resolve().parents[1] / "operators"
 
 @dataclass(frozen=True)
 class Contestant:
-    """Somebody with a name. Kopf has a Python with it; a peer is a program that obeys the same environment
-    variables."""
+    """A program to measure. Kopf has the Python it is installed in; a peer is a program that obeys the same
+    environment variables."""
 
     name: str
     path: str
@@ -73,7 +73,7 @@ class Operator:
         return self._process.pid
 
     def reports(self, what: str) -> list[dict[str, Any]]:
-        """What it has reported so far."""
+        """The lines it has reported so far."""
         lines = map(json.loads, self._report.read_text().splitlines())
         return [line for line in lines if line["what"] == what]
 

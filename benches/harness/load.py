@@ -1,5 +1,5 @@
-"""The other users of the cluster: they create, change and delete objects, and see what becomes of them. It
-must not know who handles the objects."""
+"""Load on the cluster: creates, changes and deletes objects, and watches their states, with any
+contestant."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MERGE = "application/merge-patch+json"
 Condition = Callable[[Mapping[str, Any]], bool]
 
 
-def definition() -> dict[str, Any]:
+def crd() -> dict[str, Any]:
     """Of the objects of the workloads: any spec, any status."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
@@ -46,7 +46,7 @@ def definition() -> dict[str, Any]:
     }
 
 
-# No floats: servers rewrite 1.0 as 1, and whoever compares the texts sees a change.
+# No floats: API servers rewrite 1.0 as 1, and a comparison of the texts would show a change.
 def spec(number: int, revision: int, size: int = 2048) -> dict[str, Any]:
     """Like what custom resources have, of about so many bytes."""
     result: dict[str, Any] = {
@@ -124,7 +124,7 @@ class Client:
         self._idle: list[http.client.HTTPConnection] = []
 
     def connect(self) -> http.client.HTTPConnection:
-        """A connection of one's own."""
+        """A separate connection."""
         if self._tls is None:
             return http.client.HTTPConnection(self._host, self._port, timeout=300)
         return http.client.HTTPSConnection(self._host, self._port, timeout=300, context=self._tls)
@@ -174,13 +174,13 @@ class Client:
         raise RuntimeError(f"{method} {path}: {status}: {answer[:500]!r}")
 
     def define(self) -> None:
-        """Create the definition, and wait until it is served."""
-        self.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition())
+        """Create the CRD, and wait until it is served."""
+        self.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd())
         for _ in range(100):
             if self.call("GET", BENCHES)[0] == 200:
                 return
             time.sleep(0.1)
-        raise RuntimeError("The definition is not served.")
+        raise RuntimeError("The CRD is not served.")
 
     def each(self, count: int, work: Callable[[int], object], start: int = 0) -> float:
         """Do it for all numbers over several connections; return the seconds that it took."""
@@ -246,11 +246,11 @@ class Client:
         raise RuntimeError(f"{name} was not handled.")
 
     def delete(self, count: int, *, prefix: str) -> float:
-        """Delete objects that nobody holds."""
+        """Delete objects without finalizers."""
         return self.each(count, lambda i: self.ok("DELETE", f"{BENCHES}/{prefix}-{i:06}"))
 
     def clear(self) -> None:
-        """Delete all objects and events, whoever holds them."""
+        """Delete all objects and events, with or without finalizers."""
         self.ok("DELETE", BENCHES)
         for _ in range(50):
             found = [item["metadata"] for item in json.loads(self.ok("GET", BENCHES))["items"]]

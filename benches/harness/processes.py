@@ -1,5 +1,4 @@
-"""What processes cost, as the system tells: processor time, memory, switches. It must not know whose they
-are."""
+"""The costs of processes as reported by the kernel: CPU time, memory, context switches."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ class Memory(NamedTuple):
 
 def cpu(pid: int) -> float:
     """Seconds of user and system time so far."""
-    # The process's own clock, as clock_getcpuclockid() names it: /proc tells hundredths only.
+    # The CPU clock of the process, as in clock_getcpuclockid(): /proc has a resolution of 10 ms only.
     return time.clock_gettime((~pid << 3) | 2)
 
 

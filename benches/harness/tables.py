@@ -1,4 +1,4 @@
-"""The figures as Markdown: medians, ratios, and what was wanted. It must not know how they came about."""
+"""The figures as Markdown tables: medians, ratios, and targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DASH = "-"
 
 
 def number(value: float) -> str:
-    """With three digits that say something."""
+    """The number with three significant digits."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
@@ -36,7 +36,7 @@ def medians(results: Results, name: str) -> Median:
 def against_targets(results: Results, ours: str, others: Sequence[str]) -> str:
     """Each target with what was measured."""
     peers = [name for name in (REFERENCE, NATIVE) if name in others]
-    heads = ["workload", *others, ours, *(f"÷ {name}" for name in peers), "wanted", ""]
+    heads = ["workload", *others, ours, *(f"÷ {name}" for name in peers), "target", ""]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     missing = []
     for row in ROWS:
@@ -64,7 +64,7 @@ def against_targets(results: Results, ours: str, others: Sequence[str]) -> str:
 
 
 def against(value: float, other: float | None, limit: float | None) -> tuple[str, bool]:
-    """What part of another figure ours is, with the part that is wanted; and whether it is no more."""
+    """The ratio of our figure to another one, with its target; and whether the target is met."""
     # Differences can be below zero: of that, there are no parts.
     if other is None or other <= 0 or value < 0:
         return DASH, True

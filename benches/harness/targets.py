@@ -1,5 +1,4 @@
-"""What the figures are wanted to be, and those that follow from figures of several workloads. It must not
-know how the table looks."""
+"""The targets of the figures, and the figures that are computed from several workloads."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ def growth(more: str, less: str, count: int) -> Callable[[Median], float | None]
 def either(
     first: Callable[[Median], float | None], second: Callable[[Median], float | None]
 ) -> Callable[[Median], float | None]:
-    """The second figure of those who have not got the first."""
+    """The second figure for contestants without the first."""
 
     def value(median: Median) -> float | None:
         found = first(median)
@@ -87,8 +86,8 @@ def either(
 
 
 CPU = "CPU, s"
-REST = "memory at rest, MiB"
-BESIDE = "CPU per object created beside, ms"
+REST = "idle memory, MiB"
+ADDITIONAL = "CPU per additional object, ms"
 IDLE = ("W1", "idle memory, MiB")
 
 ROWS = [
@@ -138,9 +137,9 @@ ROWS = [
     Row("W8S makespan ÷ ideal of 6 threads", "", figure("W8S", "makespan ÷ ideal"), Target(1.03, 0.87)),
     Row("growth: W2 per object, 1,000 → 100,000", "", growth("G100", "G10", 90_000), Target(1.15)),
     Row(
-        "growth: W3 per object beside 1,000 → 100,000",
+        "growth: W3 per additional object, 1,000 → 100,000",
         "",
-        ratio(("G100", BESIDE), ("G1", BESIDE)),
+        ratio(("G100", ADDITIONAL), ("G1", ADDITIONAL)),
         Target(1.15),
     ),
     Row(
@@ -164,4 +163,4 @@ REQUESTS = {
     "W6": WRITES,
     "W7D": WRITES,
 }
-"""Figures that tell whether all did the same work."""
+"""Figures that show whether all contestants did the same work."""

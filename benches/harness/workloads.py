@@ -1,5 +1,5 @@
-"""What is measured: each workload runs one contestant once and yields its figures. CPU is the operator's,
-between its rest before and its rest after the work. Names of figures are in `harness/targets.py`, too."""
+"""The workloads: each one runs a contestant once and yields its figures. CPU is that of the operator, from
+the idle state before the work to the idle state after it. `harness/targets.py` refers to figures by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POOL = 6
 
 @contextmanager
 def cleared(cluster: Cluster) -> Iterator[None]:
-    """Whatever was created is removed afterwards."""
+    """Removes all created objects afterwards."""
     try:
         yield
     finally:
@@ -63,7 +63,7 @@ def resync(count: int) -> Workload:
                 "CPU per object, µs": cpu / count * 1e6,
                 "wall, s": done["t"] - operator.started,
                 "peak memory, MiB": memory.peak,
-                "memory at rest, MiB": memory.resident,
+                "idle memory, MiB": memory.resident,
                 "writes per object": (cluster.writes() - before) / count,
                 "server's CPU, s": cluster.cpu() - server,
             }
@@ -123,7 +123,7 @@ def firehose(count: int, times: int) -> Workload:
     """Config maps are changed as fast as possible; a handler sees the events."""
 
     def run(cluster: Cluster, contestant: Contestant) -> Figures:
-        revision = cluster.notes.get("revision")
+        revision = cluster.data.get("revision")
         if revision is None:
             cluster.client.create_maps(count)
             revision = 0
@@ -135,7 +135,7 @@ def firehose(count: int, times: int) -> Workload:
             for number in range(revision + 1, target + 1):
                 cluster.client.update_maps(count, number)
             changed = time.time()
-            cluster.notes["revision"] = target
+            cluster.data["revision"] = target
             done = operator.wait("done")
             events = count * times
             cpu = operator.quiesce() - cpu
@@ -185,13 +185,13 @@ def updates(count: int, times: int, *, field: bool) -> Workload:
 
 
 def growth(count: int, more: int) -> Workload:
-    """Start with many objects, and more are created beside them. The cluster is kept from size to size."""
+    """Start with many objects, then create more. The cluster is reused for all sizes."""
 
     def run(cluster: Cluster, contestant: Contestant) -> Figures:
-        present = cluster.notes.get("present", 0)
+        present = cluster.data.get("present", 0)
         if present < count:
             cluster.client.create(count, start=present, handled=True)
-            cluster.notes["present"] = count
+            cluster.data["present"] = count
         with Operator(contestant, "resync", "resync", cluster.kubeconfig, expect=count) as operator:
             operator.wait("done", limit=900)
             cpu, memory = operator.quiesce(), operator.memory()
@@ -202,12 +202,12 @@ def growth(count: int, more: int) -> Workload:
         cluster.client.delete(more, prefix="new")
         return {
             "CPU, s": cpu,
-            "CPU per object created beside, ms": created / more * 1e3,
-            "memory at rest, MiB": memory.resident,
+            "CPU per additional object, ms": created / more * 1e3,
+            "idle memory, MiB": memory.resident,
             "peak memory, MiB": memory.peak,
         }
 
-    run.__doc__ = f"Start with {count:,} handled objects; then {more:,} are created beside them"
+    run.__doc__ = f"Start with {count:,} handled objects; then create {more:,} more"
     return run
 
 
@@ -259,7 +259,7 @@ def timers(count: int, flavour: str) -> Workload:
             ) as operator:
                 operator.wait("window_start")
                 cpu = operator.cpu()
-                time.sleep(window)  # whoever looks all the time makes them late
+                time.sleep(window)  # polling would delay the handlers
                 end = operator.wait("window_end")
                 cpu = operator.cpu() - cpu
                 return {
@@ -285,7 +285,7 @@ def daemons(count: int) -> Workload:
             many = _daemons(cluster, contestant, count, settle=6)
         figures = {
             "memory for each, kB": (many["memory"] - one["memory"]) * 1024 / (count - 1),
-            "CPU at rest, % of a core": many["rest"],
+            "idle CPU, % of a core": many["rest"],
             "writes per object": many["writes"] / count,
         }
         if many["writes"]:  # else the work is another one
@@ -304,7 +304,7 @@ def _daemons(cluster: Cluster, contestant: Contestant, count: int, *, settle: fl
         start, before = operator.cpu(), time.monotonic()
         time.sleep(4)
         rest = (operator.cpu() - start) / (time.monotonic() - before)
-        # What they have done since all run is not of the start.
+        # Work done after all of them run does not belong to the start.
         return {
             "memory": operator.memory().resident,
             "start": start - settle * rest,
@@ -344,4 +344,4 @@ NOT_FOR_NATIVE = {"W7S", "W8S"}
 """There are no threads to be slept in."""
 
 USUAL = [name for name in WORKLOADS if name not in {"W8A", "GB"}]
-"""What the table is made of, unless workloads are named."""
+"""The default workloads of the table."""

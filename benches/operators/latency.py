@@ -1,7 +1,7 @@
 """W6: when a handler starts."""
 
 import kopf
-from reporting import GROUP, is_probe, saw, tell
+from reporting import GROUP, is_probe, report, saw
 
 
 @kopf.on.event(*GROUP)
@@ -11,5 +11,5 @@ async def bench_event(name, **_):
 
 @kopf.on.create(*GROUP, when=lambda name, **_: not is_probe(name))
 async def bench_create(name, **_):
-    tell("start", name=name)
+    report("start", name=name)
     return {"ok": True, "name": name}

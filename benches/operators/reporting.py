@@ -1,5 +1,5 @@
-"""What the operators of the benchmarks tell: lines of JSON to the file `BENCH_OUT`. It uses the public
-interface of Kopf only, so it serves any contestant.
+"""Reports of the benchmark operators: JSON lines in the file `BENCH_OUT`. It uses only the public API of
+Kopf, so it works with any contestant.
 
 `ready`: the first call of a handler. `done`: all expected objects were seen in the expected revision.
 `start`: a handler starts. `window_start`, `window_end`: all timers have fired once, or all daemons run; and
@@ -21,20 +21,20 @@ WORKERS = int(os.environ.get("BENCH_WORKERS", "0"))
 
 _file = open(os.environ["BENCH_OUT"], "a", buffering=1)  # noqa: SIM115
 _revisions: dict[str, int] = {}
-_told: set[str] = set()
+_reported: set[str] = set()
 _calls = 0
 
 
-def tell(what: str, **values: object) -> None:
+def report(what: str, **values: object) -> None:
     """Write a line."""
     _file.write(json.dumps({"what": what, "t": time.time(), **values}) + "\n")
 
 
 def once(what: str, **values: object) -> None:
     """Write a line if it is the first one of its kind."""
-    if what not in _told:
-        _told.add(what)
-        tell(what, **values)
+    if what not in _reported:
+        _reported.add(what)
+        report(what, **values)
 
 
 def is_probe(name: str) -> bool:
@@ -81,7 +81,7 @@ class Window:
                 return
             if now - self._start <= WINDOW:
                 self._late.append(now - last - 1.0)
-            elif "window_end" not in _told:
+            elif "window_end" not in _reported:
                 late = sorted(self._late)
                 parts = {"late_p50": late[len(late) // 2], "late_p99": late[len(late) * 99 // 100]}
                 once("window_end", invocations=len(late), **parts)
@@ -89,7 +89,7 @@ class Window:
 
 @kopf.on.startup()
 def configure(settings: kopf.OperatorSettings, **_: object) -> None:
-    """What the workload asks for."""
+    """The workload's options, from the environment."""
     if os.environ.get("BENCH_POSTING") == "1":
         settings.posting.loggers = True
     if WORKERS:

@@ -20,7 +20,7 @@ DEFAULT_HINT = (
     "Private modules of the original framework are not here; for the public names, see `kopf.__all__`."
 )
 
-_CLIENTS = "For requests of your own, use a client library: `kubernetes`, `kr8s`, `pykube-ng`."
+_CLIENTS = "To send requests, use a client library: `kubernetes`, `kr8s`, `pykube-ng`."
 _NATIVE = (
     "This is done by the engine, which is not in Python. To try an operator in a test, see `kopf.testing`; "
     "to run one, `kopf.operator()`."

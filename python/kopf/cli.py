@@ -1,4 +1,4 @@
-"""The command line: its commands, and the controls for those who call them, such as tests."""
+"""The command line: its commands, and the controls for their callers, such as tests."""
 
 from kopf._cli.commands import cluster, develop, freeze, main, resume, run
 from kopf._cli.options import CLIControls, LogFormatParamType, logging_options

@@ -1,6 +1,6 @@
-"""What the tests of behaviours share: a kind of objects, and an operator from the test's folder.
+"""Fixtures of the behaviour tests: a CRD, and an operator with the handlers of the test's folder.
 
-They go through the public API only, and run on any cluster: `pytest tests/behaviours --kopf-cluster=assets`.
+They use only the public API, and run on any cluster: `pytest tests/behaviours --kopf-cluster=assets`.
 """
 
 import pathlib
@@ -38,34 +38,34 @@ FINALIZER = PREFIX + "KopfFinalizerMarker"
 
 
 class Calls:
-    """What the handlers tell, from whatever threads; others can wait for it."""
+    """The calls recorded by handlers. It is thread-safe, and tests can wait for calls."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
         self.changed = threading.Condition()
 
     def append(self, call: tuple[Any, ...]) -> None:
         with self.changed:
-            self.told.append(call)
+            self.calls.append(call)
             self.changed.notify_all()
 
 
 class Running:
-    """An operator of a test, and what its handlers have told of their calls."""
+    """The operator of a test, and the calls of its handlers."""
 
     def __init__(self, operator: Any, calls: Calls, memo: Any) -> None:
         self.operator, self._calls, self.memo = operator, calls, memo
 
     def of(self, handler: str) -> list[Any]:
-        """What the calls of that handler have told, in order."""
-        told = list(self._calls.told)
-        return [call[1] if len(call) == 2 else call[1:] for call in told if call[0] == handler]
+        """The recorded values of the handler's calls, in order."""
+        calls = list(self._calls.calls)
+        return [call[1] if len(call) == 2 else call[1:] for call in calls if call[0] == handler]
 
     def until(self, handler: str, count: int = 1) -> None:
-        """Wait until the handler has told of so many calls."""
+        """Wait until the handler has recorded this many calls."""
         with self._calls.changed:
             assert self._calls.changed.wait_for(lambda: len(self.of(handler)) >= count, timeout=60), (
-                f"{handler} was not called {count} time(s): {self._calls.told}"
+                f"{handler} was not called {count} time(s): {self._calls.calls}"
             )
 
     def settle(self) -> None:

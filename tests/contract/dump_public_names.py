@@ -141,7 +141,7 @@ def describe_settings():
     }
 
 
-# Fields whose defaults are made by a function: what it makes, for its name is nobody's business.
+# Fields with a default factory: the value that it returns, since its name is private.
 UNSTABLE = {
     name: (lambda settings, group=group, name=name: type(getattr(getattr(settings, group), name)).__name__)
     for group, names in {

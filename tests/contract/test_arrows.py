@@ -1,8 +1,8 @@
-"""The arrows of the architecture are kept by machines, and each machine is seen to work.
+"""The dependency rules of the architecture, and a negative test for each check.
 
-Crates depend only as the table says; Python is known to one crate; one Python module imports the compiled
-one; the Python packages import only from the layers below. Every check first counts what it saw, as a
-check that sees nothing always passes.
+Crates depend only on the crates in the table; only one crate depends on PyO3; only one Python module imports
+the extension; Python packages import only from the layers below. Every check first asserts how many files it
+has read, since a check of no files always passes.
 """
 
 import ast
@@ -27,7 +27,7 @@ CRATES = {
     "kopf-py": {(None, "kopf-core"), (None, "kopf-engine"), (None, "kopf-apiserver")},
 }
 PYTHON_CRATES = {"pyo3", "pythonize", "pyo3-async-runtimes"}
-# What a crate of pure rules has no use for.
+# Dependencies that do I/O, which the core must not have.
 IMPURE = {"tokio", "kube", "hyper", "reqwest", "rand", "tracing", "futures", "chrono", "socket2", "mio"}
 
 FORBIDDEN_IN_CORE = {
@@ -68,7 +68,7 @@ def violations(packages: list[dict]) -> list[str]:
     return found
 
 
-def test_crates_depend_as_the_table_says():
+def test_crates_depend_as_in_the_table():
     packages = metadata("--no-deps")["packages"]
     assert {package["name"] for package in packages} == set(CRATES)
     assert sum(len(package["dependencies"]) for package in packages) > 20
@@ -105,7 +105,7 @@ def test_forbidden_calls_of_the_core_are_in_the_table_with_their_replacements():
 
 
 def test_forbidden_calls_are_really_found(tmp_path):
-    """The lint and its table work: a planted clock in an own little crate is refused with our reason."""
+    """Clippy and its table work: a planted clock in a small crate is rejected with our reason."""
     if shutil.which("cargo-clippy") is None:
         pytest.skip("clippy is not installed")
     (tmp_path / "src").mkdir()
@@ -136,7 +136,7 @@ def test_forbidden_calls_are_really_found(tmp_path):
 
 
 def importers(package: pathlib.Path) -> tuple[int, set[str]]:
-    """How many modules there are, and which of them import the compiled one, in whatever way."""
+    """The number of modules, and the modules that import the extension in any way."""
     modules = sorted(package.rglob("*.py"))
     found = set()
     for path in modules:

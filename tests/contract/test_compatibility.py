@@ -11,7 +11,7 @@ CLAIMS = ROOT / "tests" / "contract" / "parity"
 
 
 def problem(test: str) -> str | None:
-    """What is wrong with the name of a test, as `path::name`."""
+    """The error in the id of a test, `path::name`; None if it exists."""
     path, _, name = test.partition("::")
     if not (ROOT / path).is_file():
         return f"{path} does not exist"

@@ -1,4 +1,4 @@
-"""The rotation of the differential suite: all scenarios come around, and some are always there."""
+"""The rotation of the differential suite: every scenario is included regularly, and some always."""
 
 import importlib.util
 import pathlib

@@ -1,7 +1,7 @@
-"""Small claims about the public names, made under the original framework and ours: they must agree.
+"""Claims about the public names, evaluated under Kopf 1.45 and kopf-rs: the results must be equal.
 
-Give the interpreter of the original in KOPF_REFERENCE_PYTHON. The claims are in `parity`, one file per area;
-what is deliberately different is listed here with its reason, and only that.
+KOPF_REFERENCE_PYTHON is the interpreter of Kopf 1.45. The claims are in `parity`, one file per area; only
+intended differences are listed here, with reasons.
 """
 
 import json
@@ -21,12 +21,12 @@ ALLOWED = {
     ("configuration", "claim_texts_of_missing_options"): "Options show their environment variables.",
     ("configuration", "claim_wrong_usage_by_its_exit_code"): "Wrong usage is one line and the exit code 2.",
     ("declarations", "claim_decorators_without_arguments"): "A mistake: the handler would never be called.",
-    ("modules", "claim_controls_as_text"): "It has fields that are ours only, after those of the original.",
+    ("modules", "claim_controls_as_text"): "It has additional fields after those of Kopf 1.45.",
     ("toolkits", "claim_runs_of_missing_files"): "Wrong usage is one line and the exit code 2.",
 }
 
 
-def said(python: str, name: str, **env: str) -> dict:
+def output_of(python: str, name: str, **env: str) -> dict:
     env = {key: value for key, value in os.environ.items() if not key.startswith("KOPF_")} | env
     env |= {"KUBECONFIG": "", "HOME": "/nope"}
     done = subprocess.run(
@@ -45,8 +45,8 @@ def test_claims_are_the_same(name):
     reference = os.environ.get("KOPF_REFERENCE_PYTHON")
     if not reference:
         pytest.skip("KOPF_REFERENCE_PYTHON is not set: there is nothing to compare with")
-    theirs = said(reference, name, PYTHONPATH="")
-    ours = said(sys.executable, name, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+    theirs = output_of(reference, name, PYTHONPATH="")
+    ours = output_of(sys.executable, name, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
     assert len(theirs) > 5
     assert ours.keys() == theirs.keys()
     different = {claim for claim in theirs if ours[claim] != theirs[claim]}

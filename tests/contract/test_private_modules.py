@@ -1,5 +1,5 @@
-"""Private modules of the original that operators import: all rows of the table lead somewhere, and all other
-paths say where to look."""
+"""Private modules of Kopf 1.45 that operators import: all rows of the table are importable, and all other
+paths raise an error with advice."""
 
 import importlib
 import json
@@ -17,10 +17,10 @@ ROWS = [
     for names in sources.values()
     for ours, _, theirs in (entry.partition("=") for entry in names.split())
 ]
-# They were in earlier versions of the original, and operators still ask for them.
+# They existed in earlier versions of Kopf, and operators still import them.
 OLDER = {("kopf._cogs.aiokits.aioadapters", "Flag")}
 
-# What the issue of the trackers and public code ask for most of all.
+# The names that are imported most often in issues and in public code.
 NEEDED = {
     "kopf._cogs.structs.bodies": "Body RawBody RawEvent RawMeta BodyEssence Spec Meta Status Labels",
     "kopf._cogs.structs.diffs": "diff reduce Diff DiffItem DiffOperation",
@@ -71,7 +71,7 @@ def test_public_names_are_the_very_same_objects():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for module, name in ROWS:
-            # The original has two things of these names; the public ones are the others.
+            # Kopf 1.45 has two objects of each of these names; the public ones are the others.
             if name in kopf.__all__ and not module.endswith(("indexing", "callbacks")):
                 seen += 1
                 assert getattr(importlib.import_module(module), name) is getattr(kopf, name), name
@@ -120,7 +120,7 @@ def test_attributes_of_packages_are_found_as_of_any_package():
         ("kopf.structs.bodies", "1.30"),
     ],
 )
-def test_other_paths_say_where_to_look(path, advice):
+def test_other_paths_fail_with_advice(path, advice):
     with pytest.raises(ModuleNotFoundError) as err:
         importlib.import_module(path)
     assert f"No module named '{err.value.name}'" in str(err.value)
@@ -132,7 +132,7 @@ def test_other_paths_say_where_to_look(path, advice):
     "name, advice",
     [("serve_admission_request", "kopf.testing.Cluster"), ("build_webhooks", "settings.admission.managed")],
 )
-def test_other_names_say_where_to_look(name, advice):
+def test_other_names_fail_with_advice(name, advice):
     with pytest.raises(AttributeError, match=advice):
         getattr(importlib.import_module("kopf._core.engines.admission"), name)
 

@@ -1,6 +1,6 @@
-"""The public names, compared with those of the original framework, which is installed in a venv of its own.
+"""The public names, compared with those of Kopf 1.45, which is installed in a separate venv.
 
-Give its interpreter in KOPF_REFERENCE_PYTHON. Every difference is listed here with its reason.
+KOPF_REFERENCE_PYTHON is its interpreter. Every difference is listed here with its reason.
 """
 
 import json
@@ -20,7 +20,7 @@ SERVERS = ["Server", "K3dServer", "MinikubeServer", "DockerDesktopServer", "Auto
 LAZY = "The reference to the object is made when it is needed."
 CLUSTER = "An addition: runs the command on a cluster of the testing kit."
 HAS_HANDLERS = "An addition: operators with nothing to do are reported."
-CONTROLS = "An addition after the fields of the original: how to report errors, and when to end at once."
+CONTROLS = "Additional fields after those of Kopf 1.45: how to report errors, and when to exit at once."
 ALLOWED = {
     ("ObjectLogger", "attributes"): LAZY,
     ("ObjectLogger", "properties"): LAZY,
@@ -33,7 +33,7 @@ ALLOWED = {
     ("OperatorRegistry", "properties"): HAS_HANDLERS,
     **{("cli.CLIControls", aspect): CONTROLS for aspect in ["attributes", "fields", "parameters"]},
 }
-# What is ours only, and documented.
+# Additions of kopf-rs, which are documented.
 ADDED_COMMANDS = {"cluster", "dev"}
 ADDED_TO_TESTING = {
     "Cluster",
@@ -110,7 +110,7 @@ def test_shapes_are_the_same(reference, ours):
         assert mine[: len(theirs)] == theirs, "Arguments can be given by their positions."
 
 
-# Documented in docs/compatibility.md; KOPF_COMPAT=1.45 sets the default of the original.
+# Documented in docs/compatibility.md; KOPF_COMPAT=1.45 sets the default of Kopf 1.45.
 ADDED_SETTINGS = {
     ("networking", "login_timeout"),
     ("networking", "request_limit"),
@@ -157,7 +157,7 @@ def test_settings_are_the_same(reference, ours):
     assert ours["settings"] != reference["settings"]
 
 
-# Of commands: what it is in the original, and what it is here.
+# Commands: the parameter in Kopf 1.45, and in kopf-rs.
 OTHER_PARAMETERS = {
     # They are checked when the command is read: wrong usage has the exit code 2.
     ("run", "liveness_endpoint", "type"): ("text", "url"),

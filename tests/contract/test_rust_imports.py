@@ -1,4 +1,4 @@
-"""Modules of the Rust crates import each other downwards and in no circles; planted violations are found."""
+"""Modules of the Rust crates import downwards and without cycles; planted violations are found."""
 
 import pathlib
 import shutil

@@ -1,4 +1,4 @@
-"""What an operator loads before it does anything: all that stays in memory, and costs time at each start."""
+"""The modules that an operator imports at start-up: they take memory, and time at each start."""
 
 import json
 import os
@@ -13,7 +13,7 @@ print(json.dumps([list(sys.modules), gc.isenabled(), gc.get_freeze_count()]))
 raise SystemExit
 """
 
-# Commands for development, test tools, logins and client libraries: those who need them import them.
+# Commands for development, test tools, logins and client libraries are imported only on use.
 NOT_LOADED = {
     "kopf._cli.dev",
     "kopf._testing.operator",
@@ -29,7 +29,7 @@ NOT_LOADED = {
 
 
 def started(folder: pathlib.Path, *options: str, **environment: str) -> list:
-    """What the author's file sees."""
+    """The modules that are imported before the author's file."""
     file = folder / "operator.py"
     file.write_text(OPERATOR)
     run = subprocess.run(

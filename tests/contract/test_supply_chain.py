@@ -1,8 +1,8 @@
-"""What comes from others: where it may come from, under which licences, and what is not let in.
+"""Dependencies: allowed sources, licences, and banned crates.
 
-`deny.toml` is the list, and cargo-deny is not needed to obey it: the same rules are checked here, with
-nothing to be installed and nothing to be asked on the network. Advisories change by the day, and are the
-affair of `make audit` and of a scheduled workflow: no merge depends on them.
+The rules are those of `deny.toml`, checked here without cargo-deny and without the network. Advisories change
+independently of the repository: `make audit` and a scheduled workflow check them, and no merge depends on
+them.
 """
 
 import json
@@ -60,9 +60,9 @@ def test_crates_come_from_the_registry_with_checksums():
 
 def test_planted_strangers_are_found():
     fork = {"name": "serde", "source": "git+https://example.com/serde#1"}
-    beside = {"name": "serde"}
+    copied = {"name": "serde"}
     unsure = {"name": "serde", "source": CRATES_IO, "checksum": "?"}
-    assert strangers([fork, beside, unsure]) == ["serde"] * 3
+    assert strangers([fork, copied, unsure]) == ["serde"] * 3
 
 
 def test_licences_are_those_of_the_list():
@@ -100,9 +100,11 @@ def test_python_packages_come_from_the_index():
     assert len(files) >= 4
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = [line for path in files for line in path.read_text().splitlines()] + project["dependencies"]
-    wanted = [line for line in lines if line.strip() and not line.startswith("#")]
-    assert len(wanted) > 10
-    odd = [line for line in wanted if not re.fullmatch(r"[A-Za-z0-9_.-]+([<>=!~]=?[0-9.,<>=!~ ]+)?", line)]
+    requirements = [line for line in lines if line.strip() and not line.startswith("#")]
+    assert len(requirements) > 10
+    odd = [
+        line for line in requirements if not re.fullmatch(r"[A-Za-z0-9_.-]+([<>=!~]=?[0-9.,<>=!~ ]+)?", line)
+    ]
     assert odd == [], "neither addresses nor options"
 
 

@@ -15,11 +15,11 @@ from kopf import _kopf
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "typing"
 FILES = sorted(path.name for path in FOLDER.glob("*.py"))
-# The original does not have what is in it.
+# It uses additions of kopf-rs.
 OURS = "ours.py"
-# The original has no type for functions given by their ids, though it takes them.
+# Kopf 1.45 accepts functions by id, but has no type for them.
 UNTYPED_IN_ORIGINAL = "handlers.py"
-# What only the extension for tests of the border has.
+# Names that only the testing extension has.
 UNSHIPPED = ["InjectedWork", "inject_review", "inject"]
 
 

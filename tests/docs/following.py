@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import console  # noqa: E402
 
-PATIENCE = 40.0
+TIMEOUT = 40.0
 FENCE = re.compile(r"(?:^(?P<before>[^\n]+)\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.M | re.S)
 INDENTED = re.compile(r"(?:^    [^\n]*\n)+", re.M)
 NAMED = re.compile(r"`([\w./-]+\.(?:py|yaml))`:$")
@@ -36,7 +36,7 @@ READY = "Initial authentication has finished"
 
 
 class Background:
-    """A command that goes on, and the lines that it has written by now."""
+    """A running command, and the lines that it has written so far."""
 
     def __init__(self, command: str, folder: pathlib.Path, env: dict[str, str]) -> None:
         self.lines: list[str] = []
@@ -72,16 +72,16 @@ class Background:
             return False
 
         with self._more:
-            assert self._more.wait_for(find, PATIENCE), f"{shown!r} is not in:\n{''.join(self.lines)}"
+            assert self._more.wait_for(find, TIMEOUT), f"{shown!r} is not in:\n{''.join(self.lines)}"
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)
         try:
-            return self.process.wait(PATIENCE)
+            return self.process.wait(TIMEOUT)
         finally:
             if self.process.poll() is None:
                 self.process.kill()
-            self._reader.join(PATIENCE)
+            self._reader.join(TIMEOUT)
             assert self.process.stdout is not None
             self.process.stdout.close()
 
@@ -158,20 +158,20 @@ class Reader:
             self._compare(command, shown)
 
     def _compare(self, command: str, shown: list[str]) -> None:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT
         while True:
             code, output = self.call(command)
             wrong = console.difference(shown, output.splitlines()) if shown else None
             if code == 0 and wrong is None:
                 return
-            # What is looked at may be there a moment later, what is changed is changed once. Each look is a
-            # process of some 100 ms: it is the pause.
+            # Commands that read are repeated until the output matches; commands that write run once. Each
+            # command takes about 100 ms, so there is no pause in between.
             if not command.startswith("kubectl get ") or time.monotonic() > until:
                 raise AssertionError(f"{command}: exit code {code}\n{wrong or output}\n{self.logs()}")
 
     def expect_part(self, command: str, part: Any) -> None:
         """Wait until what is got contains the part."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT
         while True:
             code, output = self.call(command)
             if code == 0 and contains(yaml.safe_load(output), part):
@@ -187,7 +187,7 @@ class Reader:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
         return done.returncode, done.stdout
 

@@ -1,5 +1,4 @@
-"""What the documents promise exists: their Python compiles and runs, their commands are tasks, their files
-are there."""
+"""The contents of the documents are valid: Python blocks compile and run, make targets and files exist."""
 
 import pathlib
 import re

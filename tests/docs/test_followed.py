@@ -1,4 +1,4 @@
-"""Pages lead a reader who follows them by their text to what they promise."""
+"""The steps of a documentation page produce the shown output."""
 
 import os
 import pathlib

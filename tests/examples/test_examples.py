@@ -1,4 +1,4 @@
-"""Each example does what its README says, on the real control plane, with a reader's files."""
+"""Each example works as its README describes, on the real control plane, with the files of the reader."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ FOLDERS = sorted(path.parent.name for path in EXAMPLES.glob("*/example.py"))
 
 
 class Stage:
-    """One example with its CRD and its object in the cluster, as files in its folder say."""
+    """One example, with the CRD and the object from its folder in the cluster."""
 
     def __init__(self, folder: pathlib.Path, cluster: kube.Cluster, namespace: str) -> None:
         self.folder, self.cluster = folder, cluster
@@ -135,15 +135,16 @@ def test_storages(operator, stage):
 
 @pytest.fixture
 def peerings(cluster):
-    """The definitions of peerings as in the example's file; gone after it, as other tests count on that."""
-    definitions = list(yaml.safe_load_all((EXAMPLES / "10-peering/peering-crds.yaml").read_text()))
+    """The CRDs of peerings from the example's file; deleted afterwards, since other tests require their
+    absence."""
+    crds = list(yaml.safe_load_all((EXAMPLES / "10-peering/peering-crds.yaml").read_text()))
     peering = yaml.safe_load((EXAMPLES / "10-peering/peering.yaml").read_text())
-    resources = [cluster.create_crd(definition) for definition in definitions]
+    resources = [cluster.create_crd(crd) for crd in crds]
     yield next(resource for resource in resources if not resource.namespaced), peering
-    for definition in definitions:
-        cluster.delete(kube.CRDS, None, definition["metadata"]["name"])
-    for definition in definitions:
-        cluster.wait(kube.CRDS, None, definition["metadata"]["name"], lambda body: body is None)
+    for crd in crds:
+        cluster.delete(kube.CRDS, None, crd["metadata"]["name"])
+    for crd in crds:
+        cluster.wait(kube.CRDS, None, crd["metadata"]["name"], lambda body: body is None)
 
 
 @example("10-peering")
@@ -246,7 +247,7 @@ def test_timers(operator, stage):
     run = operator(files=(stage.file,))
     stage.apply()
     stage.shelf.wait(stage.name, lambda body: body.get("status", {}).get("temperature") == 200)
-    # Nobody touches it for 10 seconds.
+    # The object does not change for 10 seconds.
     stage.shelf.wait(stage.name, lambda body: body["spec"]["target"] == 0)
     run.wait_for_log(r"The target is 0 degrees now, not 200\.")
 
@@ -261,7 +262,7 @@ def test_admission(operator, stage, cluster):
             resource, None, "cakes.bakery.examples.kopf.dev", lambda config: config and config.get("webhooks")
         )
     body = stage.body
-    for attempt in range(100):  # the server begins to ask a moment after it is told to
+    for attempt in range(100):  # the API server calls a new webhook with a delay
         stage.body = {**body, "metadata": {"name": f"probe-{attempt}"}}
         stage.apply()
         if stage.shelf.get(f"probe-{attempt}")["spec"].get("sugar"):

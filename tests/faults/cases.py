@@ -1,4 +1,5 @@
-"""The faults: what is done to a running operator while its objects change; each is withdrawn at the end."""
+"""Fault cases: each injects a fault while an operator runs and its objects change, and removes it at the
+end."""
 
 import contextlib
 import itertools
@@ -8,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from definitions import LAST, PREFIX
-from fault_proxy import Asked, Doing, Fault, refusal
-from harness import Harness, Scenery
+from crds import LAST, PREFIX
+from fault_harness import Harness, Scenery
+from fault_proxy import Asked, Fault, FaultAction, rejection
 
 Row = Callable[[Harness], None]
 CASES: dict[str, tuple[Row, Scenery]] = {}
@@ -26,12 +27,12 @@ def case(title: str, **scenery: Any) -> Callable[[Row], Row]:
     return register
 
 
-def on(*verbs: str, doing: Doing, times: int | None = None) -> Fault:
+def on(*verbs: str, doing: FaultAction, times: int | None = None) -> Fault:
     """The fault for requests of these verbs about parcels, until it has happened so many times."""
     left = itertools.count() if times is None else iter(range(times))
     lock = threading.Lock()
 
-    def fault(asked: Asked) -> Doing | None:
+    def fault(asked: Asked) -> FaultAction | None:
         if asked.verb not in verbs or "/parcels" not in asked.path:
             return None
         with lock:
@@ -91,7 +92,7 @@ def silent(harness: Harness) -> None:
 
 @case("half-open connections")
 def half_open(harness: Harness) -> None:
-    meanwhile(harness, on("watch", "list", doing=Doing(hang=True), times=2), 1, cut=True)
+    meanwhile(harness, on("watch", "list", doing=FaultAction(hang=True), times=2), 1, cut=True)
 
 
 @case("watches are cut all the time")
@@ -107,27 +108,27 @@ def cuts(harness: Harness) -> None:
 
 @case("410 to watches")
 def gone(harness: Harness) -> None:
-    meanwhile(harness, on("watch", doing=refusal(410, "Expired"), times=3), 1, cut=True)
+    meanwhile(harness, on("watch", doing=rejection(410, "Expired"), times=3), 1, cut=True)
 
 
 @case("410 to watches and lists")
 def all_gone(harness: Harness) -> None:
-    meanwhile(harness, on("watch", "list", doing=refusal(410, "Expired"), times=3), 1, cut=True)
+    meanwhile(harness, on("watch", "list", doing=rejection(410, "Expired"), times=3), 1, cut=True)
 
 
 @case("500 to watches and lists")
 def broken(harness: Harness) -> None:
-    meanwhile(harness, on("watch", "list", doing=refusal(500, "InternalError")), 2, cut=True)
+    meanwhile(harness, on("watch", "list", doing=rejection(500, "InternalError")), 2, cut=True)
 
 
 @case("403 to watches and lists")
 def forbidden(harness: Harness) -> None:
-    meanwhile(harness, on("watch", "list", doing=refusal(403, "Forbidden")), 2, cut=True)
+    meanwhile(harness, on("watch", "list", doing=rejection(403, "Forbidden")), 2, cut=True)
 
 
 @case("429 with Retry-After to everything")
 def too_many(harness: Harness) -> None:
-    doing = refusal(429, "TooManyRequests", {"Retry-After": "1"})
+    doing = rejection(429, "TooManyRequests", {"Retry-After": "1"})
     meanwhile(harness, on("watch", "list", "patch", doing=doing, times=6), 1, cut=True)
 
 
@@ -142,51 +143,51 @@ def error_records(harness: Harness) -> None:
 
 @case("garbage in the stream")
 def garbage_records(harness: Harness) -> None:
-    harness.proxy.injected += [b"<html>\n", b'{"type": "ADDED", "object": 5}\n', b'{"type": "WHATEVER"}\n']
+    harness.proxy.injected += [b"<html>\n", b'{"type": "ADDED", "object": 5}\n', b'{"type": "UNKNOWN"}\n']
     changes(harness)
 
 
 @case("garbage instead of answers")
 def garbage(harness: Harness) -> None:
-    meanwhile(harness, on("list", "patch", doing=Doing(garbage=True), times=4), 1, cut=True)
+    meanwhile(harness, on("list", "patch", doing=FaultAction(garbage=True), times=4), 1, cut=True)
 
 
 @case("truncated answers")
 def truncated(harness: Harness) -> None:
-    meanwhile(harness, on("list", "patch", doing=Doing(truncate=True), times=4), 1, cut=True)
+    meanwhile(harness, on("list", "patch", doing=FaultAction(truncate=True), times=4), 1, cut=True)
 
 
 @case("409 to patches")
 def conflicts(harness: Harness) -> None:
-    meanwhile(harness, on("patch", doing=refusal(409, "Conflict"), times=8), 1)
+    meanwhile(harness, on("patch", doing=rejection(409, "Conflict"), times=8), 1)
 
 
 @case("422 to patches")
 def unprocessable(harness: Harness) -> None:
-    meanwhile(harness, on("patch", doing=refusal(422, "Invalid"), times=4), 1)
+    meanwhile(harness, on("patch", doing=rejection(422, "Invalid"), times=4), 1)
 
 
 @case("500 to patches")
 def broken_patches(harness: Harness) -> None:
-    meanwhile(harness, on("patch", doing=refusal(500, "InternalError")), 2)
+    meanwhile(harness, on("patch", doing=rejection(500, "InternalError")), 2)
 
 
 @case("patches applied, their answers lost")
 def lost(harness: Harness) -> None:
-    meanwhile(harness, on("patch", doing=Doing(lose=True), times=8), 1)
+    meanwhile(harness, on("patch", doing=FaultAction(lose=True), times=8), 1)
 
 
 @case("patches slow by 2 s")
 def slow(harness: Harness) -> None:
-    meanwhile(harness, on("patch", doing=Doing(pause=2)), 1)
+    meanwhile(harness, on("patch", doing=FaultAction(pause=2)), 1)
 
 
 @case("the API server stalls")
 def stalled(harness: Harness) -> None:
     until = time.monotonic() + 4
 
-    def fault(_: Asked) -> Doing | None:
-        return Doing(pause=max(0.0, until - time.monotonic()))
+    def fault(_: Asked) -> FaultAction | None:
+        return FaultAction(pause=max(0.0, until - time.monotonic()))
 
     meanwhile(harness, fault, 4)
 
@@ -202,7 +203,7 @@ def restarted(harness: Harness) -> None:
 @case("401 for 4 s, then the same token")
 def same_token(harness: Harness) -> None:
     until = time.monotonic() + 4
-    unauthorized = refusal(401, "Unauthorized")
+    unauthorized = rejection(401, "Unauthorized")
     with faulty(harness, lambda _: unauthorized if time.monotonic() < until else None):
         harness.proxy.cut()
         changes(harness)
@@ -211,7 +212,7 @@ def same_token(harness: Harness) -> None:
 
 @case("401 for 3 s, then a new token")
 def new_token(harness: Harness) -> None:
-    unauthorized = refusal(401, "Unauthorized")
+    unauthorized = rejection(401, "Unauthorized")
     harness.proxy.faults.append(lambda asked: unauthorized if asked.token != "second" else None)
     harness.proxy.cut()
     changes(harness)
@@ -219,7 +220,7 @@ def new_token(harness: Harness) -> None:
     harness.operator_process.order(token="second")
 
 
-@case("somebody strips our annotations")
+@case("another client strips our annotations")
 def stripped(harness: Harness) -> None:
     harness.change("a", 2)
     for _ in range(8):
@@ -235,7 +236,7 @@ def stripped(harness: Harness) -> None:
 @case("malformed state on the objects")
 def malformed(harness: Harness) -> None:
     harness.annotate("a", {LAST: "{", PREFIX + "first": "[", PREFIX + "second": "nonsense"})
-    harness.annotate("b", {LAST: "}", PREFIX + "farewell": "{", PREFIX + "first": '{"retries": "x"}'})
+    harness.annotate("b", {LAST: "}", PREFIX + "removal": "{", PREFIX + "first": '{"retries": "x"}'})
     harness.change("a", 2)
     harness.delete("b")
     harness.create("d")
@@ -252,15 +253,15 @@ def large(harness: Harness) -> None:
     harness.change("parcel-large-note", 2)
 
 
-@case("a part of a patch is refused for ever")
-def refused(harness: Harness) -> None:
+@case("a part of a patch is always rejected")
+def rejected(harness: Harness) -> None:
     harness.create("picky")
     changes(harness)
     harness.wait(lambda: harness.has_called("second", "picky"), 10)
     harness.change("picky", 2)
 
 
-@case("created and deleted while nobody looked")
+@case("created and deleted while the watch is down")
 def unseen(harness: Harness) -> None:
     harness.proxy.stop()
     harness.create("e")

@@ -1,4 +1,4 @@
-"""Authorities and certificates of a test: it owns the files, and who vouches for whom."""
+"""Certificate authorities and certificates of a test, as files."""
 
 import json
 import pathlib
@@ -22,7 +22,7 @@ class Trust:
         fresh.replace(self._folder / "ca.pem")
 
     def replace(self) -> None:
-        """From now on, certificates are by another authority. Nobody knows it yet."""
+        """Issue certificates by a new authority from now on. No client trusts it yet."""
         self.authority = trustme.CA()
 
     def context(self) -> ssl.SSLContext:
@@ -32,7 +32,7 @@ class Trust:
         return context
 
     def files(self) -> dict[str, str]:
-        """The same as files, as servers of webhooks are told of them."""
+        """The same as files, for the options of webhook servers."""
         leaf = self.authority.issue_cert("127.0.0.1")
         certificate, key = self._folder / "server.pem", self._folder / "server.key"
         leaf.cert_chain_pems[0].write_to_path(certificate)
@@ -40,7 +40,7 @@ class Trust:
         return {"certfile": str(certificate), "pkeyfile": str(key), "cafile": str(self._folder / "ca.pem")}
 
     def kubeconfig(self, url: str, token: str = "first") -> pathlib.Path:
-        """A kubeconfig with the authority in a file of its own."""
+        """A kubeconfig with the authority in a separate file."""
         path = self._folder / "kubeconfig"
         cluster = {"server": url, "certificate-authority": str(self._folder / "ca.pem")}
         config = {

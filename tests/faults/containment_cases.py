@@ -1,13 +1,13 @@
-"""Faults that must cost only what they hit: objects that cannot be read, watches that bring nothing."""
+"""Faults that must affect only their object or resource: undecodable objects, silent watches."""
 
 import json
 import time
 
 from cases import case, changes, faulty, meanwhile, on
-from fault_proxy import Asked, Doing
-from harness import GROUP, Harness
+from fault_harness import GROUP, Harness
+from fault_proxy import Asked, FaultAction
 
-DEFINITIONS = "customresourcedefinitions"
+CRDS = "customresourcedefinitions"
 
 
 def nested(levels: int) -> str:
@@ -22,7 +22,7 @@ def poison(levels: int) -> str:
     return f'{{{head},"spec":{nested(levels)}}}'
 
 
-def definition(levels: int) -> str:
+def nested_crd(levels: int) -> str:
     """A CRD with so many nested properties."""
     schema = '{"type":"object","properties":{"a":' * levels + '{"type":"object"}' + "}}" * levels
     metadata = '{"name":"deeps.example.org","uid":"deep","resourceVersion":"1"}'
@@ -35,20 +35,20 @@ def definition(levels: int) -> str:
 @case("watches that are closed at once, for 5 s")
 def very_short(harness: Harness) -> None:
     before = len(harness.proxy.asked)
-    meanwhile(harness, on("watch", doing=Doing(answer=(200, "", {}))), 5, cut=True)
+    meanwhile(harness, on("watch", doing=FaultAction(answer=(200, "", {}))), 5, cut=True)
     watches = [asked for _, asked, _ in harness.proxy.asked[before:] if asked.watch]
     assert len(watches) < 100, f"a tight loop: {len(watches)} watches in 5 s"
 
 
 @case("an object nested 10,000 levels is listed and watched")
 def deep_object(harness: Harness) -> None:
-    def listed(asked: Asked) -> Doing | None:
+    def listed(asked: Asked) -> FaultAction | None:
         if asked.verb != "list" or not asked.path.endswith("/parcels"):
             return None
         items = [*harness.cluster.list("parcels"), "POISON"]
         page = {"apiVersion": f"{GROUP}/v1", "kind": "ParcelList", "metadata": {"resourceVersion": "0"}}
         text = json.dumps({**page, "items": items}).replace('"POISON"', poison(10_000))
-        return Doing(answer=(200, text, {"Content-Type": "application/json"}))
+        return FaultAction(answer=(200, text, {"Content-Type": "application/json"}))
 
     with faulty(harness, listed):
         harness.proxy.cut()
@@ -63,13 +63,13 @@ def deep_object(harness: Harness) -> None:
 
 
 @case("a CRD with 200 nested properties is watched")
-def deep_definition(harness: Harness) -> None:
-    line = f'{{"type":"ADDED","object":{definition(200)}}}\n'
+def deeply_nested_crd(harness: Harness) -> None:
+    line = f'{{"type":"ADDED","object":{nested_crd(200)}}}\n'
 
-    def watched(asked: Asked) -> Doing | None:
-        if not asked.watch or DEFINITIONS not in asked.path:
+    def watched(asked: Asked) -> FaultAction | None:
+        if not asked.watch or CRDS not in asked.path:
             return None
-        return Doing(answer=(200, line, {"Content-Type": "application/json"}))
+        return FaultAction(answer=(200, line, {"Content-Type": "application/json"}))
 
     with faulty(harness, watched):
         harness.proxy.cut()

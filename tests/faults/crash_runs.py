@@ -1,8 +1,8 @@
-"""The lives of an operator: it dies at a chosen point, another one takes its place, and both are judged.
-It owns the points, the deaths and the invariants; it must not know what the handlers of a scenario are.
+"""Simulated crashes of an operator: it crashes at a chosen point, a new one starts, and the objects are
+checked. The checks are independent of the handlers of a scenario.
 
-For the cluster, whoever is cut off from it is dead: nothing of it arrives any more. What is left of the dead
-in this process is a ghost, whose handlers do nothing; then it is ended, and all of its memory with it.
+A crash is a disconnection from the cluster: no further request arrives. The disconnected operator still runs
+in this process, but its handlers do nothing; then it is stopped and its memory is released.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import kopf
-from definitions import ANYTHING, LAST, PREFIX, definition
+from crds import ANYTHING, LAST, PREFIX, make_crd
 from kopf.testing import Cluster, Operator, Request
 
 GROUP = "crashes.example.com"
 KIND = "crates"
-DEFINITIONS = {status: definition(GROUP, "Crate", ANYTHING, status=status) for status in (False, True)}
+CRDS = {status: make_crd(GROUP, "Crate", ANYTHING, status=status) for status in (False, True)}
 GENEROUS = 60.0
-"""Real seconds, for what takes milliseconds."""
+"""The timeout of steps that take milliseconds, in real seconds."""
 BLINK = 0.06
-"""Real seconds after which it is looked whether somebody has died who is still busy with knocking."""
+"""The interval of checks for a crash while an operator retries its requests, in real seconds."""
 
 Mode = Literal["killed before", "killed after", "never arrives", "answer lost", "killed at return"]
 FAULTS: dict[Mode, tuple[Any, int]] = {
@@ -41,7 +41,7 @@ FAULTS: dict[Mode, tuple[Any, int]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """Where it happens: at the n-th request of this verb, or at the n-th return of this handler."""
+    """The point of the crash: the n-th request with this verb, or the n-th return of this handler."""
 
     mode: Mode
     what: str
@@ -53,7 +53,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A call of a handler, as the handler can tell."""
+    """A call of a handler, with its arguments."""
 
     handler: str
     name: str
@@ -63,67 +63,67 @@ class Call:
     retry: int
 
 
-class Died(kopf.TemporaryError):
-    """A handler is called in an operator that is dead.
+class OperatorCrashed(kopf.TemporaryError):
+    """A handler was called in a crashed operator.
 
-    It is logged without its traceback, so that whoever keeps the logs keeps nothing else.
+    It is logged without a traceback, so that captured log records hold no references to frames.
     """
 
 
 @dataclasses.dataclass
 class Scenario:
-    """What happens to an operator's objects, one act after another, with time in between."""
+    """A sequence of changes of objects, with a pause after each."""
 
     title: str
-    declare: Callable[[Lives], None]
+    declare: Callable[[CrashRun], None]
     acts: list[Callable[[Cluster], Any]]
-    patience: float = 200.0
-    """Virtual seconds after each act: enough for all that comes of it."""
+    pause: float = 200.0
+    """Virtual seconds after each act, enough for its handling to finish."""
     first: Callable[[Cluster], Any] | None = None
-    """What is there before the operator."""
+    """Creates the objects that exist before the operator starts."""
     counted: frozenset[str] = frozenset()
-    """The handlers that must not be called again for what they have done."""
+    """The handlers that must not be called again after they have succeeded."""
     inflight: int = 1
-    """How many of them can be under way at once."""
-    final: Callable[[Lives], list[str]] | None = None
+    """The largest number of them that can run at once."""
+    final: Callable[[CrashRun], list[str]] | None = None
     settings: Callable[[kopf.OperatorSettings], None] = lambda settings: None
     status: bool = False
     """Whether the kind has a status subresource."""
 
 
-class Lives:
-    """One run of a scenario: with a death in it, or without."""
+class CrashRun:
+    """One run of a scenario, with a crash or without."""
 
     def __init__(self, scenario: Scenario, point: Point | None = None, *, absent: bool = False) -> None:
         super().__init__()
         self.scenario, self.point = scenario, point
         self.absent = absent
-        """Whether the next act happens while nobody is there."""
+        """Whether the next act happens while no operator runs."""
         self.cluster = Cluster(tls=False)
         self.calls: list[Call] = []
         self.returns: collections.Counter[str] = collections.Counter()
         self.daemons: collections.Counter[str] = collections.Counter()
         self.memos: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self.index: Any = None
-        self.life = 0
-        self.deaths = 0
+        self.operator_number = 0
+        self.crashes = 0
         self.requests: list[Request] = []
         self._operator: Operator | None = None
         self._lock = threading.Lock()
 
-    # --- What handlers tell.
+    # --- Called by handlers.
 
     @contextlib.contextmanager
     def call(self, handler: str, kwargs: dict[str, Any]) -> Iterator[None]:
-        """A call, from its beginning to its return."""
+        """Record a call, and crash at its return if that is the point."""
         if self.cluster.is_disconnected:
-            raise Died
+            raise OperatorCrashed
         name = kwargs["name"]
         old, new = ((kwargs.get(it) or {}).get("spec") for it in ("old", "new"))
         reason = kwargs.get("reason")
         with self._lock:
-            told = Call(handler, name, reason and str(reason), _text(old), _text(new), kwargs.get("retry", 0))
-            self.calls.append(told)
+            call = Call(handler, name, reason and str(reason), _text(old), _text(new), kwargs.get("retry", 0))
+            self.calls.append(call)
             self.memos[name] = kwargs["memo"]
         try:
             yield
@@ -136,26 +136,26 @@ class Lives:
 
     @contextlib.contextmanager
     def daemon(self, name: str) -> Iterator[None]:
-        """A daemon, from its beginning to its end."""
-        life = self.life
-        self.daemons[f"{name} in life {life}"] += 1
+        """Count a daemon as running in this context."""
+        number = self.operator_number
+        self.daemons[f"{name} in operator {number}"] += 1
         try:
             yield
         finally:
-            self.daemons[f"{name} in life {life}"] -= 1
+            self.daemons[f"{name} in operator {number}"] -= 1
 
     def seen(self, handler: str, name: str) -> Any:
-        """What the handler was called with last."""
+        """The spec that the handler was last called with."""
         news = [it.new for it in self.calls if (it.handler, it.name) == (handler, name)]
         return json.loads(news[-1]) if news else None
 
     # --- The run.
 
     def run(self) -> list[str]:
-        """What is wrong in the end."""
+        """Run the scenario, and return the violations found at its end."""
         with self.cluster as cluster:
             cluster.freeze()
-            cluster.apply(DEFINITIONS[self.scenario.status])
+            cluster.apply(CRDS[self.scenario.status])
             if self.scenario.first is not None:
                 self.scenario.first(cluster)
             if self.point is not None and self.point.mode in FAULTS:
@@ -164,11 +164,11 @@ class Lives:
                 cluster.inject(fault, number, verb=verb, resource=KIND, times=1, after=after)
             self._start()
             pending = list(self.scenario.acts)
-            self._live(0)
+            self._advance(0)
             while pending:
                 pending.pop(0)(cluster)
-                self._live(self.scenario.patience, pending)
-            wrong = self._judge()
+                self._advance(self.scenario.pause, pending)
+            wrong = self._check()
             self.requests = [it for it in cluster.requests if f"/{KIND}" in it.path]
             self._stop()
             return wrong + self._remains()
@@ -178,7 +178,7 @@ class Lives:
         settings.posting.enabled = False
         settings.networking.error_backoffs = [1, 2, 3]
         self.scenario.settings(settings)
-        self.life += 1
+        self.operator_number += 1
         self.daemons.clear()
         declare = lambda: self.scenario.declare(self)  # noqa: E731
         self._operator = Operator(self.cluster, declare, settings=settings, timeout=GENEROUS)
@@ -189,37 +189,37 @@ class Lives:
         if operator is not None:
             operator.stop()
 
-    def _live(self, seconds: float, pending: list[Callable[[Cluster], Any]] | None = None) -> None:
-        """Let time pass; whoever dies in it is replaced."""
+    def _advance(self, seconds: float, pending: list[Callable[[Cluster], Any]] | None = None) -> None:
+        """Advance the clock, and replace the operator if it crashes meanwhile."""
         control = self.cluster.clock
         target = control.clock.now + round(seconds * 1_000_000)
         until = time.monotonic() + GENEROUS
         while True:
-            if not self._calm(until):
+            if not self._wait_until_idle(until):
                 self._stop()
-                self.deaths += 1
+                self.crashes += 1
                 self.cluster.clear_faults()
                 if self.absent and pending:
                     pending.pop(0)(self.cluster)
                 self._start()
                 target = control.clock.now + round(seconds * 1_000_000)
             elif not control.clock.jump_to_next(target):
-                if self._calm(until):
+                if self._wait_until_idle(until):
                     return
 
-    def _calm(self, until: float) -> bool:
-        """Wait until it is quiet; or until the operator is dead."""
+    def _wait_until_idle(self, until: float) -> bool:
+        """Wait until the operator is idle, and return True; return False if it has crashed."""
         assert self._operator is not None
         while not self.cluster.is_disconnected:
-            assert time.monotonic() < until, "it does not become quiet"
+            assert time.monotonic() < until, "the operator does not become idle"
             with contextlib.suppress(TimeoutError):
                 self._operator.wait_until_idle(timeout=BLINK)
                 return not self.cluster.is_disconnected
         return False
 
-    # --- The judgement.
+    # --- The checks.
 
-    def _judge(self) -> list[str]:
+    def _check(self) -> list[str]:
         wrong = []
         for body in self.cluster.list(KIND):
             name, meta = body["metadata"]["name"], body["metadata"]
@@ -248,7 +248,7 @@ class Lives:
         return [f"a daemon of {name} is left" for name, count in self.daemons.items() if count]
 
     def repeated(self) -> dict[Call, int]:
-        """The calls of those handlers that must not be called again, and how often each has come."""
+        """The calls of the counted handlers, with the number of times of each."""
         return collections.Counter(it for it in self.calls if it.handler in self.scenario.counted)
 
 
@@ -259,14 +259,14 @@ def _text(value: Any) -> str:
 # --- The exploration.
 
 
-def points(scenario: Scenario, *, at_length: bool = False) -> tuple[list[Point], Lives]:
-    """Where it can happen, as a run without any deaths shows; and that run."""
-    lives = Lives(scenario)
-    wrong = lives.run()
-    assert wrong == [], f"without any deaths: {wrong}"
+def points(scenario: Scenario, *, at_length: bool = False) -> tuple[list[Point], CrashRun]:
+    """The possible points of a crash, from a run without a crash; and that run."""
+    crash_run = CrashRun(scenario)
+    wrong = crash_run.run()
+    assert wrong == [], f"without a crash: {wrong}"
     verbs: collections.Counter[str] = collections.Counter()
     found = []
-    for request in lives.requests:
+    for request in crash_run.requests:
         reading = (
             "watch" if "watch=true" in request.query else "list" if request.path.endswith(KIND) else "get"
         )
@@ -278,20 +278,23 @@ def points(scenario: Scenario, *, at_length: bool = False) -> tuple[list[Point],
             modes = ["killed before", "killed after", "never arrives"]
         found += [Point(mode, verb, verbs[verb]) for mode in modes]
         verbs[verb] += 1
-    for handler, count in lives.returns.items():
+    for handler, count in crash_run.returns.items():
         found += [Point("killed at return", handler, number) for number in range(count)]
-    return found, lives
+    return found, crash_run
 
 
-def explore(scenario: Scenario, point: Point, calm: Lives, *, absent: bool = False) -> tuple[list[str], bool]:
-    """What is wrong if it happens there; and whether it has happened: some requests come by chance only."""
-    lives = Lives(scenario, point, absent=absent)
-    wrong = lives.run()
-    usual = calm.repeated()
-    excess = {it: count - usual.get(it, 1) for it, count in lives.repeated().items()}
+def explore(
+    scenario: Scenario, point: Point, baseline: CrashRun, *, absent: bool = False
+) -> tuple[list[str], bool]:
+    """Run the scenario with a crash at the point. Return the violations, and whether the point was reached:
+    not all requests occur in every run."""
+    crash_run = CrashRun(scenario, point, absent=absent)
+    wrong = crash_run.run()
+    usual = baseline.repeated()
+    excess = {it: count - usual.get(it, 1) for it, count in crash_run.repeated().items()}
     excess = {it: count for it, count in excess.items() if count > 0}
-    allowed = scenario.inflight if lives.deaths else 0
+    allowed = scenario.inflight if crash_run.crashes else 0
     if sum(excess.values()) > allowed:
         wrong.append(f"called again: {excess}")
     where = f"{scenario.title}, {point}{', absent' if absent else ''}"
-    return [f"{where}: {it}" for it in wrong], "killed" not in point.mode or lives.deaths > 0
+    return [f"{where}: {it}" for it in wrong], "killed" not in point.mode or crash_run.crashes > 0

@@ -1,5 +1,5 @@
-/* Loaded into the operator's process before all else: its wall clock is ahead or behind by as much as the test says, and one
- * name resolves, or does not. What the test says is in a file of two numbers, which both have mapped. */
+/* Preloaded into the operator's process. It shifts the wall clock by an offset, and makes one host name resolvable or not. The
+ * test sets both as two numbers in a file that both processes have mapped. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,6 +1,5 @@
-"""What a process believes of the wall clock and of names: a small library in C that is loaded before all
-others. It owns that, and needs a C compiler, but no rights and nothing installed. Timers go on as they do
-when a real clock is set.
+"""A fake wall clock and a fake host name for a process, by a small preloaded C library. It needs a C
+compiler, but no privileges. Timers are not affected, as when a real clock is set.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""A proxy between an operator and its cluster, which misbehaves on request. It owns connections and faults;
-it must not know what the requests are about, but that watches come line by line.
+"""A proxy between an operator and its cluster that injects faults into connections, requests and responses.
 
-It stands before any cluster: the embedded server, or the real control plane.
+It does not interpret requests, except that the response of a watch is forwarded line by line. The cluster is
+the embedded API server or a real control plane.
 """
 
 import contextlib
@@ -32,72 +32,217 @@ class Asked:
 
     @property
     def verb(self) -> str:
-        """As permissions name it, except that getting is listing here."""
+        """The verb as in RBAC rules, except that `get` is `list` here."""
         return "watch" if self.watch else {"GET": "list"}.get(self.method, self.method.lower())
 
 
 @dataclasses.dataclass
-class Doing:
-    """What is done to a request: all is optional."""
+class FaultAction:
+    """The action of a fault on a request; all fields are optional."""
 
     answer: tuple[int, str, dict[str, str]] | None = None
     pause: float = 0
     drop: bool = False
-    """The connection is closed, and nothing reaches the server."""
+    """Close the connection without forwarding the request."""
     lose: bool = False
-    """The server does it, but its answer is lost."""
+    """Forward the request, and drop the response."""
     garbage: bool = False
     truncate: bool = False
     hang: bool = False
-    """The connection stays open, and nothing ever comes."""
+    """Keep the connection open without a response."""
     drip: bool = False
-    """The answer comes byte by byte."""
+    """Send the response byte by byte."""
 
 
-Fault = Callable[[Asked], Doing | None]
+Fault = Callable[[Asked], FaultAction | None]
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """A TCP port that is not in use."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
-def refusal(code: int, reason: str, headers: dict[str, str] | None = None, **more: Any) -> Doing:
-    """An answer as the API server refuses."""
+def rejection(code: int, reason: str, headers: dict[str, str] | None = None, **more: Any) -> FaultAction:
+    """An error response in the format of the API server."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
-    return Doing(answer=(code, json.dumps({**status, "message": reason, **more}), headers or {}))
+    return FaultAction(answer=(code, json.dumps({**status, "message": reason, **more}), headers or {}))
 
 
 def parts_of(data: bytes, drip: bool) -> list[bytes]:
-    """All at once, or each byte for itself."""
+    """The data in one part, or one part per byte if `drip`."""
     return [bytes([byte]) for byte in data] if drip else [data]
 
 
-class Quiet(http.server.ThreadingHTTPServer):
-    """Clients that break off are no news."""
+class ProxyHandler(http.server.BaseHTTPRequestHandler):
+    """Serves one connection of the operator. Subclasses set `proxy`."""
+
+    proxy: "FaultProxy"
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    is_watching = False
+    is_silent = False
+    count = 0
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def setup(self) -> None:
+        self.raw_socket = self.request
+        if self.proxy.tls is not None:
+            self.request.settimeout(TIMEOUT)
+            self.request = self.proxy.tls.wrap_socket(self.request, server_side=True)
+            self.request.settimeout(None)
+        super().setup()
+        self.proxy.connections.add(self)
+
+    def finish(self) -> None:
+        self.proxy.connections.discard(self)
+        with contextlib.suppress(OSError, ValueError):
+            super().finish()
+        if self.request is not self.raw_socket:
+            self.request.close()
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            super().handle()
+
+    def serve(self) -> None:
+        url = urllib.parse.urlsplit(self.path)
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        body = self.take(int(self.headers.get("Content-Length") or 0))
+        asked = Asked(self.command, url.path, "watch=true" in url.query, token, body)
+        action = next((it for fault in list(self.proxy.faults) if (it := fault(asked))), FaultAction())
+        time.sleep(action.pause)
+        code = 0
+        try:
+            self.count += 1
+            if self.is_silent or action.hang:
+                self.hang()
+            elif action.drop or (self.proxy.closes_reused and self.count > 1):
+                self.close()
+            elif action.answer is not None:
+                code = action.answer[0]
+                self.answer(*action.answer)
+            else:
+                code = self.forward(asked, action, body)
+        except (OSError, http.client.HTTPException, ValueError):
+            self.close()
+        finally:
+            self.proxy.asked.append((time.monotonic(), asked, code))
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve
+
+    def take(self, length: int) -> bytes:
+        if not self.proxy.reluctant or not length:
+            return self.rfile.read(length)
+        time.sleep(self.proxy.reluctant)
+        return b"".join(self.rfile.read(1) for _ in range(length))
+
+    def hang(self) -> None:
+        self.is_watching = True
+        while self.rfile.read(1):
+            pass
+        self.close()
+
+    def close(self) -> None:
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(2)
+
+    def answer(
+        self,
+        code: int,
+        text: str,
+        headers: dict[str, str],
+        cut: int | None = None,
+        *,
+        drip: bool = False,
+    ) -> None:
+        data = text.encode()
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        for part in parts_of(data[:cut], drip):
+            self.wfile.write(part)
+        if cut is not None:
+            self.close()
+
+    def forward(self, asked: Asked, action: FaultAction, body: bytes) -> int:
+        """Send the request to the cluster, send its response to the operator, and return the status code."""
+        upstream = self.proxy.connect()
+        headers = dict(self.proxy.headers)
+        if "Content-Type" in self.headers:
+            headers["Content-Type"] = self.headers["Content-Type"]
+        headers["User-Agent"] = self.headers.get("User-Agent", "")
+        try:
+            upstream.request(self.command, self.path, body or None, headers)
+            response = upstream.getresponse()
+            if asked.watch and response.status < 400:
+                self.forward_watch(response, drip=action.drip)
+                return response.status
+            text = response.read().decode()
+            if action.lose:
+                self.close()
+            elif action.garbage:
+                self.answer(response.status, "<html>not what you want</html>", {})
+            else:
+                cut = len(text) // 2 if action.truncate else None
+                self.answer(response.status, text, {}, cut, drip=action.drip)
+            return response.status
+        finally:
+            upstream.close()
+
+    def forward_watch(self, response: http.client.HTTPResponse, *, drip: bool) -> None:
+        self.is_watching = True
+        self.send_response(response.status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()
+        for line in response:
+            # A silent connection never sends again: the operator has to open a new one.
+            self.is_silent = self.is_silent or self.proxy.silent
+            if self.is_silent:
+                continue
+            while self.proxy.injected:
+                self.chunk(self.proxy.injected.pop())
+            for part in parts_of(line, drip):
+                self.chunk(part)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def chunk(self, line: bytes) -> None:
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
+        self.wfile.flush()
+
+
+class QuietServer(http.server.ThreadingHTTPServer):
+    """A server that does not log connections closed by the client."""
 
     def handle_error(self, *_: object) -> None:
         pass
 
 
 class FaultProxy:
-    """One proxy; each request goes through the faults, and the first that does something to it counts."""
+    """A proxy that passes each request to its faults; the first fault that returns an action decides."""
 
     def __init__(self, url: str, headers: dict[str, str], context: ssl.SSLContext | None) -> None:
         self._url = urllib.parse.urlsplit(url)
-        self._headers, self._context = headers, context
+        self.headers, self._context = headers, context
         self.faults: list[Fault] = []
         self.injected: list[bytes] = []
         self.silent = False
         self.reluctant = 0.0
-        """How long requests with a body are left unread, in seconds; then they are read byte by byte."""
+        """Seconds before the body of a request is read; then it is read byte by byte."""
         self.closes_reused = False
         """Whether connections are closed at their second request, without a response."""
         self.tls: ssl.SSLContext | None = None
         self.asked: list[tuple[float, Asked, int]] = []
-        self._streams: set[Any] = set()
+        self.connections: set[ProxyHandler] = set()
         self._server: http.server.ThreadingHTTPServer | None = None
         self._port = 0
         self.start()
@@ -106,8 +251,16 @@ class FaultProxy:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
+    def connect(self) -> http.client.HTTPConnection:
+        """A new connection to the cluster."""
+        where = self._url.netloc
+        if self._context is None:
+            return http.client.HTTPConnection(where, timeout=TIMEOUT)
+        return http.client.HTTPSConnection(where, timeout=TIMEOUT, context=self._context)
+
     def start(self) -> None:
-        server = Quiet(("127.0.0.1", self._port), self._handler())
+        handler = type("Handler", (ProxyHandler,), {"proxy": self})
+        server = QuietServer(("127.0.0.1", self._port), handler)
         server.daemon_threads = True
         self._server, self._port = server, server.server_address[1]
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
@@ -122,161 +275,12 @@ class FaultProxy:
 
     def cut(self, *, everything: bool = False) -> None:
         """Break all watches, or all connections."""
-        for handler in list(self._streams):
+        for handler in list(self.connections):
             if everything or handler.is_watching:
                 with contextlib.suppress(OSError):
                     handler.connection.shutdown(2)
 
     def silence(self) -> None:
-        """Let all connections of now stay open, and never say anything again."""
-        for handler in list(self._streams):
+        """Keep the current connections open without sending anything on them again."""
+        for handler in list(self.connections):
             handler.is_silent = True
-
-    def _handler(proxy) -> type[http.server.BaseHTTPRequestHandler]:
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-            is_watching = False
-            is_silent = False
-            count = 0
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-            def setup(self) -> None:
-                self.given = self.request
-                if proxy.tls is not None:
-                    self.request.settimeout(TIMEOUT)
-                    self.request = proxy.tls.wrap_socket(self.request, server_side=True)
-                    self.request.settimeout(None)
-                super().setup()
-                proxy._streams.add(self)
-
-            def finish(self) -> None:
-                proxy._streams.discard(self)
-                with contextlib.suppress(OSError, ValueError):
-                    super().finish()
-                if self.request is not self.given:
-                    self.request.close()
-
-            def handle(self) -> None:
-                with contextlib.suppress(OSError, ValueError):
-                    super().handle()
-
-            def serve(self) -> None:
-                url = urllib.parse.urlsplit(self.path)
-                token = self.headers.get("Authorization", "").removeprefix("Bearer ")
-                body = self.take(int(self.headers.get("Content-Length") or 0))
-                asked = Asked(self.command, url.path, "watch=true" in url.query, token, body)
-                doing = next((it for fault in list(proxy.faults) if (it := fault(asked))), Doing())
-                time.sleep(doing.pause)
-                code = 0
-                try:
-                    self.count += 1
-                    if self.is_silent or doing.hang:
-                        self.hang()
-                    elif doing.drop or (proxy.closes_reused and self.count > 1):
-                        self.close()
-                    elif doing.answer is not None:
-                        code = doing.answer[0]
-                        self.answer(*doing.answer)
-                    else:
-                        code = self.forward(asked, doing, body)
-                except (OSError, http.client.HTTPException, ValueError):
-                    self.close()
-                finally:
-                    proxy.asked.append((time.monotonic(), asked, code))
-
-            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve
-
-            def take(self, length: int) -> bytes:
-                if not proxy.reluctant or not length:
-                    return self.rfile.read(length)
-                time.sleep(proxy.reluctant)
-                return b"".join(self.rfile.read(1) for _ in range(length))
-
-            def hang(self) -> None:
-                self.is_watching = True
-                while self.rfile.read(1):
-                    pass
-                self.close()
-
-            def close(self) -> None:
-                self.close_connection = True
-                with contextlib.suppress(OSError):
-                    self.connection.shutdown(2)
-
-            def answer(
-                self,
-                code: int,
-                text: str,
-                headers: dict[str, str],
-                cut: int | None = None,
-                *,
-                drip: bool = False,
-            ) -> None:
-                data = text.encode()
-                self.send_response(code)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                for part in parts_of(data[:cut], drip):
-                    self.wfile.write(part)
-                if cut is not None:
-                    self.close()
-
-            def forward(self, asked: Asked, doing: Doing, body: bytes) -> int:
-                where, timeout = proxy._url.netloc, TIMEOUT
-                if proxy._context is not None:
-                    upstream: http.client.HTTPConnection = http.client.HTTPSConnection(
-                        where, timeout=timeout, context=proxy._context
-                    )
-                else:
-                    upstream = http.client.HTTPConnection(where, timeout=timeout)
-                headers = dict(proxy._headers)
-                if "Content-Type" in self.headers:
-                    headers["Content-Type"] = self.headers["Content-Type"]
-                headers["User-Agent"] = self.headers.get("User-Agent", "")
-                try:
-                    upstream.request(self.command, self.path, body or None, headers)
-                    response = upstream.getresponse()
-                    if asked.watch and response.status < 400:
-                        self.relay(response, drip=doing.drip)
-                        return response.status
-                    text = response.read().decode()
-                    if doing.lose:
-                        self.close()
-                    elif doing.garbage:
-                        self.answer(response.status, "<html>not what you want</html>", {})
-                    else:
-                        cut = len(text) // 2 if doing.truncate else None
-                        self.answer(response.status, text, {}, cut, drip=doing.drip)
-                    return response.status
-                finally:
-                    upstream.close()
-
-            def relay(self, response: http.client.HTTPResponse, *, drip: bool) -> None:
-                self.is_watching = True
-                self.send_response(response.status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Transfer-Encoding", "chunked")
-                self.end_headers()
-                self.wfile.flush()
-                for line in response:
-                    # What is silent once, stays so: only a new connection tells.
-                    self.is_silent = self.is_silent or proxy.silent
-                    if self.is_silent:
-                        continue
-                    while proxy.injected:
-                        self.chunk(proxy.injected.pop())
-                    for part in parts_of(line, drip):
-                        self.chunk(part)
-                self.wfile.write(b"0\r\n\r\n")
-
-            def chunk(self, line: bytes) -> None:
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
-                self.wfile.flush()
-
-        return Handler

@@ -3,16 +3,16 @@
 import time
 
 from cases import case, changes, faulty, meanwhile, on
-from fault_proxy import Asked, Doing, refusal
-from harness import Harness
+from fault_harness import Harness
+from fault_proxy import Asked, FaultAction, rejection
 
 
 @case("watches get no response")
 def no_response(harness: Harness) -> None:
-    meanwhile(harness, on("watch", doing=Doing(hang=True), times=4), 3, cut=True)
+    meanwhile(harness, on("watch", doing=FaultAction(hang=True), times=4), 3, cut=True)
 
 
-@case("all connections die silently")
+@case("all connections become silent")
 def silent_connections(harness: Harness) -> None:
     harness.proxy.silence()
     changes(harness)
@@ -33,12 +33,12 @@ def closed_when_reused(harness: Harness) -> None:
 
 @case("Retry-After of a day", converge=90)
 def absurd_wait(harness: Harness) -> None:
-    doing = refusal(429, "TooManyRequests", {"Retry-After": "86400"})
+    doing = rejection(429, "TooManyRequests", {"Retry-After": "86400"})
     meanwhile(harness, on("watch", "patch", doing=doing, times=2), 1, cut=True)
 
 
-def rejected_until_renewed(asked: Asked) -> Doing | None:
-    return refusal(401, "Unauthorized") if asked.token == "first" else None
+def rejected_until_renewed(asked: Asked) -> FaultAction | None:
+    return rejection(401, "Unauthorized") if asked.token == "first" else None
 
 
 @case("401, and a login that takes longer than requests may", converge=20)

@@ -1,5 +1,5 @@
-"""The faults of the way to the server, and of those who come to us: certificates, names, slow readers,
-callers of webhooks; and of the operator's own process: its ends, its clock, its crowds.
+"""Faults of the network path to the API server (certificates, host names, slow readers), of webhook clients,
+and of the operator's process (signals, clock, many objects).
 """
 
 import contextlib
@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 
 from cases import case, changes, faulty, meanwhile, on
-from fault_proxy import Asked, Doing, refusal
-from harness import GROUP, KIND, Harness
+from fault_harness import GROUP, KIND, Harness
+from fault_proxy import Asked, FaultAction, rejection
 from kopf.testing import ApiError
 
 
@@ -57,17 +57,17 @@ def jumping(harness: Harness) -> None:
     harness.change("a", 4)
     harness.proxy.cut()
     harness.change("d", 2)
-    before = pulses(harness)
-    harness.demands.append(("the timer goes on", lambda: pulses(harness) > before + 1))
+    before = ticks(harness)
+    harness.demands.append(("the timer goes on", lambda: ticks(harness) > before + 1))
 
 
-def pulses(harness: Harness) -> int:
-    return int((harness.cluster.get(KIND, "ticking").get("status") or {}).get("pulse", 0))
+def ticks(harness: Harness) -> int:
+    return int((harness.cluster.get(KIND, "ticking").get("status") or {}).get("ticks", 0))
 
 
 @case("streams and answers in single bytes")
 def dripping(harness: Harness) -> None:
-    meanwhile(harness, on("watch", "list", "patch", doing=Doing(drip=True)), 1, cut=True)
+    meanwhile(harness, on("watch", "list", "patch", doing=FaultAction(drip=True)), 1, cut=True)
 
 
 @case("requests are read slowly")
@@ -122,28 +122,28 @@ def stuck(harness: Harness, text: bytes, *, encrypted: bool = True) -> Iterator[
 
 
 def is_guarded(harness: Harness) -> bool:
-    """Whether the operator refuses what it should."""
+    """Whether the operator's webhook denies an invalid object."""
     body = {"apiVersion": f"{GROUP}/v1", "kind": "Parcel", "metadata": {"name": "unlucky"}}
     try:
         harness.cluster.create({**body, "spec": {"value": 13}})
-    except ApiError as refused:
-        return "thirteen" in str(refused)
+    except ApiError as error:
+        return "thirteen" in str(error)
     harness.cluster.delete(KIND, "unlucky")
     return False
 
 
-@case("a timer's patch is refused, then for long", converge=30)
-def refused_timer(harness: Harness) -> None:
-    def fault(asked: Asked) -> Doing | None:
-        return refusal(422, "Invalid") if asked.verb == "patch" and b"pulse" in asked.body else None
+@case("a timer's patch is rejected once, then for long", converge=30)
+def rejected_timer(harness: Harness) -> None:
+    def fault(asked: Asked) -> FaultAction | None:
+        return rejection(422, "Invalid") if asked.verb == "patch" and b"ticks" in asked.body else None
 
     harness.create("ticking")
-    harness.wait(lambda: pulses(harness) > 1)
+    harness.wait(lambda: ticks(harness) > 1)
     with faulty(harness, fault):
         changes(harness)
         time.sleep(4)
-    before = pulses(harness)
-    harness.demands.append(("the timer goes on", lambda: pulses(harness) > before + 1))
+    before = ticks(harness)
+    harness.demands.append(("the timer goes on", lambda: ticks(harness) > before + 1))
 
 
 @case("SIGKILL in the middle of it, six times", doubles=6 * 4, converge=30)
@@ -178,15 +178,15 @@ def terminated(harness: Harness) -> None:
         harness.operator_process.start()
 
 
-@case("2,000 objects at the start, with changes going on", crowd=2000, converge=150)
-def crowded(harness: Harness) -> None:
+@case("2,000 objects at the start, with changes going on", bulk=2000, converge=150)
+def many_objects(harness: Harness) -> None:
     changes(harness)
     harness.create("e")
     for value in range(2, 6):
         harness.change("d", value)
         harness.change("e", value)
         time.sleep(0.3)
-    harness.delete("crowd-7")
-    harness.delete("crowd-1999")
+    harness.delete("bulk-7")
+    harness.delete("bulk-1999")
     harness.create("f")
     harness.wait(lambda: harness.has_called("second", "f"), 90)

@@ -1,5 +1,5 @@
-"""The process of the operator under test: its beginnings and ends, and the talk with it. It owns the process
-and its socket; `harness` reads what is reported there.
+"""The process of the operator under test: starts, stops and kills, and the protocol over its socket.
+`fault_harness` evaluates the reports.
 """
 
 import json
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 SCRIPT = pathlib.Path(__file__).with_name("tested_operator.py")
-PATIENCE = 40.0
+TIMEOUT = 40.0
 VERBOSE = ["--verbose"] if os.environ.get("KOPF_FAULTS_VERBOSE") else []
 
 
@@ -44,11 +44,11 @@ class OperatorProcess:
         environment = {key: it for key, it in os.environ.items() if not key.startswith(("KOPF_", "KUBE"))}
         environment |= {"PARCELS_OPTIONS": json.dumps(self._options), "PARCELS_SOCKET": str(theirs.fileno())}
         environment |= self._environment
-        # Sources beside the tests are importable for ours only.
+        # The sources of this repository are importable for our interpreter only.
         folders = [path for path in sys.path if pathlib.Path(path, "kopf").is_dir()]
-        beside = [path for path in folders if "site-packages" not in path]
-        if self._command[0] == sys.executable and beside:
-            environment["PYTHONPATH"] = os.pathsep.join(beside)
+        sources = [path for path in folders if "site-packages" not in path]
+        if self._command[0] == sys.executable and sources:
+            environment["PYTHONPATH"] = os.pathsep.join(sources)
         self._loaded = threading.Event()
         with theirs, self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -61,7 +61,7 @@ class OperatorProcess:
             )
         self._socket = ours
         threading.Thread(target=self._listen, args=(ours, self._loaded), daemon=True).start()
-        if not self._loaded.wait(PATIENCE):
+        if not self._loaded.wait(TIMEOUT):
             raise AssertionError(f"The operator has not been loaded:\n{self.log}")
 
     def _listen(self, peer: socket.socket, loaded: threading.Event) -> None:
@@ -81,13 +81,13 @@ class OperatorProcess:
         self._send(what)
 
     def look(self) -> dict[str, Any]:
-        """What is in the process now; nothing if there is none."""
+        """The state of the process; empty if it does not run."""
         if not self.running:
             return {"daemons": {}, "index": [], "memos": [], "logins": 0, "threads": 0}
         while not self._answers.empty():
             self._answers.get()
         self._send({"look": True})
-        return self._answers.get(timeout=PATIENCE)
+        return self._answers.get(timeout=TIMEOUT)
 
     def _send(self, what: dict[str, Any]) -> None:
         if self._socket is not None and self.running:
@@ -109,7 +109,7 @@ class OperatorProcess:
         if self.running:
             self._process.send_signal(signum)
         try:
-            return self._process.wait(PATIENCE)
+            return self._process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

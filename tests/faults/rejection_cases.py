@@ -1,12 +1,12 @@
-"""The refusals of patches: of the status, of every third patch, and without the permission to get."""
+"""Rejected patches: of the status, every third one, and without the permission to get objects."""
 
 import itertools
 import threading
 import time
 
 from cases import case, changes, faulty
-from fault_proxy import Asked, Doing, Fault, refusal
-from harness import KIND, Harness
+from fault_harness import KIND, Harness
+from fault_proxy import Asked, Fault, FaultAction, rejection
 
 REASONS = {
     403: "Forbidden",
@@ -22,19 +22,19 @@ REASONS = {
 }
 
 
-def refused_status(code: int) -> Fault:
+def rejected_status(code: int) -> Fault:
     """The fault for patches of the status."""
 
-    def fault(asked: Asked) -> Doing | None:
+    def fault(asked: Asked) -> FaultAction | None:
         is_status = asked.verb == "patch" and asked.path.endswith("/status")
-        return refusal(code, REASONS[code]) if is_status else None
+        return rejection(code, REASONS[code]) if is_status else None
 
     return fault
 
 
 def status_row(code: int) -> None:
-    def refused(harness: Harness) -> None:
-        with faulty(harness, refused_status(code)):
+    def rejected(harness: Harness) -> None:
+        with faulty(harness, rejected_status(code)):
             start = time.monotonic()
             changes(harness)
             harness.wait(lambda: not exists(harness, "b"), 10)
@@ -43,7 +43,7 @@ def status_row(code: int) -> None:
             time.sleep(1)
         harness.demands.append(("the deletion does not wait for the status", lambda: gone < 3))
 
-    case(f"{code} to patches of the status")(refused)
+    case(f"{code} to patches of the status")(rejected)
 
 
 def exists(harness: Harness, name: str) -> bool:
@@ -54,10 +54,10 @@ for code in REASONS:
     status_row(code)
 
 
-def every_third(doing: Doing) -> Fault:
+def every_third(doing: FaultAction) -> Fault:
     numbers, lock = itertools.count(1), threading.Lock()
 
-    def fault(asked: Asked) -> Doing | None:
+    def fault(asked: Asked) -> FaultAction | None:
         if asked.verb != "patch" or "/parcels" not in asked.path:
             return None
         with lock:
@@ -68,7 +68,7 @@ def every_third(doing: Doing) -> Fault:
 
 @case("422 to every third patch for 10 s, with 40 objects", converge=40)
 def every_third_patch(harness: Harness) -> None:
-    with faulty(harness, every_third(refusal(422, "Invalid"))):
+    with faulty(harness, every_third(rejection(422, "Invalid"))):
         for number in range(40):
             harness.create(f"third-{number}")
         changes(harness)
@@ -77,10 +77,10 @@ def every_third_patch(harness: Harness) -> None:
 
 @case("another writer all the time, and no permission to get", converge=30)
 def busy_writer(harness: Harness) -> None:
-    def fault(asked: Asked) -> Doing | None:
-        # Of single objects: what is listed has no name in its path.
+    def fault(asked: Asked) -> FaultAction | None:
+        # Single objects only: the path of a list has no name.
         is_get = asked.method == "GET" and not asked.watch and "/parcels/" in asked.path
-        return refusal(403, "Forbidden") if is_get else None
+        return rejection(403, "Forbidden") if is_get else None
 
     stopping = threading.Event()
 

@@ -1,11 +1,11 @@
-"""What an operator is doing when it dies. It owns the handlers and the acts; it must not know when anybody
-dies. All handlers are coroutines: the threads of the dead would outlive them, in real time.
+"""The scenarios of the crash tests: handlers and changes of objects, independent of the points of crashes.
+All handlers are coroutines: threads of a crashed operator would continue in real time.
 """
 
 from typing import Any
 
 import kopf
-from crash_runs import GROUP, KIND, Lives, Scenario
+from crash_runs import GROUP, KIND, CrashRun, Scenario
 from kopf.testing import Cluster
 
 SCENARIOS: dict[str, Scenario] = {}
@@ -33,19 +33,19 @@ def delete(name: str = "one") -> Any:
 
 
 def wait(cluster: Cluster) -> None:
-    """Nothing happens, for as long as after each act."""
+    """No change: only the pause after an act."""
 
 
 def final(value: int, *handlers: str, status: Any = None, name: str = "one") -> Any:
-    """These handlers have seen this state in the end, and have left that."""
+    """These handlers were last called with this value, and the status is as given."""
 
-    def check(lives: Lives) -> list[str]:
+    def check(crash_run: CrashRun) -> list[str]:
         wrong = [
             f"{handler} has seen {seen} in the end"
             for handler in handlers
-            if (seen := lives.seen(handler, name)) != {"value": value}
+            if (seen := crash_run.seen(handler, name)) != {"value": value}
         ]
-        there = lives.cluster.get(KIND, name).get("status") or {}
+        there = crash_run.cluster.get(KIND, name).get("status") or {}
         return wrong + [
             f"{key}: {there.get(key)}" for key, it in (status or {}).items() if there.get(key) != it
         ]
@@ -54,28 +54,28 @@ def final(value: int, *handlers: str, status: Any = None, name: str = "one") -> 
 
 
 def is_gone(*handlers: str) -> Any:
-    """These handlers were called; unless it has gone before any operator has noticed it."""
+    """These handlers were called, unless the object was deleted before any operator has received it."""
 
-    def check(lives: Lives) -> list[str]:
-        bodies = lives.cluster.list(KIND)
-        called = {it.handler for it in lives.calls}
+    def check(crash_run: CrashRun) -> list[str]:
+        bodies = crash_run.cluster.list(KIND)
+        called = {it.handler for it in crash_run.calls}
         wrong = [f"{it} was not called" for it in handlers if it not in called and called]
         return wrong + [f"there is {it['metadata']}" for it in bodies]
 
     return check
 
 
-def two(lives: Lives) -> None:
+def two(crash_run: CrashRun) -> None:
     @kopf.on.create(KIND, id="first")
     @kopf.on.update(KIND, id="first")
     async def first(spec: Any, patch: Any, **kwargs: Any) -> None:
-        with lives.call("first", kwargs):
+        with crash_run.call("first", kwargs):
             patch.status["first"] = spec["value"]
 
     @kopf.on.create(KIND, id="second")
     @kopf.on.update(KIND, id="second")
     async def second(spec: Any, **kwargs: Any) -> Any:
-        with lives.call("second", kwargs):
+        with crash_run.call("second", kwargs):
             return {"value": spec["value"]}
 
 
@@ -90,13 +90,13 @@ scenario("creation", two, [create()], counted=TWO, final=final(1, *TWO, status=l
 scenario("update", two, [create(), change(2), change(3)], counted=TWO, final=final(3, *TWO, status=left(3)))
 
 
-def retrying(lives: Lives) -> None:
-    two(lives)
+def retrying(crash_run: CrashRun) -> None:
+    two(crash_run)
 
     @kopf.on.create(KIND, id="third")
     @kopf.on.update(KIND, id="third")
     async def third(retry: int, **kwargs: Any) -> None:
-        with lives.call("third", {**kwargs, "retry": retry}):
+        with crash_run.call("third", {**kwargs, "retry": retry}):
             if retry < 2:
                 raise kopf.TemporaryError("not yet", delay=30)
 
@@ -107,24 +107,24 @@ scenario(
     "a change between two handlers",
     retrying,
     [create(), change(2), wait, wait, wait],
-    patience=40,
+    pause=40,
     counted=THREE,
     final=final(2, *THREE, status=left(2)),
 )
 
 
-def deletion(lives: Lives) -> None:
-    two(lives)
+def deletion(crash_run: CrashRun) -> None:
+    two(crash_run)
 
-    @kopf.on.delete(KIND, id="farewell")
-    async def farewell(retry: int, **kwargs: Any) -> None:
-        with lives.call("farewell", {**kwargs, "retry": retry}):
+    @kopf.on.delete(KIND, id="removal")
+    async def removal(retry: int, **kwargs: Any) -> None:
+        with crash_run.call("removal", {**kwargs, "retry": retry}):
             if not retry:
                 raise kopf.TemporaryError("not yet", delay=30)
 
     @kopf.on.delete(KIND, id="goodbye")
     async def goodbye(**kwargs: Any) -> None:
-        with lives.call("goodbye", kwargs):
+        with crash_run.call("goodbye", kwargs):
             pass
 
 
@@ -132,21 +132,21 @@ scenario(
     "deletion",
     deletion,
     [create(), delete()],
-    counted=TWO | {"farewell", "goodbye"},
-    final=is_gone("farewell", "goodbye"),
+    counted=TWO | {"removal", "goodbye"},
+    final=is_gone("removal", "goodbye"),
 )
 
 
-def subhandlers(lives: Lives) -> None:
+def subhandlers(crash_run: CrashRun) -> None:
     @kopf.on.create(KIND, id="parent")
     @kopf.on.update(KIND, id="parent")
     async def parent(**kwargs: Any) -> None:
-        with lives.call("parent", kwargs):
+        with crash_run.call("parent", kwargs):
             for name in ("red", "green"):
 
                 @kopf.subhandler(id=name)
                 async def child(retry: int, _name: str = name, **more: Any) -> Any:
-                    with lives.call(_name, {**more, "retry": retry}):
+                    with crash_run.call(_name, {**more, "retry": retry}):
                         if _name == "red" and not retry:
                             raise kopf.TemporaryError("not yet", delay=30)
                         return {"value": more["new"]["spec"]["value"]}
@@ -156,20 +156,20 @@ CHILDREN = frozenset({"red", "green"})
 scenario("sub-handlers", subhandlers, [create(), change(2)], counted=CHILDREN, final=final(2, *CHILDREN))
 
 
-def daemons(lives: Lives) -> None:
-    two(lives)
+def daemons(crash_run: CrashRun) -> None:
+    two(crash_run)
 
     @kopf.daemon(KIND, id="companion", labels={"manned": "yes"}, cancellation_timeout=10)
     async def companion(name: str, stopped: Any, **_: Any) -> None:
-        with lives.daemon(name):
+        with crash_run.daemon(name):
             await stopped.wait()
 
 
 def manned(*names: str) -> Any:
-    def check(lives: Lives) -> list[str]:
-        wanted = {f"{name} in life {lives.life}": 1 for name in names}
-        there = {name: count for name, count in lives.daemons.items() if count}
-        return [] if there == wanted else [f"daemons: {there}, not {wanted}"]
+    def check(crash_run: CrashRun) -> list[str]:
+        expected = {f"{name} in operator {crash_run.operator_number}": 1 for name in names}
+        there = {name: count for name, count in crash_run.daemons.items() if count}
+        return [] if there == expected else [f"daemons: {there}, not {expected}"]
 
     return check
 
@@ -187,17 +187,17 @@ scenario(
 )
 
 
-def timers(lives: Lives) -> None:
-    two(lives)
+def timers(crash_run: CrashRun) -> None:
+    two(crash_run)
 
     @kopf.timer(KIND, id="steady", interval=60)
     async def steady(status: Any, patch: Any, **kwargs: Any) -> None:
-        with lives.call("steady", kwargs):
+        with crash_run.call("steady", kwargs):
             patch.status["rounds"] = status.get("rounds", 0) + 1
 
 
-def has_rounds(lives: Lives) -> list[str]:
-    rounds = (lives.cluster.get(KIND, "one").get("status") or {}).get("rounds", 0)
+def has_rounds(crash_run: CrashRun) -> list[str]:
+    rounds = (crash_run.cluster.get(KIND, "one").get("status") or {}).get("rounds", 0)
     return [] if rounds >= 2 else [f"{rounds} rounds"]
 
 
@@ -205,8 +205,8 @@ scenario("a timer", timers, [create(), change(2)], counted=TWO, final=has_rounds
 scenario("the end of a timer", timers, [create(), delete()], counted=TWO, final=is_gone("steady"))
 
 
-def indexed(lives: Lives) -> None:
-    two(lives)
+def indexed(crash_run: CrashRun) -> None:
+    two(crash_run)
 
     @kopf.index(KIND, id="known")
     async def known(name: str, spec: Any, **_: Any) -> Any:
@@ -214,13 +214,19 @@ def indexed(lives: Lives) -> None:
 
     @kopf.on.event(KIND, id="peek")
     async def peek(known: Any, **_: Any) -> None:
-        lives.index = {"life": lives.life, "entries": {name: list(values) for name, values in known.items()}}
+        crash_run.index = {
+            "operator": crash_run.operator_number,
+            "entries": {name: list(values) for name, values in known.items()},
+        }
 
 
-def indexes(**wanted: int) -> Any:
-    def check(lives: Lives) -> list[str]:
-        expected = {"life": lives.life, "entries": {name: [value] for name, value in wanted.items()}}
-        return [] if lives.index == expected else [f"the index has {lives.index}, not {expected}"]
+def indexes(**entries: int) -> Any:
+    def check(crash_run: CrashRun) -> list[str]:
+        expected = {
+            "operator": crash_run.operator_number,
+            "entries": {name: [value] for name, value in entries.items()},
+        }
+        return [] if crash_run.index == expected else [f"the index has {crash_run.index}, not {expected}"]
 
     return check
 
@@ -234,17 +240,17 @@ scenario(
 )
 
 
-def resuming(lives: Lives) -> None:
-    two(lives)
+def resuming(crash_run: CrashRun) -> None:
+    two(crash_run)
 
     @kopf.on.resume(KIND, id="again")
     async def again(spec: Any, patch: Any, **kwargs: Any) -> None:
-        with lives.call("again", kwargs):
+        with crash_run.call("again", kwargs):
             patch.status["again"] = spec["value"]
 
 
 def handled(cluster: Cluster) -> None:
-    """Objects as another operator has left them; one has changed since."""
+    """Objects handled by a previous operator; one has changed since."""
     for name in ("one", "two"):
         create(name, 1)(cluster)
         last = '{"spec":{"value":1}}\n'
@@ -253,36 +259,36 @@ def handled(cluster: Cluster) -> None:
     change(2, "two")(cluster)
 
 
-def resumed(lives: Lives) -> list[str]:
-    called = {(it.handler, it.name, it.new) for it in lives.calls}
-    wanted = [("again", "one", '{"value": 1}'), ("again", "two", '{"value": 2}')]
-    wanted += [("first", "two", '{"value": 2}'), ("second", "two", '{"value": 2}')]
-    wrong = [f"{it} was not called" for it in wanted if it not in called]
+def resumed(crash_run: CrashRun) -> list[str]:
+    called = {(it.handler, it.name, it.new) for it in crash_run.calls}
+    expected = [("again", "one", '{"value": 1}'), ("again", "two", '{"value": 2}')]
+    expected += [("first", "two", '{"value": 2}'), ("second", "two", '{"value": 2}')]
+    wrong = [f"{it} was not called" for it in expected if it not in called]
     return wrong + [f"{it} was called" for it in called if it[:2] == ("first", "one")]
 
 
 scenario("resuming", resuming, [wait], first=handled, counted=TWO, final=resumed, inflight=2)
 
 
-# --- Handlers that change their own object, and progress in the status, which is written on its own.
+# --- Handlers that change their object, and progress in the status, which needs a separate request.
 
 
-def stamping(lives: Lives) -> None:
+def stamping(crash_run: CrashRun) -> None:
     @kopf.on.create(KIND, id="stamp")
     @kopf.on.update(KIND, id="stamp")
     async def stamp(spec: Any, patch: Any, **kwargs: Any) -> None:
-        with lives.call("stamp", kwargs):
-            patch.metadata.labels["stamp"] = f"v{len(lives.calls)}"
+        with crash_run.call("stamp", kwargs):
+            patch.metadata.labels["stamp"] = f"v{len(crash_run.calls)}"
 
-    retrying(lives)
+    retrying(crash_run)
 
 
 def without_own_updates(check: Any) -> Any:
-    """No handler is called for what handlers have written."""
+    """No handler is called for changes by handlers."""
 
-    def checked(lives: Lives) -> list[str]:
-        own = [it for it in lives.calls if it.reason == "update" and it.old == it.new]
-        return [*check(lives), *(f"{it} is no change of others" for it in own)]
+    def checked(crash_run: CrashRun) -> list[str]:
+        own = [it for it in crash_run.calls if it.reason == "update" and it.old == it.new]
+        return [*check(crash_run), *(f"{it} is not a change by another client" for it in own)]
 
     return checked
 
@@ -323,8 +329,8 @@ scenario(
     "a deletion with progress in the status",
     deletion,
     [create(), delete()],
-    counted=TWO | {"farewell", "goodbye"},
-    final=is_gone("farewell", "goodbye"),
+    counted=TWO | {"removal", "goodbye"},
+    final=is_gone("removal", "goodbye"),
     settings=progress_in_status,
     status=True,
 )

@@ -1,5 +1,5 @@
-"""What operators tell each other of the time is by the clocks of their machines: a clock that was set, or a
-machine that has slept, must not make the others believe that an operator is dead.
+"""Peers compare timestamps of different machines: after a change of a clock, or a suspended machine, an
+operator must not be treated as dead by its peers.
 """
 
 import datetime
@@ -30,7 +30,7 @@ def peek(**_):
 
 
 def seen(cluster) -> float | None:
-    """How far ahead of us the operator is, by its last sign of life."""
+    """How far the operator's clock is ahead of ours, by its last keep-alive, in seconds."""
     status = cluster.get("clusterkopfpeerings", "faults").get("status") or {}
     moments = [datetime.datetime.fromisoformat(it["lastseen"]) for it in status.values()]
     now = datetime.datetime.now(datetime.UTC)
@@ -39,9 +39,9 @@ def seen(cluster) -> float | None:
 
 @pytest.mark.kopf_embedded_only
 @pytest.mark.timeout(120)
-def test_signs_of_life_follow_the_clock_of_the_machine(kopf_cluster, tmp_path):
+def test_keepalives_follow_the_clock_of_the_machine(kopf_cluster, tmp_path):
     body = {"apiVersion": "kopf.dev/v1", "kind": "ClusterKopfPeering", "metadata": {"name": "faults"}}
-    kopf_cluster.apply(DEFINITION)
+    kopf_cluster.apply(CRD)
     kopf_cluster.create(body)
     fake_clock = FakeClock(tmp_path)
     script = tmp_path / "peer.py"
@@ -68,7 +68,7 @@ def wait_until_near(cluster, ahead: int, log: pathlib.Path) -> None:
         threading.Event().wait(0.2)
 
 
-DEFINITION = json.dumps(
+CRD = json.dumps(
     {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -1,7 +1,6 @@
-"""An operator may die at any moment: before and after every request, and whenever a handler returns.
+"""An operator may crash at any point: before and after every request, and when a handler returns.
 
-The moments are not guessed: a run without deaths shows them. Here, one of a few is tried; `make crash` tries
-all.
+A run without a crash yields the points. These tests run a sample of them; `make crash` runs all.
 """
 
 import dataclasses
@@ -13,24 +12,24 @@ from crash_runs import explore, points
 from scenarios import SCENARIOS
 
 EACH = 4
-"""Of so many points, one is tried."""
+"""One of this many points is tested."""
 
 
 @pytest.mark.kopf_embedded_only
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("title", SCENARIOS)
-def test_nothing_is_lost_by_dying(title):
+def test_nothing_is_lost_by_a_crash(title):
     scenario = SCENARIOS[title]
-    found, calm = points(scenario)
+    found, baseline = points(scenario)
     assert len(found) > 10
     tried = found[len(title) % EACH :: EACH]
-    results = [explore(scenario, it, calm, absent=bool(number % 2)) for number, it in enumerate(tried)]
+    results = [explore(scenario, it, baseline, absent=bool(number % 2)) for number, it in enumerate(tried)]
     assert [it for wrong, _ in results for it in wrong] == []
     assert sum(happened for _, happened in results) > len(tried) / 2
 
 
 class ForgetfulProgress(kopf.AnnotationsProgressStorage):
-    """The records are on the object, but only those are believed that are in memory."""
+    """A storage that writes records to the object, but reads them only from memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +48,7 @@ class ForgetfulProgress(kopf.AnnotationsProgressStorage):
 
 
 class ForgetfulDiffBase(kopf.AnnotationsDiffBaseStorage):
-    """The same for the last handled state."""
+    """The same for the diff-base."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,10 +73,10 @@ def with_forgetful_diffbase(settings: kopf.OperatorSettings) -> None:
 @pytest.mark.kopf_embedded_only
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("flaw", [with_forgetful_progress, with_forgetful_diffbase])
-def test_a_storage_that_forgets_is_found_out_by_a_death_only(flaw):
+def test_a_forgetful_storage_is_detected_only_by_a_crash(flaw):
     scenario = dataclasses.replace(SCENARIOS["update"], settings=flaw)
-    found, calm = points(scenario)
+    found, baseline = points(scenario)
     wrong: list[str] = []
     for point in [it for it in found if "killed" in it.mode and it.what == "patch"]:
-        wrong += explore(scenario, point, calm)[0]
+        wrong += explore(scenario, point, baseline)[0]
     assert any("called again" in it for it in wrong), wrong

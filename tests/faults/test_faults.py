@@ -1,7 +1,7 @@
-"""Whatever clusters do, nothing is lost: one run per fault, each with the same check at its end.
+"""No change is lost on faults of the cluster: one run per fault, with the same check at its end.
 
 The table is printed, and written to the file that `KOPF_FAULTS_TABLE` names. With `--kopf-python`, another
-kopf is tried: nothing is claimed then, but what has come of it is in the table.
+Kopf is tested: then the table has the results, and nothing is asserted.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import network_path_cases  # noqa: F401
 import pytest
 import rejection_cases  # noqa: F401
 from cases import CASES
-from harness import DEFINITION, Harness, Result
+from fault_harness import CRD, Harness, Result
 
 COLUMNS = ("survived", "seconds", "lost", "doubles", "exits", "stuck", "leaked")
 
@@ -47,14 +47,14 @@ def as_table(results: list[Result]) -> str:
 def test_fault(title, kopf_cluster, table, request):
     python = request.config.getoption("--kopf-python")
     fault, scenery = CASES[title]
-    kopf_cluster.apply(DEFINITION)
+    kopf_cluster.apply(CRD)
     harness = Harness(kopf_cluster, title, scenery, python)
-    for number in range(scenery.crowd):
-        harness.create(f"crowd-{number}")
+    for number in range(scenery.bulk):
+        harness.create(f"bulk-{number}")
     with harness.running():
         for name in "abc":
             harness.create(name)
-        if not scenery.crowd:
+        if not scenery.bulk:
             harness.wait(harness.is_converged)
             assert harness.is_converged(), (harness.calls, harness.operator_process.log)
         start = time.monotonic()

@@ -1,7 +1,7 @@
-"""The process of the operator really dies, by SIGKILL at a chosen request, and another one takes over.
+"""The operator's process is killed by SIGKILL at a chosen request, and a new one starts.
 
-The proxy holds the request, kills the process, and lets the request go or not: so the moments are exact, and
-no time is involved. `test_crashes.py` tries many more moments, but in one process, and in virtual time.
+The proxy holds the request, kills the process, and forwards the request or drops it, so the point is exact.
+`test_crashes.py` tests many more points, but within one process and in virtual time.
 """
 
 import signal
@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from fault_proxy import Asked, Doing
-from harness import DEFINITION, Harness, Scenery
+from fault_harness import CRD, Harness, Scenery
+from fault_proxy import Asked, FaultAction
 
 ACTS: dict[str, Callable[[Harness], None]] = {
     "a creation": lambda harness: harness.create("d"),
@@ -26,11 +26,11 @@ POINTS = [
     ("a change", 3),
     ("a deletion", 0),
 ]
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
-class Death:
-    """The fault of dying at the patch with this number: before it is done, or after."""
+class Crash:
+    """Kills the operator at the patch with this number: before it is forwarded, or after."""
 
     def __init__(self, harness: Harness, number: int, *, is_done: bool) -> None:
         self.harness, self.number, self.is_done = harness, number, is_done
@@ -38,7 +38,7 @@ class Death:
         self._count = 0
         self._lock = threading.Lock()
 
-    def __call__(self, asked: Asked) -> Doing | None:
+    def __call__(self, asked: Asked) -> FaultAction | None:
         if asked.verb != "patch" or "/parcels" not in asked.path:
             return None
         with self._lock:
@@ -46,7 +46,7 @@ class Death:
             if number == self.number:
                 self.harness.operator_process.stop(signal.SIGKILL)
                 self.has_come.set()
-                return Doing(lose=True) if self.is_done else Doing(drop=True)
+                return FaultAction(lose=True) if self.is_done else FaultAction(drop=True)
         return None
 
 
@@ -54,17 +54,17 @@ class Death:
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("act", "number"), POINTS)
 def test_nothing_is_lost_by_a_kill_at_a_request(act, number, is_done, kopf_cluster):
-    kopf_cluster.apply(DEFINITION)
-    harness = Harness(kopf_cluster, f"a kill at patch {number} of {act}", Scenery(converge=PATIENCE))
+    kopf_cluster.apply(CRD)
+    harness = Harness(kopf_cluster, f"a kill at patch {number} of {act}", Scenery(converge=TIMEOUT))
     with harness.running():
         for name in "abc":
             harness.create(name)
-        harness.wait(harness.is_converged, PATIENCE)
-        death = Death(harness, number, is_done=is_done)
-        harness.proxy.faults.append(death)
+        harness.wait(harness.is_converged, TIMEOUT)
+        crash = Crash(harness, number, is_done=is_done)
+        harness.proxy.faults.append(crash)
         start = time.monotonic()
         ACTS[act](harness)
-        assert death.has_come.wait(PATIENCE), "there was no such request"
+        assert crash.has_come.wait(TIMEOUT), "there was no such request"
         harness.operator_process.start()
         result = harness.result(start)
     assert result.survived, "\n".join(result.why)

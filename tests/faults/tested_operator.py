@@ -1,8 +1,8 @@
-"""The operator under test, run by any interpreter with any kopf. It owns the handlers, and what they tell
-the test by the socket that it was given; it must not know of faults.
+"""The operator under test, run by any interpreter with any Kopf. Its handlers report to the test over a
+socket.
 
-Lines of JSON go both ways: calls of handlers to the test, before their outcomes are known to the framework;
-questions and orders from it.
+Both directions use lines of JSON: calls of handlers to the test, sent before Kopf knows their outcomes;
+queries and commands from the test.
 """
 
 import collections
@@ -24,7 +24,7 @@ PEER = socket.socket(fileno=int(os.environ["PARCELS_SOCKET"]))
 
 
 class State:
-    """What the test asks for, and what it sets."""
+    """State that is set by the commands of the test."""
 
     def __init__(self):
         self.slowness = float(OPTIONS.get("slowness", 0))
@@ -36,16 +36,16 @@ class State:
         self.index = None
 
 
-state, lock, telling = State(), threading.Lock(), threading.Lock()
+state, lock, reporting = State(), threading.Lock(), threading.Lock()
 
 
-def tell(**news):
-    with telling, contextlib.suppress(OSError):
-        PEER.sendall(json.dumps(news).encode() + b"\n")
+def report(**values):
+    with reporting, contextlib.suppress(OSError):
+        PEER.sendall(json.dumps(values).encode() + b"\n")
 
 
 def short(body):
-    """The spec, without what is too long to be told."""
+    """The spec, without long values."""
     spec = (body or {}).get("spec")
     if spec is None:
         return None
@@ -54,7 +54,7 @@ def short(body):
 
 
 def called(handler, name, old, new):
-    tell(call=[handler, name, short(old), short(new)])
+    report(call=[handler, name, short(old), short(new)])
 
 
 def look():
@@ -71,7 +71,7 @@ def obey():
         for line in lines:
             order = json.loads(line)
             if order.get("look"):
-                tell(look=look())
+                report(look=look())
             for key in ("slowness", "token", "login_seconds"):
                 if key in order:
                     setattr(state, key, order[key])
@@ -82,7 +82,7 @@ threading.Thread(target=obey, name="obeying", daemon=True).start()
 
 @kopf.on.startup()
 def configure(settings, **_):
-    wanted = {
+    overrides = {
         "networking": {"error_backoffs": [0.1, 0.2, 0.4], "request_timeout": 3},
         "queueing": {"error_delays": [0.1, 0.2, 0.5, 1.0]},
         "watching": {"inactivity_timeout": 1.5},
@@ -90,7 +90,7 @@ def configure(settings, **_):
         "background": {"cancellation_polling": 1.0},
         "posting": {"enabled": False},
     }
-    for section, values in wanted.items():
+    for section, values in overrides.items():
         for key, value in values.items():
             if hasattr(getattr(settings, section), key):
                 setattr(getattr(settings, section), key, value)
@@ -128,9 +128,9 @@ def second(name, old, new, spec, **_):
     return {"value": spec.get("value")}
 
 
-@kopf.on.delete(KIND, id="farewell")
-def farewell(name, **_):
-    called("farewell", name, None, None)
+@kopf.on.delete(KIND, id="removal")
+def removal(name, **_):
+    called("removal", name, None, None)
 
 
 @kopf.daemon(KIND, id="companion", cancellation_timeout=1)
@@ -144,9 +144,9 @@ async def companion(name, stopped, **_):
             state.daemons[name] -= 1
 
 
-@kopf.timer(KIND, id="pulse", interval=0.5, when=lambda name, **_: name == "ticking")
-def pulse(patch, status, **_):
-    patch.status["pulse"] = status.get("pulse", 0) + 1
+@kopf.timer(KIND, id="ticks", interval=0.5, when=lambda name, **_: name == "ticking")
+def ticks(patch, status, **_):
+    patch.status["ticks"] = status.get("ticks", 0) + 1
 
 
 @kopf.index(KIND, id="known")
@@ -167,4 +167,4 @@ if "webhooks" in OPTIONS:
             raise kopf.AdmissionError("thirteen is not accepted")
 
 
-tell(loaded=str(pathlib.Path(kopf.__file__).parent))
+report(loaded=str(pathlib.Path(kopf.__file__).parent))

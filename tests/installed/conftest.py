@@ -1,4 +1,4 @@
-"""The wheel as users install it, into environments of their own."""
+"""The wheel as users install it, into separate environments."""
 
 import os
 import pathlib

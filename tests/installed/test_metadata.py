@@ -1,4 +1,4 @@
-"""The distribution `kopf` that is only metadata: packages that require `kopf` are content with kopf-rs."""
+"""The metadata-only distribution `kopf`: kopf-rs satisfies packages that require `kopf`."""
 
 import pathlib
 import re

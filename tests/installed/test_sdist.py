@@ -1,4 +1,4 @@
-"""The source distribution: that it is complete, and what it says about itself."""
+"""The source distribution: completeness and metadata."""
 
 import json
 import pathlib
@@ -46,5 +46,5 @@ def test_pip_understands_what_it_is(environment, sdist, tmp_path):
     assert metadata["name"] == "kopf-rs"
     needed = {line.split(">")[0].lower() for line in metadata["requires_dist"] if "extra ==" not in line}
     assert needed == {"click", "pyyaml"}
-    # The extras of the original, so that requirements with them can be kept.
+    # The extras of Kopf 1.45, so that existing requirements with extras still work.
     assert set(metadata["provides_extra"]) == {"full-auth", "uvloop", "dev"}

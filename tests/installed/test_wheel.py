@@ -1,4 +1,4 @@
-"""What a user gets by installing the wheel into an empty environment."""
+"""The wheel, installed into an empty environment."""
 
 import os
 import zipfile

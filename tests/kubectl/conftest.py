@@ -1,7 +1,7 @@
-"""What the tests of kubectl share: the binary, and a cluster of each test's own to which it is pointed.
+"""Fixtures of the kubectl tests: the binary, and a cluster per test.
 
-The binary is the one of $KUBECTL or of the PATH, or it is built with Go (see scripts/kubectl.sh); without any
-of them the tests are skipped and say so.
+The binary is that of $KUBECTL or the PATH, or it is built with Go (see scripts/kubectl.sh); without any of
+them the tests are skipped with a reason.
 """
 
 import json
@@ -41,7 +41,7 @@ spec:
           properties:
             spec:
               type: object
-              description: What the thing should be.
+              description: The desired state of the thing.
               required: [size]
               properties:
                 size: {type: integer, minimum: 1, description: How large it is.}
@@ -62,7 +62,7 @@ class Kubectl:
 
     def start(self, *words: str, **env: str) -> "subprocess.Popen[str]":
         """A process that the test talks with."""
-        # A home of its own: kubectl keeps what it knows of a server by its address.
+        # A separate home: kubectl caches discovery by the address of the server.
         own = {"HOME": str(self.home), "PATH": os.environ["PATH"], "KUBECONFIG": str(self.kubeconfig), **env}
         command = [str(self.binary), *words]
         return subprocess.Popen(
@@ -118,7 +118,7 @@ def binary() -> pathlib.Path:
 
 @pytest.fixture
 def options() -> dict[str, Any]:
-    """How the cluster is to be; a test may say otherwise."""
+    """The options of the cluster; tests may override them."""
     return {}
 
 

@@ -70,7 +70,7 @@ def test_moved_from_the_client_to_the_server(kubectl, widgets):
     assert "kubectl-client-side-apply" not in json.dumps(found["metadata"]["managedFields"])
 
 
-def test_refused_with_the_reasons(kubectl, widgets):
+def test_rejected_with_the_reasons(kubectl, widgets):
     complaint = kubectl.fails("apply", "-f", kubectl.file(sized(widgets, 0)))
     assert "spec.size: Invalid value: 0" in complaint
     complaint = kubectl.fails("apply", "-f", kubectl.file(widgets + "  weight: 1\n"))
@@ -101,11 +101,11 @@ def test_refused_with_the_reasons(kubectl, widgets):
     ],
 )
 def test_created_from_words(kubectl, words, kind):
-    """These come in protocol buffers; the dry run is made without the server and says what is to be there."""
-    wanted = json.loads(kubectl("create", "--dry-run=client", "-o", "json", *words.split(" ")))
+    """Objects sent as protocol buffers. The client-side dry run yields the expected object."""
+    expected = json.loads(kubectl("create", "--dry-run=client", "-o", "json", *words.split(" ")))
     kubectl("create", *words.split(" "))
     found = kubectl.object(kind, "it")
-    assert found["kind"] == wanted["kind"]
+    assert found["kind"] == expected["kind"]
 
     def contained(want, have, path):
         if isinstance(want, dict):
@@ -119,7 +119,7 @@ def test_created_from_words(kubectl, words, kind):
         else:
             assert have == want, path
 
-    contained(wanted, found, kind)
+    contained(expected, found, kind)
     assert "already exists" in kubectl.fails("create", *words.split(" "))
 
 
@@ -165,18 +165,18 @@ def test_labelled_and_annotated(kubectl, widgets):
     assert "labels" not in meta and "annotations" not in meta
 
 
-def test_a_definition_is_annotated_although_a_finalizer_holds_it(kubectl, widgets):
-    definition = ("crd", "widgets.kubectl.example.com")
-    kubectl("annotate", *definition, "a=b")
+def test_a_crd_is_annotated_although_a_finalizer_holds_it(kubectl, widgets):
+    crd = ("crd", "widgets.kubectl.example.com")
+    kubectl("annotate", *crd, "a=b")
     kubectl("create", "-f", kubectl.file(widgets))
     kubectl("patch", "wd", "one", "--type=merge", "-p", '{"metadata":{"finalizers":["example.com/held"]}}')
-    kubectl("delete", *definition, "--wait=false")
-    kubectl("annotate", *definition, "c=d")
-    held = kubectl.object(*definition)["metadata"]
+    kubectl("delete", *crd, "--wait=false")
+    kubectl("annotate", *crd, "c=d")
+    held = kubectl.object(*crd)["metadata"]
     assert held["annotations"] == {"a": "b", "c": "d"}
     assert held["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
     kubectl("patch", "wd", "one", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-    kubectl("wait", "--for=delete", "/".join(definition), "--timeout=10s")
+    kubectl("wait", "--for=delete", "/".join(crd), "--timeout=10s")
 
 
 def test_patched_in_three_dialects(kubectl, widgets):

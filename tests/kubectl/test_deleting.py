@@ -87,8 +87,8 @@ def test_namespaces_with_all_that_is_in_them(kubectl, family, widgets):
     assert names(kubectl) == ["child", "parent"]
 
 
-def test_definitions_with_their_objects(kubectl, widgets):
+def test_crds_with_their_objects(kubectl, widgets):
     kubectl("create", "-f", kubectl.file(widgets))
     kubectl("delete", "crd", "widgets.kubectl.example.com", "--timeout=20s")
-    # It still remembers the kind, and is told by the server that there is none.
+    # kubectl has cached the kind; the server responds that it does not exist.
     assert "the server could not find the requested resource" in kubectl.fails("get", "widgets")

@@ -77,8 +77,8 @@ def test_watched_as_a_table(kubectl, widgets):
 
 def test_described(kubectl, widgets):
     make(kubectl)
-    told = kubectl("describe", "wd", "one")
-    assert re.search(r"Name: +one", told) and re.search(r"Size: +3", told)
+    output = kubectl("describe", "wd", "one")
+    assert re.search(r"Name: +one", output) and re.search(r"Size: +3", output)
     kubectl("create", "configmap", "settings", "--from-literal=a=b")
     assert "Data\n====\na:" in kubectl("describe", "cm", "settings")
     assert re.search(r"Status: +Active", kubectl("describe", "ns", "default"))
@@ -111,21 +111,21 @@ def test_described_with_its_events(kubectl, widgets):
 
 
 def test_explained(kubectl, widgets):
-    told = kubectl("explain", "widget")
-    assert re.search(r"GROUP: +kubectl.example.com", told)
-    assert "A thing of a size." in told and "What the thing should be." in told
-    told = kubectl("explain", "wd.spec.size")
-    assert "size <integer>" in told and "How large it is." in told
-    told = kubectl("explain", "wd.spec", "--recursive")
-    assert re.search(r"parts\s+<\[\]Object>\n\s+weight\s+<integer>", told)
-    assert re.search(r"size\s+<integer> -required-", told)
+    output = kubectl("explain", "widget")
+    assert re.search(r"GROUP: +kubectl.example.com", output)
+    assert "A thing of a size." in output and "The desired state of the thing." in output
+    output = kubectl("explain", "wd.spec.size")
+    assert "size <integer>" in output and "How large it is." in output
+    output = kubectl("explain", "wd.spec", "--recursive")
+    assert re.search(r"parts\s+<\[\]Object>\n\s+weight\s+<integer>", output)
+    assert re.search(r"size\s+<integer> -required-", output)
     assert re.search(r"enum: red, blue", kubectl("explain", "wd.spec"))
 
 
 def test_built_in_kinds_are_explained(kubectl):
-    told = kubectl("explain", "deployment.spec.template.spec.containers")
-    assert "containers <[]Container>" in told and "One container of a pod." not in told.split("FIELDS")[1]
-    assert re.search(r"image\s+<string>\n\s+The image that runs.", told)
+    output = kubectl("explain", "deployment.spec.template.spec.containers")
+    assert "containers <[]Container>" in output and "One container of a pod." not in output.split("FIELDS")[1]
+    assert re.search(r"image\s+<string>\n\s+The image that runs.", output)
     assert re.search(r"ownerReferences\s+<\[\]OwnerReference>", kubectl("explain", "pod", "--recursive"))
     assert "does not exist" in kubectl.fails("explain", "pod.spec.nothing")
 
@@ -183,20 +183,20 @@ def test_allowed_by_roles(kubectl):
     kubectl("create", "rolebinding", "reading", "--role=reading", "--serviceaccount=default:reader")
     reader = "--as=system:serviceaccount:default:reader"
     assert kubectl("auth", "can-i", "list", "pods", reader) == "yes\n"
-    refused = kubectl.run("auth", "can-i", "delete", "pods", reader)
-    assert (refused.returncode, refused.stdout) == (1, "no\n")
+    denied = kubectl.run("auth", "can-i", "delete", "pods", reader)
+    assert (denied.returncode, denied.stdout) == (1, "no\n")
     assert rows(kubectl("auth", "can-i", "--list", reader))[-1][0] == "pods"
     assert "No resources found" in kubectl.run("get", "pods", reader).stderr
     forbidden = kubectl.fails("get", "secrets", reader)
     assert "(Forbidden): secrets is forbidden" in forbidden
     assert 'User "system:serviceaccount:default:reader" cannot list resource "secrets"' in forbidden
-    # With a token, as those who have one.
+    # With a token, as the user of that token.
     token = kubectl("create", "token", "reader").strip()
     other = kubectl.kubeconfig.read_text()
     other = re.sub(r"token: .*", f"token: {token}", other)
     file = kubectl.file(other, "other")
     assert kubectl("--kubeconfig", file, "auth", "can-i", "get", "pods") == "yes\n"
-    assert "Forbidden" in kubectl.fails("--kubeconfig", file, "get", "pods", "--as=somebody")
+    assert "Forbidden" in kubectl.fails("--kubeconfig", file, "get", "pods", "--as=alice")
 
 
 def test_strangers_are_turned_away(kubectl):

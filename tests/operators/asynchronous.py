@@ -74,7 +74,7 @@ async def follow(stopped, body, patch, memo, **_):
     await stopped.wait(0.2)
     patch.status["followed"] = body.spec["plan"]
     if not stopped:
-        raise kopf.TemporaryError("It goes on, with the patch applied.", delay=0.5)
+        raise kopf.TemporaryError("Continue with the patch applied.", delay=0.5)
 
 
 @kopf.timer(

@@ -1,7 +1,7 @@
 """An operator of backups in the style of classes and of pykube-ng, which runs itself, with its own registry.
 
-Its handlers are methods of objects. It runs in a thread with a loop of its own, while the main thread does
-something else, and imports things that were never public, as operators do.
+Its handlers are methods. It runs in a thread with a separate event loop, while the main thread does other
+work, and it imports private names, as operators do.
 
 Usage: python classes.py SITE-PACKAGES
 """

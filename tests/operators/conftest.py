@@ -1,4 +1,4 @@
-"""Whole operators with client libraries of all kinds, under kopf-rs and under the original."""
+"""Whole operators with client libraries of all kinds, under kopf-rs and under Kopf 1.45."""
 
 import os
 import pathlib
@@ -102,13 +102,13 @@ class Kinds:
         )
 
     def apply(self, crd: kube.Object) -> kube.Resource:
-        """Create a definition if it is not there yet."""
+        """Create a CRD if it does not exist."""
         if self.cluster.find(kube.CRDS, None, crd["metadata"]["name"]) is None:
             self.cluster.create(kube.CRDS, None, crd)
         return self.cluster.await_crd(crd)
 
     def apply_file(self, path: pathlib.Path) -> list[kube.Resource]:
-        """Create all definitions of a file."""
+        """Create all CRDs of a file."""
         return [self.apply(crd) for crd in yaml.safe_load_all(path.read_text()) if crd]
 
 

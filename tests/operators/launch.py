@@ -1,6 +1,6 @@
-"""Runs the command line of whatever kopf this interpreter has, with the libraries of another environment.
+"""Runs the command line of this interpreter's Kopf with the libraries of another environment.
 
-So, the same client libraries serve kopf-rs and the original, which are installed apart from them.
+So kopf-rs and Kopf 1.45 use the same client libraries, which are installed separately from both.
 Usage: python launch.py SITE-PACKAGES run ...
 """
 

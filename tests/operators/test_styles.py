@@ -1,4 +1,4 @@
-"""Operators in three styles do their work and stop when told: under both frameworks."""
+"""Operators in three styles work and stop on request, under both frameworks."""
 
 import pathlib
 
@@ -7,8 +7,10 @@ HERE = pathlib.Path(__file__).parent
 
 def settled(body):
     """Whether no handler of the object is under way."""
-    notes = body["metadata"].get("annotations", {})
-    mine = [key for key in notes if key.split("/")[0] in ("kopf.zalando.org", "operators.testing.kopf.dev")]
+    annotations = body["metadata"].get("annotations", {})
+    mine = [
+        key for key in annotations if key.split("/")[0] in ("kopf.zalando.org", "operators.testing.kopf.dev")
+    ]
     return (
         all(key.endswith(("/last-handled-configuration", "/last", "/kopf-managed")) for key in mine) and mine
     )
@@ -63,7 +65,7 @@ def test_asyncio_and_its_client(start, kinds, desk, namespace):
     run = start("-n", namespace, "--verbose", str(HERE / "asynchronous.py"))
     spec = {"plan": "gold", "parts": ["one", "two"], "limits": {"cpu": "1"}}
     accounts.create("Account", "alice", spec=spec)
-    accounts.create("Account", "nobody", spec={"plan": "none", "ignored": True})
+    accounts.create("Account", "ignored", spec={"plan": "none", "ignored": True})
     run.wait_for_log(r"There is no plan 'gold'\.")
     plan = {"name": "gold", "labels": {"plan": "gold"}}
     maps.create("ConfigMap", "gold", metadata=plan, data={"size": "5"})
@@ -83,14 +85,14 @@ def test_asyncio_and_its_client(start, kinds, desk, namespace):
     changed = accounts.wait("alice", lambda body: body["status"].get("relimit/spec.limits.cpu"))
     assert changed["status"]["relimit/spec.limits.cpu"] == {"from": "1", "to": "2"}
     accounts.wait("alice", lambda body: body["status"].get("beats") == 3)
-    assert "create" not in accounts.wait("nobody").get("status", {})
+    assert "create" not in accounts.wait("ignored").get("status", {})
 
     accounts.delete("alice")
     accounts.wait_until_gone("alice")
     run.wait_for_log(r"alice leaves\.")
     assert run.stop() == 0
     assert "The session is closed." in run.log
-    accounts.patch("nobody", {"metadata": {"finalizers": None}})
+    accounts.patch("ignored", {"metadata": {"finalizers": None}})
 
 
 def test_classes_and_pykube_in_a_thread(start, kinds, desk):

@@ -1,7 +1,7 @@
 """An operator of web sites in the style of threads and of the official client: everything is synchronous.
 
 A site is a deployment and a service, which are made of models of the client and are adopted; a secret must be
-there first. A thread watches over each site. What is changed by hand in a deployment is put back.
+there first. A thread monitors each site. Manual changes of a deployment are reverted.
 """
 
 import threading
@@ -72,7 +72,7 @@ def create(spec, name, namespace, memo, body, logger, retry, **_):
         except client.ApiException as e:
             if e.status != 409:
                 raise
-    kopf.info(body, reason="Published", message="Nobody sees this: the level is higher.")
+    kopf.info(body, reason="Published", message="This is not posted: its level is too low.")
     kopf.warn(body, reason="Published", message=f"{name} is published.")
     return {"deployment": name, "retries": retry}
 
@@ -88,7 +88,7 @@ def scale(old, new, name, namespace, memo, patch, diff, **_):
 def never_asked(**_): ...
 
 
-# There is no server in this test: nobody asks.
+# There is no admission server in this test, so it is never called.
 kopf.get_default_registry()._webhooks._handlers.clear()
 
 

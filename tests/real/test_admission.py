@@ -1,4 +1,4 @@
-"""Admission: what the API server is told of our webhooks, what it asks, and what it makes of the answers."""
+"""Admission: the webhook configurations, the requests of the API server, and the effects of the responses."""
 
 import base64
 import json
@@ -49,7 +49,7 @@ def keep(**_):
 
 @pytest.fixture(scope="module")
 def postcards(cluster):
-    """A resource of our own: if a test fails, its webhooks stay, and must not be asked by other tests."""
+    """A separate resource: if a test fails, its webhooks remain, and other tests must not trigger them."""
     return cluster.create_crd(crd("postcards", "Postcard"))
 
 
@@ -68,7 +68,7 @@ def wait_for_webhooks(cluster, resource, names):
 
 
 def wait_until_asked(run, post_office):
-    """The API server begins to ask a moment after it is told to."""
+    """The API server calls a new webhook with a delay."""
     for attempt in range(100):
         post_office.create(f"probe-{attempt}")
         if run.called("weigh"):
@@ -76,7 +76,7 @@ def wait_until_asked(run, post_office):
     raise AssertionError("the webhooks are not asked")
 
 
-def test_objects_are_changed_and_refused(operator, cluster, post_office):
+def test_objects_are_mutated_and_denied(operator, cluster, post_office):
     run = operator(PREAMBLE + HANDLERS)
     wait_for_webhooks(cluster, MUTATING, ["stamp.postcards.example.dev"])
     wait_for_webhooks(cluster, VALIDATING, ["weigh.postcards.example.dev", "keep.postcards.example.dev"])
@@ -86,10 +86,10 @@ def test_objects_are_changed_and_refused(operator, cluster, post_office):
     assert made["spec"] == {"weight": 1, "stamp": "admin"}
     assert run.called("weigh")[-1].details == {"stamp": "admin", "old": False}
 
-    with pytest.raises(kube.ApiError) as refused:
+    with pytest.raises(kube.ApiError) as denied:
         post_office.create("brick", {"weight": 21})
-    assert refused.value.code == 422
-    assert "denied the request: It is too heavy." in str(refused.value)
+    assert denied.value.code == 422
+    assert "denied the request: It is too heavy." in str(denied.value)
 
     post_office.patch("light", {"spec": {"weight": 2}})
     assert run.called("weigh")[-1].details == {"stamp": "admin", "old": True}
@@ -144,7 +144,7 @@ def late(**_):
     assert not cluster.get(MUTATING, None, "postcards.example.dev").get("webhooks")
 
 
-def test_without_a_server_the_operator_refuses_to_start(operator, postcards):
+def test_the_operator_does_not_start_without_an_admission_server(operator, postcards):
     run = operator(
         """
 import kopf
@@ -197,8 +197,8 @@ def cleanup(**_):
     called('cleanup')
 """
     )
-    told = run.wait_for_call("server").details["response"]
-    assert told == {
+    response = run.wait_for_call("server").details["response"]
+    assert response == {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "response": {"uid": "u1", "allowed": False, "status": {"message": "No 21, {}, {}.", "code": 409}},
@@ -208,7 +208,7 @@ def cleanup(**_):
     run.wait_for_log("Admission webhook server has finished unexpectedly.")
 
 
-def test_a_name_that_the_cluster_refuses_is_told(operator, postcards):
+def test_a_webhook_name_rejected_by_the_cluster_is_logged(operator, postcards):
     handlers = "@kopf.on.validate('postcards')\ndef weigh(**_): ..."
     run = operator(PREAMBLE.replace("postcards.example.dev", "nodots") + handlers)
     assert run.wait_for_exit() == 1

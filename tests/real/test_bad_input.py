@@ -1,4 +1,4 @@
-"""Bad input is answered clearly, by the operator's log and exit code, and costs nothing but itself."""
+"""Bad input is reported by the operator's log and exit code, and affects nothing else."""
 
 import json
 import secrets
@@ -55,7 +55,7 @@ def test_wrong_token_is_a_login_error(operator, control_plane):
     assert not run.calls
 
 
-def test_forbidden_list_is_told_with_what_is_forbidden_to_whom(operator, control_plane):
+def test_a_forbidden_list_is_logged_with_the_resource_and_the_user(operator, control_plane):
     run = operator(SIMPLE, kubeconfig=control_plane.kubeconfig("guest"))
     run.wait_for_log(r'parcels\.testing\.kopf\.dev is forbidden: User "guest" cannot list resource "parcels"')
     assert not run.calls
@@ -104,8 +104,8 @@ def create(name, **_):
     )
     run.wait_for_log(r"Unresolved resources cannot be served \(try creating their CRDs\): ")
     assert plural in run.log
-    definition = crd(plural, plural.capitalize().removesuffix("s"), group=f"{plural}.{GROUP}")
-    resource = cluster.create_crd(definition)
+    body = crd(plural, plural.capitalize().removesuffix("s"), group=f"{plural}.{GROUP}")
+    resource = cluster.create_crd(body)
     try:
         shelf = Shelf(cluster, resource, operator.namespace)
         shelf.create("x", {"size": 1})
@@ -113,7 +113,7 @@ def create(name, **_):
         assert [call.details for call in run.called("create")] == [{"name": "x"}]
         run.check_alive()
     finally:
-        cluster.delete(kube.CRDS, None, definition["metadata"]["name"])
+        cluster.delete(kube.CRDS, None, body["metadata"]["name"])
 
 
 def test_status_pruned_by_the_schema_is_warned_about_and_the_handling_is_completed(
@@ -163,7 +163,7 @@ def test_missing_import_is_an_error(operator):
     assert "ModuleNotFoundError: No module named 'no_such_module_anywhere'" in run.log
 
 
-def test_wrong_declaration_is_refused_before_anything_starts(operator):
+def test_wrong_declaration_is_rejected_before_the_start(operator):
     run = operator("import kopf\n@kopf.on.create('parcels', retry=3)\ndef fn(**_): pass\n")
     assert run.wait_for_exit() == 1
     assert "TypeError: " in run.log and "unexpected keyword argument 'retry'" in run.log
@@ -252,7 +252,7 @@ def broken(**_):
     assert "PermanentError: no disk" in run.log
 
 
-# --- Somebody has touched our notes.
+# --- Another client has changed Kopf's annotations.
 
 
 def test_malformed_essence_is_healed_and_the_object_is_handled(operator, shelf):
@@ -299,7 +299,7 @@ def test_strange_progress_is_read_as_far_as_it_goes(operator, shelf, record):
     assert [call.details["name"] for call in run.called("create")] == ["p1"]
 
 
-def test_lost_notes_mean_a_new_creation(operator, shelf):
+def test_lost_annotations_cause_a_creation(operator, shelf):
     run = operator(SIMPLE, environment={"KOPF_COMPAT": "1.45"})
     shelf.create("p1", {"size": 1})
     shelf.wait_until_handled("p1")

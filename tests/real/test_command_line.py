@@ -1,4 +1,4 @@
-"""The command line: what is loaded, what is served, what is logged, how it ends."""
+"""The command line: loading, scopes, logging, exit codes."""
 
 import json
 import re
@@ -115,7 +115,7 @@ def create(**_):
 
 
 def test_several_files_are_loaded_in_order_and_find_their_neighbours(operator, shelf):
-    operator.write('def told(): return "by a neighbour"\n', "neighbour.py")
+    operator.write('def where(): return "by a neighbour"\n', "neighbour.py")
     operator.write(
         """
         from calls import called
@@ -124,7 +124,7 @@ def test_several_files_are_loaded_in_order_and_find_their_neighbours(operator, s
 
         @kopf.on.create('parcels')
         def one(**_):
-            return neighbour.told()
+            return neighbour.where()
         """,
         "one.py",
     )
@@ -148,8 +148,8 @@ def test_several_files_are_loaded_in_order_and_find_their_neighbours(operator, s
 
 
 def test_modules_are_loaded_by_name_after_the_files(operator, shelf):
-    (operator.folder / "house").mkdir()
-    operator.write("", "house/__init__.py")
+    (operator.folder / "package").mkdir()
+    operator.write("", "package/__init__.py")
     operator.write(
         """
         from calls import called
@@ -160,14 +160,14 @@ def test_modules_are_loaded_by_name_after_the_files(operator, shelf):
         def inside(**_):
             called('inside', name=__name__)
         """,
-        "house/rooms.py",
+        "package/rooms.py",
     )
     operator.write("from calls import called\ncalled('load-file')\n", "first.py")
-    run = operator(None, "-m", "house.rooms", files=("first.py",))
+    run = operator(None, "-m", "package.rooms", files=("first.py",))
     shelf.create("p1")
     shelf.wait_until_handled("p1")
     assert [call.handler for call in run.calls] == ["load-file", "load-module", "inside"]
-    assert run.called("inside")[0].details == {"name": "house.rooms"}
+    assert run.called("inside")[0].details == {"name": "package.rooms"}
 
 
 def test_namespaces_by_names_are_served_and_no_others(operator, cluster, parcels, new_namespace):
@@ -209,13 +209,13 @@ def test_no_scope_is_warned_about_and_means_everything(operator, shelf):
     run.wait_for_log(r"Starting the watch-stream for parcels\.v1\.testing\.kopf\.dev cluster-wide\.")
 
 
-def test_namespaces_and_all_namespaces_together_are_refused(operator):
+def test_namespaces_and_all_namespaces_together_are_rejected(operator):
     run = operator(SIMPLE, scope=("-A", "-n", "x"))
     assert run.wait_for_exit() == 2
     assert "Error: Either --namespace or --all-namespaces can be used, not both." in run.log
 
 
-def test_unknown_option_is_refused_with_the_usage(operator):
+def test_unknown_option_is_rejected_with_the_usage(operator):
     run = operator(SIMPLE, "--no-such-option")
     assert run.wait_for_exit() == 2
     assert "Usage: " in run.log and "No such option" in run.log

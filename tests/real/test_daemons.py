@@ -1,4 +1,4 @@
-"""Daemons beside real objects: how they start, what they see, how they are stopped, and held."""
+"""Daemons of objects on a real cluster: start, arguments, stopping, cancellation."""
 
 PREAMBLE = """
 import asyncio
@@ -23,7 +23,7 @@ async def patient(stopped, name, **_):
 )
 
 
-def test_daemon_lives_as_long_as_its_object(operator, shelf):
+def test_a_daemon_runs_as_long_as_its_object_exists(operator, shelf):
     run = operator(PATIENT)
     shelf.create("p1", {"size": 1})
     run.wait_for_call("started")
@@ -227,7 +227,7 @@ async def late(**_):
     run.wait_for_call("late")
     assert run.called("delay")[0].details == {"stopped": False}
     shelf.create("p2", {"size": 1})
-    run.wait_for_log("Daemon 'late' has failed to tell its initial delay, and ends: ")
+    run.wait_for_log("Daemon 'late' cannot compute its initial delay, and ends: ")
     shelf.create("p3", {"size": 1, "delay": 1000})
     run.wait_for_call("delay", count=3)
     shelf.wait("p3", lambda body: body["metadata"].get("finalizers"))

@@ -1,4 +1,4 @@
-"""Kubernetes events that handlers and logs post, the health that is served, and the ways in."""
+"""Kubernetes events of handlers and logs, probes, and credentials."""
 
 import os
 import socket
@@ -28,7 +28,7 @@ def configure(settings, **_):
     try:
         kopf.info({'kind': 'K'}, reason='Never')
     except LookupError as e:
-        print(f'refused: {e.args[0].name}')
+        print(f'rejected: {e.args[0].name}')
 
 
 @kopf.on.create('parcels')
@@ -44,7 +44,7 @@ def fail(body, **_):
     except ValueError:
         kopf.exception(body, message='Sync:')
 """)
-    run.wait_for_log("refused: event_queue_loop_var")
+    run.wait_for_log("rejected: event_queue_loop_var")
     made = shelf.create("p1")
     shelf.wait_until_handled("p1")
     run.wait_for_log("Handling cycle is finished")
@@ -135,7 +135,7 @@ async def nothing(**_):
     assert run.stop() == 0
 
 
-def test_failing_probes_and_unserialisable_ones_are_told_as_500(operator):
+def test_failing_probes_and_unserialisable_ones_return_500(operator):
     url = f"http://127.0.0.1:{free_port()}"
     run = operator(
         """

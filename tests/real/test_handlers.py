@@ -1,4 +1,4 @@
-"""Handlers of changes do their work on a real cluster, and leave on the object what the contract says."""
+"""Change handlers on a real cluster, and the annotations and status that they leave on the object."""
 
 from tests.support import cluster as kube
 
@@ -52,7 +52,7 @@ def weigh(**_):
     assert ", " not in text and ": " not in text
 
 
-def test_creation_is_told_in_the_log_lines_that_operators_grep_for(operator, shelf):
+def test_creation_is_logged_in_the_lines_that_users_grep_for(operator, shelf):
     run = operator(
         PREAMBLE
         + """
@@ -81,7 +81,7 @@ def weigh(logger, **_):
         run.wait_for_log(prefix.format(level) + text, timeout=20)
 
 
-def test_start_is_told_in_the_log(operator):
+def test_start_is_logged(operator):
     run = operator("@kopf.on.create('parcels')\ndef fn(**_): pass\n")
     run.wait_for_log(r"\[DEBUG *\] Starting Kopf ")
     run.wait_for_log(r"kopf\.activities\.star.*\[INFO *\] Activity 'haste' succeeded\.")

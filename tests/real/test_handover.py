@@ -1,7 +1,7 @@
-"""Objects go from the reference to us and back in the middle of their handling, and nobody notices.
+"""Objects move from Kopf 1.45 to kopf-rs and back in the middle of their handling, without a visible effect.
 
-Both operators keep their notes in the same annotations in the same form. A handler that one of them has
-finished is not run again by the other; a series of retries goes on where it was; a handled object is not
+Both store the same annotations in the same format. A handler that one of them has
+finished is not run again by the other; a series of retries continues; a handled object is not
 handled again.
 """
 
@@ -52,7 +52,7 @@ def delete(retry, spec, **_):
 
 @pytest.fixture(params=["reference-to-ours", "ours-to-reference"])
 def pair(request, reference_python, kopf_python):
-    """Who begins, and who goes on."""
+    """The first and the second operator."""
     pythons = (reference_python, kopf_python)
     return pythons if request.param == "reference-to-ours" else pythons[::-1]
 
@@ -121,8 +121,8 @@ def test_deletion_begun_by_one_is_finished_by_the_other(operator, shelf, pair):
     two.wait_for_log(r"Deletion is processed: 1 succeeded; 0 failed\.")
 
 
-def test_same_object_leaves_the_same_notes_under_both(operator, shelf, reference_python, kopf_python):
-    notes = []
+def test_annotations_are_the_same_under_both(operator, shelf, reference_python, kopf_python):
+    annotations = []
     for name, python in [("p1", reference_python), ("p2", kopf_python)]:
         run = operator(CODE, python=python)
         shelf.create(
@@ -132,7 +132,7 @@ def test_same_object_leaves_the_same_notes_under_both(operator, shelf, reference
             annotations={"note": "x", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
         )
         body = shelf.wait_until_handled(name, status={"first": "one", "second": "two"})
-        notes.append(
+        annotations.append(
             {
                 key: value
                 for key, value in body["metadata"]["annotations"].items()
@@ -141,4 +141,4 @@ def test_same_object_leaves_the_same_notes_under_both(operator, shelf, reference
         )
         shelf.patch(name, {"metadata": {"finalizers": None}})
         run.stop()
-    assert notes[0] == notes[1]
+    assert annotations[0] == annotations[1]

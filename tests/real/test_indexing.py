@@ -166,7 +166,7 @@ def create(by_size, name, **_):
 """
     )
     assert run.wait_for_call("good").details["seen"] == [2]
-    # It is not forgotten: it is tried until the filter can be asked.
+    # The object is not dropped: indexing is retried until the filter succeeds.
     assert run.wait_for_call("bad").details["seen"] == [1, 2]
     run.wait_for_log(r"Throttling for 0\.1 seconds due to an unexpected error: ValueError")
 

@@ -121,7 +121,7 @@ def test_kill_in_a_series_of_retries_continues_the_series(operator, shelf):
     done = kube.progress(shelf.get("p1"))["patient"]["retries"]
     second = operator(PATIENT)
     again = second.wait_for_call("patient")
-    assert again.details["retry"] == done, "the count goes on from what the object says"
+    assert again.details["retry"] == done, "the count continues from the progress on the object"
     shelf.patch("p1", {"spec": {"open": True}})
     shelf.wait_until_handled("p1", status={"before": "ready", "patient": "opened"})
     assert len(first.called("before")) == 1

@@ -1,4 +1,4 @@
-"""Loggers are called as they have always been: people filter logs by these names."""
+"""Loggers have the same names as in Kopf 1.45: users filter logs by them."""
 
 SCRIPT = """
 import logging
@@ -70,5 +70,5 @@ def test_loggers_have_their_old_names(operator, shelf, tmp_path):
     assert run.wait_for_exit() == 0, run.log
     names = {name for name in file.read_text().split() if name.startswith("kopf")}
     assert names >= NAMES
-    # Those of the original that tell of its own machinery.
+    # Loggers of Kopf 1.45 for its internals.
     assert names - NAMES <= {"kopf._core.reactor.orchestration", "kopf._cogs.clients.api"}

@@ -1,4 +1,4 @@
-"""Operators that know of each other: who works, who pauses, and people who pause them by hand."""
+"""Peering: priorities, pausing, and the freeze command."""
 
 import datetime
 import os
@@ -32,8 +32,8 @@ STREAM = r"the watch-stream for parcels\.v1\.testing\.kopf\.dev in '\S+'"
 
 @pytest.fixture(scope="session")
 def peerings(cluster):
-    definition = crd("kopfpeerings", "KopfPeering", group="kopf.dev", subresource=False)
-    return cluster.create_crd(definition)
+    body = crd("kopfpeerings", "KopfPeering", group="kopf.dev", subresource=False)
+    return cluster.create_crd(body)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_people_freeze_and_resume_the_operators(operator, shelf, peering):
     assert "me" not in peering(lambda found: True)
 
 
-def test_freezing_nobody_is_an_error(operator, peerings, cluster):
+def test_freezing_without_peers_is_an_error(operator, peerings, cluster):
     nowhere = command(
         operator, "freeze", "-n", operator.namespace, "--peering", "no-such", "--lifetime", "9", code=1
     )
@@ -156,12 +156,12 @@ def test_standalone_ignores_its_peers(operator, shelf, cluster, peerings, peerin
     assert paused.calls == []
 
 
-def test_peering_begins_when_its_definition_comes_late(operator, shelf, cluster):
-    definition = crd("kopfpeerings", "KopfPeering", group="zalando.org", subresource=False)
+def test_peering_begins_when_its_crd_is_created_later(operator, shelf, cluster):
+    body = crd("kopfpeerings", "KopfPeering", group="zalando.org", subresource=False)
     run = operator(HANDLERS)
     shelf.create("p1")
     run.wait_for_call("create")
-    late = cluster.create_crd(definition)
+    late = cluster.create_crd(body)
     try:
         record = {"priority": 999}
         body = {"apiVersion": "zalando.org/v1", "kind": "KopfPeering", "metadata": {"name": "default"}}

@@ -1,4 +1,4 @@
-"""Operators with the documented permissions, and with fewer: what must work does, at once."""
+"""Operators with the documented permissions, and with fewer: everything permitted works at once."""
 
 import threading
 import time
@@ -6,14 +6,14 @@ import time
 from tests.support import cluster as kube
 from tests.support.fixtures import GROUP, Shelf
 
-# The usual pauses between repeated requests: what is forbidden must not wait for them.
+# The default pauses between retries: forbidden requests must not wait for them.
 HANDLERS = """
 import kopf
 from calls import called
 
 
 @kopf.on.startup()
-def patience(settings, **_):
+def configure(settings, **_):
     settings.networking.error_backoffs = [1, 1, 2, 3, 5, 8, 13, 21]
     settings.scanning.disabled = True
     settings.posting.enabled = False
@@ -40,7 +40,7 @@ BINDINGS = kube.Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
 
 
 def grant(cluster: kube.Cluster, namespace: str, resources: list[str]) -> None:
-    """Let the guest do what the documentation says with these resources."""
+    """Grant the guest the documented permissions for these resources."""
     rule = {"apiGroups": [GROUP], "resources": resources, "verbs": ["list", "watch", "patch"]}
     cluster.create(ROLES, namespace, {"metadata": {"name": "guest"}, "rules": [rule]})
     binding = {
@@ -66,7 +66,7 @@ def test_without_permissions_for_the_status_all_else_works(operator, control_pla
     warnings = [line for line in run.log.splitlines() if "[WARNING " in line]
     assert len([line for line in warnings if "may not write the status of parcels" in line]) == 1
     assert 'resources: ["parcels/status"], verbs: ["patch"]' in run.log
-    # The rule comes: what was not written before is, without a change of the object.
+    # The rule is added: the failed write is repeated without a change of the object.
     more = {"rules": [{"apiGroups": [GROUP], "resources": ["parcels", "parcels/status"], "verbs": ["*"]}]}
     cluster.patch(ROLES, shelf.namespace, "guest", more)
     shelf.wait_until_handled("p2", status={"create": {"x": 1}}, timeout=60)

@@ -1,4 +1,4 @@
-"""Storages that users write: the operator keeps what it must remember where they say, and nowhere else."""
+"""Storages of users: the operator stores progress and diff-base only there."""
 
 import json
 
@@ -13,11 +13,11 @@ import kopf
 LABELLED = (
     PREAMBLE
     + """
-class Ledger(kopf.ProgressStorage):
+class CustomProgress(kopf.ProgressStorage):
     \"\"\"Keeps everything in one annotation.\"\"\"
 
-    KEY = 'ledger.example.com/progress'
-    TOUCH = 'ledger.example.com/touch'
+    KEY = 'storage.example.com/progress'
+    TOUCH = 'storage.example.com/touch'
 
     def _load(self, body, patch):
         texts = [patch.meta.annotations.get(self.KEY), body.meta.annotations.get(self.KEY)]
@@ -71,7 +71,7 @@ class Notebook(kopf.DiffBaseStorage):
 
 @kopf.on.startup()
 def configure(settings, **_):
-    settings.persistence.progress_storage = Ledger()
+    settings.persistence.progress_storage = CustomProgress()
     settings.persistence.diffbase_storage = Notebook()
 """
 )
@@ -122,7 +122,7 @@ def resume(**_):
     run.wait_for_call("stored", count=2)
     assert run.stop() == 0
 
-    # What is kept survives: the object is not created anew.
+    # The stored state survives: there is no second creation.
     again = operator(code)
     again.wait_for_call("resume")
     assert not again.called("create") and not again.called("update")
@@ -154,7 +154,7 @@ def test_a_storage_that_raises_slows_down_its_object_only(operator, shelf):
     run = operator(
         LABELLED
         + """
-class Moody(Ledger):
+class Moody(CustomProgress):
     def fetch(self, *, key, body):
         if body.meta.name == 'bad':
             raise RuntimeError('not in the mood')

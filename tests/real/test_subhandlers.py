@@ -20,12 +20,12 @@ def pack(spec, **_):
         @kopf.subhandler(id=item, param=item)
         async def wrap(param, **_):
             return f'wrapped {param}'
-    return 'packed'
+    return 'boxed'
 """
     )
     shelf.create("p1", {"items": ["cup", "book"]})
     shelf.wait_until_handled(
-        "p1", status={"pack": "packed", "pack/cup": "wrapped cup", "pack/book": "wrapped book"}
+        "p1", status={"pack": "boxed", "pack/cup": "wrapped cup", "pack/book": "wrapped book"}
     )
 
 
@@ -51,14 +51,14 @@ async def pack(retry, **_):
 
     fns = {'wrap': wrap, 'seal': seal, 'stamp': stamp}
     await kopf.execute(fns=fns, lifecycle=kopf.lifecycles.all_at_once)
-    called('packed')
+    called('boxed')
 """
     )
     shelf.create("p1")
     run.wait_for_log(r"Creation is processed: 1 succeeded; 0 failed\.")
     body = shelf.wait_until_handled("p1")
     assert [call.details["retry"] for call in run.called("seal")] == [0, 1, 2]
-    assert len(run.called("wrap")) == len(run.called("stamp")) == len(run.called("packed")) == 1
+    assert len(run.called("wrap")) == len(run.called("stamp")) == len(run.called("boxed")) == 1
     assert [call.details["retry"] for call in run.called("pack")] == [0, 1, 2]
     assert "status" not in body
     run.wait_for_log(r"DEBUG.*Handler 'pack' has unfinished sub-handlers\. Will retry soon\.", count=2)
@@ -155,34 +155,34 @@ def test_wrong_uses_are_errors_of_the_handler(operator, shelf):
     run = operator(
         PREAMBLE
         + """
-def told(error):
+def failing(error):
     called(type(error).__name__, text=str(error))
 
 @kopf.on.event('parcels')
 async def event(**_):
     try:
-        await kopf.execute(fns=[told])
+        await kopf.execute(fns=[failing])
     except RuntimeError as e:
-        told(e)
+        failing(e)
     try:
         kopf.register(lambda **_: None, id='x')
     except TypeError as e:
-        told(e)
+        failing(e)
 
 @kopf.on.create('parcels')
 async def create(**_):
     try:
         await kopf.execute(fns=[], handlers=[])
     except TypeError as e:
-        told(e)
+        failing(e)
     try:
         await kopf.execute(fns=1)
     except ValueError as e:
-        told(e)
+        failing(e)
     try:
         kopf.subhandler(id='x', field='spec', old=1)(lambda **_: None)
     except TypeError as e:
-        told(e)
+        failing(e)
     called('done')
 """
     )

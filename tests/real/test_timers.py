@@ -1,4 +1,4 @@
-"""Timers beside real objects: their schedules, their retries, and their ends."""
+"""Timers of objects on a real cluster: schedules, retries, and stopping."""
 
 PREAMBLE = """
 from calls import called
@@ -80,7 +80,7 @@ def store(**_):
     run.wait_for_call("rest")
     shelf.patch("p1", {"spec": {"size": 2}})
     assert run.wait_for_call("rest", count=2).details["size"] == 2
-    # In the reference, it never ends: the deletion hangs.
+    # In Kopf 1.45, the timer never stops, and the deletion hangs.
     shelf.delete("p1")
     shelf.wait_until_gone("p1")
     assert len(run.calls) == 2

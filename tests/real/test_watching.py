@@ -1,4 +1,4 @@
-"""Which kinds and namespaces are served, as they come and go; and how the streams begin."""
+"""The watched kinds and namespaces, as they are created and deleted; and the initial lists."""
 
 import contextlib
 
@@ -166,24 +166,24 @@ def event(type, name, **_):
 )
 
 
-@pytest.mark.parametrize("is_refused", [False, True])
-def test_initial_objects_are_streamed_if_the_server_can(operator, shelf, cluster, tmp_path, is_refused):
-    def refuse(request):
+@pytest.mark.parametrize("is_rejected", [False, True])
+def test_initial_objects_are_streamed_if_the_server_can(operator, shelf, cluster, tmp_path, is_rejected):
+    def reject(request):
         return proxies.refusal(422, "Invalid") if "sendInitialEvents" in request.query else None
 
     shelf.create("old")
     with contextlib.closing(proxies.Proxy(cluster)) as proxy:
-        proxy.faults += [refuse] if is_refused else []
+        proxy.faults += [reject] if is_rejected else []
         run = operator(STREAMED, kubeconfig=proxy.kubeconfig(tmp_path))
         assert run.wait_for_call("event").details == {"type": None, "name": "old"}
-        # The stream goes on after the initial objects.
+        # The watch continues after the initial objects.
         assert run.process.poll() is None
-        if is_refused:
+        if is_rejected:
             run.wait_for_log("cannot be streamed, listing")
         shelf.create("new")
         assert run.wait_for_call("event", count=2).details["name"] == "new"
         lists = [one for one in proxy.asked("/parcels") if "watch" not in one.query]
-        assert bool(lists) == is_refused
+        assert bool(lists) == is_rejected
         assert len(proxy.asked("/parcels", sendInitialEvents="true")) == 1
 
 

@@ -1,4 +1,4 @@
-"""An operator that meets secrets wherever an operator can, and fails with most of them."""
+"""An operator that gets secrets from all possible sources, and fails with most of them."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def configure(settings, **_):
 
 
 @kopf.on.login()
-def refused(logger, **_):
+def rejected(logger, **_):
     info = kopf.ConnectionInfo(server=OPTIONS["server"], ca_path=OPTIONS["ca"], token=STALE.text, priority=9)
     logger.info(f"Trying {info!r}")
     return info
@@ -35,9 +35,9 @@ def impossible(logger, **_):
     info = kopf.ConnectionInfo(
         server=OPTIONS["server"],
         ca_path=OPTIONS["ca"],
-        username="somebody",
+        username="alice",
         password=PASSWORD.text,
-        proxy_url=f"http://somebody:{PROXY.text}@127.0.0.1:1/",
+        proxy_url=f"http://alice:{PROXY.text}@127.0.0.1:1/",
         priority=8,
     )
     logger.info(f"Trying {info!r} and {[info]}")
@@ -64,7 +64,7 @@ def created(body, spec, patch, retry, logger, **_):
 @kopf.on.update("secrets")
 def updated(diff, old, new, patch, **_):
     patch.setdefault("data", {})["another"] = PATCHED.encoded
-    patch["immutable"] = "this is no boolean, and the server refuses it"
+    patch["immutable"] = "this is no boolean, and the server rejects it"
     return {"length": len(diff)}
 
 

@@ -1,4 +1,4 @@
-"""Secrets that are recognised wherever they turn up. It owns their texts, and the forms they may take."""
+"""Secrets that are recognised in any output, in plain and in encoded form."""
 
 import base64
 import dataclasses

@@ -1,4 +1,4 @@
-"""What callers without credentials may hold of an operator: memory and connections of its servers."""
+"""Limits of clients without credentials: memory and connections of an operator's servers."""
 
 import contextlib
 import http.client

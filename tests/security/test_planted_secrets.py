@@ -110,7 +110,7 @@ def secret(name: str, **data: str) -> dict[str, Any]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("way", WAYS)
-def test_nothing_is_told_of_secrets_whatever_fails(way, planted_cluster, authority, tmp_path):
+def test_secrets_are_not_logged_on_any_failure(way, planted_cluster, authority, tmp_path):
     cluster, probes = planted_cluster, f"http://127.0.0.1:{free_port()}/healthz"
     options = {"server": cluster.url, "ca": str(authority), "port": free_port()}
     environment = {"CARELESS_OPTIONS": json.dumps(options)}
@@ -134,15 +134,15 @@ def test_nothing_is_told_of_secrets_whatever_fails(way, planted_cluster, authori
         wait_until(lambda: get(probes) == 200, run)
         cluster.delete("secrets", "one")
         wait_until(lambda: all(it["metadata"]["name"] != "one" for it in cluster.list("secrets")), run)
-        told = run.outputs() + json.dumps(cluster.list("events"))
+        output = run.outputs() + json.dumps(cluster.list("events"))
         run.end()
-        told += run.outputs()
-    assert "this has" in told and "Traceback" in told, "the handlers have failed as they should"
-    assert found(told) == []
+        output += run.outputs()
+    assert "this has" in output and "Traceback" in output, "the handlers have failed as they should"
+    assert found(output) == []
 
 
 @pytest.mark.timeout(120)
-def test_nothing_is_told_of_what_comes_to_the_webhook(planted_cluster, authority, tmp_path):
+def test_webhook_requests_are_not_logged(planted_cluster, authority, tmp_path):
     options = {"server": planted_cluster.url, "ca": str(authority), "port": free_port(), "direct": True}
     arguments = ["run", "--standalone", "-A", "--debug", str(HERE / "leaky_operator.py")]
     with running(arguments, tmp_path, {"CARELESS_OPTIONS": json.dumps(options)}) as run:
@@ -172,15 +172,15 @@ def test_nothing_is_told_of_what_comes_to_the_webhook(planted_cluster, authority
         ]
         wait_until(lambda: post(options["port"], bodies[0]) == 200, run)
         codes = [post(options["port"], body) for body in bodies]
-        told = run.outputs() + json.dumps(planted_cluster.list("events"))
+        output = run.outputs() + json.dumps(planted_cluster.list("events"))
         run.end()
     assert codes[0] == 200 and set(codes) - {200}, codes
-    assert "an error in the review" in told
-    assert found(told + run.outputs()) == []
+    assert "an error in the review" in output
+    assert found(output + run.outputs()) == []
 
 
 @pytest.mark.timeout(120)
-def test_nothing_is_told_of_credentials_that_cannot_be_used(planted_cluster, authority, tmp_path):
+def test_unusable_credentials_are_not_logged(planted_cluster, authority, tmp_path):
     options = {"server": planted_cluster.url, "ca": str(authority), "port": free_port(), "proxied": True}
     arguments = ["run", "--standalone", "-A", "--debug", str(HERE / "leaky_operator.py")]
     with running(arguments, tmp_path, {"CARELESS_OPTIONS": json.dumps(options)}) as run:
@@ -192,24 +192,24 @@ def test_nothing_is_told_of_credentials_that_cannot_be_used(planted_cluster, aut
 PEM = "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n"
 USERS = {
     "a plugin that fails": {"command": f"echo {PLUGIN.text}; echo {PLUGIN.text} >&2; exit 3"},
-    "a plugin that tells something else": {"command": f"echo {PLUGIN.text}"},
-    "a plugin that tells half of it": {
+    "a plugin with other output": {"command": f"echo {PLUGIN.text}"},
+    "a plugin with truncated output": {
         "command": f"""echo '{{"kind": "ExecCredential", "status": {{"token": "{PLUGIN.text}"'"""
     },
-    "a plugin with a token that is refused": {
+    "a plugin with a token that is rejected": {
         "command": f"""echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential","""
         f""" "status": {{"token": "{PLUGIN.text}"}}}}'"""
     },
     "a key that is none": {"client-key-data": base64.b64encode(PEM.format(KEY.encoded).encode()).decode()},
     "a key that is not even encoded": {"client-key-data": KEY.text},
-    "a password that is refused": {"username": "somebody", "password": PASSWORD.text},
+    "a password that is rejected": {"username": "alice", "password": PASSWORD.text},
     "a token of the wrong type": {"token": [KEY.text]},
 }
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("what", USERS)
-def test_nothing_is_told_of_the_user_of_a_kubeconfig(what, planted_cluster, tmp_path):
+def test_users_of_a_kubeconfig_are_not_logged(what, planted_cluster, tmp_path):
     config = yaml.safe_load(pathlib.Path(planted_cluster.kubeconfig).read_text())
     user = dict(USERS[what])
     if "command" in user:
@@ -232,18 +232,18 @@ def test_nothing_is_told_of_the_user_of_a_kubeconfig(what, planted_cluster, tmp_
     with running(arguments, tmp_path, {"KUBECONFIG": str(path)}) as run:
         run.process.wait(60)
     assert run.process.returncode == 1
-    told = run.outputs()
-    assert "login" in told or "authentication" in told
-    assert found(told) == []
+    output = run.outputs()
+    assert "login" in output or "authentication" in output
+    assert found(output) == []
 
 
-def test_nothing_is_told_by_representations():
+def test_secrets_are_not_in_representations():
     info = kopf.ConnectionInfo(
-        server=f"https://somebody:{PROXY.text}@example.com/",
+        server=f"https://alice:{PROXY.text}@example.com/",
         token=TOKEN.text,
         password=PASSWORD.text,
         private_key_data=KEY.text,
-        proxy_url=f"http://somebody:{PROXY.text}@127.0.0.1:1/",
+        proxy_url=f"http://alice:{PROXY.text}@127.0.0.1:1/",
     )
     assert info.token == TOKEN.text
     for shown in (repr(info), str(info), f"{info}", repr([info]), repr({"x": info})):
@@ -274,8 +274,8 @@ def wait_until(holds: Callable[[], Any], run: Run) -> None:
 def is_guarded(cluster: Cluster) -> bool:
     try:
         cluster.create(secret("bad", key=PAYLOAD.encoded))
-    except ApiError as refused:
-        return "this one is bad" in str(refused)
+    except ApiError as error:
+        return "this one is bad" in str(error)
     cluster.delete("secrets", "bad")
     return False
 

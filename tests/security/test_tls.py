@@ -1,6 +1,6 @@
-"""Whom an operator trusts. It owns the checks of TLS on the way to API servers, and of who may call webhooks.
+"""TLS verification of API servers, and of the clients of webhooks.
 
-The server counts who has come through the handshake: credentials are never sent to those who are not trusted.
+The server counts completed handshakes: credentials are never sent to an untrusted server.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def f(**_):
 
 
 class Impostor:
-    """An HTTPS server that keeps the headers of those who trust it."""
+    """An HTTPS server that records the headers of clients that trust it."""
 
     def __init__(self, leaf: trustme.LeafCert) -> None:
         self.tokens: list[str] = []
@@ -117,21 +117,21 @@ def test_servers_that_cannot_be_trusted_get_no_credentials(case, friend, tmp_pat
     make, words = CASES[case]
     friend.cert_pem.write_to_path(tmp_path / "ca.pem")
     with contextlib.closing(Impostor(make(friend))) as impostor:
-        told = run_operator(
+        output = run_operator(
             tmp_path, server=f"https://127.0.0.1:{impostor.port}", ca_path=str(tmp_path / "ca.pem")
         )
         assert impostor.handshakes and "" not in impostor.handshakes
         assert impostor.tokens == []
-    assert any(word in told for word in words.split("|")), told
-    assert TOKEN not in told
+    assert any(word in output for word in words.split("|")), output
+    assert TOKEN not in output
 
 
 @pytest.mark.timeout(120)
 def test_without_an_authority_those_of_the_system_count(friend, tmp_path):
     with contextlib.closing(Impostor(friend.issue_cert("127.0.0.1"))) as impostor:
-        told = run_operator(tmp_path, server=f"https://127.0.0.1:{impostor.port}")
+        output = run_operator(tmp_path, server=f"https://127.0.0.1:{impostor.port}")
         assert impostor.tokens == []
-    assert "UnknownIssuer" in told, told
+    assert "UnknownIssuer" in output, output
 
 
 @pytest.mark.timeout(120)
@@ -159,7 +159,7 @@ def test_the_embedded_server_listens_on_loopback_only():
     assert listening == [f"0100007F:{port:04X}"]
 
 
-def test_the_embedded_server_lets_nobody_in_without_the_token():
+def test_the_embedded_server_rejects_requests_without_the_token():
     with Cluster() as cluster:
         context = ssl._create_unverified_context()
         port = int(cluster.url.rsplit(":", 1)[1])
@@ -172,11 +172,13 @@ def test_the_embedded_server_lets_nobody_in_without_the_token():
         connection.close()
 
 
-# --- The other way round: who may call webhooks.
+# --- Clients of webhooks.
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("who", ["nobody", "a stranger", "one with an expired certificate", "a friend"])
+@pytest.mark.parametrize(
+    "who", ["no certificate", "a stranger", "one with an expired certificate", "a friend"]
+)
 def test_only_those_with_a_certificate_may_call_if_that_is_required(who, friend, tmp_path):
     import asyncio
 

@@ -1,1 +1,1 @@
-"""What the tests with real processes share: clusters, operators, proxies, fixtures."""
+"""Shared by the tests with real processes: clusters, operators, proxies, fixtures."""

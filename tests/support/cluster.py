@@ -1,7 +1,7 @@
-"""A few Kubernetes verbs over plain HTTP, for the tests and the demo; not a client for anybody else.
+"""A minimal Kubernetes client over plain HTTP, for the tests and the demo only.
 
-It shares no code with the product, so that a mistake in the product's client cannot hide in the tests.
-Waiting is done on watch streams with deadlines: no test sleeps for a guessed time.
+It shares no code with the product, so that an error in the product's client cannot hide in the tests. It
+waits on watches with deadlines: no test sleeps for a guessed time.
 """
 
 import base64
@@ -23,7 +23,7 @@ MERGE = "application/merge-patch+json"
 JSON = "application/json"
 
 
-# Where the framework keeps its notes on objects; these two are no progress of any handler.
+# The prefix of Kopf's annotations; these two keys are not progress of handlers.
 PREFIX = "kopf.zalando.org/"
 NOT_PROGRESS = ("last-handled-configuration", "touch-dummy")
 
@@ -62,7 +62,7 @@ class ApiError(Exception):
 
 
 class Timeout(AssertionError):
-    """What was waited for did not come in time."""
+    """The condition was not met in time."""
 
 
 class Resource:
@@ -152,7 +152,7 @@ class Cluster:
     def create_crd(self, crd: Object, *, timeout: float = 60) -> Resource:
         """Create a CRD, unless it is there, and wait until the API really serves it.
 
-        That is later than its condition says so.
+        This is later than its condition in the status.
         """
         if self.find(CRDS, None, crd["metadata"]["name"]) is None:
             self.create(CRDS, None, crd)

@@ -5,7 +5,7 @@ It is apart from the fixtures because ``make demo`` starts one too. It uses the 
 that it works with any interpreter and on a machine with nothing else installed: no openssl, no kubectl,
 no Kubernetes client.
 
-The binaries come from the folder that ``KUBEBUILDER_ASSETS`` names, or from a launcher beside the
+The binaries come from the folder that ``KUBEBUILDER_ASSETS`` names, or from a launcher next to the
 checkout.
 """
 
@@ -26,7 +26,7 @@ import urllib.request
 from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BESIDE = ROOT.parent / "shared" / "controlplane" / "assets"
+LAUNCHER = ROOT.parent / "shared" / "controlplane" / "assets"
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager")
 HINT = (
     "set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver and kube-controller-manager "
@@ -35,11 +35,11 @@ HINT = (
 
 
 class ClusterUnavailableError(Exception):
-    """There is nothing to start a control plane from; the message says what to set."""
+    """There are no binaries of a control plane; the message names the variable to set."""
 
 
 def find_assets() -> pathlib.Path:
-    """The folder with the binaries, or a refusal that says what to set."""
+    """The folder with the binaries. Raises an error that names the variable to set."""
     given = os.environ.get("KUBEBUILDER_ASSETS")
     if given:
         folder = pathlib.Path(given)
@@ -49,11 +49,11 @@ def find_assets() -> pathlib.Path:
                 f"KUBEBUILDER_ASSETS={given} has no {' and no '.join(missing)}: {HINT}"
             )
         return folder
-    if os.access(BESIDE, os.X_OK):
-        done = subprocess.run([BESIDE], capture_output=True, text=True, timeout=60)
+    if os.access(LAUNCHER, os.X_OK):
+        done = subprocess.run([LAUNCHER], capture_output=True, text=True, timeout=60)
         if done.returncode == 0:
             return pathlib.Path(done.stdout.strip())
-        raise ClusterUnavailableError(f"{BESIDE} failed: {done.stderr.strip()}")
+        raise ClusterUnavailableError(f"{LAUNCHER} failed: {done.stderr.strip()}")
     raise ClusterUnavailableError(f"no control plane: {HINT}")
 
 
@@ -196,7 +196,7 @@ class ControlPlane:
                 raise ClusterUnavailableError(
                     f"the API server is not ready after {deadline} s; its logs are in {self.folder}"
                 )
-            time.sleep(0.1)  # The API server has no way to tell when it begins to listen.
+            time.sleep(0.1)  # The API server does not report when it begins to listen.
 
     def _is_ready(self) -> bool:
         if not self.authority.exists() or not self.authority.stat().st_size:
@@ -229,7 +229,7 @@ def running(assets: pathlib.Path | None = None) -> Iterator[ControlPlane]:
 
 
 def _free_port() -> int:
-    """A port which nobody has, and which no outgoing connection gets meanwhile: those have higher numbers."""
+    """An unused port below the range of ports of outgoing connections."""
     while True:
         port = secrets.randbelow(10_000) + 20_000
         with socket.socket() as sock, contextlib.suppress(OSError):

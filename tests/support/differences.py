@@ -1,6 +1,6 @@
-"""Where the reference, Kopf 1.45, is expected to fail our tests, and why we are different on purpose.
+"""The tests that Kopf 1.45 is expected to fail, with the reasons for the intended differences.
 
-Read by `conftest.py` when the tests run with the reference's interpreter. Every entry is described in
+`conftest.py` reads it when the tests run with the interpreter of Kopf 1.45. Every entry is described in
 ``docs/compatibility.md`` too.
 """
 

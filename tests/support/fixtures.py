@@ -1,7 +1,7 @@
 """Fixtures of the tests on a real control plane: one control plane per run, one namespace per test.
 
-The same tests run against the reference: ``pytest tests/real --kopf-python PATH``; what is expected to
-differ there is listed with reasons in `differences.py`.
+The same tests run under Kopf 1.45: ``pytest tests/real --kopf-python PATH``. `differences.py` lists the
+expected failures with reasons.
 """
 
 import functools
@@ -75,7 +75,8 @@ def cluster(control_plane: controlplane.ControlPlane) -> kube.Cluster:
 def crd(
     plural: str, kind: str, *, group: str = GROUP, pruned: bool = False, subresource: bool = True
 ) -> kube.Object:
-    """A CRD of our own; a pruned one knows little but `spec.size`, so that a server drops everything else."""
+    """A CRD for tests. If it is pruned, its schema has little more than `spec.size`, and the server drops
+    other fields."""
     free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     strict = {
         "type": "object",
@@ -119,7 +120,7 @@ def crates(cluster: kube.Cluster) -> kube.Resource:
 
 @pytest.fixture
 def new_namespace(cluster: kube.Cluster) -> Iterator[Callable[[str], str]]:
-    """Make namespaces, and delete them after the test; nobody waits for their end."""
+    """Create namespaces, and delete them after the test without waiting."""
     made: list[str] = []
 
     def make(prefix: str) -> str:
@@ -147,21 +148,21 @@ def operator(
     namespace: str,
     parcels: kube.Resource,
 ) -> Iterator[Launcher]:
-    """Start operators: ``operator('''...handlers...''')``; whatever still runs in the end is killed."""
+    """Start operators: ``operator('''...handlers...''')``; the ones still running at the end are killed."""
     launcher = Launcher(kopf_python, tmp_path, cluster.kubeconfig, namespace)
     yield launcher
     launcher.close()
     for number, run in enumerate(launcher.started):
         # Shown by pytest if the test has failed.
         print(f"--- Output of operator {number}, ended with {run.process.returncode}:\n{run.log}")
-    # Nobody is left to release the objects, and the namespace cannot go before them.
+    # No operator is left to remove the finalizers, which would block the deletion of the namespace.
     for item in cluster.request("GET", parcels.path(namespace))["items"]:
         if item["metadata"].get("finalizers"):
             cluster.patch(parcels, namespace, item["metadata"]["name"], {"metadata": {"finalizers": None}})
 
 
 class Shelf:
-    """The parcels of one test: what a user with kubectl would do."""
+    """The parcels of one test, with the operations of a user of kubectl."""
 
     def __init__(self, cluster: kube.Cluster, resource: kube.Resource, namespace: str) -> None:
         self.cluster, self.resource, self.namespace = cluster, resource, namespace
@@ -219,7 +220,7 @@ class Shelf:
     def wait_until_handled(self, name: str, *, status: object = None, timeout: float = 30) -> kube.Object:
         """Wait until the object as it is now has been handled in full, with no progress left behind.
 
-        The status is written by a request of its own, so that whoever wants to see it has to wait for it.
+        The status is written by a separate request, so tests have to wait for it.
         """
         return self.wait(
             name,
@@ -268,7 +269,7 @@ class Kind:
 
 @pytest.fixture
 def later_kind(cluster: kube.Cluster) -> Iterator[Kind]:
-    """A kind that is not there yet, in a group of its own."""
+    """A kind that does not exist yet, in a separate API group."""
     kind = Kind(cluster, f"g{secrets.token_hex(3)}.testing.kopf.dev")
     yield kind
     cluster.delete(kube.CRDS, None, kind.crd["metadata"]["name"])

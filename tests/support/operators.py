@@ -1,9 +1,8 @@
 """Operators under test as real processes: started, watched through their output, stopped or killed.
 
-An operator tells about its handlers' calls by lines in a file (see `CALLS`): they are there before the
-handler goes on, and they stay when the process is killed. A line on the standard output says that there
-is something new; logs are on the standard error. Both are read by threads as they come, so that waiting
-for something never needs a sleep.
+An operator reports its handlers' calls as lines in a file (see `CALLS`). They are written before the handler
+continues, and they survive a killed process. A line on the standard output announces new calls; logs are on
+the standard error. Threads read both streams, so waiting never needs a sleep.
 """
 
 import dataclasses
@@ -19,10 +18,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-# Written beside the handlers as `calls.py`; one write per call, so that threads and kills tear nothing.
+# Written next to the handlers as `calls.py`. Each call is a single write, so lines stay complete on kills.
 NEWS = "CALL"
 CALLS = '''
-"""Tells the test about every call of a handler."""
+"""Reports every call of a handler to the test."""
 import json
 import os
 
@@ -48,7 +47,7 @@ def haste(settings, **_):
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """One call of a handler, as the handler told about it."""
+    """One call of a handler, as it has reported it."""
 
     handler: str
     details: Mapping[str, Any]

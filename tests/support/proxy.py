@@ -1,7 +1,7 @@
-"""A proxy in front of the real API server: it remembers what was asked, and misbehaves on request.
+"""A proxy in front of the real API server that records requests and injects faults.
 
-It speaks plain HTTP with the operator, and is the administrator for the server. It knows nothing of
-Kubernetes but that streams of events come line by line.
+Its clients use plain HTTP; it authenticates to the API server as an administrator. It forwards watches line
+by line.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from tests.support import cluster as kube
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What was asked."""
+    """A request to the proxy."""
 
     method: str
     path: str
@@ -141,6 +141,6 @@ class Proxy:
 
 
 def refusal(code: int, reason: str) -> tuple[int, str]:
-    """An answer as the API server refuses."""
+    """An error response in the format of the API server."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return code, json.dumps({**status, "message": reason})

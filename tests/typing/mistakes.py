@@ -1,4 +1,4 @@
-"""What type checkers must find; an ignored error that is not there is an error by itself."""
+"""Mistakes that type checkers must find: an unused ignore comment is an error."""
 
 from typing import Any
 

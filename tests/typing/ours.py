@@ -1,4 +1,4 @@
-"""What the original does not have, as authors of typed operators write it."""
+"""Additions of kopf-rs, as used in typed operators."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The story of a cluster: who has changed what, in words."""
+"""The activity log of a cluster: each change with its client."""
 
 import json
 
@@ -27,7 +27,7 @@ def request(method, path, body=None, code=200, content=MERGE, agent="kubectl/v1.
 
 
 @pytest.mark.parametrize(
-    "asked, told",
+    "asked, logged",
     [
         (request("POST", WIDGETS, {"metadata": {"name": "one"}}), "kubectl created widgets/one in ns"),
         (request("POST", WIDGETS, {"metadata": {"generateName": "w-"}}), "kubectl created widgets/w-… in ns"),
@@ -76,10 +76,10 @@ def request(method, path, body=None, code=200, content=MERGE, agent="kubectl/v1.
         (request("PATCH", WIDGETS + "/one", b"a: b"), "kubectl changed widgets/one in ns"),
     ],
 )
-def test_changes_are_told(asked, told):
+def test_changes_are_logged(asked, logged):
     line = describe(asked)
     assert line is not None
-    assert line.text == told.rstrip()
+    assert line.text == logged.rstrip()
 
 
 def test_fields_that_the_schema_drops_are_not_reported_as_changed():

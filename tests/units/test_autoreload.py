@@ -1,4 +1,4 @@
-"""Which files are watched by `kopf dev --reload`, and when they are looked at."""
+"""The files watched by `kopf dev --reload`, and the times of their checks."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The order in which the user's storages are called, and with what."""
+"""The order and the arguments of calls of the user's storages."""
 
 import logging
 from types import SimpleNamespace
@@ -10,14 +10,14 @@ from kopf._objects.patches import Patch
 from kopf._runtime import custom_storages
 
 RAW = {
-    "metadata": {"name": "x", "labels": {"a": "b"}, "annotations": {"ledger": "1"}},
+    "metadata": {"name": "x", "labels": {"a": "b"}, "annotations": {"progress": "1"}},
     "spec": {"x": 1},
     "status": {"y": 2},
 }
 
 
 class Storages(kopf.ProgressStorage):
-    """A storage of progress that notes its calls, and makes one of essences that does it too."""
+    """A progress storage that records its calls, and creates a diff-base storage that does the same."""
 
     def __init__(self):
         super().__init__()
@@ -27,7 +27,7 @@ class Storages(kopf.ProgressStorage):
         class Essences(kopf.DiffBaseStorage):
             def fetch(self, *, body):
                 outer.calls.append("fetch essence")
-                return {"spec": {"x": 0}, "metadata": {"annotations": {"ledger": "0"}}}
+                return {"spec": {"x": 0}, "metadata": {"annotations": {"progress": "0"}}}
 
             def store(self, *, body, patch, essence):
                 outer.calls.append(("store essence", essence))
@@ -54,7 +54,7 @@ class Storages(kopf.ProgressStorage):
 
     def clear(self, *, essence):
         essence = super().clear(essence=essence)
-        self.remove_annotations(essence, {"ledger"})
+        self.remove_annotations(essence, {"progress"})
         self.remove_empty_stanzas(essence)
         return essence
 

@@ -1,4 +1,4 @@
-"""What is kept of daemons and timers while they live: there can be as many as objects."""
+"""The memory of running daemons and timers: there can be one for each object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decorators register, and what they refuse."""
+"""Registration by decorators, and rejected arguments."""
 
 import functools
 
@@ -102,7 +102,7 @@ def test_fields_are_not_suffixes_of_ids_of_indices(registry):
         (lambda r: kopf.on.field("x", registry=r), TypeError, "argument: 'field'"),
     ],
 )
-def test_senseless_declarations_are_refused(registry, decorate, error, message):
+def test_invalid_declarations_are_rejected(registry, decorate, error, message):
     with pytest.raises(error, match=message):
         decorate(registry)
     assert not registry._changing.get_all_handlers()
@@ -191,7 +191,7 @@ def test_subhandlers_with_changes_of_values_need_an_updating_parent(registry):
         (kopf.on.event, {"field": "metadata.labels.app", "labels": {"app": kopf.PRESENT}}),
     ],
 )
-def test_metadata_is_enough_for_those_that_say_it(registry, decorator, options):
+def test_metadata_only_is_accepted_by_these_decorators(registry, decorator, options):
     decorator("x", registry=registry, **options)(fn)
     assert serialization.serialize_handler(only_handler(registry))["metadata_only"] is False
     registry = kopf.OperatorRegistry()

@@ -1,4 +1,4 @@
-"""Coroutines are started in tasks like any other: what they may rely on, and what looks at tasks."""
+"""Eagerly started coroutines behave as ordinary tasks, for their code and for tools that inspect tasks."""
 
 import asyncio
 import contextvars

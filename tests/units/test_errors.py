@@ -1,4 +1,4 @@
-"""Which errors need a traceback, and which frames of it are shown."""
+"""Tracebacks of errors: which errors have one, and its shown frames."""
 
 import traceback
 
@@ -70,7 +70,7 @@ def test_errors_explain_themselves_unless_they_come_from_the_author():
         raise LoginError("mine")
 
     assert not errors.is_self_explanatory(raised(login))
-    assert issubclass(errors.EngineError, RuntimeError), "as it was before it had a class of its own"
+    assert issubclass(errors.EngineError, RuntimeError), "as before it had a separate class"
 
 
 @pytest.mark.parametrize(

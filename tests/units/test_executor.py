@@ -1,4 +1,4 @@
-"""How synchronous functions share the threads of an executor."""
+"""Synchronous functions share the threads of an executor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG = 60.0
 
 
 def submissions(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is submitted to the executor from now on."""
+    """The functions submitted to the executor from now on."""
     seen: list[Any] = []
     submit = executor.submit
 
@@ -91,7 +91,7 @@ def test_one_thread_calls_in_order_and_lets_others_in(monkeypatch: pytest.Monkey
     assert order == [0, "other", 1, 2, 3, 4]
 
 
-def test_an_executor_that_is_shut_down_refuses_and_another_one_takes_over() -> None:
+def test_an_executor_that_is_shut_down_is_replaced() -> None:
     async def main() -> None:
         calls = ExecutorPool()
         with HandlerPool(1) as executor:

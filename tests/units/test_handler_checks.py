@@ -1,4 +1,4 @@
-"""Mistakes that are found in declarations: at the declaration, and at the start of the operator."""
+"""Mistakes in declarations, found at the declaration or at the start of the operator."""
 
 import functools
 import warnings

@@ -1,4 +1,4 @@
-"""Who an operator is: the pod, or the user at the host, with time and chance."""
+"""The identity of an operator: the pod, or user@host with the time and a random suffix."""
 
 import getpass
 import re
@@ -26,7 +26,7 @@ def test_pods_have_their_names_and_people_have_theirs(monkeypatch):
     assert detect_own_id(manual=True) == "me@here.example.com"
 
 
-def test_processes_are_told_apart():
+def test_processes_are_distinguished():
     ids = {detect_own_id(manual=False) for _ in range(20)}
     assert len(ids) > 1
     assert all(re.fullmatch(r"me@here\.example\.com/\d{14}/[a-z0-9]{3}", id) for id in ids)
@@ -43,7 +43,7 @@ def test_processes_are_told_apart():
         ("laptop.localdomain", "laptop"),
     ],
 )
-def test_names_that_say_nothing_are_not_used(monkeypatch, fqdn, host):
+def test_generic_names_are_not_used(monkeypatch, fqdn, host):
     known_as(monkeypatch, fqdn)
     assert detect_own_id(manual=True) == f"me@{host}"
 
@@ -55,7 +55,7 @@ def test_the_first_full_name_is_taken(monkeypatch):
 
 @pytest.mark.parametrize("error", [OSError, UnicodeError])
 @pytest.mark.parametrize("host", ["short", "short.example.com"])
-def test_hosts_that_nobody_knows_have_their_own_names(monkeypatch, host, error):
+def test_unresolvable_hosts_use_their_hostname(monkeypatch, host, error):
     def fail(name):
         raise error("unknown")
 

@@ -1,4 +1,4 @@
-"""Log lines of the framework itself: observers of logging see them as any other line."""
+"""Log lines of the framework itself: log handlers and filters observe them as any other line."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ CLUSTERED = Body({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": 
 
 @pytest.fixture
 def written() -> Iterator[Callable[..., io.StringIO]]:
-    """Logging as an operator has it, with nobody else who listens; what it has written."""
+    """Logging as in an operator, without other handlers; returns the written text."""
     root = logging.getLogger()
     level = root.level
 
     def install(**options: Any) -> io.StringIO:
-        root.handlers.clear()  # those of the test runner, which come for each test anew
+        root.handlers.clear()  # those of the test runner, which are added for each test
         configure(**options)
         stream = io.StringIO()
         root.handlers[0].setStream(stream)  # type: ignore[attr-defined]
@@ -128,7 +128,7 @@ def test_texts_are_the_same_on_all_ways(
 ) -> None:
     stream = written(log_format=log_format, log_prefix=log_prefix)
     adapter = LocalObjectLogger(body=body, settings=OperatorSettings())
-    log_framework_line(adapter, level, "a %s line")  # before anything else has made the reference
+    log_framework_line(adapter, level, "a %s line")  # before the first regular log record
     adapter.log(level, "a %s line")
     log_framework_line(adapter, level, "a %s line")
     moment = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.]\d+"
@@ -151,14 +151,14 @@ def test_lines_that_only_our_handler_sees_need_no_records(
 
 
 class Listener(logging.Handler):
-    """Whoever else listens."""
+    """Another log handler."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[logging.LogRecord] = []
+        self.records: list[logging.LogRecord] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.heard.append(record)
+        self.records.append(record)
 
 
 @pytest.mark.parametrize("node", ["", "kopf", "kopf.objects"])
@@ -169,7 +169,7 @@ def test_other_listeners_get_records(written: Callable[..., io.StringIO], node: 
         log_framework_line(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
     finally:
         logging.getLogger(node).removeHandler(listener)
-    assert [record.getMessage() for record in listener.heard] == ["info"]
+    assert [record.getMessage() for record in listener.records] == ["info"]
     assert stream.getvalue().count("\n") == 1
 
 
@@ -272,13 +272,13 @@ def test_what_does_not_propagate_is_not_written(written: Callable[..., io.String
     assert stream.getvalue() == ""
 
 
-def test_broken_streams_are_told_of_as_usually(
+def test_broken_streams_are_reported_by_logging(
     written: Callable[..., io.StringIO], capsys: pytest.CaptureFixture[str]
 ) -> None:
     written().close()
     log_framework_line(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
-    told = capsys.readouterr().err
-    assert "--- Logging error ---" in told and "Message: 'info'" in told
+    error_output = capsys.readouterr().err
+    assert "--- Logging error ---" in error_output and "Message: 'info'" in error_output
 
 
 FORGED = "a name\n[2026-01-01 00:00:00,000] root                 [CRITICAL] forged \x1b[31m"
@@ -300,8 +300,8 @@ def test_lines_of_the_framework_cannot_be_forged_by_what_they_quote(
     )
     [line] = stream.getvalue().splitlines()
     assert line.endswith(f"[ns/{ESCAPED}] Failed: {ESCAPED}" if log_prefix else f"Failed: {ESCAPED}")
-    # Other handlers have formats of their own.
-    assert [record.getMessage() for record in listener.heard] == ([] if short else [f"Failed: {FORGED}"])
+    # Other log handlers have their own formats.
+    assert [record.getMessage() for record in listener.records] == ([] if short else [f"Failed: {FORGED}"])
 
 
 def test_lines_of_handlers_stay_as_they_are(written: Callable[..., io.StringIO]) -> None:

@@ -1,4 +1,4 @@
-"""The logins by client libraries, with libraries that only look like them; real ones: tests/operators."""
+"""The logins by client libraries, with fake libraries; tests/operators uses real ones."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from kopf._runtime.activities import serialize_credentials
 
 
 class ConfigError(Exception):
-    """What the libraries raise when there is nothing to be configured by."""
+    """The errors of the libraries if there is no configuration."""
 
 
 class Configuration:
@@ -151,7 +151,7 @@ def test_proxies_of_the_environment_are_used_if_it_is_trusted(monkeypatch, serve
         ),
     ],
 )
-def test_credentials_that_cannot_be_used_are_refused_with_advice(info, error, message):
+def test_credentials_that_cannot_be_used_are_rejected_with_advice(info, error, message):
     with pytest.raises(error, match=message):
         serialize_credentials(info)
 
@@ -226,7 +226,7 @@ def test_broken_kubeconfigs_are_login_errors_with_the_file_and_the_field(kubecon
     path = kubeconfig(text)
     with pytest.raises(kopf.LoginError, match=message) as caught:
         kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
-    # What catches the errors of Kopf 1.45 goes on to work.
+    # Code that catches the errors of Kopf 1.45 still works.
     assert isinstance(caught.value, also)
     assert str(path) in str(caught.value)
     assert "s3cret" not in str(caught.value)

@@ -13,7 +13,7 @@ RAW = {"spec": {"a": 1}, "metadata": {"name": "n", "labels": {"l": "v"}}}
 
 
 class NativeLike(Mapping):
-    """What the engine gives: top-level values are made once, at the first touch."""
+    """The native body: top-level values are created once, at the first access."""
 
     def __init__(self, raw):
         self.raw, self.touched = raw, []

@@ -1,4 +1,4 @@
-"""Kubernetes events between the handlers and the engine: batches, threads, logs, and what is not posted."""
+"""Kubernetes events between the handlers and the engine: batches, threads, logs, and suppressed events."""
 
 import asyncio
 import itertools
@@ -15,7 +15,7 @@ REF = {"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u", "namespace": "n
 
 
 def batches(fn, settings=None):
-    """What is handed over to the engine when the function is called as a handler would be."""
+    """The events passed to the engine when the function is called as a handler."""
     handed = []
 
     async def main():

@@ -1,5 +1,5 @@
 """Logging, loading, logins, stoppers, hierarchies, events, the command line, private paths of
-the original.
+Kopf 1.45.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ def test_json_logs_have_objects():
     assert data == {"message": "hello x", "user": "y", "object": ref, "severity": "warn"}
 
 
-def test_unknown_formats_are_refused():
+def test_unknown_formats_are_rejected():
     with pytest.raises(ValueError, match="Unsupported log format: 5"):
         kopf.configure(log_format=5)
 
@@ -244,7 +244,7 @@ def test_private_paths_of_the_original_are_answered_with_a_warning():
         assert diffs.Diff is kopf.Diff
 
 
-def test_other_private_paths_say_where_to_look():
+def test_other_private_paths_fail_with_advice():
     with pytest.raises(ImportError, match=r"kopf.operator\(\)"):
         import kopf._core.engines.nope  # noqa: F401
     with pytest.raises(ImportError, match=r"cannot import name|kopf.__all__"):

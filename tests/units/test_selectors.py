@@ -1,4 +1,4 @@
-"""The forms of selection of resources, and what they select."""
+"""The forms of resource selectors, and the resources that they select."""
 
 import kopf
 import pytest
@@ -43,7 +43,7 @@ def test_positional_forms(args, fields):
         (("a", "b", "c", "d"), {}, "Too many positional arguments"),
     ],
 )
-def test_senseless_selectors_are_refused(args, kwargs, message):
+def test_invalid_selectors_are_rejected(args, kwargs, message):
     with pytest.raises(TypeError, match=message):
         Selector(*args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""What is told to the engine."""
+"""Serialization of settings and handlers for the engine."""
 
 import itertools
 import json
@@ -81,13 +81,13 @@ def test_storages_of_users_are_foreign_even_inside_of_ours():
 
 
 @pytest.mark.parametrize(("version", "is_compatible"), [(None, False), ("1.45", True)])
-def test_the_compatibility_is_told(version, is_compatible):
+def test_the_compatibility_is_serialized(version, is_compatible):
     settings = kopf.OperatorSettings()
     settings.process.compat = version
     assert serialization.serialize_settings(settings)["compat"] is is_compatible
 
 
-def test_unknown_compatibility_is_refused():
+def test_unknown_compatibility_is_rejected():
     settings = kopf.OperatorSettings()
     settings.process.compat = "1.44"
     with pytest.raises(ValueError, match=r"'1\.44'.* KOPF_COMPAT.*'1\.45'"):

@@ -1,4 +1,4 @@
-"""Settings that are changed at run time reach the engine, once, and only if they make sense."""
+"""Settings changed at run time are sent to the engine once, and only if they are valid."""
 
 import kopf
 from kopf._intents import serialization
@@ -15,7 +15,7 @@ class Engine:
         self.seen.append(settings["execution"]["default_backoff"])
 
 
-def test_the_engine_is_told_of_changes_only(caplog):
+def test_only_changes_are_sent_to_the_engine(caplog):
     settings, engine = kopf.OperatorSettings(), Engine()
     refresher = SettingsSync(engine, settings)
     refresher.push_if_changed()

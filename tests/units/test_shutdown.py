@@ -1,4 +1,4 @@
-"""The exit of an operator: what it waits for, and how it is cut short. And loops that are blocked."""
+"""The shutdown of an operator: its waits, a forced exit, and blocked event loops."""
 
 import asyncio
 import concurrent.futures

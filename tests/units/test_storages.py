@@ -1,4 +1,4 @@
-"""The formats of what is kept with objects: they are a contract with operators of other versions."""
+"""The persisted formats on objects: a contract with operators of other versions."""
 
 import kopf
 import pytest

@@ -1,4 +1,4 @@
-"""Webhook servers by themselves, with a function of ours in the operator's place."""
+"""Webhook servers without an operator, with a function of the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kopf._runtime.admission import AmbiguousResourceError, UnknownResourceError
 pytest.importorskip("kopf._kopf", reason="the native module is not built")
 
 
-async def echo(request: Any, *, webhook: Any = None, headers: Any = None, sslpeer: Any = None) -> Any:
+async def respond(request: Any, *, webhook: Any = None, headers: Any = None, sslpeer: Any = None) -> Any:
     errors = {
         "ambiguous": AmbiguousResourceError("which one?"),
         "unknown": UnknownResourceError("who?"),
@@ -36,7 +36,7 @@ async def echo(request: Any, *, webhook: Any = None, headers: Any = None, sslpee
     return {"request": request, "webhook": webhook, "headers": headers, "sslpeer": sslpeer}
 
 
-def serve(server: Any, client: Callable[[dict[str, Any]], Awaitable[Any]], fn: Any = echo) -> Any:
+def serve(server: Any, client: Callable[[dict[str, Any]], Awaitable[Any]], fn: Any = respond) -> Any:
     async def main() -> Any:
         async with server as entered:
             async for config in entered(fn):
@@ -74,9 +74,9 @@ def test_a_server_makes_its_own_certificate_and_is_trusted_by_its_bundle():
     server = kopf.WebhookServer(addr="127.0.0.1", path="/some")
     status, reason, text = serve(server, post("/a%20b/c", b'{"x":1}'))
     assert (status, reason) == (200, "OK")
-    told = json.loads(text)
-    assert told["request"] == {"x": 1} and told["webhook"] == "a b/c" and told["sslpeer"] is None
-    assert told["headers"]["Content-Type"] == "application/json"
+    response = json.loads(text)
+    assert response["request"] == {"x": 1} and response["webhook"] == "a b/c" and response["sslpeer"] is None
+    assert response["headers"]["Content-Type"] == "application/json"
 
 
 def test_without_encryption_there_is_no_bundle():
@@ -99,9 +99,9 @@ def test_without_encryption_there_is_no_bundle():
 )
 def test_errors_become_statuses(path, body, status, reason):
     server = kopf.WebhookServer(addr="127.0.0.1", insecure=True)
-    told = serve(server, post(path, body))
-    assert told[:2] == (status, reason)
-    assert told[2] == f"{status}: {reason}"
+    response = serve(server, post(path, body))
+    assert response[:2] == (status, reason)
+    assert response[2] == f"{status}: {reason}"
 
 
 def test_only_posts_are_served():
@@ -159,7 +159,7 @@ def test_files_with_a_password_are_served_and_dumped(files):
     assert (files / "dump.pem").read_bytes() == (files / "cert.pem").read_bytes()
 
 
-def test_a_wrong_password_is_told(files):
+def test_a_wrong_password_is_reported(files):
     server = kopf.WebhookServer(certfile=files / "cert.pem", pkeyfile=files / "key.pem", password="wrong")
     with pytest.raises(ValueError, match="is the password right"):
         serve(server, post("/x"))
@@ -191,7 +191,7 @@ def test_changed_files_are_taken_up_without_closing_the_port(files, own_context)
     async def main() -> Any:
         configs = []
         async with server:
-            async for config in server(echo):
+            async for config in server(respond):
                 configs.append(config)
                 assert (await post("/x")(config))[0] == 200
                 if len(configs) == 2:
@@ -206,7 +206,7 @@ def test_changed_files_are_taken_up_without_closing_the_port(files, own_context)
 
 
 @pytest.mark.parametrize("own_context", [False, True])
-def test_client_certificates_are_verified_and_told(files, own_context):
+def test_client_certificates_are_verified_and_passed_on(files, own_context):
     def server(**kwargs: Any) -> kopf.WebhookServer:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if own_context else None
         return kopf.WebhookServer(
@@ -214,9 +214,9 @@ def test_client_certificates_are_verified_and_told(files, own_context):
         )
 
     cert = (files / "cert.pem", files / "key.pem", "secret")
-    told = json.loads(serve(server(), post("/x", cert=cert))[2])
-    assert told["sslpeer"]["subject"] == [[["commonName", "localhost"]]]
-    assert ["IP Address", "127.0.0.1"] in told["sslpeer"]["subjectAltName"]
+    response = json.loads(serve(server(), post("/x", cert=cert))[2])
+    assert response["sslpeer"]["subject"] == [[["commonName", "localhost"]]]
+    assert ["IP Address", "127.0.0.1"] in response["sslpeer"]["subjectAltName"]
     assert json.loads(serve(server(), post("/x"))[2])["sslpeer"] is None
     if not own_context:
         with pytest.raises(OSError):
@@ -225,8 +225,8 @@ def test_client_certificates_are_verified_and_told(files, own_context):
 
 def test_a_context_of_the_user_is_used_and_excludes_insecurity():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    told = serve(kopf.WebhookServer(addr="127.0.0.1", context=context, path="/p"), post("/x", b"[1]"))
-    assert json.loads(told[2])["request"] == [1]
+    response = serve(kopf.WebhookServer(addr="127.0.0.1", context=context, path="/p"), post("/x", b"[1]"))
+    assert json.loads(response[2])["request"] == [1]
     with pytest.raises(ValueError, match="Insecure mode cannot have an SSL context specified"):
         serve(kopf.WebhookServer(context=context, insecure=True), post("/x"))
 
@@ -238,7 +238,7 @@ def test_a_port_is_not_shared():
         text = rf"The webhook server cannot listen at 127.0.0.1:{port}: .* choose another port"
         with pytest.raises(OSError, match=text):
             async with second:
-                await anext(aiter(second(echo)))
+                await anext(aiter(second(respond)))
 
     serve(kopf.WebhookServer(addr="127.0.0.1", insecure=True), client)
 
@@ -249,13 +249,13 @@ def test_idle_connections_do_not_keep_a_server_with_a_context_from_answering():
         idle = [
             await asyncio.open_connection("127.0.0.1", port) for _ in range(tls_proxy.MAX_HANDSHAKES + 10)
         ]
-        told = await post("/x", b"[1]")(config)
+        response = await post("/x", b"[1]")(config)
         # The oldest ones have made room for the others.
         for reader, _ in idle[:10]:
             assert await reader.read() == b""
         for _, writer in idle:
             writer.close()
-        return told
+        return response
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     assert serve(kopf.WebhookServer(addr="127.0.0.1", context=context), client)[0] == 200
@@ -299,7 +299,7 @@ def test_a_tunnel_needs_its_library(monkeypatch):
 
 @pytest.fixture
 def ngrok(monkeypatch):
-    """A library that only looks like pyngrok: what is opened and closed, the options."""
+    """A fake of pyngrok that records tunnels and options."""
     default = types.SimpleNamespace(region="us", ngrok_path="/usual", auth_token=None)
     seen = types.SimpleNamespace(opened=[], closed=[], default=default)
 

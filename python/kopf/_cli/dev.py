@@ -245,9 +245,11 @@ class _Supervisor:
 
 
 def _stop_operator(operator: subprocess.Popen[str], stop: _StopSignals) -> int:
-    """Stop the operator as we were stopped ourselves; the exit code as `subprocess` has it.
+    """Stop the operator with the signal that has stopped this process. Return its exit code as `subprocess`
+    does.
 
-    After Ctrl+C, there is a person who can press it again; otherwise, the operator is killed after a while.
+    After Ctrl+C there is no timeout: each further Ctrl+C is passed on. Otherwise, the operator is killed
+    after `STOP_TIMEOUT`.
     """
     passed = min(len(stop.signals), 1)
     first = stop.signals[0] if stop.signals else signal.SIGTERM

@@ -24,7 +24,7 @@ class HandlerTimeoutError(PermanentError):
 
 
 class HandlerRetriesError(PermanentError):
-    """The handler has been tried as many times as it is allowed to."""
+    """The handler has reached its maximum number of attempts."""
 
 
 class HandlerChildrenRetry(TemporaryError):

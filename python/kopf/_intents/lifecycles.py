@@ -56,7 +56,7 @@ def shuffled(handlers: Handlers, **_: Any) -> Handlers:
 
 
 def asap(handlers: Handlers, *, state: Mapping[Any, Any], **_: Any) -> Handlers:
-    """The one that was tried the least number of times; so, a failing handler does not hold the others."""
+    """The handler with the fewest attempts; so a failing handler does not block the others."""
     return sorted(handlers, key=lambda handler: state[handler.id].retries or 0)[:1]
 
 

@@ -136,7 +136,7 @@ class PostingSettings(ChangeTracked):
 
 @dataclass(repr=False)
 class PeeringSettings(ChangeTracked):
-    """Agreements between operators on who is paused."""
+    """Coordination between operators: one of them runs, the others pause."""
 
     name: str = "default"
     """The name of the peering object."""
@@ -294,7 +294,7 @@ class ExecutionSettings(ChangeTracked):
             raise ValueError("Can't set thread pool limit lower than 1.")
         self._max_workers = value
         if type(self.executor) is HandlerPool:
-            # What runs in the previous one goes on there; its threads end with it.
+            # Running calls finish in the previous executor; its threads end afterwards.
             self.executor = HandlerPool(value)
         elif not isinstance(self.executor, concurrent.futures.ThreadPoolExecutor):
             raise TypeError("Current executor does not support `max_workers`.")

@@ -176,7 +176,7 @@ class Daemons:
             job.complete(float(delay(**instance.cause.kwargs)) if callable(delay) else delay)
         except Exception as e:
             instance.daemon_object.logger.exception(
-                f"{handler} has failed to tell its initial delay, and ends: {e}"
+                f"{handler} cannot compute its initial delay, and ends: {e}"
             )
             job.complete(None)
 

@@ -220,7 +220,7 @@ class Dispatcher:
             handling.store_results(change_results)
             self._complete(item, handling, replies, None)
         except asyncio.CancelledError as e:
-            # Otherwise, the function has awaited something that is cancelled: the handling goes on.
+            # Otherwise, the function has awaited a cancelled future: the handling continues.
             if handling.cancelled:
                 raise
             self._complete_with_error(item, handling, replies, e)

@@ -20,7 +20,7 @@ _THIRD_PARTY = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os
 
 
 class OperationalError(Exception):
-    """The operator cannot start or go on, and its code is not the reason; the message has instructions."""
+    """The operator cannot start or continue for a reason outside its code; the message has instructions."""
 
 
 class EngineError(OperationalError, RuntimeError):

@@ -138,5 +138,5 @@ class K8sPoster(logging.Handler):
             self.handleError(record)
 
 
-# The loggers of objects are listened to as soon as there is anybody who could post.
+# Installed at import: without this module, no operator can post events.
 objects_logger.addHandler(K8sPoster())

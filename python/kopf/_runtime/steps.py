@@ -135,5 +135,5 @@ class StepExecutor:
 
 def _require_change(change: Change) -> bridge.Change:
     if change is None:
-        raise RuntimeError("The engine asks about a change but does not say which one.")
+        raise RuntimeError("The command needs a change, but the engine has sent none.")
     return change

@@ -41,7 +41,7 @@ class Cluster(ClusterApi):
 
     `kind` is `embedded` (in the memory of this process, started in milliseconds), `assets` (etcd & kube-
     apiserver from `KUBEBUILDER_ASSETS`), or `kubeconfig` (one that is there already: `kubeconfig=`, or the
-    environment's). Objects and CRDs that were created here are deleted from clusters that go on
+    environment's). Objects and CRDs that were created here are deleted from clusters that continue to run
     without us.
     """
 
@@ -132,7 +132,7 @@ class Cluster(ClusterApi):
             self._cleanup = stack.pop_all()
 
     def stop(self) -> None:
-        """Stop it; or remove what was created in it, if it goes on without us."""
+        """Stop the cluster; or delete the created objects, if it continues to run."""
         self._cleanup.close()
         self._server = self._client = None
 

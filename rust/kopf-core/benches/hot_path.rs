@@ -1,6 +1,6 @@
-//! What the rules cost on their commonest ways: decoding, the comparison with the last state, a whole cycle.
+//! Benchmarks of the most frequent paths: decoding, comparing two states of an object, a whole cycle.
 //!
-//! Time is not comparable between machines: what is limited is in `tests/costs.rs`.
+//! Durations are not comparable between machines. `tests/costs.rs` limits the number of allocations instead.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, reason = "a benchmark")]
 
@@ -22,7 +22,7 @@ use kopf_core::settings::Settings;
 use serde_json::{Value, json};
 use sim::World;
 
-/// A world with an object that was handled, of 5 kB with its annotation.
+/// A world with a handled object of 5 kB, including the diff-base annotation.
 fn handled() -> World {
     let mut world = World::new();
     for (key, reason) in ["create", "update", "delete"].into_iter().enumerate() {

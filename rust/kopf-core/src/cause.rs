@@ -1,13 +1,13 @@
-//! Why we act on an object: events are not causes.
+//! The reason why Kopf acts on an object: an event is not a cause.
 //!
-//! Owns the reasons, and the ladder that finds the reason from what is known of the object. Knows neither handlers nor logs.
+//! Defines the reasons and the rule that detects the reason from the state of the object.
 
 use serde::{Deserialize, Serialize};
 
-/// What the stream said of the object.
+/// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// It was in a listing; in Python, `None`.
+    /// The object was in a list response. In Python, `None`.
     Listed,
     /// `ADDED`.
     Added,
@@ -18,7 +18,7 @@ pub enum EventType {
 }
 
 impl EventType {
-    /// As Kubernetes writes it; none for listings.
+    /// The type as Kubernetes writes it; none for listed objects.
     pub fn as_str(self) -> Option<&'static str> {
         match self {
             Self::Listed => None,
@@ -29,31 +29,31 @@ impl EventType {
     }
 }
 
-/// Why we act. The first four call handlers, the others are only told in logs.
+/// The reason for which Kopf acts. The first four call handlers; the others are only logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reason {
-    /// It was never handled.
+    /// The object has no last-handled configuration yet.
     Create,
-    /// Its essence differs from the last handled one.
+    /// The essence of the object differs from the last handled one.
     Update,
-    /// Its deletion is requested, and waits for us.
+    /// The deletion of the object is requested, and Kopf's finalizer blocks it.
     Delete,
-    /// It was handled by an earlier operator, and this one sees it first.
+    /// A previous run of the operator handled the object, and this run sees it for the first time.
     Resume,
-    /// Its essence is the last handled one.
+    /// The essence of the object equals the last handled one.
     Noop,
-    /// Its deletion is requested, and does not wait for us.
+    /// The deletion of the object is requested, and Kopf's finalizer does not block it.
     Free,
-    /// It is no more.
+    /// The object is deleted.
     Gone,
 }
 
 impl Reason {
-    /// The reasons that call handlers, in the order in which they are told.
+    /// The reasons that call handlers, in the order in which they are logged.
     pub const HANDLED: [Self; 4] = [Self::Create, Self::Update, Self::Delete, Self::Resume];
 
-    /// As in Python and in the persisted purposes.
+    /// The reason as in Python and in the `purpose` of persisted records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -66,7 +66,7 @@ impl Reason {
         }
     }
 
-    /// As a noun in logs.
+    /// The reason as a noun in log messages.
     pub fn title(self) -> &'static str {
         match self {
             Self::Create => "creation",
@@ -79,7 +79,7 @@ impl Reason {
         }
     }
 
-    /// The noun at the beginning of a sentence.
+    /// The noun at the beginning of a log message.
     pub fn capitalized(self) -> &'static str {
         match self {
             Self::Create => "Creation",
@@ -92,57 +92,57 @@ impl Reason {
         }
     }
 
-    /// Whether handlers are called for it.
+    /// Whether handlers are called for this reason.
     pub fn is_handled(self) -> bool {
         Self::HANDLED.contains(&self)
     }
 }
 
-/// How the essence compares with the last handled one.
+/// The result of the comparison of the essence with the last handled one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EssenceChange {
-    /// There is no last handled one.
+    /// There is no last handled essence.
     Unknown,
-    /// There is no difference.
+    /// The essences are equal.
     Same,
-    /// There is a difference.
+    /// The essences differ.
     Different,
 }
 
-/// The inputs of the cause detection, except for the essence: comparing it is expensive and not always needed.
+/// The inputs of the cause detection, except for the essence: its comparison is expensive and not always needed.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent observations")]
 pub struct CauseInput {
-    /// The object is no more.
+    /// The object is deleted.
     pub gone: bool,
     /// Its deletion is requested.
     pub deleting: bool,
-    /// Our finalizer is on it.
+    /// It has Kopf's finalizer.
     pub blocked: bool,
-    /// It was there before this operator, which has not handled it in full yet.
+    /// It existed before this run of the operator, which has not fully handled it yet.
     pub initial: bool,
 }
 
-/// The reason to act: the first rung that holds.
-pub fn reason(signs: CauseInput, likeness: impl FnOnce() -> EssenceChange) -> Reason {
-    // What is no more cannot be handled.
-    if signs.gone {
+/// The reason to act: that of the first rule that applies.
+pub fn reason(input: CauseInput, compare: impl FnOnce() -> EssenceChange) -> Reason {
+    // A deleted object cannot be handled.
+    if input.gone {
         return Reason::Gone;
     }
-    // A deletion that does not wait for us is not our business.
-    if signs.deleting && !signs.blocked {
+    // Kopf's finalizer does not block this deletion: other controllers' finalizers do.
+    if input.deleting && !input.blocked {
         return Reason::Free;
     }
-    // A deletion that waits for us comes before everything else that may have changed.
-    if signs.deleting {
+    // A blocked deletion has precedence over all other changes.
+    if input.deleting {
         return Reason::Delete;
     }
-    match likeness() {
-        // Never handled is new, however old it is.
+    match compare() {
+        // An object that was never handled counts as created, regardless of its age.
         EssenceChange::Unknown => Reason::Create,
-        // Handled, unchanged, but not seen by this operator yet.
-        EssenceChange::Same if signs.initial => Reason::Resume,
-        // Something has changed that is not the author's intent.
+        // The object was handled and is unchanged, but this run of the operator has not seen it yet.
+        EssenceChange::Same if input.initial => Reason::Resume,
+        // A change outside of the essence.
         EssenceChange::Same => Reason::Noop,
         EssenceChange::Different => Reason::Update,
     }
@@ -153,9 +153,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ladder() {
+    fn each_state_has_its_reason() {
         use EssenceChange::{Different, Same, Unknown};
-        //   gone   deleting blocked initial likeness   reason
+        //   gone   deleting blocked initial change   reason
         let table = [
             (true, true, true, true, Unknown, Reason::Gone),
             (true, false, false, false, Same, Reason::Gone),
@@ -169,15 +169,15 @@ mod tests {
             (false, false, true, false, Different, Reason::Update),
             (false, false, true, true, Different, Reason::Update),
         ];
-        for (gone, deleting, blocked, initial, likeness, expected) in table {
-            let signs = CauseInput { gone, deleting, blocked, initial };
-            assert_eq!(reason(signs, || likeness), expected, "{signs:?} {likeness:?}");
+        for (gone, deleting, blocked, initial, change, expected) in table {
+            let input = CauseInput { gone, deleting, blocked, initial };
+            assert_eq!(reason(input, || change), expected, "{input:?} {change:?}");
         }
     }
 
     #[test]
-    fn the_essence_is_looked_at_only_when_it_matters() {
-        let signs = CauseInput { gone: false, deleting: true, blocked: true, initial: true };
-        assert_eq!(reason(signs, || panic!("not needed")), Reason::Delete);
+    fn the_essence_is_compared_only_if_needed() {
+        let input = CauseInput { gone: false, deleting: true, blocked: true, initial: true };
+        assert_eq!(reason(input, || panic!("not needed")), Reason::Delete);
     }
 }

@@ -1,8 +1,8 @@
-//! Which index functions are called for an object, and what is remembered of how they ended.
+//! The index functions to call for an object, and the memory of their errors.
 //!
-//! The values themselves live where the functions do. Here are only the rules: who is called now, whose values of the object
-//! are dropped without a call, who is left out after an error, and until when. Nothing of this is persisted, and nobody is
-//! woken up by it: a function that is to be tried again is tried with the next event. Rules: contract/engine 10.
+//! Python keeps the values. The rules are here: the functions to call now, the indices that drop the object without a call, and
+//! the exclusion of a function after its error. Nothing of this is persisted. A retry does not wake the object up: it happens
+//! with the next event. Rules: contract/engine 10.
 
 use std::sync::Arc;
 
@@ -19,44 +19,44 @@ use crate::time::Timestamp;
 /// One call of an index function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// Ask its callable filters first, and take a no for a mismatch.
+    /// Whether its callable filters are evaluated first. If they do not match, the function is not called.
     pub guarded: bool,
-    /// Which one, and its limits.
+    /// The attempt of the function, with its limits.
     pub attempt: Attempt,
 }
 
 /// One pass of the index functions over one state of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IndexPass {
-    /// These functions are called, in this order.
+    /// The functions to call, in this order.
     pub calls: Vec<Call>,
-    /// The object leaves the indices of these, unless another function of the same id is called.
+    /// The functions whose indices drop the object, unless another function with the same id is called.
     pub excluded: Vec<usize>,
 }
 
-/// What is remembered of an object between its rounds, in memory only.
+/// The state of the indexing of one object, in memory only.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Indexing {
-    /// Of those who have failed, by their ids.
+    /// The failed functions, by their ids.
     failures: Vec<Failure>,
-    /// There may be values of the object in the indices.
+    /// Whether the indices may contain values of the object.
     present: bool,
-    /// The last round was not finished: the indices do not know the object as it is.
+    /// Whether the last pass was not completed: the indices do not reflect the current state of the object.
     broken: bool,
 }
 
-/// How far a failed function is.
+/// The retry state of a failed function.
 #[derive(Clone, Debug, PartialEq)]
 struct Failure {
     id: Arc<str>,
     started: Timestamp,
     retries: u64,
-    /// When it may be tried again; none is never.
+    /// The time from which it may be retried; none if it is never retried.
     until: Option<Timestamp>,
 }
 
 impl Indexing {
-    /// What is to be done with this state of the object; nothing if the indices would not change.
+    /// The pass for this state of the object; none if it would not change the indices.
     pub fn pass(
         &self,
         event: EventType,
@@ -66,45 +66,45 @@ impl Indexing {
         now: Timestamp,
     ) -> Option<IndexPass> {
         if event == EventType::Deleted {
-            let everywhere = IndexPass { calls: vec![], excluded: plan.indexing.clone() };
-            return self.present.then_some(everywhere);
+            let exclude_all = IndexPass { calls: vec![], excluded: plan.indexing.clone() };
+            return self.present.then_some(exclude_all);
         }
-        let mut round = IndexPass::default();
+        let mut pass = IndexPass::default();
         let (Registry { handlers }, settings) = rules;
         for &index in &plan.indexing {
             let Some(handler) = handlers.get(index) else { continue };
-            // One function is called once for one id; whether a guarded one is called is not known yet.
+            // A function is called once per id. A guarded call may turn out to be skipped, so it does not count.
             let is_same = |call: &Call| {
                 let called = handlers.get(call.attempt.handler);
                 !call.guarded && called.is_some_and(|one| one.key == handler.key && one.id == handler.id)
             };
-            if round.calls.iter().any(is_same) {
+            if pass.calls.iter().any(is_same) {
                 continue;
             }
             match on_object(handler, object) {
                 verdict if verdict == FilterVerdict::No || !self.is_due(handler, now) => {
-                    round.excluded.push(index);
+                    pass.excluded.push(index);
                 }
                 verdict => {
                     let attempt = self.attempt(index, handler, settings, now);
-                    round.calls.push(Call { guarded: verdict == FilterVerdict::Ask, attempt });
+                    pass.calls.push(Call { guarded: verdict == FilterVerdict::Ask, attempt });
                 }
             }
         }
-        // What is not in the indices need not leave them.
-        (self.present || !round.calls.is_empty()).then_some(round)
+        // An object that is in no index cannot be dropped from one.
+        (self.present || !pass.calls.is_empty()).then_some(pass)
     }
 
-    /// Whether the last round was not finished, so that even a known state is to be indexed.
+    /// Whether the last pass was not completed, so that even an unchanged state is indexed again.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Takes what came of the calls, in their order; none for those whose filters said no.
-    pub fn record_outcomes(&mut self, round: &IndexPass, outcomes: &[Option<Outcome>], registry: &Registry) {
+    /// Records the outcomes of the calls, in their order; none for the calls whose filters do not match.
+    pub fn record_outcomes(&mut self, pass: &IndexPass, outcomes: &[Option<Outcome>], registry: &Registry) {
         self.broken = false;
         self.present = false;
-        for (call, outcome) in round.calls.iter().zip(outcomes) {
+        for (call, outcome) in pass.calls.iter().zip(outcomes) {
             let Some(handler) = registry.handlers.get(call.attempt.handler) else { continue };
             let Some(outcome) = outcome else { continue };
             self.failures.retain(|failure| failure.id != handler.id);
@@ -116,18 +116,18 @@ impl Indexing {
                     until: (!outcome.final_).then(|| outcome.at.plus(outcome.delay.unwrap_or(0.0))),
                 });
             } else {
-                // Maybe it was nothing that it returned; only Python knows, and it does not matter.
+                // The function may have returned `None`. Only Python knows, and it makes no difference here.
                 self.present = true;
             }
         }
     }
 
-    /// The round came to no end: a filter raised something. The indices are as they were.
+    /// Records that the pass was not completed, because a filter raised an error. The indices are unchanged.
     pub fn fail(&mut self) {
         self.broken = true;
     }
 
-    /// Whether it may be called, if it has ever failed.
+    /// Whether the function may be called now, regarding its earlier errors.
     fn is_due(&self, handler: &Handler, now: Timestamp) -> bool {
         self.failure(handler).is_none_or(|failure| failure.until.is_some_and(|until| until <= now))
     }

@@ -1,7 +1,4 @@
-//! Kubernetes events about objects: what is posted, and where.
-//!
-//! Owns: the document of an event, its namespace, the cut of long messages, what is said of failures.
-//! Must not know: when and how it is sent.
+//! Kubernetes events about objects: their manifest, their namespace, and the log message of a failed post.
 
 use std::borrow::Cow;
 
@@ -11,25 +8,25 @@ use crate::json::value::{Map, Value, python_repr};
 use crate::settings;
 use crate::time::Timestamp;
 
-/// The longest message that the API takes, in characters.
+/// The longest message that the API accepts, in characters.
 const LIMIT: usize = 1024;
-/// What stands for the part that is cut out.
+/// The replacement of the cut part.
 const INFIX: &str = "...";
 
 /// A Kubernetes event to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct K8sEvent {
-    /// The object that it is about: `apiVersion`, `kind`, `name`, `uid`, `namespace`, as far as they are known.
+    /// The involved object: `apiVersion`, `kind`, `name`, `uid`, `namespace`, as far as they are known.
     pub reference: Map<String, Value>,
-    /// Such as `Normal` or `Warning`.
+    /// The type, such as `Normal` or `Warning`.
     pub kind: String,
-    /// A word for it.
+    /// The reason, in CamelCase.
     pub reason: String,
-    /// A text for people.
+    /// The human-readable message.
     pub message: String,
     /// Seconds between attempts to post it.
     pub backoffs: Vec<f64>,
-    /// When it happened.
+    /// The time of the event.
     pub at: Timestamp,
 }
 
@@ -38,7 +35,7 @@ impl K8sEvent {
         self.reference.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
-    /// What tells the objects apart: their events are posted in order.
+    /// The key of the involved object. Events with the same key are posted in order.
     pub fn key(&self) -> String {
         match self.text("uid") {
             Some(uid) => uid.to_owned(),
@@ -48,24 +45,24 @@ impl K8sEvent {
         }
     }
 
-    /// Whether it is to be posted at all: events about events would never end.
+    /// Whether to post the event. Events about events are not posted: they would cause more events.
     pub fn is_postable(&self) -> bool {
         (self.text("apiVersion"), self.text("kind")) != (Some("v1"), Some("Event"))
     }
 
-    /// Where it is posted: with the object, or else where the credentials say, or else in `default`.
+    /// The namespace for the event: that of the object, or else that of the credentials, or else `default`.
     pub fn namespace<'a>(&'a self, of_credentials: Option<&'a str>) -> &'a str {
         self.text("namespace")
             .or_else(|| of_credentials.filter(|namespace| !namespace.is_empty()))
             .unwrap_or("default")
     }
 
-    /// What is posted.
+    /// The manifest of the event.
     pub fn document(&self, namespace: &str, settings: &settings::Posting) -> Value {
         let mut involved: Map<String, Value> =
             self.reference.iter().filter(|(_, value)| !value.is_null()).map(owned).collect();
         involved.insert("namespace".to_owned(), namespace.into());
-        // The API wants six digits of the second, always.
+        // The API requires exactly six fractional digits.
         let at = self.at.to_string();
         json!({
             "metadata": {"namespace": namespace, "generateName": settings.event_name_prefix},
@@ -83,7 +80,7 @@ impl K8sEvent {
         })
     }
 
-    /// What is said if it could not be posted; `why` is a sequence of sentences.
+    /// The log message for a failed post; `why` is one or more sentences.
     pub fn failure(&self, why: &str) -> String {
         let quoted = |text: &str| python_repr(&Value::String(text.to_owned()));
         format!(
@@ -99,9 +96,9 @@ fn owned((key, value): (&String, &Value)) -> (String, Value) {
     (key.clone(), value.clone())
 }
 
-/// The message, with its middle cut out if it is too long.
+/// Truncates a long message in the middle.
 pub fn truncate(message: &str) -> Cow<'_, str> {
-    // Bytes are never fewer than characters: most messages need no counting.
+    // There are never fewer bytes than characters, so most messages need no counting.
     if message.len() <= LIMIT {
         return Cow::Borrowed(message);
     }
@@ -128,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn long_messages_lose_their_middle() {
+    fn long_messages_are_truncated_in_the_middle() {
         let at_limit = "é".repeat(1024);
         assert_eq!(truncate(&at_limit), at_limit);
         let long = format!("{}{}", "a".repeat(550), "é".repeat(550));
@@ -168,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_told_apart_by_uids_or_else_by_names() {
+    fn keys_are_uids_or_else_names() {
         assert_eq!(post(json!({"uid": "u", "name": "n"})).key(), "u");
         let named = json!({"apiVersion": "v1", "kind": "K", "name": "n", "uid": null});
         assert_eq!(post(named).key(), "v1//K//-//n");
     }
 
     #[test]
-    fn events_about_events_do_not_count() {
+    fn events_about_events_are_not_posted() {
         assert!(!post(json!({"apiVersion": "v1", "kind": "Event"})).is_postable());
         assert!(post(json!({"apiVersion": "example.com/v1", "kind": "Event"})).is_postable());
         assert!(post(json!({})).is_postable());

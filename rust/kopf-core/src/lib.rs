@@ -1,11 +1,11 @@
-//! The rules of a Kopf operator, as pure functions.
+//! The pure rules of a Kopf operator.
 //!
-//! This crate reads no clock, environment, file, network or randomness, and never sees Python: time and chance are arguments.
-//! Whatever can be a rule is here, so that the semantics run as tables and stories in microseconds.
+//! This crate reads no clock, environment, file, network or randomness: time and entropy are arguments. It never sees Python.
+//! Every rule that can be a pure function is in this crate, so that its tests run in microseconds.
 //!
-//! Folders import downwards: [`cycle`] decides about one object, with the commands to the host ([`activation`]), the rules of
-//! daemons ([`daemon`]) and of attempts ([`handling`]), what is kept of an object ([`persistence`]), handlers and their filters
-//! ([`handler`]), causes ([`cause`]), resources ([`resource`]), objects ([`object`]), and JSON ([`json`]).
+//! Modules import downwards: [`cycle`] decides about one object. It uses the commands to the host ([`activation`]), the rules of
+//! daemons ([`daemon`]) and of attempts ([`handling`]), the persisted state of an object ([`persistence`]), handlers and their
+//! filters ([`handler`]), causes ([`cause`]), resources ([`resource`]), objects ([`object`]), and JSON ([`json`]).
 
 #![cfg_attr(
     test,

@@ -14,7 +14,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The name of Python's `logging`.
+    /// The name in Python's `logging`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Debug => "DEBUG",

@@ -1,7 +1,6 @@
-//! Peering: operators that agree who works and who pauses, by records in the status of a common object.
+//! Peering: operators decide which of them work and which pause, by records in the status of a shared peering object.
 //!
-//! Owns: the records, who must pause for whom, the texts about it, and how often a sign of life is given.
-//! Must not know: what time it is, how records are written, what pausing means.
+//! This module has the records, the decision, the log messages, and the interval of keep-alives.
 
 use std::fmt;
 
@@ -11,27 +10,28 @@ use crate::json::value::{Map, Value, python_repr};
 use crate::log_level::Level;
 use crate::time::Timestamp;
 
-/// Seconds that a record lives if it does not say so itself.
+/// The default lifetime of a record, in seconds.
 const DEFAULT_LIFETIME: i64 = 60;
-/// A sign of life is given so many seconds before the last one expires: at least, and with how much of chance upon it.
+/// A keep-alive is sent at least this many seconds before the previous record expires.
 const MARGIN: i64 = 5;
-const SPREAD: u64 = 6;
+/// The number of different intervals: up to this many seconds, exclusive, are added to the margin at random.
+const JITTER: u64 = 6;
 
-/// An operator, as it has announced itself.
+/// The record of an operator in the peering object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its identity.
+    /// The identity of the operator.
     pub id: String,
-    /// The highest one works.
+    /// The priority: operators with a lower one pause.
     pub priority: i64,
-    /// Seconds that its record is valid.
+    /// Seconds for which the record is valid.
     pub lifetime: i64,
-    /// When it gave the last sign of life.
+    /// The time of the last keep-alive.
     pub lastseen: Timestamp,
 }
 
 impl Peer {
-    /// Reads one record. What it lacks has defaults; what it has beyond that is tolerated.
+    /// Parses one record. Missing fields have defaults; unknown fields are ignored.
     fn read(id: &str, record: &Value, now: Timestamp) -> Option<Self> {
         let record = record.as_object()?;
         let number = |name: &str| {
@@ -47,18 +47,18 @@ impl Peer {
         })
     }
 
-    /// When it is dead, unless it gives a sign of life before.
+    /// The time when the record expires.
     #[expect(clippy::cast_precision_loss, reason = "lifetimes are far from where it would matter")]
     pub fn deadline(&self) -> Timestamp {
         self.lastseen.plus(self.lifetime as f64)
     }
 
-    /// Whether its record is not valid any more.
+    /// Whether the record has expired.
     pub fn is_dead(&self, now: Timestamp) -> bool {
         self.deadline() <= now
     }
 
-    /// What is written as its record; nothing if it is not to live.
+    /// The record to write; `null` removes it, if the lifetime is zero or less.
     pub fn record(&self) -> Value {
         if self.lifetime <= 0 {
             return Value::Null;
@@ -75,7 +75,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// The merge patch of a peering object which sets the records, and removes those that are null.
+/// The merge patch of a peering object that sets these records, and removes those that are `null`.
 pub fn patch(records: impl IntoIterator<Item = (String, Value)>) -> Value {
     json!({"status": records.into_iter().collect::<Map<String, Value>>()})
 }
@@ -83,35 +83,35 @@ pub fn patch(records: impl IntoIterator<Item = (String, Value)>) -> Value {
 /// The identity and priority of this operator among its peers.
 #[derive(Clone, Debug)]
 pub struct LocalPeer {
-    /// Its own identity.
+    /// The identity of this operator.
     pub id: String,
-    /// Its own priority.
+    /// The priority of this operator.
     pub priority: i64,
-    /// Whether it serves only a part of the objects, so that its equals are no rivals.
+    /// Whether the operator handles only a shard of the objects. Then peers with an equal priority are no conflict.
     pub sharded: bool,
 }
 
-/// Why an operator must pause.
+/// The reason why an operator must pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conflict {
-    /// It need not.
+    /// It need not pause.
     None,
-    /// There are others of a higher priority.
+    /// There are peers with a higher priority.
     Stronger(Vec<Peer>),
-    /// There are others of the same priority: nobody can tell who is to work, so nobody does.
+    /// There are peers with the same priority: it is undefined which one works, so all of them pause.
     Equal(Vec<Peer>),
 }
 
 /// The evaluation of the records of a peering object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluation {
-    /// Whether to pause.
+    /// Whether to pause, and for which peers.
     pub conflict: Conflict,
-    /// All the others that live.
+    /// All other peers whose records have not expired.
     pub others: Vec<Peer>,
-    /// Whose records are to be removed.
+    /// The identities of peers whose expired records are to be removed.
     pub dead: Vec<String>,
-    /// When to look again if nothing comes: the first of those whom we pause for is dead then.
+    /// The time to evaluate again without a watch event: the first record of a conflicting peer expires then.
     pub until: Option<Timestamp>,
 }
 
@@ -121,8 +121,8 @@ impl Evaluation {
         self.conflict != Conflict::None
     }
 
-    /// What there is to be said, given whether the operator is paused by this peering already, and whether that was for
-    /// its peers. Otherwise it was because nothing was known of them, and for whom it goes on is news.
+    /// The log messages. `paused` is whether this peering already pauses the operator; `for_peers` is whether it does so
+    /// for peers, and not because the peering object was not received yet.
     pub fn texts(&self, paused: bool, for_peers: bool) -> Vec<(Level, String)> {
         let mut texts = vec![];
         match &self.conflict {
@@ -130,8 +130,8 @@ impl Evaluation {
                 texts.push((Level::Info, format!("Pausing operations in favour of {}.", listed(peers))));
             }
             Conflict::Equal(peers) => {
-                let rivals = listed(peers);
-                let text = format!("Possibly conflicting operators with the same priority: {rivals}.");
+                let conflicting = listed(peers);
+                let text = format!("Possibly conflicting operators with the same priority: {conflicting}.");
                 texts.push((Level::Warning, text));
                 if !for_peers {
                     let text = format!("Pausing all operators, including self: {}", listed(&self.others));
@@ -154,11 +154,11 @@ fn listed(peers: &[Peer]) -> String {
     format!("[{}]", texts.join(", "))
 }
 
-/// Judges the status of a peering object: every key of it with a record is taken for a peer.
+/// Evaluates the status of a peering object: each of its keys with a mapping is a peer.
 pub fn evaluate(status: &Value, observer: &LocalPeer, now: Timestamp) -> Evaluation {
     let records = status.as_object().into_iter().flatten();
     let peers = records.filter_map(|(id, record)| Peer::read(id, record, now));
-    // Our own record is ours to renew, however late we are with that.
+    // Our own record never expires here: only we renew it, even if late.
     let (dead, others): (Vec<_>, Vec<_>) =
         peers.filter(|peer| peer.id != observer.id).partition(|peer| peer.is_dead(now));
     let stronger: Vec<_> = others.iter().filter(|peer| peer.priority > observer.priority).cloned().collect();
@@ -176,13 +176,13 @@ pub fn evaluate(status: &Value, observer: &LocalPeer, now: Timestamp) -> Evaluat
     Evaluation { conflict, others, dead: dead.into_iter().map(|peer| peer.id).collect(), until }
 }
 
-/// Seconds until the next sign of life: some seconds before the last one expires, not all operators at once.
+/// Seconds until the next keep-alive: some seconds before the record expires, with jitter.
 pub fn keep_alive_interval(lifetime: i64, chance: u64) -> i64 {
-    let spread = i64::try_from(chance % SPREAD).unwrap_or_default();
-    lifetime.saturating_sub(MARGIN + spread).max(1).min(lifetime).max(1)
+    let jitter = i64::try_from(chance % JITTER).unwrap_or_default();
+    lifetime.saturating_sub(MARGIN + jitter).max(1).min(lifetime).max(1)
 }
 
-/// What is said of a sign of life.
+/// The log message for a keep-alive.
 pub fn keep_alive_text(name: &str, namespace: Option<&str>, found: bool) -> String {
     let name = python_repr(&Value::String(name.to_owned()));
     let place = match namespace {
@@ -213,31 +213,31 @@ mod tests {
     }
 
     #[test]
-    fn records_have_defaults_and_may_have_more() {
+    fn records_have_defaults_and_may_have_unknown_fields() {
         let status = json!({
             "full": {"priority": 5, "lifetime": 10, "lastseen": "2026-01-01T00:00:55Z", "namespace": "old field"},
             "bare": {},
             "odd": {"priority": "7", "lifetime": null, "lastseen": "yesterday"},
             "conditions": [], "phase": "text", "none": null,
         });
-        let judgement = evaluate(&status, &observer(0, false), now());
-        let told: Vec<_> =
-            judgement.others.iter().map(|peer| (peer.id.as_str(), peer.priority, peer.lifetime)).collect();
-        assert_eq!(told, [("full", 5, 10), ("bare", 0, 60), ("odd", 7, 60)]);
-        assert_eq!(judgement.others[1].lastseen, now());
+        let evaluation = evaluate(&status, &observer(0, false), now());
+        let fields: Vec<_> =
+            evaluation.others.iter().map(|peer| (peer.id.as_str(), peer.priority, peer.lifetime)).collect();
+        assert_eq!(fields, [("full", 5, 10), ("bare", 0, 60), ("odd", 7, 60)]);
+        assert_eq!(evaluation.others[1].lastseen, now());
         assert_eq!(
-            judgement.others[0].to_string(),
+            evaluation.others[0].to_string(),
             "<Peer full: priority=5, lifetime=10, lastseen='2026-01-01T00:00:55.000000+00:00'>"
         );
         assert_eq!(evaluate(&Value::Null, &observer(0, false), now()).others, []);
     }
 
     #[test]
-    fn who_pauses_for_whom() {
+    fn operators_pause_for_peers_of_higher_or_equal_priority() {
         let peer =
             |priority| json!({"priority": priority, "lifetime": 60, "lastseen": "2026-01-01T00:00:30Z"});
         let dead = json!({"priority": 9, "lifetime": 60, "lastseen": "2026-01-01T00:00:00Z"});
-        // The others, our priority, whether we are sharded; whether we pause, and for whom.
+        // The status, our priority, whether we are sharded; the expected conflict and its peers.
         let table = [
             (json!({}), 0, false, "no", vec![]),
             (json!({"me": peer(99)}), 0, false, "no", vec![]),
@@ -249,33 +249,33 @@ mod tests {
             (json!({"a": dead}), 2, false, "no", vec![]),
         ];
         for (status, priority, sharded, expected, whom) in table {
-            let judgement = evaluate(&status, &observer(priority, sharded), now());
-            let (got, peers) = match &judgement.conflict {
+            let evaluation = evaluate(&status, &observer(priority, sharded), now());
+            let (got, peers) = match &evaluation.conflict {
                 Conflict::None => ("no", vec![]),
                 Conflict::Stronger(peers) => ("stronger", ids(peers)),
                 Conflict::Equal(peers) => ("equal", ids(peers)),
             };
             assert_eq!((got, peers), (expected, whom), "{status} {priority} {sharded}");
-            assert_eq!(judgement.pauses(), expected != "no");
-            assert_eq!(judgement.until.is_some(), expected != "no");
+            assert_eq!(evaluation.pauses(), expected != "no");
+            assert_eq!(evaluation.until.is_some(), expected != "no");
         }
     }
 
     #[test]
-    fn the_dead_are_told_apart_to_the_moment_and_our_own_record_is_never_buried() {
+    fn records_expire_exactly_and_our_own_record_never_does() {
         let status = json!({
             "gone": {"lifetime": 60, "lastseen": "2026-01-01T00:00:00Z"},
-            "lives": {"lifetime": 60, "lastseen": "2026-01-01T00:00:00.000001Z"},
+            "active": {"lifetime": 60, "lastseen": "2026-01-01T00:00:00.000001Z"},
             "left": {"lifetime": 0, "lastseen": "2026-01-01T00:01:00Z"},
             "me": {"lifetime": 60, "lastseen": "2025-01-01T00:00:00Z"},
         });
-        let judgement = evaluate(&status, &observer(0, false), now());
-        assert_eq!(judgement.dead, ["gone", "left"]);
-        assert_eq!(ids(&judgement.others), ["lives"]);
+        let evaluation = evaluate(&status, &observer(0, false), now());
+        assert_eq!(evaluation.dead, ["gone", "left"]);
+        assert_eq!(ids(&evaluation.others), ["active"]);
     }
 
     #[test]
-    fn the_next_look_is_when_the_first_of_the_rivals_is_dead() {
+    fn the_next_evaluation_is_when_the_first_conflicting_record_expires() {
         let status = json!({
             "strong": {"priority": 9, "lifetime": 60, "lastseen": "2026-01-01T00:00:50Z"},
             "equal": {"priority": 0, "lifetime": 60, "lastseen": "2026-01-01T00:00:40Z"},
@@ -286,11 +286,11 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_announced_once_and_ambiguity_each_time() {
+    fn changes_are_logged_once_and_equal_priorities_each_time() {
         let peer = |priority| json!({"priority": priority, "lastseen": "2026-01-01T00:01:00Z"});
-        let said = |status: Value, paused| -> Vec<String> {
-            let judgement = evaluate(&status, &observer(0, false), now());
-            judgement
+        let logged = |status: Value, paused| -> Vec<String> {
+            let evaluation = evaluate(&status, &observer(0, false), now());
+            evaluation
                 .texts(paused, paused)
                 .into_iter()
                 .map(|(level, text)| format!("{level:?} {text}"))
@@ -298,11 +298,11 @@ mod tests {
         };
         let shown = "<Peer a: priority=1, lifetime=60, lastseen='2026-01-01T00:01:00.000000+00:00'>";
         assert_eq!(
-            said(json!({"a": peer(1)}), false),
+            logged(json!({"a": peer(1)}), false),
             [format!("Info Pausing operations in favour of [{shown}].")]
         );
-        assert_eq!(said(json!({"a": peer(1)}), true), Vec::<String>::new());
-        let texts = said(json!({"a": peer(0), "b": peer(-1)}), false);
+        assert_eq!(logged(json!({"a": peer(1)}), true), Vec::<String>::new());
+        let texts = logged(json!({"a": peer(0), "b": peer(-1)}), false);
         assert!(
             texts[0].starts_with("Warning Possibly conflicting operators with the same priority: [<Peer a:")
         );
@@ -311,15 +311,15 @@ mod tests {
             "{texts:?}"
         );
         assert!(texts[1].contains("<Peer b:"));
-        assert_eq!(said(json!({"a": peer(0)}), true).len(), 1);
-        assert!(said(json!({}), true)[0].starts_with("Info Resuming operations after the pause."));
-        assert_eq!(said(json!({}), false), Vec::<String>::new());
+        assert_eq!(logged(json!({"a": peer(0)}), true).len(), 1);
+        assert!(logged(json!({}), true)[0].starts_with("Info Resuming operations after the pause."));
+        assert_eq!(logged(json!({}), false), Vec::<String>::new());
         let first = evaluate(&json!({"a": peer(1)}), &observer(0, false), now()).texts(true, false);
         assert!(first[0].1.starts_with("Pausing operations in favour of"), "{first:?}");
     }
 
     #[test]
-    fn records_are_written_with_the_moment_or_removed() {
+    fn records_are_written_with_the_time_or_removed() {
         let mut peer = Peer { id: "me".to_owned(), priority: 666, lifetime: 60, lastseen: now() };
         assert_eq!(
             patch([(peer.id.clone(), peer.record())]),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_of_life_come_before_the_last_one_expires_and_never_in_a_tight_loop() {
+    fn keep_alives_are_sent_before_expiry_and_never_in_a_tight_loop() {
         let table =
             [(60, 0, 55), (60, 5, 50), (60, 6, 55), (8, 0, 3), (8, 5, 1), (1, 0, 1), (0, 3, 1), (-5, 3, 1)];
         for (lifetime, chance, expected) in table {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn keep_alives_name_the_place() {
+    fn keep_alive_messages_name_the_namespace() {
         assert_eq!(keep_alive_text("default", None, true), "Keep-alive in 'default' cluster-wide: ok.");
         assert_eq!(keep_alive_text("x", Some("ns"), false), "Keep-alive in 'x' in 'ns': not found.");
     }

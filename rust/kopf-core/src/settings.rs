@@ -1,8 +1,8 @@
 //! The operator's settings, with their defaults.
 //!
-//! They cross from Python as one dictionary; whatever is not in it has its default. Sequences of delays are lists:
-//! Python expands numbers and iterables, and draws values from iterables without a length (see [`ErrorBackoffs`]).
-//! Executors, servers and the like stay in Python.
+//! Python passes them as one dictionary; missing keys have their defaults. Sequences of delays are lists: Python expands
+//! numbers and iterables, and draws values from iterables without a length (see [`ErrorBackoffs`]). Executors and servers
+//! stay in Python.
 
 use crate::persistence::{Persistence, PersistenceConfig};
 use crate::resource::Selector;
@@ -23,15 +23,15 @@ pub enum ErrorBackoffs {
     Fixed(Backoffs),
     /// Values of an iterable without a length.
     Drawn {
-        /// One series for a request, then the next one.
+        /// Each request uses the next series, in turn.
         series: Vec<Backoffs>,
-        /// Whether the iterable had more values than were drawn: its requests are retried without a limit.
+        /// Whether the iterable has more values than were drawn: requests are retried without a limit.
         endless: bool,
     },
 }
 
 impl ErrorBackoffs {
-    /// How many attempts a request has; `None` if that is not known in advance.
+    /// The number of attempts of a request; `None` if it is not known in advance.
     pub fn attempts(&self) -> Option<usize> {
         match self {
             Self::Fixed(delays) => Some(delays.len() + 1),
@@ -62,20 +62,20 @@ impl From<Backoffs> for ErrorBackoffs {
     }
 }
 
-/// Strings for resources: label selectors and the like.
+/// Strings by resource selectors, such as label selectors of watches.
 pub type SelectorMapping = Vec<(Selector, String)>;
 
-/// All of them.
+/// All settings of the operator.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Settings {
     /// The operator's process.
     pub process: Process,
-    /// Kubernetes events about objects.
+    /// Posting of Kubernetes events about objects.
     pub posting: Posting,
-    /// Other operators.
+    /// Peering with other operators.
     pub peering: Peering,
-    /// Watch streams.
+    /// List and watch requests.
     pub watching: Watching,
     /// Workers of objects.
     pub queueing: Queueing,
@@ -89,9 +89,9 @@ pub struct Settings {
     pub background: Background,
     /// Requests to the API.
     pub networking: Networking,
-    /// What is kept on objects.
+    /// Kopf's state on objects.
     pub persistence: Persistence,
-    /// Behave as the reference does, also where we could do better.
+    /// Whether to behave exactly as Kopf 1.45, also where kopf-rs otherwise improves on it.
     pub compat: bool,
 }
 
@@ -99,33 +99,33 @@ pub struct Settings {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub struct Process {
-    /// Seconds from the stop until the process is killed.
+    /// Seconds from the stop signal until the process is killed.
     pub ultimate_exiting_timeout: Option<f64>,
 }
 
-/// Kubernetes events about objects.
+/// Posting of Kubernetes events about objects.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub struct Posting {
-    /// Whether they are posted at all.
+    /// Whether events are posted.
     pub enabled: bool,
-    /// Whether log lines become events.
+    /// Whether log messages about objects are posted as events.
     pub loggers: bool,
-    /// The lowest level of those log lines, as Python counts them.
+    /// The lowest level of such log messages, as a number of Python's `logging`.
     pub level: i64,
-    /// How many objects are posted about at once.
+    /// The maximum number of objects whose events are posted concurrently.
     pub worker_limit: Option<usize>,
-    /// Seconds without events after which an object's poster ends.
+    /// Seconds without events after which the posting worker of an object ends.
     pub idle_timeout: f64,
     /// The reporting component of the events.
     pub reporting_component: String,
     /// The reporting instance of the events.
     pub reporting_instance: String,
-    /// How their generated names begin.
+    /// The prefix of their generated names.
     pub event_name_prefix: String,
 }
 
-/// Other operators.
+/// Peering with other operators.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "the names and types are the users'")]
@@ -134,37 +134,37 @@ pub struct Peering {
     pub name: String,
     /// Whether keep-alives are not logged.
     pub stealth: bool,
-    /// Who goes on when others pause.
+    /// The priority: operators with a lower one pause.
     pub priority: i64,
-    /// Seconds after which a silent peer is dead.
+    /// Seconds without keep-alives after which a peer's record expires.
     pub lifetime: i64,
     /// Whether the operator pauses when there is no peering object.
     pub mandatory: bool,
-    /// Whether there are no peers for it.
+    /// Whether peering is disabled.
     pub standalone: bool,
-    /// Which of the two peering resources is used.
+    /// Whether the cluster-wide peering resource is used instead of the namespaced one.
     pub clusterwide: bool,
 }
 
-/// Watch streams.
+/// List and watch requests.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub struct Watching {
-    /// How long the server is asked to keep the stream.
+    /// The timeout of a watch that is requested from the API server, in seconds.
     pub server_timeout: Option<f64>,
-    /// How long we keep it.
+    /// The timeout of a watch on the client side, in seconds.
     pub client_timeout: Option<f64>,
     /// Seconds for connecting.
     pub connect_timeout: Option<f64>,
-    /// Seconds between two streams.
+    /// Seconds between two watch requests.
     pub reconnect_backoff: f64,
-    /// Seconds of silence after which the stream is made anew.
+    /// Seconds without data after which the watch is reconnected.
     pub inactivity_timeout: Option<f64>,
-    /// How many objects come in one page of a listing.
+    /// The number of objects in one page of a list.
     pub chunk_size: Option<u64>,
-    /// Whether the listing comes through the stream.
+    /// Whether the initial list is streamed by the watch request.
     pub initial_streaming: bool,
-    /// Whether the server is asked for such objects only whose labels some handler could match.
+    /// Whether label selectors for watches are derived from the label filters of handlers.
     pub derived_selectors: bool,
     /// Label selectors of resources.
     pub label_selectors: SelectorMapping,
@@ -178,15 +178,16 @@ pub struct Watching {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub struct Queueing {
-    /// How many objects are worked on at once.
+    /// The maximum number of objects that are handled concurrently.
     pub worker_limit: Option<usize>,
     /// Seconds without events after which a worker ends.
     pub idle_timeout: f64,
-    /// Seconds for finishing at the exit.
+    /// Seconds for workers to finish at the exit.
     pub exit_timeout: f64,
-    /// Seconds for which an object is held after unexpected errors.
+    /// Seconds for which an object is not handled after unexpected errors.
     pub error_delays: Backoffs,
-    /// How many events of one object wait for handlers that see each of them; then the oldest ones are skipped.
+    /// The maximum number of pending events of one object for handlers that receive each event; the oldest ones are
+    /// dropped.
     pub max_pending_events: usize,
 }
 
@@ -194,25 +195,25 @@ pub struct Queueing {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Scanning {
-    /// Whether it is done only once.
+    /// Whether discovery runs only once.
     pub disabled: bool,
 }
 
-/// Admission webhooks. The server is Python's.
+/// Admission webhooks. The webhook server stays in Python.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Admission {
-    /// The name of the managed configurations.
+    /// The name of the managed webhook configurations.
     pub managed: Option<String>,
 }
 
-/// Handlers. The executor is Python's.
+/// Handlers. The executor stays in Python.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub struct Execution {
     /// Seconds between attempts after arbitrary exceptions.
     pub default_backoff: f64,
-    /// How many threads there may be.
+    /// The maximum number of threads.
     pub max_workers: Option<usize>,
 }
 
@@ -220,11 +221,11 @@ pub struct Execution {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub struct Background {
-    /// Seconds between looks at whether a daemon has stopped.
+    /// Seconds between checks whether a cancelled daemon has exited.
     pub cancellation_polling: f64,
     /// Seconds in which a daemon may exit at once.
     pub instant_exit_timeout: Option<f64>,
-    /// Turns of the event loop in which a daemon may exit at once.
+    /// Iterations of the event loop in which a daemon may exit at once.
     pub instant_exit_zero_time_cycles: Option<u64>,
 }
 
@@ -238,13 +239,13 @@ pub struct Networking {
     pub connect_timeout: Option<f64>,
     /// Seconds between attempts.
     pub error_backoffs: ErrorBackoffs,
-    /// How many requests are under way at once, apart from watches.
+    /// The maximum number of concurrent requests, without watches.
     pub request_limit: Option<usize>,
-    /// Seconds for which the server may refuse all credentials, after it has let us in.
+    /// Seconds for which the API server may reject all credentials after it accepted some before.
     pub login_timeout: f64,
-    /// Whether the server's wish counts even if it is shorter.
+    /// Whether `Retry-After` of the API server applies even if it is shorter than the delay.
     pub enforce_retry_after: bool,
-    /// Whether proxies and logins are taken from the environment.
+    /// Whether proxies and credentials are taken from the environment.
     pub trust_env: bool,
 }
 
@@ -260,7 +261,7 @@ impl<'a> From<&'a Arc<Settings>> for PersistenceConfig<'a> {
     }
 }
 
-/// Delays that grow like Fibonacci's numbers.
+/// Delays that grow as Fibonacci numbers.
 fn growing(count: usize) -> Backoffs {
     [1., 1., 2., 3., 5., 8., 13., 21., 34., 55., 89., 144., 233., 377., 610.]
         .into_iter()
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_replaces_only_itself() {
+    fn specified_settings_replace_only_themselves() {
         let text = r#"{"execution": {"default_backoff": 5}, "process": {"ultimate_exiting_timeout": null},
                        "posting": {"unknown": 1, "level": 30}}"#;
         let settings: Settings = serde_json::from_str(text).unwrap();

@@ -1,6 +1,4 @@
-//! Objects for tests, described with adjectives.
-//!
-//! Owns: building objects as they would come from the cluster. Must not know: what a test does with them.
+//! Builders of Kubernetes objects for tests.
 
 use std::sync::Arc;
 
@@ -25,7 +23,7 @@ pub struct ObjectBuilder {
     body: Value,
 }
 
-/// A plain object of kind `KopfExample` with that name.
+/// A minimal object of kind `KopfExample` with this name.
 pub fn object(name: &str) -> ObjectBuilder {
     let body = json!({
         "apiVersion": "kopf.dev/v1",
@@ -41,53 +39,53 @@ pub fn object(name: &str) -> ObjectBuilder {
 }
 
 impl ObjectBuilder {
-    /// Of another kind.
+    /// Sets the API version and kind.
     pub fn of_kind(self, api_version: &str, kind: &str) -> Self {
         self.with(&["apiVersion"], json!(api_version)).with(&["kind"], json!(kind))
     }
 
-    /// In a namespace.
+    /// Sets the namespace.
     pub fn in_namespace(self, namespace: &str) -> Self {
         self.with(&["metadata", "namespace"], json!(namespace))
     }
 
-    /// With a label.
+    /// Adds a label.
     pub fn labelled(self, key: &str, value: &str) -> Self {
         self.with(&["metadata", "labels", key], json!(value))
     }
 
-    /// With an annotation.
+    /// Adds an annotation.
     pub fn annotated(self, key: &str, value: &str) -> Self {
         self.with(&["metadata", "annotations", key], json!(value))
     }
 
-    /// Of that resource version.
+    /// Sets the resource version.
     pub fn at_version(self, version: &str) -> Self {
         self.with(&["metadata", "resourceVersion"], json!(version))
     }
 
-    /// Owned by another object.
+    /// Sets the owner reference.
     pub fn owned_by(self, kind: &str, name: &str) -> Self {
         self.with(&["metadata", "ownerReferences"], json!([{"kind": kind, "name": name}]))
     }
 
-    /// With that spec.
+    /// Sets the spec.
     pub fn spec(self, spec: Value) -> Self {
         self.with(&["spec"], spec)
     }
 
-    /// With that status.
+    /// Sets the status.
     pub fn status(self, status: Value) -> Self {
         self.with(&["status"], status)
     }
 
-    /// With that value in that field.
+    /// Sets the value of the field with this path.
     pub fn with(mut self, keys: &[&str], value: Value) -> Self {
         path::ensure(&mut self.body, keys, value);
         self
     }
 
-    /// Already handled as it is now.
+    /// Stores the current essence as the diff-base, as if all handlers had finished.
     pub fn handled(mut self) -> Self {
         let (diffbase, progress) = (DiffBaseStorage::default(), ProgressStorage::default());
         let object = self.clone().build();
@@ -98,18 +96,18 @@ impl ObjectBuilder {
         self
     }
 
-    /// Marked for deletion.
+    /// Marks the object for deletion.
     pub fn deleting(self) -> Self {
         self.with(&["metadata", "deletionTimestamp"], json!("2026-01-02T00:00:00Z"))
     }
 
-    /// With our finalizer.
+    /// Adds Kopf's finalizer.
     pub fn finalized(mut self) -> Self {
         edit(&mut self.body, FINALIZER, Edit::Block);
         self
     }
 
-    /// After a merge patch, in the next version.
+    /// Applies a merge patch and increments the resource version.
     pub fn patched(mut self, patch: &Map<String, Value>) -> Self {
         crate::json::json_patch::apply_merge(&mut self.body, patch);
         let version: u64 =
@@ -117,20 +115,20 @@ impl ObjectBuilder {
         self.at_version(&(version + 1).to_string())
     }
 
-    /// The object as a value.
+    /// The body as a JSON value.
     pub fn value(&self) -> &Value {
         &self.body
     }
 
-    /// The object.
+    /// The decoded object.
     ///
     /// # Panics
-    /// If a value that was put in is beyond what an object may be, such as too deep.
-    #[expect(clippy::panic, reason = "tests have nobody to report to")]
+    /// If the body cannot be decoded, for example since it is nested too deep.
+    #[expect(clippy::panic, reason = "an invalid object is an error of the test")]
     pub fn build(self) -> Arc<Object> {
         match Object::decode(&self.body.to_string()) {
             Ok(object) => Arc::new(object),
-            Err(error) => panic!("the object of a test cannot be: {error}"),
+            Err(error) => panic!("the object cannot be decoded: {error}"),
         }
     }
 }
@@ -141,7 +139,7 @@ mod tests {
     use crate::persistence::essence::{Comparison, compare};
 
     #[test]
-    fn adjectives_add_up() {
+    fn builder_methods_combine() {
         let widget = object("w")
             .of_kind("example.com/v1", "Widget")
             .in_namespace("ns")
@@ -163,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_lead_to_the_next_version() {
+    fn patches_increment_the_resource_version() {
         let Value::Object(patch) = json!({"spec": {"x": 2}}) else { panic!() };
         let patched = object("w").spec(json!({"x": 1})).patched(&patch).build();
         assert_eq!((patched.resource_version(), patched.top_level("spec")), (Some("102"), Some("{\"x\":2}")));

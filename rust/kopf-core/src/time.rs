@@ -1,6 +1,4 @@
-//! Moments in time, to the microsecond, as they are persisted.
-//!
-//! Owns: the text form of a moment and the arithmetic of delays. Must not know: what time it is now.
+//! Timestamps with microseconds, in the form in which they are persisted. The clock is not read here.
 
 use std::fmt;
 
@@ -9,12 +7,12 @@ use jiff::tz::Offset;
 
 const SECOND: f64 = 1_000_000.0;
 
-/// A moment: microseconds since the epoch, UTC.
+/// A point in time: microseconds since the epoch, UTC.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The moment that many microseconds after the epoch.
+    /// The time this many microseconds after the epoch.
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
@@ -24,24 +22,24 @@ impl Timestamp {
         self.0
     }
 
-    /// Reads ISO-8601. Without an offset it is UTC: records from the days before offsets are still around.
+    /// Parses ISO-8601. Without an offset it is UTC: records of old versions of Kopf have no offsets.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
-        if let Ok(moment) = text.parse::<jiff::Timestamp>() {
-            return Some(Self(moment.as_microsecond()));
+        if let Ok(time) = text.parse::<jiff::Timestamp>() {
+            return Some(Self(time.as_microsecond()));
         }
         let naive = text.parse::<DateTime>().or_else(|_| text.parse::<Date>().map(DateTime::from)).ok()?;
-        Offset::UTC.to_timestamp(naive).ok().map(|moment| Self(moment.as_microsecond()))
+        Offset::UTC.to_timestamp(naive).ok().map(|time| Self(time.as_microsecond()))
     }
 
-    /// The moment so many seconds later (or earlier, if negative).
+    /// The time this many seconds later (or earlier, if negative).
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "a cast saturates, which is meant")]
+    #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, as intended")]
     pub fn plus(self, seconds: f64) -> Self {
         Self(self.0.saturating_add((seconds * SECOND).round_ties_even() as i64))
     }
 
-    /// Seconds from an earlier moment to this one; negative if it is not earlier.
+    /// Seconds from an earlier time to this one; negative if it is not earlier.
     #[expect(clippy::cast_precision_loss, reason = "exact for intervals under 285 years")]
     pub fn seconds_since(self, earlier: Self) -> f64 {
         self.0.saturating_sub(earlier.0) as f64 / SECOND
@@ -49,12 +47,12 @@ impl Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// Always six digits of the second and `+00:00`, never `Z`.
+    /// Always with six fractional digits and `+00:00`, never `Z`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fallback = if self.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
-        let moment = jiff::Timestamp::from_microsecond(self.0).unwrap_or(fallback);
-        let at = Offset::UTC.to_datetime(moment);
-        // Years before our era have a sign and six digits, or they cannot be read again.
+        let time = jiff::Timestamp::from_microsecond(self.0).unwrap_or(fallback);
+        let at = Offset::UTC.to_datetime(time);
+        // Negative years need a sign and six digits to be parsed again.
         let (sign, digits) = if at.year() < 0 { ("-", 6) } else { ("", 4) };
         write!(
             f,
@@ -76,18 +74,18 @@ mod tests {
 
     #[test]
     fn text_is_padded_and_has_an_offset() {
-        let moment = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
-        assert_eq!(moment.plus(0.000_001).to_string(), "2026-01-01T00:00:00.000001+00:00");
+        let time = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
+        assert_eq!(time.plus(0.000_001).to_string(), "2026-01-01T00:00:00.000001+00:00");
         assert_eq!(Timestamp::from_micros(-1).to_string(), "1969-12-31T23:59:59.999999+00:00");
     }
 
     #[test]
-    fn offsets_fractions_and_naive_moments_are_read() {
-        let moment = Timestamp::parse("2020-02-14T16:58:25.396364+00:00").unwrap();
+    fn offsets_fractions_and_naive_timestamps_are_parsed() {
+        let time = Timestamp::parse("2020-02-14T16:58:25.396364+00:00").unwrap();
         for same in
             ["2020-02-14T16:58:25.396364", "2020-02-14T16:58:25.396364Z", "2020-02-14T17:58:25.396364+01:00"]
         {
-            assert_eq!(Timestamp::parse(same), Some(moment), "{same}");
+            assert_eq!(Timestamp::parse(same), Some(time), "{same}");
         }
         assert_eq!(Timestamp::parse("2020-02-14"), Timestamp::parse("2020-02-14T00:00:00Z"));
         assert_eq!(Timestamp::parse("yesterday"), None);

@@ -1,13 +1,9 @@
-//! What the hot path allocates. Time depends on the machine, and this does not: a regression is seen at once.
+//! Limits of the allocations on the hot path. Unlike durations, they do not depend on the machine, so tests can limit them.
 //!
-//! The workloads are the commonest ones: an object that was handled before is seen again, and one is created. If a count has
-//! grown for a good reason, raise its limit and say in the commit what it is worth.
+//! The workloads are the most frequent ones: a watch event of a handled object, and a creation. If a count has grown for a good
+//! reason, raise its limit and give the reason in the commit message.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "it is a test: it panics, and it tells the counts"
-)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test panics, and prints the counts")]
 
 mod sim;
 
@@ -25,7 +21,7 @@ use serde_json::{Value, json};
 use sim::World;
 use std::sync::Arc;
 
-/// A world with an object that was handled, of some kilobytes.
+/// A world with a handled object of a few kilobytes.
 fn handled() -> World {
     let mut world = World::new();
     for (key, reason) in ["create", "update", "delete"].into_iter().enumerate() {
@@ -41,11 +37,11 @@ fn handled() -> World {
     world
 }
 
-fn expect(what: &str, info: &AllocationInfo, count: u64, bytes: u64) {
-    println!("{what}: {} allocations, {} bytes", info.count_total, info.bytes_total);
+fn expect(workload: &str, info: &AllocationInfo, count: u64, bytes: u64) {
+    println!("{workload}: {} allocations, {} bytes", info.count_total, info.bytes_total);
     assert!(
         info.count_total <= count && info.bytes_total <= bytes,
-        "{what}: {} allocations of {} bytes, where {count} of {bytes} are enough",
+        "{workload}: {} allocations of {} bytes exceed the limit of {count} of {bytes}",
         info.count_total,
         info.bytes_total,
     );
@@ -86,7 +82,7 @@ fn handled_objects_are_recognised_with_few_allocations() {
 #[test]
 fn creations_are_handled_with_few_allocations() {
     let mut world = handled();
-    // As it was before anybody has handled it.
+    // Without the diff-base, the object is not yet handled.
     world.body["metadata"].as_object_mut().unwrap().remove("annotations");
     let object = Arc::new(Object::decode(&world.body.to_string()).unwrap());
     let registry = Arc::new(Registry { handlers: world.handlers.clone() });

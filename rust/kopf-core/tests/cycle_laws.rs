@@ -1,4 +1,4 @@
-//! Laws of the cycle, for any handlers, outcomes, changes and crashes.
+//! Laws of the cycle: property tests with random handlers, outcomes, changes and restarts.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -13,18 +13,18 @@ use serde_json::{Value, json};
 use sim::{Run, World};
 use std::collections::BTreeSet;
 
-/// More cycles than any of the generated lives can need.
-const FOREVER: usize = 600;
+/// More cycles than any generated sequence needs.
+const MAX_CYCLES: usize = 600;
 
 #[derive(Clone, Debug)]
 struct Declared {
-    word: usize,
+    kind: usize,
     retries: Option<u64>,
     timeout: Option<u32>,
     errors: usize,
     labelled: bool,
-    guarded: bool,
-    says: bool,
+    has_callable: bool,
+    matches: bool,
     raises: Vec<(usize, u32)>,
 }
 
@@ -43,14 +43,14 @@ fn declared() -> impl Strategy<Value = Declared> {
     let limits = (proptest::option::of(0..4_u64), proptest::option::of(1..200_u32), 0..4_usize);
     let flags = (prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>());
     (0..8_usize, limits, flags, prop::collection::vec((0..5_usize, 0..100_u32), 0..5)).prop_map(
-        |(word, (retries, timeout, errors), (labelled, guarded, says), raises)| Declared {
-            word,
+        |(kind, (retries, timeout, errors), (labelled, has_callable, matches), raises)| Declared {
+            kind,
             retries,
             timeout,
             errors,
             labelled,
-            guarded,
-            says,
+            has_callable,
+            matches,
             raises,
         },
     )
@@ -78,8 +78,8 @@ fn world(declared: &[Declared], lifecycle: Lifecycle) -> World {
     world.lifecycle = lifecycle;
     for (index, one) in declared.iter().enumerate() {
         let id = format!("h{index}");
-        let mut handler = json!({"id": id, "key": index, "kind": "changing", "when": one.guarded});
-        match one.word {
+        let mut handler = json!({"id": id, "key": index, "kind": "changing", "when": one.has_callable});
+        match one.kind {
             0 => handler["reason"] = json!("create"),
             1 => {
                 handler["reason"] = json!("update");
@@ -87,11 +87,11 @@ fn world(declared: &[Declared], lifecycle: Lifecycle) -> World {
             }
             2 | 3 => {
                 handler["reason"] = json!("delete");
-                handler["requires_finalizer"] = json!(one.word == 2);
+                handler["requires_finalizer"] = json!(one.kind == 2);
             }
             4 | 5 => {
                 handler["initial"] = json!(true);
-                handler["deleted"] = json!(one.word == 5);
+                handler["deleted"] = json!(one.kind == 5);
             }
             6 => {
                 handler["field"] = json!(["spec", "x"]);
@@ -107,7 +107,7 @@ fn world(declared: &[Declared], lifecycle: Lifecycle) -> World {
             handler["labels"] = json!([["on", {"present": true}]]);
         }
         world.declare(handler);
-        world.says.insert(id.clone(), (one.says, one.says));
+        world.filter_results.insert(id.clone(), (one.matches, one.matches));
         let message = || "boo".to_owned();
         let raises = one.raises.iter().map(|(class, delay)| match class {
             0 => CallResult::Nothing,
@@ -122,7 +122,7 @@ fn world(declared: &[Declared], lifecycle: Lifecycle) -> World {
     world
 }
 
-/// Watches that nothing finished is called again for the same change.
+/// Checks that finished handlers are not called again for the same change.
 #[derive(Default)]
 struct Watcher {
     reason: &'static str,
@@ -131,7 +131,7 @@ struct Watcher {
 
 impl Watcher {
     fn watch(&mut self, run: &Run) {
-        // A superseded handling takes its records with it: what comes later is another change.
+        // Superseding removes the progress: later calls belong to another change.
         if run.transcript.iter().any(|line| line.contains("is superseded by")) {
             self.finished.clear();
         }
@@ -150,16 +150,16 @@ impl Watcher {
         }
     }
 
-    /// Cycles until there is nothing left to do.
-    fn rest(&mut self, world: &mut World) {
-        for _ in 0..FOREVER {
+    /// Runs cycles until the object is idle.
+    fn run_until_idle(&mut self, world: &mut World) {
+        for _ in 0..MAX_CYCLES {
             if !world.exists {
                 return;
             }
             let run = world.cycle(EventType::Modified);
             self.watch(&run);
             assert_eq!(run.decision.error, None);
-            if run.echoes {
+            if run.changed {
                 continue;
             }
             match run.decision.delay {
@@ -167,7 +167,7 @@ impl Watcher {
                 None => return,
             }
         }
-        panic!("it does not come to rest");
+        panic!("the object does not become idle");
     }
 }
 
@@ -180,7 +180,7 @@ fn damage(world: &mut World, which: usize) {
     world.edit(&json!({"metadata": {"annotations": annotations}}));
 }
 
-/// Does what is to be done, and tells how it is seen.
+/// Performs the action, and returns the type of the following watch event.
 fn act(world: &mut World, action: &Action) -> EventType {
     match action {
         Action::Edit(value) => world.edit(&json!({"spec": {"x": value}})),
@@ -200,11 +200,11 @@ fn act(world: &mut World, action: &Action) -> EventType {
     EventType::Modified
 }
 
-fn live(world: &mut World, watcher: &mut Watcher, actions: &[Action]) {
+fn perform(world: &mut World, watcher: &mut Watcher, actions: &[Action]) {
     for action in actions {
         let event = act(world, action);
         if matches!(action, Action::Damage(_)) {
-            // What was finished is forgotten with its record.
+            // Damage removes the progress of finished handlers.
             watcher.finished.clear();
         }
         world.entropy = world.entropy.wrapping_add(1);
@@ -217,9 +217,9 @@ fn live(world: &mut World, watcher: &mut Watcher, actions: &[Action]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However it begins, it comes to rest; at rest, another look changes nothing; and a deletion is never held for good.
+    /// From any state, the object becomes idle; a further cycle then changes nothing; and no deletion is blocked forever.
     #[test]
-    fn everything_comes_to_an_end(
+    fn objects_become_idle_and_deletions_complete(
         declared in prop::collection::vec(declared(), 0..6),
         lifecycle in lifecycle(),
         before in prop::collection::vec(action(), 0..20),
@@ -227,45 +227,45 @@ proptest! {
     ) {
         let mut world = world(&declared, lifecycle);
         let mut watcher = Watcher::default();
-        live(&mut world, &mut watcher, &before);
-        watcher.rest(&mut world);
+        perform(&mut world, &mut watcher, &before);
+        watcher.run_until_idle(&mut world);
 
         let run = world.cycle(EventType::Modified);
-        prop_assert!(!run.echoes && run.calls.is_empty(), "{:#?}", run.transcript);
+        prop_assert!(!run.changed && run.calls.is_empty(), "{:#?}", run.transcript);
 
         world.delete();
         if world.exists {
-            live(&mut world, &mut watcher, &after);
+            perform(&mut world, &mut watcher, &after);
         }
-        watcher.rest(&mut world);
-        prop_assert!(!world.exists, "the deletion is held: {}", world.body);
+        watcher.run_until_idle(&mut world);
+        prop_assert!(!world.exists, "the deletion is blocked: {}", world.body);
         let run = world.cycle(EventType::Deleted);
         prop_assert!(run.calls.is_empty() && run.decision.patch.is_empty());
     }
 
-    /// What calls nobody does not bother Python.
+    /// Cycles without handlers to call need no activation.
     #[test]
-    fn nothing_is_asked_when_nothing_is_to_be_done(
+    fn idle_objects_need_no_activation(
         declared in prop::collection::vec(declared(), 0..6),
         before in prop::collection::vec(action(), 0..10),
     ) {
         let unguarded: Vec<Declared> = declared
             .into_iter()
-            .filter(|one| one.word != 7)
-            .map(|one| Declared { guarded: false, ..one })
+            .filter(|one| one.kind != 7)
+            .map(|one| Declared { has_callable: false, ..one })
             .collect();
         let mut world = world(&unguarded, Lifecycle::Asap);
         let mut watcher = Watcher::default();
-        live(&mut world, &mut watcher, &before);
-        watcher.rest(&mut world);
+        perform(&mut world, &mut watcher, &before);
+        watcher.run_until_idle(&mut world);
         let run = world.cycle(EventType::Modified);
-        prop_assert_eq!(run.crossings, 0);
+        prop_assert_eq!(run.activations, 0);
     }
 
-    /// Storages that only Python knows, if they do the same as ours, lead to the same life, for two crossings at most. What
-    /// helps the next operator after a death is only done with ours, and not if all is to be as in the reference.
+    /// A storage implemented in Python that is equivalent to the default storage gives the same results, with at most two more
+    /// activations. Extensions that help after a crash need the default storage, so both worlds use the compatibility mode.
     #[test]
-    fn foreign_storages_are_as_good_as_ours(
+    fn foreign_storages_give_the_same_results(
         declared in prop::collection::vec(declared(), 0..6),
         lifecycle in lifecycle(),
         actions in prop::collection::vec(action(), 0..20),
@@ -288,7 +288,7 @@ proptest! {
             }
             prop_assert_eq!(&runs[0].transcript, &runs[1].transcript);
             prop_assert_eq!(&ours.body, &theirs.body);
-            prop_assert!(runs[1].crossings <= runs[0].crossings + 2);
+            prop_assert!(runs[1].activations <= runs[0].activations + 2);
         }
     }
 }

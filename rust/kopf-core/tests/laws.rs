@@ -1,4 +1,4 @@
-//! Laws that hold for all values, tried on random ones.
+//! Laws of JSON values, objects and storages: property tests with random values.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kopf_core::json::diff::{DiffItem, Op, diff, reduce};
@@ -15,7 +15,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
 
-/// Few different keys, so that random mappings have much in common.
+/// Few distinct keys, so that random mappings overlap.
 fn keys() -> impl Strategy<Value = String> {
     prop_oneof!["[a-d]", Just("a/b~c".to_owned()), Just("é\"\\\n😀".to_owned())]
 }
@@ -47,7 +47,7 @@ fn values() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Objects as they could come; now and then with something wrong in them.
+/// Objects as the API server could send them; some have values of unexpected types.
 fn objects() -> impl Strategy<Value = Value> {
     let annotations = vec(
         (
@@ -88,7 +88,7 @@ fn paths(length: std::ops::Range<usize>) -> impl Strategy<Value = FieldPath> {
     vec(keys(), length).prop_map(FieldPath::from_keys)
 }
 
-/// `null` is as good as absent for a diff.
+/// Removes nulls: a diff treats `null` as absent.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(
@@ -98,7 +98,7 @@ fn without_nulls(value: &Value) -> Value {
     }
 }
 
-/// Removes the leaf only: an emptied mapping is not the same as none.
+/// Removes only the leaf: an empty mapping differs from an absent one.
 fn remove_leaf(root: &mut Value, keys: &[Box<str>]) {
     match keys {
         [] => *root = Value::Null,
@@ -120,7 +120,7 @@ fn apply_diff(to: &Value, items: &[DiffItem]) -> Value {
     result
 }
 
-/// A JSON patch as the standard says, independently of how ours is made.
+/// Applies a JSON patch per RFC 6902, independently of the code that makes it.
 fn apply_operations(to: &Value, operations: &[Value]) -> Value {
     let mut doc = to.clone();
     for operation in operations {
@@ -171,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn a_diff_leads_to_the_other_value(a in values(), b in values()) {
+    fn applying_a_diff_gives_the_other_value(a in values(), b in values()) {
         let result = apply_diff(&a, &diff(Some(&a), Some(&b)));
         prop_assert!(equal(&without_nulls(&result), &without_nulls(&b)), "{} is not {}", result, b);
     }
@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn operations_lead_to_the_other_value(a in values(), b in values()) {
+    fn applying_operations_gives_the_other_value(a in values(), b in values()) {
         prop_assert_eq!(apply_operations(&a, &operations(&a, &b)), b);
     }
 
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_ensured_is_resolved_until_removed(a in mapping(values()), field in paths(1..4), new in values()) {
+    fn ensured_values_are_resolved_until_removed(a in mapping(values()), field in paths(1..4), new in values()) {
         let mut value = a;
         path::ensure(&mut value, field.keys(), new.clone());
         prop_assert_eq!(resolve(&value, field.keys()), Some(&new));
@@ -215,13 +215,13 @@ proptest! {
     }
 
     #[test]
-    fn timestamps_survive(micros in -60_000_000_000_000_000_i64..250_000_000_000_000_000) {
+    fn timestamps_round_trip(micros in -60_000_000_000_000_000_i64..250_000_000_000_000_000) {
         let at = Timestamp::from_micros(micros);
         prop_assert_eq!(Timestamp::parse(&at.to_string()), Some(at));
     }
 
     #[test]
-    fn objects_are_what_serde_reads(body in objects()) {
+    fn objects_equal_the_values_that_serde_reads(body in objects()) {
         let pretty = serde_json::to_string_pretty(&body).unwrap();
         let ascii = to_python_json(&body);
         for text in [body.to_string(), pretty, ascii] {
@@ -244,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn broken_texts_are_refused_as_by_serde(body in objects(), at in any::<prop::sample::Index>(), byte in any::<char>(), cut in any::<bool>()) {
+    fn invalid_texts_are_rejected_as_by_serde(body in objects(), at in any::<prop::sample::Index>(), byte in any::<char>(), cut in any::<bool>()) {
         let chars: Vec<char> = body.to_string().chars().collect();
         let at = at.index(chars.len());
         let text: String = if cut {
@@ -261,7 +261,7 @@ proptest! {
     }
 
     #[test]
-    fn records_survive(
+    fn records_round_trip(
         micros in prop::option::of(0_i64..4_000_000_000_000_000), retries in any::<u64>(), flags in any::<(bool, bool)>(),
         purpose in prop::option::of("[a-z]+"), message in prop::option::of(any::<String>()), id in any::<String>(),
         mut subrefs in vec("[a-z/]{1,5}", 0..3), verbose in any::<bool>(),
@@ -285,7 +285,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_handled_is_the_same_and_the_quick_look_agrees_with_the_thorough_one(
+    fn handled_objects_compare_as_same_and_both_comparisons_agree(
         body in objects(), other in objects(), extra in prop::option::of(paths(0..4)),
     ) {
         let progress = ProgressStorage::default();

@@ -1,7 +1,7 @@
-//! What the reference has written, recorded: keys of annotations, records of progress, diff-bases, diffs, merges.
+//! Recorded output of Kopf 1.45: annotation keys, progress records, diff-bases, diffs, merges.
 //!
-//! `records/kopf-1.45.2.json` was made by running the reference on these objects, storages and ids. Objects of operators
-//! in production have such texts, so every byte counts.
+//! `records/kopf-1.45.2.json` was made by running Kopf on these objects, storages and ids. Objects in production clusters have
+//! such annotations, so the output must be equal byte for byte.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kopf_core::json::diff::{DiffItem, diff, diff_left, reduce};
@@ -29,7 +29,7 @@ fn decode(value: &Value) -> Object {
 }
 
 #[test]
-fn keys_are_those_of_the_reference() {
+fn keys_are_those_of_kopf_1_45() {
     let owned =
         decode(&json!({"kind": "ReplicaSet", "metadata": {"ownerReferences": [{"kind": "Deployment"}]}}));
     for row in recorded("keys") {
@@ -70,7 +70,7 @@ fn keys_are_those_of_the_contract() {
 }
 
 #[test]
-fn diff_bases_are_written_and_read_as_by_the_reference() {
+fn diff_bases_are_written_and_read_as_by_kopf_1_45() {
     let all: Value = serde_json::from_str(include_str!("records/kopf-1.45.2.json")).unwrap();
     let progress = ProgressStorage::default();
     for row in recorded("essences") {
@@ -87,14 +87,14 @@ fn diff_bases_are_written_and_read_as_by_the_reference() {
         diffbase.store(&object, &mut patch, &current);
         assert_eq!(Value::Object(patch.0.clone()), expected, "{case}");
 
-        // With what was stored, it is the same again.
+        // With the stored diff-base, the object is unchanged.
         apply_merge(&mut body, &patch.0);
         assert_eq!(compare(&decode(&body), storages, &extra), Ok(Comparison::Same), "{case}");
     }
 }
 
 #[test]
-fn progress_is_written_and_read_as_by_the_reference() {
+fn progress_is_written_and_read_as_by_kopf_1_45() {
     for row in recorded("progress") {
         let storage: ProgressStorage = from_value(json!({
             "type": "Annotations", "prefix": row["prefix"], "verbose": row["verbose"], "touch_key": "touch-dummy", "v1": true,
@@ -109,7 +109,7 @@ fn progress_is_written_and_read_as_by_the_reference() {
     }
 }
 
-/// The reference does not order items within a group, so neither side's order counts.
+/// Kopf 1.45 does not order items within a group, so the order is ignored on both sides.
 fn unordered(items: &[DiffItem]) -> Vec<String> {
     let mut texts: Vec<String> = items.iter().map(|item| json!(item).to_string()).collect();
     texts.sort();
@@ -123,7 +123,7 @@ fn unordered_rows(rows: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn diffs_are_those_of_the_reference() {
+fn diffs_are_those_of_kopf_1_45() {
     for row in recorded("diffs") {
         let (a, b, field, full, left, reduced): (
             Value,
@@ -141,7 +141,7 @@ fn diffs_are_those_of_the_reference() {
 }
 
 #[test]
-fn merges_are_those_of_the_reference() {
+fn merges_are_those_of_kopf_1_45() {
     for row in recorded("merges") {
         let (mut body, patch, expected): (Value, Map<String, Value>, Value) =
             from_value(row.clone()).unwrap();

@@ -1,13 +1,15 @@
-//! Stories: executable prose. Each file in `stories/` explains one behaviour, and shows it in blocks fenced as `story`.
+//! Stories: executable specifications. Each file in `stories/` explains one behaviour and shows it in code blocks fenced as
+//! `story`.
 //!
-//! Lines that begin with `> ` are what the world does; the lines after them are what comes of it, and must be exactly so.
-//! `STORIES=write cargo test --test stories` writes what comes of it into the files: read the difference before believing it.
+//! Lines that begin with `> ` are commands. The lines after a command are its transcript, which must match exactly.
+//! `STORIES=write cargo test --test stories` rewrites the transcripts in the files: review the diff.
 //!
-//! Declaring: `create|update|delete|resume|field|event|daemon|timer ID [KEY=JSON]...`; `set KEY=JSON...`; `object JSON`.
-//! Telling the future: `ID raises arbitrary|permanent|temporary|children [DELAY]`, `ID patches JSON`, `ID says no|yes|unchanged`,
-//! `ID lingers SECONDS` (when it is asked to stop), `ID exits`, `ID ends` (on its own),
-//! `pick ID...`, `script raises TEXT`, `outrun` (somebody is faster than the next edit of the finalizers), `inconsistent, the write arrives|something else comes`, `functions yes|no`.
-//! Happening: `listed|added|modified|deleted` (one cycle), `edit JSON`, `delete`, `wait SECONDS`, `restart`, `show PATH`.
+//! * Declarations: `create|update|delete|resume|field|event|daemon|timer ID [KEY=JSON]...`; `set KEY=JSON...`; `object JSON`.
+//! * Results of later calls: `ID raises arbitrary|permanent|temporary|children [DELAY]`, `ID patches JSON`, `ID matches
+//!   no|yes|unchanged` (callable filters), `ID lingers SECONDS` (exits so long after a stop request), `ID exits` (after a stop
+//!   request), `ID ends` (without a stop request), `pick ID...`, `script raises TEXT`, `conflict` (the API server rejects the
+//!   next edit of the finalizers), `inconsistent, the write arrives|something else comes`, `functions yes|no`.
+//! * Events: `listed|added|modified|deleted` (one cycle), `edit JSON`, `delete`, `wait SECONDS`, `restart`, `show PATH`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 #![allow(clippy::disallowed_methods, reason = "the stories are files")]
@@ -23,67 +25,73 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn all_stories_come_true() {
+fn stories_match_their_transcripts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stories");
     let mut count = 0;
-    let mut broken = String::new();
+    let mut mismatches = String::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "md") {
             continue;
         }
         count += 1;
-        let told = fs::read_to_string(&path).unwrap();
-        let lived = live(&told);
-        if told == lived {
+        let expected = fs::read_to_string(&path).unwrap();
+        let actual = run_story(&expected);
+        if expected == actual {
             continue;
         }
-        if std::env::var("STORIES").is_ok_and(|wish| wish == "write") {
-            fs::write(&path, lived).unwrap();
+        if std::env::var("STORIES").is_ok_and(|mode| mode == "write") {
+            fs::write(&path, actual).unwrap();
         } else {
-            let (line, (told, lived)) = told
+            let (line, (expected, actual)) = expected
                 .lines()
-                .zip(lived.lines())
+                .zip(actual.lines())
                 .enumerate()
                 .find(|(_, (a, b))| a != b)
                 .unwrap_or((0, ("", "(longer)")));
-            writeln!(broken, "{}:{}:\n  told:  {told}\n  lived: {lived}", path.display(), line + 1).unwrap();
+            writeln!(
+                mismatches,
+                "{}:{}:\n  expected: {expected}\n  actual:   {actual}",
+                path.display(),
+                line + 1
+            )
+            .unwrap();
         }
     }
-    assert!(count >= 12, "the stories are lost: only {count} were found");
-    assert!(broken.is_empty(), "{broken}");
+    assert!(count >= 12, "only {count} stories were found");
+    assert!(mismatches.is_empty(), "{mismatches}");
 }
 
-/// The story as it really happens. Every block begins in a new world.
-fn live(told: &str) -> String {
-    let mut lived = String::new();
+/// Runs a story and returns it with its actual transcripts. Every block starts with a new world.
+fn run_story(expected: &str) -> String {
+    let mut actual = String::new();
     let mut world: Option<World> = None;
-    for line in told.lines() {
+    for line in expected.lines() {
         match &mut world {
             None => {
-                writeln!(lived, "{line}").unwrap();
+                writeln!(actual, "{line}").unwrap();
                 if line == "```story" {
                     world = Some(World { remembers: true, ..World::new() });
                 }
             }
             Some(_) if line == "```" => {
-                writeln!(lived, "{line}").unwrap();
+                writeln!(actual, "{line}").unwrap();
                 world = None;
             }
             Some(world) => {
                 if line.is_empty() || line.starts_with("# ") {
-                    writeln!(lived, "{line}").unwrap();
+                    writeln!(actual, "{line}").unwrap();
                 }
                 if let Some(command) = line.strip_prefix("> ") {
-                    writeln!(lived, "{line}").unwrap();
-                    for happened in act(world, command) {
-                        writeln!(lived, "{happened}").unwrap();
+                    writeln!(actual, "{line}").unwrap();
+                    for result in act(world, command) {
+                        writeln!(actual, "{result}").unwrap();
                     }
                 }
             }
         }
     }
-    lived
+    actual
 }
 
 fn act(world: &mut World, command: &str) -> Vec<String> {
@@ -104,7 +112,7 @@ fn act(world: &mut World, command: &str) -> Vec<String> {
         }
         "script" => world.script_error = Some(rest.strip_prefix("raises ").unwrap().to_owned()),
         "inconsistent," => world.inconsistent = Some(rest == "the write arrives"),
-        "outrun" => world.outrun = true,
+        "conflict" => world.conflict = true,
         "functions" => {
             world.fns = rest == "yes";
             world.memory.remaining_fns = world.fns;
@@ -114,7 +122,7 @@ fn act(world: &mut World, command: &str) -> Vec<String> {
         "modified" => return world_cycle(world, EventType::Modified),
         "deleted" => return world_cycle(world, EventType::Deleted),
         "show" => return vec![show(world, rest)],
-        id => foretell(world, id, rest),
+        id => prepare(world, id, rest),
     }
     Vec::new()
 }
@@ -180,14 +188,14 @@ fn set(world: &mut World, rest: &str) {
     }
 }
 
-fn foretell(world: &mut World, id: &str, rest: &str) {
+fn prepare(world: &mut World, id: &str, rest: &str) {
     assert!(
         world.handlers.iter().any(|handler| *handler.id == *id),
         "unknown command or handler: {id} {rest}"
     );
-    let (verb, what) = rest.split_once(' ').unwrap_or((rest, ""));
+    let (verb, argument) = rest.split_once(' ').unwrap_or((rest, ""));
     match verb {
-        "lingers" => world.lingering = what.parse().ok(),
+        "lingers" => world.lingering = argument.parse().ok(),
         "exits" | "ends" => {
             world.lingering = None;
             world.running.retain(|handler| *world.handlers[*handler].id != *id);
@@ -195,17 +203,17 @@ fn foretell(world: &mut World, id: &str, rest: &str) {
                 world.ended.push(id.into());
             }
         }
-        "raises" => world.raises.entry(id.to_owned()).or_default().push_back(raised(what)),
-        "patches" => world.patches.entry(id.to_owned()).or_default().push_back(parsed(what)),
-        "says" => {
-            world.says.insert(id.to_owned(), (what != "no", what == "yes"));
+        "raises" => world.raises.entry(id.to_owned()).or_default().push_back(raised(argument)),
+        "patches" => world.patches.entry(id.to_owned()).or_default().push_back(parsed(argument)),
+        "matches" => {
+            world.filter_results.insert(id.to_owned(), (argument != "no", argument == "yes"));
         }
         other => panic!("unknown verb {other}"),
     }
 }
 
-fn raised(what: &str) -> CallResult {
-    let (class, delay) = what.split_once(' ').unwrap_or((what, ""));
+fn raised(argument: &str) -> CallResult {
+    let (class, delay) = argument.split_once(' ').unwrap_or((argument, ""));
     let delay = delay.parse().ok();
     let message = "boo".to_owned();
     match class {

@@ -1,7 +1,7 @@
-//! What can go wrong between us and the API server, and how the operator may end.
+//! Errors of requests to the API server, and failures that stop the operator.
 //!
-//! The texts are for people: they name the request and the server's own words. Neither tokens nor bodies of Secrets get here:
-//! a response's text is cut, a request's body is never shown.
+//! The texts name the request and quote the server's message. They contain neither tokens nor bodies of Secrets: the
+//! text of a response is shortened, and the body of a request is never shown.
 
 use std::fmt;
 
@@ -10,27 +10,26 @@ use kopf_core::json::value::{Value, python_repr};
 
 use crate::time::clock::system_time;
 
-/// The longest text of a response that is shown.
+/// The maximum number of characters shown of a response that is not a `Status`.
 const TEXT_LIMIT: usize = 256;
 
-/// The API server's refusal, as the reference names them: the class depends on the status.
+/// An error response of the API server. Its class, as in Kopf 1.45, depends on the status.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiError {
     /// The HTTP status.
     pub status: u16,
-    /// The server's words.
+    /// The server's message.
     pub message: String,
     /// The server's machine-readable reason, such as `NotFound`.
     pub reason: Option<String>,
     /// The `Status` object, if the server sent one.
     pub payload: Option<Value>,
-    /// How long to wait before the next attempt, in seconds, as the server asks; never longer than
-    /// [`MAX_RETRY_AFTER`].
+    /// The delay before the next attempt in seconds, as the server requests; at most [`MAX_RETRY_AFTER`].
     pub retry_after: Option<f64>,
 }
 
 impl ApiError {
-    /// Reads a response that is not a success.
+    /// Parses an error response.
     pub fn from_response(status: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
         let payload = serde_json::from_slice::<Value>(body).ok();
         let payload = payload.filter(|value| value.get("kind").and_then(Value::as_str) == Some("Status"));
@@ -50,7 +49,8 @@ impl ApiError {
         }
     }
 
-    /// The same without the server's words, where they repeat what it was given: all of a Secret, maybe. Fields stay named.
+    /// The same without the server's messages, which may repeat the sent values, such as all of a Secret. The names of
+    /// fields stay.
     #[must_use]
     pub fn redacted(mut self) -> Self {
         if !matches!(self.status, 400 | 422) {
@@ -68,7 +68,7 @@ impl ApiError {
         self
     }
 
-    /// The name of the class of such errors.
+    /// The name of Kopf's exception class for the status.
     pub fn class(&self) -> &'static str {
         match self.status {
             401 => "APIUnauthorizedError",
@@ -102,28 +102,28 @@ impl fmt::Display for ApiError {
 
 impl std::error::Error for ApiError {}
 
-/// Why a request has no answer that can be used.
+/// The reason why a request has no usable response.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RequestError {
-    /// The server refused. React by the status; what is worth a retry was retried.
+    /// The server has rejected the request. Retriable statuses were retried; react to the status.
     #[error("{0}")]
     Api(Box<ApiError>),
-    /// The server could not be reached, or the answer was cut or garbled. Retried; try again later.
+    /// The server could not be reached, or the response was incomplete. Was retried; try again later.
     #[error("{0}")]
     Transport(String),
-    /// The server did not answer in time. Retried; try again later.
+    /// The server did not respond in time. Was retried; try again later.
     #[error("TimeoutError()")]
     Timeout,
-    /// The answer is not what the API promises. Not retried.
+    /// The response does not conform to the API. Not retried.
     #[error("{0}")]
     Malformed(String),
-    /// There is nothing to be let in with. The operator cannot go on.
+    /// There are no valid credentials. The operator stops.
     #[error(transparent)]
     Login(#[from] LoginError),
 }
 
 impl RequestError {
-    /// The HTTP status, if it was the server who refused.
+    /// The HTTP status, if the server has rejected the request.
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Api(error) => Some(error.status),
@@ -132,29 +132,29 @@ impl RequestError {
     }
 }
 
-/// There are no credentials that work. Fatal for the operator.
+/// There are no valid credentials. Fatal for the operator.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub struct LoginError(pub String);
 
-/// Why the operator ended although nobody asked it to.
+/// The reason why the operator has stopped without a request to stop.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// Which exception it becomes in Python.
+    /// The kind, which selects the exception in Python.
     pub kind: FailureKind,
-    /// What happened.
+    /// The message for the user.
     pub message: String,
 }
 
-/// The kinds of failures that Python tells apart.
+/// The kinds of failures with different exceptions in Python.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
     /// `kopf.LoginError`.
     Login,
-    /// A login handler failed for good, and its own exception is known to the other side.
+    /// A login handler has failed permanently. The host has its exception.
     Activity,
-    /// A refusal of the API that the operator cannot work without.
+    /// A request rejected by the API server, without which the operator cannot run.
     Api,
     /// Anything else.
     Other,
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_cut_and_other_objects_are_not_shown_as_payload() {
+    fn other_texts_are_shortened_and_other_objects_are_not_a_payload() {
         let error = ApiError::from_response(500, None, "x".repeat(1000).as_bytes());
         assert_eq!(error.message.len(), TEXT_LIMIT);
         assert!(error.message.ends_with("..."));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_secrets_is_kept_back_but_for_the_fields() {
+    fn messages_about_secrets_are_redacted_except_for_the_fields() {
         let body = br#"{"kind":"Status","message":"Invalid value: plant","reason":"Invalid","code":422,
             "details":{"causes":[{"field":"data","message":"Invalid value: plant"}]}}"#;
         let error = ApiError::from_response(422, None, body).redacted();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_comes_from_the_header_or_from_the_details_and_is_bounded() {
+    fn the_retry_delay_is_read_from_the_header_or_the_details_and_is_limited() {
         let wait = |header, body: &[u8]| ApiError::from_response(429, header, body).retry_after;
         let status = br#"{"kind":"Status","details":{"retryAfterSeconds":7}}"#;
         let absurd = br#"{"kind":"Status","details":{"retryAfterSeconds":4294967295}}"#;

@@ -1,9 +1,9 @@
-//! Posting of Kubernetes events: in order for each object, at the same time for different ones, never in anybody's way.
+//! Posting of Kubernetes events: in order for each object, concurrently for different objects, without delaying handlers.
 //!
-//! Whoever posts only puts the event into a queue. A lane of an object is a task as long as there is something in it. What
-//! cannot be posted is logged and given up; what is not posted when the operator exits is lost. If too much waits,
-//! because the server is too slow for it, further events are dropped, and their number is logged.
-//! The documents are the core's (`kopf_core::k8s_event`). Rules: contract/engine 13.
+//! Posting only puts the event into the queue of its object. A task per object drains the queue and ends when it is empty.
+//! Events that cannot be posted are logged and dropped after their retries; events that are not posted when the operator exits
+//! are lost. When the queues are full, further events are dropped, and their number is logged. The documents are the core's
+//! (`kopf_core::k8s_event`). Rules: contract/engine 13.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,10 +27,10 @@ use crate::supervision::guarded;
 use crate::time::duration::seconds;
 
 const LOGGER: &str = "kopf._core.engines.posting";
-/// Seconds at the exit for what the last handlers have posted.
+/// Seconds at the exit for posting the events of the last handlers.
 const GRACE: f64 = 1.0;
 
-/// How many events wait to be posted at most; further ones are dropped.
+/// Maximum number of queued events; further ones are dropped.
 const MOST_WAITING: usize = 10_000;
 
 /// The sender of Kubernetes events. It exists before the operator starts and after it ends.
@@ -40,29 +40,29 @@ pub struct EventSender {
     load: Arc<Load>,
 }
 
-/// What comes out of the mailbox.
+/// The receiving side of [`EventSender`].
 #[derive(Debug)]
-pub struct Mail {
+pub struct EventReceiver {
     receiver: UnboundedReceiver<Vec<K8sEvent>>,
     load: Arc<Load>,
 }
 
-/// How many events wait, which bounds all queues together; and how many were dropped since that was logged.
+/// Number of queued events, which bounds all queues together, and number of events dropped since the last log line.
 #[derive(Debug, Default)]
 struct Load {
     waiting: AtomicUsize,
     dropped: AtomicUsize,
 }
 
-/// A mailbox and its other end.
-pub fn mailbox() -> (EventSender, Mail) {
+/// A channel for Kubernetes events.
+pub fn event_channel() -> (EventSender, EventReceiver) {
     let (sender, receiver) = unbounded_channel();
     let load = Arc::<Load>::default();
-    (EventSender { sender, load: Arc::clone(&load) }, Mail { receiver, load })
+    (EventSender { sender, load: Arc::clone(&load) }, EventReceiver { receiver, load })
 }
 
 impl EventSender {
-    /// Puts events in, in their order, without waiting; if the operator has ended, or too many wait already, they are lost.
+    /// Queues events in their order, without waiting. They are lost if the operator has ended or the queues are full.
     pub fn post(&self, posts: Vec<K8sEvent>) {
         let count = posts.len();
         if self.load.waiting.load(Ordering::Relaxed) + count > MOST_WAITING {
@@ -87,7 +87,7 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// A poster to the given resource, which is that of events.
+    /// A poster; `resource` is the resource of Kubernetes events.
     pub fn new(shared: Arc<OperatorContext>, resource: Arc<Resource>) -> Self {
         let limit = shared.rules.settings.posting.worker_limit;
         Self {
@@ -101,9 +101,9 @@ impl EventRecorder {
         }
     }
 
-    /// Takes what comes until the given moment, then finishes what can be finished soon.
-    pub async fn run(mut self, mail: Mail, ending: CancellationToken) {
-        let Mail { mut receiver, load } = mail;
+    /// Posts until `ending` is cancelled, then posts the queued events within the grace period.
+    pub async fn run(mut self, event_receiver: EventReceiver, ending: CancellationToken) {
+        let EventReceiver { mut receiver, load } = event_receiver;
         self.load = load;
         loop {
             let posts = tokio::select! {
@@ -148,7 +148,7 @@ impl EventRecorder {
                 () = poster.giving_up.cancelled() => Ok(()),
             };
             if let Err(panicked) = drained {
-                // The next event about the object has a lane of its own again.
+                // The next event about the object starts a new queue.
                 let lost = poster.queues().remove(&key).map_or(0, |queue| queue.len());
                 poster.load.waiting.fetch_sub(lost + 1, Ordering::Relaxed);
                 let text = format!("{panicked}. Ignoring and continuing.");
@@ -157,9 +157,9 @@ impl EventRecorder {
         });
     }
 
-    /// An event does not wait any more.
+    /// Called when an event leaves its queue.
     fn done(&self) {
-        // Events may come past the mailbox in tests.
+        // In tests, events may bypass the channel.
         let less = |waiting: usize| Some(waiting.saturating_sub(1));
         let _ = self.load.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         let dropped = self.load.dropped.swap(0, Ordering::Relaxed);
@@ -186,7 +186,7 @@ impl EventRecorder {
         }
     }
 
-    /// The next event of the lane; without any, there is no such lane any longer.
+    /// The next event of the object's queue; an empty queue is removed.
     fn next(&self, key: &str) -> Option<K8sEvent> {
         let mut queues = self.queues();
         let post = queues.get_mut(key).and_then(VecDeque::pop_front);
@@ -212,13 +212,13 @@ impl EventRecorder {
     }
 }
 
-/// The reasons of a failure, as sentences.
+/// The messages of an error and its sources, as sentences.
 fn why(error: &RequestError) -> String {
     match error {
-        RequestError::Api(refusal) => {
-            let details = refusal.payload.as_ref().and_then(|payload| payload.get("details"));
+        RequestError::Api(rejection) => {
+            let details = rejection.payload.as_ref().and_then(|payload| payload.get("details"));
             let details = details.map_or_else(|| "None".to_owned(), kopf_core::json::value::python_repr);
-            format!("Code: {}. Message: {}. Details: {details}.", refusal.status, refusal.message)
+            format!("Code: {}. Message: {}. Details: {details}.", rejection.status, rejection.message)
         }
         other => format!("Message: {other}."),
     }

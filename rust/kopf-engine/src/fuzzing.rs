@@ -1,13 +1,13 @@
-//! What must hold for any input at all, for what the engine reads from elsewhere: kubeconfigs, credentials, refusals.
+//! Properties that hold for any external input of the engine: kubeconfigs, credentials, error responses.
 //!
-//! The same as `fuzzing` of the core: the coverage-guided targets in `fuzz/` call these functions, and so does a bounded test.
-//! No file of a kubeconfig is read here, and no command of it is run. Never part of what is shipped.
+//! As with `fuzzing` of the core, the coverage-guided targets in `fuzz/` call these functions, and so does a bounded
+//! test. Files named in a kubeconfig are not read, and its commands are not run. Never part of a release.
 
 #![allow(
     clippy::expect_used,
     clippy::panic,
     clippy::missing_panics_doc,
-    reason = "a broken law ends the run"
+    reason = "a violated property ends the run"
 )]
 
 use kube::config::{Kubeconfig, KubeconfigError};
@@ -17,41 +17,41 @@ use crate::client::redact::explained;
 use crate::error::ApiError;
 use crate::host::credentials::Credentials;
 
-/// What no text for people may have in it.
+/// A marker of secrets, which must not occur in messages.
 const PLANT: &str = "planted";
 
-/// Kubeconfigs, credentials and refusals are read or refused; what is said of them quotes nothing of their secrets.
+/// Kubeconfigs, credentials and error responses are parsed or rejected, and the messages do not quote their secrets.
 pub fn kubeconfigs(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match Kubeconfig::from_yaml(text) {
         Ok(config) => {
             let _ = serde_json::to_string(&config).expect("what was read can be written");
         }
-        // Names of contexts may be told.
+        // Names of contexts may be shown.
         Err(error @ KubeconfigError::Parse(_)) => {
-            assert!(!explained(&error).contains(PLANT), "what is said of a kubeconfig");
+            assert!(!explained(&error).contains(PLANT), "the error of a kubeconfig");
         }
         Err(error) => drop(explained(&error)),
     }
     if let Ok(mut given) = serde_json::from_str::<Credentials>(text) {
-        // Files are not the affair of this law.
+        // Files are not part of this property.
         given.ca_path = None;
         assert!(
             given.server.contains(PLANT) || !format!("{given:?}").contains(PLANT),
-            "credentials for people"
+            "the debug text of credentials"
         );
         if let Err(error) = config_of(&given, false) {
-            let told = error.0;
-            assert!(given.server.contains(PLANT) || !told.contains(PLANT), "what is said of credentials");
+            let message = error.0;
+            assert!(given.server.contains(PLANT) || !message.contains(PLANT), "the error of credentials");
         }
     }
     for status in [400, 409, 422, 500] {
         let error = ApiError::from_response(status, Some(text), data);
         assert!(error.retry_after.is_none_or(|pause| pause.is_finite() && pause >= 0.0), "a pause");
         let _ = error.to_string();
-        let discreet = error.redacted();
+        let redacted = error.redacted();
         if matches!(status, 400 | 422) {
-            assert!(!discreet.message.contains(PLANT), "what is said of a secret");
+            assert!(!redacted.message.contains(PLANT), "the error of a secret");
         }
     }
 }
@@ -88,9 +88,10 @@ mod tests {
         "\u{feff}",
     ];
 
-    /// Every piece at every place, instead of nothing or of some characters: a bounded number of inputs, always the same.
+    /// Inserts each piece at each position, in place of none or of some characters: a bounded, constant number of
+    /// inputs.
     #[test]
-    fn any_kubeconfig_is_read_or_refused_and_not_quoted() {
+    fn any_kubeconfig_is_parsed_or_rejected_and_not_quoted() {
         let mut tried = 0;
         for seed in SEEDS {
             kubeconfigs(seed.as_bytes());

@@ -1,7 +1,7 @@
-//! The runtime of a Kopf operator: everything that waits or talks.
+//! The runtime of a Kopf operator: requests, watches, timers, tasks.
 //!
-//! It holds no rule (those are in `kopf-core`) and no object of the handlers' language (that is behind the port
-//! [`host::Host`]). The tasks of an operator:
+//! It holds no rules (those are in `kopf-core`) and no Python objects (those are behind the trait [`host::Host`]). The tasks of
+//! an operator:
 //!
 //! ```text
 //! operator ── orchestrator ─┬─ observer of CRDs
@@ -16,9 +16,9 @@
 //!          └─ the webhook server ── a task per connection
 //! ```
 //!
-//! The path of one event: [`watch`] decodes it, [`feed`] hands it to the [`objects::dispatcher`], which finds the object's slot
-//! ([`objects::slots`]) and starts a cycle of the core; most cycles end there. Others get a [`worker`], which hands activations
-//! to the host and applies the decision ([`patching`]).
+//! The path of one event: [`watch`] decodes it, [`feed`] passes it to the [`objects::dispatcher`], which finds the object's
+//! slot ([`objects::slots`]) and starts a cycle of the core. Most cycles end there. For the others, a [`worker`] submits
+//! activations to the host and applies the decision ([`patching`]).
 //!
 //! Folders import downwards: [`operator`], [`probes`], [`discovery`], [`peering`], [`event_recorder`], [`feed`], [`worker`],
 //! [`objects`], [`context`], [`daemons`], [`admission`], [`watch`], [`patching`], [`client`], [`host`], and what they share.

@@ -1,29 +1,29 @@
 //! The current configuration: settings may change while the operator runs.
 //!
-//! A cycle uses the configuration of its start. What is read only once (feeds, connections, limits of workers) stays as it was
-//! at the start of the operator.
+//! A cycle uses the configuration of its start. Settings that are read only once (those of feeds, connections, worker
+//! limits) keep the values of the operator's start.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kopf_core::cycle::OperatorConfig;
 use kopf_core::settings::Settings;
 
-/// The current handlers and settings, which change while the operator runs.
+/// The current handlers and settings; the settings may change while the operator runs.
 #[derive(Clone, Debug)]
 pub struct LiveConfig(Arc<RwLock<Arc<OperatorConfig>>>);
 
 impl LiveConfig {
-    /// The rules of the start.
+    /// The configuration of the operator's start.
     pub fn new(rules: Arc<OperatorConfig>) -> Self {
         Self(Arc::new(RwLock::new(rules)))
     }
 
-    /// The rules of now.
+    /// The current configuration.
     pub fn get(&self) -> Arc<OperatorConfig> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Other settings from now on, for the same handlers.
+    /// Replaces the settings; the handlers stay.
     pub fn configure(&self, settings: Settings) {
         let mut rules = self.0.write().unwrap_or_else(PoisonError::into_inner);
         *rules = Arc::new(OperatorConfig { settings: Arc::new(settings), ..(**rules).clone() });
@@ -37,7 +37,7 @@ mod tests {
     use kopf_core::handler::registry::Registry;
 
     #[test]
-    fn a_change_is_seen_by_those_who_come_later() {
+    fn changed_settings_apply_to_later_reads() {
         let registry = Arc::new(Registry::default());
         let settings = Arc::new(Settings::default());
         let first = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::Asap });

@@ -1,6 +1,7 @@
-//! How the streams are: which of them are in trouble, since when, and why; for whoever asks beside the probes.
+//! The health of watch streams: which of them are failing, since when, and why.
 //!
-//! Owns: the conditions, and how they are told. Must not know: what is tried against the trouble.
+//! Shown as JSON and as metrics by the server of the probes. Failures are handled in `watch`; this module only records
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,16 +15,16 @@ use crate::time::clock::Clock;
 /// The kind of failure of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamFailure {
-    /// The server refuses it, or answers nonsense.
+    /// The server rejects the watch, or responds with malformed data.
     Refused,
-    /// The connection cannot be made, or breaks.
+    /// The connection cannot be made, or fails.
     Broken,
-    /// Nothing comes, not even a bookmark: there may be no news, or nobody at the other end.
+    /// No data arrives, not even a bookmark: there may be no changes, or the connection may be broken.
     Silent,
 }
 
 impl StreamFailure {
-    /// Its name for people and machines.
+    /// The name in JSON and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -35,15 +36,15 @@ impl StreamFailure {
 
 #[derive(Debug, Default)]
 struct StreamHealth {
-    trouble: Option<(StreamFailure, Timestamp)>,
+    failure: Option<(StreamFailure, Timestamp)>,
     failures: u64,
     error: Option<String>,
-    /// How many objects cannot be read.
+    /// The number of objects that cannot be parsed.
     rejected: usize,
     selectors: BTreeMap<&'static str, String>,
 }
 
-/// The conditions of all streams of an operator.
+/// The health of all watch streams of an operator.
 #[derive(Debug)]
 pub struct Health {
     clock: Clock,
@@ -52,77 +53,77 @@ pub struct Health {
 }
 
 impl Health {
-    /// Of no streams yet.
+    /// The health without any streams.
     pub fn new(clock: Clock) -> Self {
         Self { clock, streams: Mutex::default(), expected: Mutex::default() }
     }
 
-    /// Which streams there must be.
+    /// Sets the streams that must exist.
     pub fn expect(&self, streams: BTreeSet<String>) {
         *self.expected() = streams;
     }
 
-    /// Those that must be there and are not.
+    /// The streams that must exist but do not.
     pub fn missing(&self) -> Vec<String> {
         let expected = self.expected();
         let streams = self.streams();
         expected.iter().filter(|name| !streams.contains_key(*name)).cloned().collect()
     }
 
-    /// The last error of a stream that is in trouble.
+    /// The last error of a stream that is failing.
     pub fn error_of(&self, stream: &str) -> Option<String> {
-        self.streams().get(stream).filter(|it| it.trouble.is_some()).and_then(|it| it.error.clone())
+        self.streams().get(stream).filter(|it| it.failure.is_some()).and_then(|it| it.error.clone())
     }
 
-    /// What a stream asks for, by the names of the parameters.
+    /// Records the selectors of a stream, by the names of the request parameters.
     pub fn selected(&self, stream: &str, selectors: &[(&'static str, String)]) {
         self.streams().entry(stream.to_owned()).or_default().selectors = selectors.iter().cloned().collect();
     }
 
-    /// A stream has heard something from the server.
+    /// Records that a stream has received data.
     pub fn on_data(&self, stream: &str) {
-        self.streams().entry(stream.to_owned()).or_default().trouble = None;
+        self.streams().entry(stream.to_owned()).or_default().failure = None;
     }
 
-    /// The server has let a stream begin: whether anything will come, is not known yet.
+    /// Records that the server has accepted a stream. It may still deliver no data.
     pub fn accepted(&self, stream: &str) {
         let mut streams = self.streams();
         let condition = streams.entry(stream.to_owned()).or_default();
-        condition.trouble = condition.trouble.filter(|(trouble, _)| *trouble == StreamFailure::Silent);
+        condition.failure = condition.failure.filter(|(failure, _)| *failure == StreamFailure::Silent);
     }
 
-    /// A stream is in trouble; it may have been so before.
-    pub fn troubled(&self, stream: &str, trouble: StreamFailure, error: Option<String>) {
+    /// Records a failure of a stream. An uninterrupted series of failures counts from the first one.
+    pub fn troubled(&self, stream: &str, failure: StreamFailure, error: Option<String>) {
         let mut streams = self.streams();
         let condition = streams.entry(stream.to_owned()).or_default();
-        let since = condition.trouble.map_or_else(|| self.clock.now(), |(_, since)| since);
-        condition.trouble = Some((trouble, since));
-        if trouble != StreamFailure::Silent {
+        let since = condition.failure.map_or_else(|| self.clock.now(), |(_, since)| since);
+        condition.failure = Some((failure, since));
+        if failure != StreamFailure::Silent {
             condition.failures += 1;
         }
         condition.error = error.or(condition.error.take());
     }
 
-    /// How many objects of a stream cannot be read now.
+    /// Records the number of objects of a stream that cannot be parsed now.
     pub fn rejected(&self, stream: &str, count: usize) {
         self.streams().entry(stream.to_owned()).or_default().rejected = count;
     }
 
-    /// A stream is over.
+    /// Removes a stream that has ended.
     pub fn forget(&self, stream: &str) {
         self.streams().remove(stream);
     }
 
-    /// All of it as JSON, with the last errors.
+    /// All health data as JSON, with the last errors.
     pub fn to_json(&self) -> Value {
         let now = self.clock.now();
         let streams = self.streams();
         let all = streams.iter().map(|(name, condition)| {
-            let trouble = condition.trouble.map(|(trouble, _)| trouble.name());
-            let since = condition.trouble.map(|(_, since)| since.to_string());
-            let seconds = condition.trouble.map(|(_, since)| now.seconds_since(since));
+            let failure = condition.failure.map(|(failure, _)| failure.name());
+            let since = condition.failure.map(|(_, since)| since.to_string());
+            let seconds = condition.failure.map(|(_, since)| now.seconds_since(since));
             json!({
-                "stream": name, "trouble": trouble, "since": since, "seconds": seconds,
+                "stream": name, "trouble": failure, "since": since, "seconds": seconds,
                 "failures": condition.failures, "last_error": condition.error,
                 "rejected_objects": condition.rejected, "selectors": condition.selectors,
             })
@@ -134,15 +135,15 @@ impl Health {
         json!({ "streams": all, "expected": expected, "missing": missing })
     }
 
-    /// The figures as Prometheus reads them.
+    /// The metrics in the Prometheus text format.
     pub fn to_metrics(&self) -> String {
         let now = self.clock.now();
         let expected = self.expected().len();
         let missing = self.missing().len();
         let mut text = String::new();
         for (name, help, value) in [
-            ("kopf_streams_expected", "How many streams there must be.", expected),
-            ("kopf_streams_missing", "How many streams that must be there are not.", missing),
+            ("kopf_streams_expected", "How many streams must exist.", expected),
+            ("kopf_streams_missing", "How many streams are missing.", missing),
         ] {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
         }
@@ -150,22 +151,22 @@ impl Health {
         let mut figure = |name: &str, kind: &str, help: &str, value: &dyn Fn(&StreamHealth) -> f64| {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
             for (stream, condition) in streams.iter() {
-                // The names of resources and namespaces have nothing in them that is to be escaped.
+                // The names of resources and namespaces contain no characters to be escaped.
                 let _ = writeln!(text, "{name}{{stream=\"{stream}\"}} {}", value(condition));
             }
         };
         figure(
             "kopf_stream_trouble_seconds",
             "gauge",
-            "For how long a stream is in trouble.",
-            &|condition| condition.trouble.map_or(0.0, |(_, since)| now.seconds_since(since).max(0.0)),
+            "For how many seconds a stream has been failing.",
+            &|condition| condition.failure.map_or(0.0, |(_, since)| now.seconds_since(since).max(0.0)),
         );
         figure(
             "kopf_stream_failures_total",
             "counter",
-            "How often a stream was refused or broken.",
+            "How often a stream was rejected or broken.",
             &|condition| {
-                // Exact as long as anybody counts.
+                // Exact up to `u32::MAX`.
                 f64::from(u32::try_from(condition.failures).unwrap_or(u32::MAX))
             },
         );
@@ -193,29 +194,29 @@ mod tests {
 
     use super::*;
 
-    fn told(health: &Health) -> (Value, Value) {
+    fn failure_of(health: &Health) -> (Value, Value) {
         let all = health.to_json();
         (all["streams"][0]["trouble"].clone(), all["streams"][0]["seconds"].clone())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn trouble_lasts_from_its_beginning_until_something_is_heard() {
+    async fn a_failure_lasts_from_the_first_error_until_data_is_received() {
         let health = Health::new(Clock::start());
         health.troubled("s", StreamFailure::Broken, Some("no route".to_owned()));
         tokio::time::advance(Duration::from_mins(1)).await;
         health.troubled("s", StreamFailure::Refused, Some("403".to_owned()));
-        assert_eq!(told(&health), (json!("refused"), json!(60.0)));
+        assert_eq!(failure_of(&health), (json!("refused"), json!(60.0)));
         assert!(health.to_metrics().contains("\nkopf_stream_trouble_seconds{stream=\"s\"} 60\n"));
         assert!(health.to_metrics().contains("\nkopf_stream_failures_total{stream=\"s\"} 2\n"));
         health.on_data("s");
-        assert_eq!(told(&health), (Value::Null, Value::Null));
+        assert_eq!(failure_of(&health), (Value::Null, Value::Null));
         assert_eq!(health.to_json()["streams"][0]["last_error"], json!("403"));
         health.forget("s");
         assert_eq!(health.to_json(), json!({"streams": [], "expected": 0, "missing": []}));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_must_be_there_and_is_not_is_missing() {
+    async fn an_expected_stream_that_does_not_exist_is_missing() {
         let health = Health::new(Clock::start());
         health.selected("here", &[]);
         health.expect(BTreeSet::from(["here".to_owned(), "there".to_owned()]));
@@ -230,18 +231,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_is_over_when_something_is_heard_and_no_failure() {
+    async fn silence_ends_when_data_is_received_and_is_not_counted_as_a_failure() {
         let health = Health::new(Clock::start());
         health.troubled("s", StreamFailure::Silent, None);
         health.accepted("s");
-        assert_eq!(told(&health).0, json!("silent"));
+        assert_eq!(failure_of(&health).0, json!("silent"));
         assert_eq!(health.to_json()["streams"][0]["failures"], json!(0));
         health.selected("s", &[("labelSelector", "a=b".to_owned())]);
         assert_eq!(health.to_json()["streams"][0]["selectors"], json!({"labelSelector": "a=b"}));
         health.on_data("s");
-        assert_eq!(told(&health).0, Value::Null);
+        assert_eq!(failure_of(&health).0, Value::Null);
         health.troubled("s", StreamFailure::Broken, None);
         health.accepted("s");
-        assert_eq!(told(&health).0, Value::Null);
+        assert_eq!(failure_of(&health).0, Value::Null);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kopf_core::object::Object;
 
-/// What tells objects apart: the uid, or whatever else there is.
+/// The key that identifies an object: the uid, or a key of its other identifying fields if it has no uid.
 pub fn key_of(object: &Object) -> Arc<str> {
     if let Some(uid) = object.uid() {
         return Arc::from(uid);

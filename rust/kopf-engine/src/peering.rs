@@ -1,8 +1,8 @@
-//! Peering: this operator's sign of life among its peers, and its pauses in favour of others.
+//! Peering: this operator's keep-alive among its peers, and its pauses in favour of others.
 //!
-//! For each peering object: a keep-alive that renews our record, a stream that is never paused itself, and a watchman that
-//! asks the core (`kopf_core::peering`) what follows from the records and sets the toggle. The API's failures here are told
-//! and outlived. Rules: contract/api 8, contract/engine 1.7.
+//! For each peering object there is a keep-alive task that renews our record, a watch that is never paused, and a task that
+//! evaluates the records (`kopf_core::peering`) and sets the toggle. Errors of the API are logged, and these tasks continue.
+//! Rules: contract/api 8, contract/engine 1.7.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
@@ -31,25 +31,25 @@ use crate::time::duration::seconds;
 use crate::watch::{EventHandler, Stream};
 
 const LOGGER: &str = "kopf._core.engines.peering";
-/// The groups of the peering resources: ours and the one of the early days.
+/// The groups of the peering resources: Kopf's, and its first one.
 pub const GROUPS: [&str; 2] = ["kopf.dev", "zalando.org"];
 const VERSION: &str = "v1";
-/// The reason of a pause when peering is a must but there is none.
+/// The reason of a pause when peering is mandatory but its CRD is missing.
 pub const MISSING: &str = "peering CRD is missing";
-/// Seconds for taking our record away at the exit. If it stays, it expires.
-const FAREWELL: f64 = 5.0;
-/// Seconds until we try again to look after the rivals' deadline, if that has failed.
-const LOOK_AGAIN: f64 = 5.0;
+/// Seconds for the removal of our record at the exit. If it stays, it expires.
+const LEAVE_TIMEOUT: f64 = 5.0;
+/// Seconds until the next attempt if the check of an overdue peer has failed.
+const RECHECK_DELAY: f64 = 5.0;
 
-/// The tasks of the orchestration; the first failure of them is the operator's.
+/// The tasks of the orchestrator; the first failure of one is the operator's.
 pub type Tasks = JoinSet<Result<(), Failure>>;
 
-/// The name of the peering resource of an operator.
+/// The plural name of the peering resource.
 pub fn plural(clusterwide: bool) -> &'static str {
     if clusterwide { "clusterkopfpeerings" } else { "kopfpeerings" }
 }
 
-/// What is logged if peering is a must, but there is no resource for it.
+/// The log line for mandatory peering without its resource.
 pub fn missing_text(clusterwide: bool) -> String {
     let plural = plural(clusterwide);
     format!(
@@ -58,25 +58,25 @@ pub fn missing_text(clusterwide: bool) -> String {
     )
 }
 
-/// Whether it is a resource of peering, for such an operator.
+/// Whether the resource is the peering resource of such an operator.
 pub fn is_peering(resource: &Resource, clusterwide: bool) -> bool {
     GROUPS.contains(&resource.group.as_str())
         && resource.version == VERSION
         && resource.plural == plural(clusterwide)
 }
 
-/// One peering object, as this operator takes part in it.
+/// One peering object in which this operator takes part.
 #[derive(Clone)]
 pub struct Peering {
     shared: Arc<OperatorContext>,
     resource: Arc<Resource>,
     namespace: Option<String>,
     toggle: Arc<str>,
-    /// Asks for a sign of life before its time.
+    /// Requests a keep-alive before its time.
     renew: Arc<Notify>,
 }
 
-/// What is known of the peering object: nothing yet, that there is none, or its status.
+/// The state of the peering object: not seen yet, absent, or its status.
 #[derive(Debug, Clone, PartialEq)]
 enum Seen {
     Nothing,
@@ -85,11 +85,11 @@ enum Seen {
 }
 
 impl Peering {
-    /// Takes part from now on. If peering is a must, the operator is paused until the object is seen.
+    /// Creates a peering. If peering is mandatory, the operator is paused until the object is seen.
     pub fn new(shared: Arc<OperatorContext>, resource: Arc<Resource>, namespace: Option<String>) -> Self {
         let settings = &shared.rules.settings.peering;
         let mut toggle = format!("{}@{}", settings.name, namespace.as_deref().unwrap_or("None"));
-        // With both groups in the cluster, each of them decides for itself.
+        // If both groups are installed, each has its own toggle.
         if resource.group != GROUPS[0] {
             toggle = format!("{toggle} ({})", resource.group);
         }
@@ -97,14 +97,14 @@ impl Peering {
         Self { toggle: Arc::from(toggle), renew: Arc::default(), shared, resource, namespace }
     }
 
-    /// Starts our signs of life.
+    /// Starts the keep-alive task.
     pub fn spawn_keepalive(&self, tasks: &mut Tasks) -> AbortHandle {
         let peering = self.clone();
         let task = format!("The keep-alive in the peering {}", self.toggle);
         tasks.spawn(supervised(task, async move { peering.keep_alive().await }))
     }
 
-    /// Starts to obey others, as the stream of the peering objects tells of them.
+    /// Starts the watch of the peering objects and the evaluation of their records.
     pub fn spawn_watch(&self, tasks: &mut Tasks, stream: Stream) -> [AbortHandle; 2] {
         let (sender, receiver) = watch::channel(Seen::Nothing);
         let peering = self.clone();
@@ -120,26 +120,26 @@ impl Peering {
         ]
     }
 
-    /// The peering object and its place.
+    /// The name of the peering object.
     pub fn name(&self) -> &str {
         &self.toggle
     }
 
-    /// This peering does not hold the operator any longer.
+    /// Removes this peering's toggle: it does not pause the operator any longer.
     pub fn forget(&self) {
         self.shared.pause.turn(&self.toggle, false);
     }
 
-    /// Takes our record away. If that fails, it is said, and the record expires by itself.
+    /// Removes our record. On failure, an error is logged, and the record expires.
     pub async fn leave(&self) {
         let removal = self.write(self.record(0));
-        let why = match timeout(seconds(FAREWELL), removal).await {
+        let why = match timeout(seconds(LEAVE_TIMEOUT), removal).await {
             Ok(Ok(_)) => return,
             Ok(Err(error)) => error.to_string(),
             Err(_) => RequestError::Timeout.to_string(),
         };
         let text = format!("Couldn't remove self from the peering. Ignoring. {why}");
-        self.say(Level::Error, text);
+        self.log(Level::Error, text);
     }
 
     fn settings(&self) -> &Settings {
@@ -153,21 +153,21 @@ impl Peering {
         (me.id.clone(), me.record())
     }
 
-    /// Renews our record for ever.
+    /// Renews our record until it is cancelled.
     async fn keep_alive(&self) -> Result<(), RequestError> {
         loop {
             match self.touch().await {
                 Err(error @ RequestError::Login(_)) => return Err(error),
                 Err(error) => {
                     let text = format!("Cannot keep alive in the peering {}: {error}", self.toggle);
-                    self.say(Level::Error, text);
+                    self.log(Level::Error, text);
                 }
                 Ok(_) => {}
             }
             let chance = RandomState::new().build_hasher().finish();
             let interval = peering::keep_alive_interval(self.settings().lifetime, chance);
             let interval = seconds(f64::from(i32::try_from(interval).unwrap_or(i32::MAX)));
-            // The object may be made while we work: nobody there knows of us then.
+            // The object may be created meanwhile; our record is missing in it then.
             tokio::select! {
                 () = self.shared.clock.sleep(interval) => {}
                 () = self.renew.notified() => {}
@@ -175,7 +175,7 @@ impl Peering {
         }
     }
 
-    /// Renews our record; gets the object as it is then, if there is one.
+    /// Renews our record; returns the state of the object in the response.
     async fn touch(&self) -> Result<Seen, RequestError> {
         let seen = self.write(self.record(self.settings().lifetime)).await?;
         let found = seen != Seen::Absent;
@@ -193,7 +193,7 @@ impl Peering {
         Ok(object.map_or(Seen::Absent, |object| status_of(&object)))
     }
 
-    /// Judges what is seen, whenever that changes, and when a rival's time is over.
+    /// Evaluates the state on each change and when a peer's record expires.
     async fn watch(&self, mut seen: watch::Receiver<Seen>) -> Result<(), RequestError> {
         let mut until: Option<Timestamp> = None;
         let (mut for_peers, mut was_absent) = (false, false);
@@ -203,28 +203,28 @@ impl Peering {
             let latest = tokio::select! {
                 changed = seen.changed() => match changed {
                     Ok(()) => seen.borrow_and_update().clone(),
-                    Err(_) => return Ok(()), // the stream has ended, and so do we
+                    Err(_) => return Ok(()), // the watch has ended
                 },
-                // The fresh state comes with the answer: what we know may be old, if the stream is interrupted.
+                // The response has the current state; ours may be outdated if the watch is interrupted.
                 () = self.shared.clock.sleep(overdue.unwrap_or_default()), if overdue.is_some() => match self.touch().await {
                     Ok(latest) => latest,
                     Err(error @ RequestError::Login(_)) => return Err(error),
                     Err(_) => {
-                        until = Some(self.shared.clock.now_for_others().plus(LOOK_AGAIN));
+                        until = Some(self.shared.clock.now_for_others().plus(RECHECK_DELAY));
                         continue;
                     }
                 },
             };
             let is_absent = latest == Seen::Absent;
             if is_absent && !was_absent && self.settings().mandatory {
-                self.say(Level::Warning, self.absent_text());
+                self.log(Level::Warning, self.absent_text());
             }
             was_absent = is_absent;
             until = self.evaluate(&latest, &mut for_peers).await;
         }
     }
 
-    /// Pauses or resumes the operator, and buries the dead. Tells when to look again.
+    /// Pauses or resumes the operator, and removes expired records. Returns the time of the next check.
     async fn evaluate(&self, seen: &Seen, for_peers: &mut bool) -> Option<Timestamp> {
         let pause = &self.shared.pause;
         let status = match seen {
@@ -243,7 +243,7 @@ impl Peering {
         };
         let judgement = peering::evaluate(status, &observer, self.shared.clock.now_for_others());
         for (level, text) in judgement.texts(pause.has(&self.toggle), *for_peers) {
-            self.say(level, text);
+            self.log(level, text);
         }
         *for_peers = judgement.pauses();
         pause.turn(&self.toggle, judgement.pauses());
@@ -253,7 +253,7 @@ impl Peering {
             let namespace = self.namespace.as_deref();
             if let Err(error) = write_records(&self.shared, &self.resource, namespace, name, nulls).await {
                 let text = format!("Cannot clean up the dead peers in {}: {error}", self.toggle);
-                self.say(Level::Warning, text);
+                self.log(Level::Warning, text);
             }
         }
         judgement.until
@@ -269,16 +269,16 @@ impl Peering {
 
     fn debug(&self, text: impl FnOnce() -> String) {
         if self.shared.host.enabled(Level::Debug) {
-            self.say(Level::Debug, text());
+            self.log(Level::Debug, text());
         }
     }
 
-    fn say(&self, level: Level, text: String) {
+    fn log(&self, level: Level, text: String) {
         self.shared.host.log(LogRecord::general(level, LOGGER, text));
     }
 }
 
-/// Sets records of a peering object; none if there is no such object.
+/// Writes records of a peering object; none if there is no such object.
 pub async fn write_records(
     shared: &OperatorContext,
     resource: &Resource,
@@ -300,7 +300,7 @@ fn status_of(object: &Object) -> Seen {
     Seen::Status(Arc::new(object.field(&FieldPath::parse("status")).unwrap_or_default()))
 }
 
-/// Takes the states of the peering object out of the stream of all of them.
+/// Selects the states of the peering object in the watch of all of them.
 struct PeeringSink {
     name: String,
     seen: watch::Sender<Seen>,

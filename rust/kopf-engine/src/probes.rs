@@ -1,7 +1,7 @@
-//! The health of the operator, served by HTTP to whoever asks: the results of the probes, collected by the other side.
+//! The HTTP server of the health probes, whose results the host collects.
 //!
-//! One collection at a time, whoever asks; it is kept for a while. A probe that fails is an answer 500, and is not kept.
-//! Rules: contract/api 10.2.
+//! Requests share one collection at a time, and its results are kept for a while. A failed probe results in the status
+//! 500, which is not kept. Rules: contract/api 10.2.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -29,24 +29,24 @@ use crate::http_server::write_timeout::WriteTimeout;
 use crate::metrics::Health;
 
 const LOGGER: &str = "kopf._core.engines.probing";
-/// For how long the results are kept.
-const KEPT: Duration = Duration::from_secs(10);
-/// How long a client may take to tell what it wants.
+/// How long the results are kept.
+const KEPT_FOR: Duration = Duration::from_secs(10);
+/// The timeout for receiving a request, and for idle connections.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a client may take to read an answer.
+/// The timeout for sending a response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How many connections there may be: descriptors are left for the API server, and for the next probe. When there are more,
-/// the connection is closed that is silent for the longest time.
+/// The maximum number of connections, so that descriptors are left for the API server and for the next probe. When it
+/// is reached, the connection that has been idle for longest is closed.
 const CONNECTIONS: usize = 100;
-/// How many requests wait for the same results; further ones wait for their place.
-const MOST_ASKERS: usize = 64;
-/// The pause after a connection could not be accepted, such as for the lack of descriptors.
-const BREATH: Duration = Duration::from_millis(100);
+/// The maximum number of requests that wait for the same results; further ones wait until there is space in the queue.
+const MAX_WAITING: usize = 64;
+/// The pause after a failed accept, such as for lack of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where the health is served.
+/// The address of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The name or address to listen at.
+    /// The host name or address to listen at.
     pub host: String,
     /// The port to listen at.
     pub port: u16,
@@ -54,35 +54,35 @@ pub struct Endpoint {
     pub path: String,
 }
 
-/// The server, ready to serve.
+/// The server with its listening sockets.
 pub struct Probes {
     endpoint: Endpoint,
     listeners: Vec<TcpListener>,
     invoker: Arc<dyn Host>,
-    beside: Option<Arc<Health>>,
+    health: Option<Arc<Health>>,
 }
 
-/// What is served to a client.
+/// The content for clients.
 #[derive(Clone)]
 struct Served {
-    /// Where the results of the probes are.
+    /// The path of the probes.
     path: Arc<str>,
-    /// What there is beside them, if there is.
-    beside: Option<Arc<Health>>,
+    /// The health of the streams, if it is served.
+    health: Option<Arc<Health>>,
 }
 
-/// An HTTP request that waits for the results; none if a probe has failed.
+/// A request that waits for the results; none if a probe has failed.
 type Waiter = oneshot::Sender<Option<Bytes>>;
 
 impl Probes {
-    /// Begins to listen, at all the addresses of the host.
+    /// Listens at all addresses of the host.
     ///
     /// # Errors
-    /// There is no such host, or the port is taken.
+    /// The host does not exist, or the port is in use.
     pub async fn listen(
         endpoint: Endpoint,
         invoker: Arc<dyn Host>,
-        beside: Option<Arc<Health>>,
+        health: Option<Arc<Health>>,
     ) -> Result<Self, Failure> {
         let place = format!("{}:{}", endpoint.host, endpoint.port);
         let failed = |error: std::io::Error| Failure {
@@ -98,11 +98,11 @@ impl Probes {
                 Err(error) => failure = Some(error),
             }
         }
-        // Some hosts have a name for IPv6 without having IPv6; being there at one of the addresses is enough.
+        // Some hosts resolve to IPv6 addresses without supporting IPv6; one working address is enough.
         if let (true, Some(error)) = (listeners.is_empty(), failure) {
             return Err(failed(error));
         }
-        Ok(Self { endpoint, listeners, invoker, beside })
+        Ok(Self { endpoint, listeners, invoker, health })
     }
 
     /// The addresses that it listens at.
@@ -117,15 +117,15 @@ impl Probes {
             let text = format!("Serving health status at http://{host}:{port}{path}");
             self.invoker.log(LogRecord::general(Level::Debug, LOGGER, text));
         }
-        let (sender, receiver) = channel(MOST_ASKERS);
+        let (sender, receiver) = channel(MAX_WAITING);
         let mut tasks = JoinSet::new();
         tasks.spawn(collect(Arc::clone(&self.invoker), receiver));
-        let served = Served { path: Arc::from(path.as_str()), beside: self.beside };
+        let served = Served { path: Arc::from(path.as_str()), health: self.health };
         let connection_limit = ConnectionLimit::new(CONNECTIONS);
         for listener in self.listeners {
             tasks.spawn(accept(listener, served.clone(), sender.clone(), Arc::clone(&connection_limit)));
         }
-        // Nothing of it ends by itself; when this is dropped, all of it is.
+        // The tasks do not end by themselves; all are aborted when this is dropped.
         tasks.join_all().await;
     }
 }
@@ -141,11 +141,12 @@ async fn accept(
         if let Ok((stream, _)) = listener.accept().await {
             return Some((stream, connection_limit.enter().await));
         }
-        sleep(BREATH).await;
+        sleep(ACCEPT_PAUSE).await;
         None
     };
     loop {
-        // Not within the loop of `select!`: a connection that waits for its turn is not dropped when another one ends.
+        // Created outside of `select!`, so that a connection that waits for its permit is not dropped when another one
+        // ends.
         let mut accepting = std::pin::pin!(accept_next());
         let accepted = loop {
             tokio::select! {
@@ -169,20 +170,21 @@ async fn serve_http(stream: TcpStream, shown: Served, askers: Sender<Waiter>, pe
             Ok::<_, Infallible>(answer(&request, &shown, &askers).await)
         }
     });
-    let mut speaker = http1::Builder::new();
-    speaker.timer(TokioTimer::new()).header_read_timeout(READ_TIMEOUT);
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(READ_TIMEOUT);
     let stream = WriteTimeout::new(stream, ANSWER_TIMEOUT);
-    // A broken connection is the client's affair.
+    // A broken connection needs no reaction: the client observes it itself.
     tokio::select! {
-        _ended = speaker.serve_connection(TokioIo::new(stream), service) => {}
-        () = permit.sent_away() => {}
+        _ended = server.serve_connection(TokioIo::new(stream), service) => {}
+        () = permit.evicted() => {}
     }
 }
 
 async fn answer<B>(request: &Request<B>, served: &Served, askers: &Sender<Waiter>) -> Response<Full<Bytes>> {
     let path = request.uri().path();
-    let beside = served.beside.as_ref().filter(|_| path != &*served.path).and_then(|it| side(it, path));
-    if path != &*served.path && beside.is_none() {
+    let streams =
+        served.health.as_ref().filter(|_| path != &*served.path).and_then(|it| stream_health(it, path));
+    if path != &*served.path && streams.is_none() {
         return text(StatusCode::NOT_FOUND, "404: Not Found");
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
@@ -190,11 +192,11 @@ async fn answer<B>(request: &Request<B>, served: &Served, askers: &Sender<Waiter
         response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("GET,HEAD"));
         return response;
     }
-    if let Some((kind, body)) = beside {
+    if let Some((kind, body)) = streams {
         return respond(StatusCode::OK, kind, body);
     }
-    // A stream without a task is a bug: its objects would wait for ever.
-    let missing = served.beside.as_ref().map(|health| health.missing()).unwrap_or_default();
+    // A watch without a task is a bug: its objects would never be handled.
+    let missing = served.health.as_ref().map(|health| health.missing()).unwrap_or_default();
     if !missing.is_empty() {
         let problem = format!("500 Internal Server Error\n\nNot watched: {}", missing.join(", "));
         return respond(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", problem.into());
@@ -208,8 +210,8 @@ async fn answer<B>(request: &Request<B>, served: &Served, askers: &Sender<Waiter
     text(StatusCode::INTERNAL_SERVER_ERROR, problem)
 }
 
-/// What is served beside the probes: how the streams are.
-fn side(health: &Health, path: &str) -> Option<(&'static str, Bytes)> {
+/// The health of the streams, served in addition to the probes.
+fn stream_health(health: &Health, path: &str) -> Option<(&'static str, Bytes)> {
     match path {
         "/streams" => Some(("application/json; charset=utf-8", health.to_json().to_string().into())),
         "/metrics" => Some(("text/plain; version=0.0.4; charset=utf-8", health.to_metrics().into())),
@@ -228,14 +230,14 @@ fn respond(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full
     response
 }
 
-/// Answers those who ask, one after another. Whoever has gone away meanwhile makes no work.
+/// Collects the results for waiting requests, one collection at a time. Abandoned requests cause no collection.
 async fn collect(invoker: Arc<dyn Host>, mut askers: Receiver<Waiter>) {
     let mut kept: Option<(Instant, Bytes)> = None;
     while let Some(asker) = askers.recv().await {
         if asker.is_closed() {
             continue;
         }
-        if kept.as_ref().is_none_or(|(since, _)| since.elapsed() >= KEPT) {
+        if kept.as_ref().is_none_or(|(since, _)| since.elapsed() >= KEPT_FOR) {
             let (reply, results) = oneshot::channel();
             invoker.submit(HostTask::Probe(ProbeTask { reply }));
             kept = results.await.ok().flatten().map(|results| (Instant::now(), Bytes::from(results)));

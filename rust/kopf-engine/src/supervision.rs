@@ -1,12 +1,12 @@
-//! Supervision: a panic of a task never goes unseen.
+//! Supervision: no panic of a task goes unnoticed.
 //!
-//! A panic is a bug of the engine. What it may cost depends on the task: a worker that panics costs its object a pause, a
-//! stream is restarted, and everything else ends the operator with a [`Failure`] that names the task. So an operator that
-//! lives does all of its work.
+//! A panic is a bug in the engine. Its effect depends on the task: a worker that panics delays the handling of its
+//! object, a watch is restarted, and any other task stops the operator with a [`Failure`] that names the task. So all
+//! tasks of a running operator are alive.
 //!
-//! Mutexes that a panic has poisoned are used further. That is right for two reasons: most of them guard a single step that
-//! cannot panic halfway; and code that runs more than that under a lock (a cycle of an object's slot, a step of its daemons)
-//! runs under a guard that resets the object's state, or ends the operator.
+//! Mutexes poisoned by a panic stay in use. This is correct for two reasons: most of them guard a single step that
+//! cannot panic halfway. Code that does more under a lock (a cycle of an object's slot, a step of its daemons) runs
+//! under a guard that resets the object's state or stops the operator.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,9 +22,9 @@ use crate::error::{Failure, FailureKind, RequestError};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{task} has panicked: {message}")]
 pub struct Panicked {
-    /// What the task does.
+    /// The purpose of the task.
     pub task: String,
-    /// What the panic says.
+    /// The message of the panic.
     pub message: String,
 }
 
@@ -46,20 +46,20 @@ impl From<Panicked> for Failure {
     }
 }
 
-/// Runs a future to its end, or to its panic.
+/// Runs a future until it completes or panics.
 ///
 /// # Errors
-/// It has panicked.
+/// The future has panicked.
 pub fn guarded<T>(task: &str, future: impl Future<Output = T>) -> impl Future<Output = Result<T, Panicked>> {
-    // No `async fn`: that would be twice as large as the future, which can be a worker's.
+    // Not an `async fn`: its future would be twice as large as the inner one, which may be that of a worker.
     let caught = AssertUnwindSafe(future).catch_unwind();
     caught.map(move |ended| ended.map_err(|panic| Panicked::of(task, &*panic)))
 }
 
-/// Runs a task that ends the operator if it fails or panics.
+/// Runs a task whose failure or panic stops the operator.
 ///
 /// # Errors
-/// It has failed or panicked.
+/// The task has failed or panicked.
 pub async fn supervised(
     task: String,
     future: impl Future<Output = Result<(), RequestError>>,
@@ -67,10 +67,10 @@ pub async fn supervised(
     Ok(guarded(&task, future).await??)
 }
 
-/// What the end of such a task means for the operator: nothing if we have cancelled it ourselves.
+/// The result of such a task for the operator: no error if we have cancelled the task.
 ///
 /// # Errors
-/// It has failed or panicked.
+/// The task has failed or panicked.
 pub fn joined(ended: Result<Result<(), Failure>, JoinError>) -> Result<(), Failure> {
     match ended {
         Ok(result) => result,
@@ -79,15 +79,15 @@ pub fn joined(ended: Result<Result<(), Failure>, JoinError>) -> Result<(), Failu
     }
 }
 
-/// Calls a function.
+/// Calls a function and catches its panic.
 ///
 /// # Errors
-/// It has panicked.
+/// The function has panicked.
 pub fn shielded<T>(task: &str, call: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| Panicked::of(task, &*panic))
 }
 
-/// Why the operator cannot go on, as soon as any of its tasks knows.
+/// The first failure of any task that stops the operator.
 #[derive(Debug, Default)]
 pub struct Failing {
     first: OnceLock<Failure>,
@@ -95,13 +95,13 @@ pub struct Failing {
 }
 
 impl Failing {
-    /// The operator cannot go on. Only the first reason counts.
+    /// Reports a failure that stops the operator. Later failures are ignored.
     pub fn raise(&self, failure: Failure) {
         let _later = self.first.set(failure);
         self.raised.cancel();
     }
 
-    /// Waits for a reason.
+    /// Waits for a failure.
     pub async fn failed(&self) -> Failure {
         self.raised.cancelled().await;
         self.first.get().cloned().unwrap_or_else(|| Failure {
@@ -110,7 +110,7 @@ impl Failing {
         })
     }
 
-    /// Runs a future that must not panic: if it does, the operator ends.
+    /// Runs a future whose panic stops the operator.
     pub async fn guard(&self, task: &str, future: impl Future<Output = ()>) {
         if let Err(panicked) = guarded(task, future).await {
             self.raise(panicked.into());

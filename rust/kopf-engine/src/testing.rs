@@ -1,6 +1,6 @@
-//! A server and another side of the border that do what a test says, in the test's time.
+//! A scripted API server and a scripted host, in the test's time.
 //!
-//! Nothing here waits or talks: requests are answered by a function, jobs are kept, and log lines are collected.
+//! Nothing here waits or sends: requests are answered by a function, tasks are kept, and log lines are collected.
 
 use crate::admission::AdmissionRouter;
 use crate::daemons::DaemonContext;
@@ -35,7 +35,7 @@ use crate::host::{Host, HostTask, LogRecord};
 use crate::live_config::LiveConfig;
 use crate::time::clock::Clock;
 
-/// A request as the server has got it.
+/// A request as received by the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Got {
     pub(crate) method: String,
@@ -45,10 +45,10 @@ pub(crate) struct Got {
     pub(crate) at: u64,
 }
 
-/// The status and the body; a stream that never ends, if there is no body.
+/// The status and the body of a response; without a body, it never ends.
 pub(crate) type Answer = (u16, Option<Value>);
 
-/// Everything around a part of the engine.
+/// The surroundings of the tested part of the engine.
 pub(crate) struct Stage {
     pub(crate) shared: Arc<OperatorContext>,
     /// The router of admission reviews.
@@ -58,24 +58,24 @@ pub(crate) struct Stage {
     pub(crate) credential_store: Arc<CredentialStore>,
 }
 
-/// The other side of the border.
+/// The scripted host.
 #[derive(Default)]
 pub(crate) struct OtherSide {
     pub(crate) jobs: Mutex<Vec<HostTask>>,
-    /// How much waits, as far as the test says.
+    /// The backlog that the test has set.
     pub(crate) backlog: AtomicUsize,
     lines: Mutex<Vec<String>>,
-    /// A log line with this in it panics, once.
+    /// A part of the log line at which to panic, once.
     explosive: Mutex<Option<&'static str>>,
 }
 
 impl OtherSide {
-    /// Lets the next log line with this in it panic.
+    /// Panics at the next log line that contains the part.
     pub(crate) fn explode_on(&self, part: &'static str) {
         *lock(&self.explosive) = Some(part);
     }
 
-    /// The log lines with this in them.
+    /// The log lines that contain the part.
     pub(crate) fn lines(&self, part: &str) -> Vec<String> {
         lock(&self.lines).iter().filter(|line| line.contains(part)).cloned().collect()
     }
@@ -102,7 +102,7 @@ impl Host for OtherSide {
 }
 
 impl Stage {
-    /// Sets the settings as Python would, and the server.
+    /// A stage with these settings, as Python passes them, and this server.
     pub(crate) fn new(
         settings: &Value,
         answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static,
@@ -110,7 +110,7 @@ impl Stage {
         Self::with_handlers(vec![], settings, answer)
     }
 
-    /// The same, with handlers.
+    /// The same with handlers.
     pub(crate) fn with_handlers(
         handlers: Vec<Value>,
         settings: &Value,
@@ -137,13 +137,13 @@ impl Stage {
         lock(&self.requests).clone()
     }
 
-    /// The log lines with this in them.
+    /// The log lines that contain the part.
     pub(crate) fn lines(&self, part: &str) -> Vec<String> {
         self.other_side.lines(part)
     }
 }
 
-/// What all share in an operator that has just started.
+/// The shared state of an operator that was just started.
 pub(crate) fn shared(
     rules: OperatorConfig,
     credential_store: Arc<CredentialStore>,
@@ -190,7 +190,7 @@ pub(crate) fn shared(
     })
 }
 
-/// The options of vaults in tests.
+/// The options of credential stores in tests.
 pub(crate) fn vault_options() -> CredentialStoreOptions {
     let connections = ConnectionOptions {
         agent: "test".to_owned(),
@@ -201,7 +201,7 @@ pub(crate) fn vault_options() -> CredentialStoreOptions {
     CredentialStoreOptions { connections, login_timeout: 0.0, stopping: CancellationToken::new() }
 }
 
-/// The production client's way to a server that is a function, and keeps the requests.
+/// A client of a server that is a function; the requests are recorded.
 pub(crate) fn client(
     requests: &Arc<Mutex<Vec<Got>>>,
     answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static,
@@ -217,14 +217,14 @@ pub(crate) fn client(
         };
         let (status, body) = answer(&got);
         lock(&requests).push(got);
-        // `null`: nothing, and the end of it.
+        // With `null`, the body is empty.
         (status, body.map(|value| if value.is_null() { vec![] } else { value.to_string().into_bytes() }))
     })
 }
 
-/// A server that is a function of the method, the path, and the body, behind connections in memory. It answers at once, in the
-/// task of the client, and none of its allocations are counted. Without a body, the response never ends;
-/// with the status 0, it never begins.
+/// A server that is a function of the method, the path, and the body, behind in-memory connections. It responds at once
+/// in the client's task, and its allocations are not counted. Without a body, the response never ends; with the status
+/// 0, it never begins.
 pub(crate) fn connector(
     answer: impl Fn(&str, &str, &[u8]) -> (u16, Option<Vec<u8>>) + Send + Sync + 'static,
 ) -> Connector {

@@ -1,10 +1,10 @@
 //! The allocator of the extension.
 //!
-//! Objects are read, handled and dropped by the thousands, and the system's allocators, that of musl first of all, take a
+//! Thousands of objects are decoded, handled and dropped, and the system's allocators, above all that of musl, take a
 //! noticeable part of that time.
 //!
-//! It is mimalloc 2: version 3 keeps the main heap in the thread that loads the library, and crashes the process when that
-//! thread has ended and another thread goes on with the module.
+//! It is mimalloc 2: version 3 stores the main heap in the thread that loads the library, and crashes the process when another
+//! thread uses the module after that thread has ended.
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,7 +1,7 @@
-//! `ApiServer`: the in-memory API server in the verbs of those who test with it: start, call, inject, look, shut down.
+//! `ApiServer`: the embedded API server as used by tests: start, requests, faults, inspection, shutdown.
 //!
-//! Requests made through the handle touch neither sockets, nor the journal, nor the faults: those are for the operator
-//! under test. Nothing here knows what a cluster is to a test: that is Python's (`kopf._kits.clusters`).
+//! Requests made through the handle use no sockets, are not in the request log, and are not affected by faults: those are for
+//! the operator under test. Clusters of tests are implemented in Python (`kopf._kits.clusters`).
 
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::convert::{python_to_value, value_to_python};
 use crate::errors::misuse;
 use crate::runtime::{check_process, runtime};
 
-/// An API server in the memory of this process.
+/// An API server embedded in this process.
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct ApiServer {
     server: Mutex<Option<Arc<Server>>>,
@@ -26,7 +26,7 @@ pub(crate) struct ApiServer {
 
 #[pymethods]
 impl ApiServer {
-    /// Starts it; when this returns, it serves.
+    /// Starts the server; when this returns, it serves requests.
     #[new]
     #[pyo3(signature = (*, port = 0, tls = true, token = None, controllers = false, access = false))]
     fn new(
@@ -44,7 +44,7 @@ impl ApiServer {
         Ok(Self { server: Mutex::new(Some(Arc::new(server))), home: process::id() })
     }
 
-    /// The same as an awaitable of asyncio.
+    /// Starts the server without blocking the event loop; returns an awaitable.
     #[staticmethod]
     #[pyo3(signature = (*, port = 0, tls = true, token = None, controllers = false, access = false))]
     fn launch(
@@ -80,25 +80,25 @@ impl ApiServer {
         Ok(self.running()?.token().to_owned())
     }
 
-    /// The certificate of the authority (PEM); none without TLS.
+    /// The CA certificate (PEM); none without TLS.
     #[getter]
     fn ca(&self) -> PyResult<Option<String>> {
         Ok(self.running()?.ca_pem().map(str::to_owned))
     }
 
-    /// The text of the administrator's kubeconfig.
+    /// The text of the administrator's kubeconfig file.
     #[getter]
     fn kubeconfig(&self) -> PyResult<String> {
         Ok(self.running()?.kubeconfig_text())
     }
 
-    /// The newest version of all objects.
+    /// The newest resource version of all objects.
     #[getter]
     fn resource_version(&self) -> PyResult<u64> {
         Ok(self.running()?.resource_version())
     }
 
-    /// One request through memory: the code of the answer, and its body. Patches are merge patches.
+    /// Executes one request in memory; returns the status code and the body of the response. Patches are merge patches.
     #[pyo3(signature = (method, path, body = None))]
     fn call<'py>(
         &self,
@@ -122,8 +122,8 @@ impl ApiServer {
         }
     }
 
-    /// Many requests through memory, one after another, as `call` does them: for loads that no single calls reach. They
-    /// end at the first refusal.
+    /// Executes many requests in memory, one after another, as `call` does, for loads that are too large for single calls.
+    /// Stops at the first rejected one.
     fn call_all(
         &self,
         py: Python<'_>,
@@ -144,15 +144,15 @@ impl ApiServer {
         py.detach(|| runtime.block_on(work)).map_err(|error| failed(&error))
     }
 
-    /// How many requests have come over the network, also those that are forgotten.
+    /// Number of requests received over the network, including those removed from the request log.
     fn journal_count(&self) -> PyResult<u64> {
         Ok(*self.running()?.request_log().subscribe().borrow())
     }
 
-    /// An awaitable of asyncio: until more requests have been served than that; how many it are then.
+    /// An awaitable of asyncio: waits until more than `after` requests have been served; returns their number.
     #[pyo3(name = "wait_for_request")]
     fn asked<'py>(&self, py: Python<'py>, after: u64) -> PyResult<Bound<'py, PyAny>> {
-        // It must not hold the server: that may be shut down meanwhile.
+        // It must not hold the server, which may be shut down meanwhile.
         let mut counts = self.running()?.request_log().subscribe();
         awaitable(py, async move {
             let count = counts.wait_for(|count| *count > after).await;
@@ -160,8 +160,8 @@ impl ApiServer {
         })
     }
 
-    /// The requests that came over the network: time, method, path, query, content type, agent, body, code, user,
-    /// accepted types. Only those after the first so many; with how many there have been.
+    /// The requests received over the network: time, method, path, query, content type, agent, body, code, user, accepted
+    /// types. Returns only those after the first `after` ones, with their total number.
     #[pyo3(signature = (after = 0))]
     fn journal<'py>(&self, py: Python<'py>, after: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
         let list = PyList::empty(py);
@@ -185,13 +185,13 @@ impl ApiServer {
         Ok((count, list))
     }
 
-    /// Forgets the requests.
+    /// Removes all requests from the request log.
     fn clear_journal(&self) -> PyResult<()> {
         self.running()?.request_log().clear();
         Ok(())
     }
 
-    /// Makes the server misbehave: in what, with which number, for which verb and resource, how many times.
+    /// Injects a fault: its name, its parameter, the verb and the resource that it is limited to, and how many times it occurs.
     #[pyo3(signature = (fault, number = 0.0, *, verb = "", plural = "", times = None, after = 0))]
     fn inject(
         &self,
@@ -208,42 +208,42 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Withdraws all faults.
+    /// Removes all faults.
     fn clear_faults(&self) -> PyResult<()> {
         self.running()?.faults().clear();
         Ok(())
     }
 
-    /// Lets nobody reach the server over the network until the faults are withdrawn.
+    /// Blocks access to the server over the network until the faults are removed.
     fn cut_off(&self) -> PyResult<()> {
         self.running()?.faults().cut_off();
         Ok(())
     }
 
-    /// Whether nobody reaches the server over the network.
+    /// Whether access to the server over the network is blocked.
     #[getter]
     fn is_cut_off(&self) -> PyResult<bool> {
         Ok(self.running()?.faults().is_cut_off())
     }
 
-    /// Closes the open watches of a resource; of all, if it has no name.
+    /// Closes the open watches of a resource; of all resources if the name is empty.
     #[pyo3(signature = (plural = ""))]
     fn cut_watches(&self, plural: &str) -> PyResult<()> {
         self.running()?.faults().cut_watches(plural);
         Ok(())
     }
 
-    /// Forgets the history: who goes on from an earlier version, has to list again.
+    /// Removes the history: a watch from an earlier version has to relist.
     fn compact(&self) -> PyResult<()> {
         self.running()?.compact();
         Ok(())
     }
 
-    /// Stops it: connections are closed. Further calls change nothing.
+    /// Stops the server and closes its connections. Further calls have no effect.
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
         check_process(self.home)?;
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Calls from other threads may still hold it; then the last of them ends it by its drop.
+        // Calls from other threads may still hold the server; then the last of them stops it by its drop.
         if let Some(server) = server.and_then(Arc::into_inner) {
             let runtime = runtime()?;
             py.detach(|| runtime.block_on(server.shutdown()));
@@ -263,7 +263,7 @@ impl ApiServer {
 
 impl Drop for ApiServer {
     fn drop(&mut self) {
-        // The server's own drop aborts its tasks; in a fork, there are none to abort.
+        // The drop of the server aborts its tasks; a fork has no such tasks.
         if process::id() != self.home {
             let server = self.server.get_mut().unwrap_or_else(PoisonError::into_inner).take();
             std::mem::forget(server);
@@ -282,11 +282,7 @@ fn options_of(port: u16, tls: bool, token: Option<String>, controllers: bool, ac
     options
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a cast saturates, which is meant"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast saturates, as intended")]
 fn read_fault(name: &str, number: f64) -> PyResult<Fault> {
     Ok(match name {
         "latency" => Fault::Latency(

@@ -1,10 +1,10 @@
-//! Awaitables of asyncio for what goes on in the runtime: for the testing kit only, since an operator has its border.
+//! Awaitables of asyncio for futures in the runtime. Only the testing kit uses them; an operator uses `bridge`.
 //!
-//! When such a future is ready, somebody must attach to the interpreter and tell its loop. That is done in a thread of the
-//! runtime's blocking pool, never in the engine's own. And it must not happen in an interpreter that is exiting: attaching to
-//! one ends the thread, and with that, in Rust, the process. So all tasks and calls are counted here; at the exit, before the
-//! interpreter is finalised, the tasks are cancelled, and those calls that have begun are waited for. Nothing is left then
-//! that could attach, and nothing new begins.
+//! When such a future is ready, a thread must attach to the interpreter and notify its event loop. That is done in the
+//! runtime's blocking pool, never in the engine's thread. It must not happen while the interpreter is exiting: attaching then
+//! ends the thread, and with it, in Rust, the process. So all tasks and calls are tracked here. At the exit, before the
+//! interpreter is finalised, the tasks are cancelled, and running calls are awaited. After that, no thread can attach, and no
+//! new task starts.
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use crate::errors::misuse;
 use crate::runtime::{check_process, runtime};
 
-/// How long the exit waits at most. It would take a loop that does not even take a callback.
+/// Maximum time that the exit waits. It is reached only if an event loop does not accept a callback.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 /// The tasks that may attach to the interpreter.
@@ -38,9 +38,9 @@ struct AttachedTasks {
     home: u32,
 }
 
-static VISITORS: OnceLock<AttachedTasks> = OnceLock::new();
+static ATTACHED_TASKS: OnceLock<AttachedTasks> = OnceLock::new();
 
-/// Makes an awaitable for the running loop of asyncio. If it is cancelled, so is the work.
+/// Makes an awaitable for the running event loop. Cancelling it cancels the work.
 pub(crate) fn awaitable<T>(
     py: Python<'_>,
     work: impl Future<Output = PyResult<T>> + Send + 'static,
@@ -49,7 +49,7 @@ where
     T: for<'py> IntoPyObject<'py> + Send + 'static,
 {
     let handle = runtime()?.handle().clone();
-    let attached = VISITORS.get_or_init(|| AttachedTasks {
+    let attached = ATTACHED_TASKS.get_or_init(|| AttachedTasks {
         handle,
         tracker: TaskTracker::new(),
         closing: CancellationToken::new(),
@@ -58,12 +58,12 @@ where
     check_process(attached.home)?;
     join_at_exit(py)?;
     if attached.closing.is_cancelled() {
-        return Err(misuse("The interpreter is exiting: nobody can wait for anything any more."));
+        return Err(misuse("The interpreter is exiting: no new awaitables can be created."));
     }
     generic::future_into_py::<AttachedTasks, _, T>(py, work)
 }
 
-/// Has the visitors seen off before the interpreter is finalised.
+/// Registers [`join_all`] to run before the interpreter is finalised.
 fn join_at_exit(py: Python<'_>) -> PyResult<()> {
     static REGISTERED: Once = Once::new();
     if REGISTERED.is_completed() {
@@ -75,39 +75,39 @@ fn join_at_exit(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Cancels what is awaited, and waits until nobody of it can come back.
+/// Cancels all awaitables, and waits until no thread can attach to the interpreter for them.
 #[pyfunction]
 fn join_all(py: Python<'_>) {
-    // In a fork, there is nobody but their memory.
-    let Some(attached) = VISITORS.get().filter(|attached| check_process(attached.home).is_ok()) else {
+    // A fork has a copy of the state, but not the tasks.
+    let Some(attached) = ATTACHED_TASKS.get().filter(|attached| check_process(attached.home).is_ok()) else {
         return;
     };
     attached.closing.cancel();
     attached.tracker.close();
-    // Those who have begun to attach need the interpreter for that.
+    // Threads that are attaching already need the interpreter for that.
     py.detach(|| {
         let _late = attached.handle.block_on(async { timeout(GRACE_PERIOD, attached.tracker.wait()).await });
     });
 }
 
-/// A task, or a call in a thread; nothing if there is no runtime.
-pub(crate) struct Visit(Option<JoinHandle<()>>);
+/// A task, or a call in a thread; none if there is no runtime.
+pub(crate) struct AttachedTask(Option<JoinHandle<()>>);
 
-/// Why a visit has ended without a result.
-pub(crate) struct Lost(Option<tokio::task::JoinError>);
+/// The reason why a task has ended without a result.
+pub(crate) struct TaskLost(Option<tokio::task::JoinError>);
 
-impl Future for Visit {
-    type Output = Result<(), Lost>;
+impl Future for AttachedTask {
+    type Output = Result<(), TaskLost>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Some(task) => Pin::new(task).poll(context).map_err(|error| Lost(Some(error))),
-            None => Poll::Ready(Err(Lost(None))),
+            Some(task) => Pin::new(task).poll(context).map_err(|error| TaskLost(Some(error))),
+            None => Poll::Ready(Err(TaskLost(None))),
         }
     }
 }
 
-impl generic::JoinError for Lost {
+impl generic::JoinError for TaskLost {
     fn is_panic(&self) -> bool {
         self.0.as_ref().is_some_and(tokio::task::JoinError::is_panic)
     }
@@ -121,14 +121,14 @@ impl generic::JoinError for Lost {
 }
 
 impl generic::Runtime for AttachedTasks {
-    type JoinError = Lost;
-    type JoinHandle = Visit;
+    type JoinError = TaskLost;
+    type JoinHandle = AttachedTask;
 
-    fn spawn<F>(task: F) -> Visit
+    fn spawn<F>(task: F) -> AttachedTask
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        Visit(VISITORS.get().map(|attached| {
+        AttachedTask(ATTACHED_TASKS.get().map(|attached| {
             let closing = attached.closing.clone();
             let task = async move {
                 let _cancelled = closing.run_until_cancelled_owned(task).await;
@@ -137,12 +137,12 @@ impl generic::Runtime for AttachedTasks {
         }))
     }
 
-    fn spawn_blocking<F>(call: F) -> Visit
+    fn spawn_blocking<F>(call: F) -> AttachedTask
     where
         F: FnOnce() + Send + 'static,
     {
-        let attached = VISITORS.get().filter(|attached| !attached.closing.is_cancelled());
-        Visit(attached.map(|attached| attached.tracker.spawn_blocking_on(call, &attached.handle)))
+        let attached = ATTACHED_TASKS.get().filter(|attached| !attached.closing.is_cancelled());
+        AttachedTask(attached.map(|attached| attached.tracker.spawn_blocking_on(call, &attached.handle)))
     }
 }
 

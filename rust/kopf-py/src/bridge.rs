@@ -1,7 +1,7 @@
-//! The queue between the engine's threads and Python's loop: put by the engine, emptied by Python in batches.
+//! The queue between the engine's threads and Python's event loop: filled by the engine, emptied by Python in batches.
 //!
-//! A file descriptor becomes readable when the queue turns non-empty, once per batch. Nothing here attaches to
-//! the interpreter or holds Python's objects, so that the engine's threads never wait for Python.
+//! A file descriptor becomes readable when the queue becomes non-empty, once per batch. Nothing here attaches to the
+//! interpreter or holds Python objects, so the engine's threads never wait for Python.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,51 +15,51 @@ use kopf_engine::error::Failure;
 use kopf_engine::host::{Host, HostTask, LogRecord};
 use tokio::sync::Notify;
 
-/// How much crosses at once. Enough to share the price of a crossing; not so much that the objects of a whole cluster are
-/// alive in Python at the same time, where the garbage collector would look through them again and again, nor that other
-/// tasks of the loop wait for long.
+/// Maximum number of items per batch. It is large enough to share the cost of a wake-up. It is small enough that not all
+/// objects of a cluster exist in Python at the same time, where the garbage collector would traverse them repeatedly, and that
+/// other tasks of the event loop do not wait for long.
 const BATCH: usize = 128;
 
-/// So many items that nobody waits for are left to be taken along with others.
-const QUIET: usize = 32;
+/// Up to so many items without a waiting sender are left in the queue until other items wake Python up.
+const MAX_DEFERRED: usize = 32;
 
-/// Something for Python, in the order in which the engine said it.
+/// An item for Python; items are in the order in which the engine submitted them.
 #[derive(Debug)]
 pub(crate) enum Item {
-    /// A piece of work.
+    /// A task of the engine.
     Job(HostTask),
-    /// A log line.
+    /// A log record.
     Entry(LogRecord),
-    /// The engine has ended, for this reason unless it was asked to. Nothing comes after it.
+    /// The engine has ended; with a failure, unless it was stopped. It is the last item.
     Finished(Option<Failure>),
 }
 
-/// The port of the engine as a queue for Python.
+/// The engine's host, as a queue for Python.
 pub(crate) struct HostQueue {
     queue: Mutex<Queue>,
     wake_fd: WakeFd,
-    /// Notified whenever something was taken.
+    /// Notified when items were taken.
     taken: Notify,
     threshold: AtomicU8,
-    /// Python wants to know at once even of what nobody waits for.
+    /// Deferrable items wake Python up too.
     prompt: AtomicBool,
 }
 
 #[derive(Default)]
 struct Queue {
     items: VecDeque<Item>,
-    /// The bell rings.
-    rung: bool,
+    /// The descriptor is readable.
+    is_signalled: bool,
 }
 
 impl Queue {
-    /// Takes something more; true if the bell is to be rung for it.
+    /// Adds an item; true if the descriptor is to be made readable.
     fn put(&mut self, item: Item, prompt: bool) -> bool {
-        let waits = !prompt && matches!(item, Item::Job(HostTask::Close { carry: false, .. }));
+        let is_deferrable = !prompt && matches!(item, Item::Job(HostTask::Close { carry: false, .. }));
         self.items.push_back(item);
-        let is_silent = self.rung || (waits && self.items.len() < QUIET);
-        self.rung |= !is_silent;
-        !is_silent
+        let wakes = !(self.is_signalled || (is_deferrable && self.items.len() < MAX_DEFERRED));
+        self.is_signalled |= wakes;
+        wakes
     }
 }
 
@@ -74,18 +74,18 @@ impl HostQueue {
         })
     }
 
-    /// The descriptor that is readable while there is something to take.
+    /// The descriptor that is readable while there are items.
     pub(crate) fn fileno(&self) -> RawFd {
         self.wake_fd.fileno()
     }
 
-    /// Takes what has been there for the longest time, one batch of it. The bell is silenced first: whatever comes later
-    /// rings it again, and so does what is left.
+    /// Takes the oldest items, at most a batch. The descriptor is cleared first: later items make it readable again, and so do
+    /// remaining ones.
     pub(crate) fn take(&self) -> VecDeque<Item> {
         self.wake_fd.clear();
         let mut queue = self.lock();
-        queue.rung = queue.items.len() > BATCH;
-        let is_all = !queue.rung;
+        queue.is_signalled = queue.items.len() > BATCH;
+        let is_all = !queue.is_signalled;
         let batch =
             if is_all { std::mem::take(&mut queue.items) } else { queue.items.drain(..BATCH).collect() };
         drop(queue);
@@ -96,30 +96,30 @@ impl HostQueue {
         batch
     }
 
-    /// How many there are to take.
+    /// Number of items in the queue.
     pub(crate) fn pending(&self) -> usize {
         self.lock().items.len()
     }
 
-    /// From now on, nothing is left until something else comes: somebody wants to know when all is done.
+    /// From now on, no items are deferred: for tests that wait until all work is done.
     pub(crate) fn be_prompt(&self) {
         self.prompt.store(true, Ordering::Relaxed);
     }
 
-    /// Lines below this level of Python's `logging` are not wanted.
+    /// Drops log records below this level of Python's `logging`.
     pub(crate) fn set_threshold(&self, level: u8) {
         self.threshold.store(level, Ordering::Relaxed);
     }
 
-    /// Tells of the end.
+    /// Adds the last item.
     pub(crate) fn finish(&self, failure: Option<Failure>) {
         self.put(Item::Finished(failure));
     }
 
     fn put(&self, item: Item) {
         let prompt = self.prompt.load(Ordering::Relaxed);
-        let rings = self.lock().put(item, prompt);
-        if rings {
+        let wakes = self.lock().put(item, prompt);
+        if wakes {
             self.wake_fd.notify();
         }
     }
@@ -136,15 +136,15 @@ impl Host for HostQueue {
 
     fn submit_all(&self, jobs: Vec<HostTask>) {
         let prompt = self.prompt.load(Ordering::Relaxed);
-        let rings = {
+        let wakes = {
             let mut queue = self.lock();
-            let mut rings = false;
+            let mut wakes = false;
             for job in jobs {
-                rings |= queue.put(Item::Job(job), prompt);
+                wakes |= queue.put(Item::Job(job), prompt);
             }
-            rings
+            wakes
         };
-        if rings {
+        if wakes {
             self.wake_fd.notify();
         }
     }
@@ -180,7 +180,7 @@ impl WakeFd {
         use std::os::fd::{FromRawFd as _, OwnedFd};
         #[expect(
             unsafe_code,
-            reason = "the standard library has no eventfd; a valid result is owned by nobody else"
+            reason = "the standard library has no eventfd; a valid result has no other owner"
         )]
         let near = unsafe {
             match libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) {
@@ -205,13 +205,13 @@ impl WakeFd {
     }
 
     pub(crate) fn notify(&self) {
-        // It fails only when it would block, and then it is ringing already.
+        // It fails only if it would block, and then the descriptor is readable already.
         let mut end = self.far.as_ref().unwrap_or(&self.near);
         let _ringing = end.write(&1_u64.to_ne_bytes());
     }
 
     pub(crate) fn clear(&self) {
-        // It fails only when it would block, and then it is silent already.
+        // It fails only if it would block, and then the descriptor is cleared already.
         let mut buffer = [0_u8; 64];
         let _silent = (&self.near).read(&mut buffer);
     }

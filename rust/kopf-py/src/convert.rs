@@ -1,7 +1,6 @@
-//! Values over the border, both ways: JSON text and `serde_json` values to Python, Python values to `serde_json`.
+//! Conversions of values in both directions: JSON text and `serde_json` values to Python, Python values to `serde_json`.
 //!
-//! JSON text becomes Python objects directly, with no value in between, and keys are shared between documents.
-//! Knows nothing of what the values mean.
+//! JSON text is converted directly to Python objects, without intermediate values, and keys are shared between documents.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -19,7 +18,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 
 use crate::errors::decoding;
 
-/// How deep Python values may be nested, as objects may be; what is deeper is taken for a cycle.
+/// Maximum nesting of Python values, the same as of objects; deeper ones are taken for reference cycles.
 const MAX_DEPTH: usize = 300;
 
 /// Converts JSON text of an object to Python's dicts, lists and scalars. Its depth was checked when it was decoded.
@@ -43,10 +42,10 @@ pub(crate) fn option_to_python<'py>(py: Python<'py>, value: Option<&Value>) -> P
     value.map_or_else(|| Ok(PyNone::get(py).to_owned().into_any()), |value| value_to_python(py, value))
 }
 
-/// Converts a Python value as `json.dumps` sees it; any mapping counts as a dict.
+/// Converts a Python value as `json.dumps` does; any mapping counts as a dict.
 ///
 /// # Errors
-/// A `TypeError` or `ValueError` that says which part of the value is not JSON.
+/// A `TypeError` or `ValueError` with the path of the part that is not JSON.
 pub(crate) fn python_to_value(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     read(value, &Place::Root, 0)
 }
@@ -65,7 +64,7 @@ struct Keys(Vec<Option<(Box<str>, Py<PyString>)>>);
 const KEY_SLOTS: usize = 2048;
 const MAX_CACHED_KEY: usize = 64;
 
-/// Whoever finds it locked does without: a garbage collection inside of a conversion may run other conversions.
+/// If the lock is taken, the cache is not used: a garbage collection during a conversion may run other conversions.
 static KEYS: Mutex<Keys> = Mutex::new(Keys(Vec::new()));
 
 impl Keys {
@@ -217,7 +216,7 @@ fn convert_value<'py>(
     })
 }
 
-/// Where in a Python value the conversion is; spelled out only for errors.
+/// The path of the current value in a Python value; formatted only for errors.
 enum Place<'a> {
     Root,
     Key(&'a Place<'a>, &'a str),
@@ -251,7 +250,7 @@ fn read(value: &Bound<'_, PyAny>, place: &Place<'_>, depth: usize) -> PyResult<V
             place.suffix()
         )));
     }
-    // The frequent types first; bool before int, which it is a subclass of.
+    // Frequent types first; bool before int, as it is a subclass of int.
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(Value::String(
             text.to_str().map_err(|error| invalid_unicode(value.py(), &error, place))?.to_owned(),
@@ -297,7 +296,7 @@ fn read_int(number: &Bound<'_, PyInt>, place: &Place<'_>) -> PyResult<Value> {
     if let Ok(number) = number.extract::<u64>() {
         return Ok(Value::from(number));
     }
-    // The API server reads integers beyond 64 bits as floats: they are what it stores anyway.
+    // The API server decodes integers beyond 64 bits as floats, so floats are what it stores anyway.
     let float = number.extract::<f64>().ok().and_then(serde_json::Number::from_f64);
     float.map(Value::Number).ok_or_else(|| {
         PyValueError::new_err(format!("Integers beyond the range of floats are not JSON{}", place.suffix()))
@@ -348,7 +347,7 @@ fn invalid_unicode(py: Python<'_>, error: &PyErr, place: &Place<'_>) -> PyErr {
     PyValueError::new_err(format!("The text is not valid Unicode: {}{}", error.value(py), place.suffix()))
 }
 
-/// `collections.abc.Mapping`, for registering our own views.
+/// Registers a class of ours as `collections.abc.Mapping`.
 pub(crate) fn register_mapping<T: PyTypeInfo>(py: Python<'_>) -> PyResult<()> {
     static MAPPING: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let mapping = MAPPING.import(py, "collections.abc", "Mapping")?;
@@ -356,10 +355,10 @@ pub(crate) fn register_mapping<T: PyTypeInfo>(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// A deep copy of a value, as it is after a way through JSON: real dicts, lists and scalars.
+/// A deep copy of a value, as after a round trip through JSON: real dicts, lists and scalars.
 ///
 /// # Errors
-/// A `TypeError` or `ValueError` that says which part of the value is not JSON.
+/// A `TypeError` or `ValueError` with the path of the part that is not JSON.
 #[pyfunction]
 #[pyo3(name = "json_copy")]
 pub(crate) fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -378,7 +377,7 @@ pub(crate) fn headers_to_python<'py>(
     Ok(dict)
 }
 
-/// A certificate as `getpeercert()` gives it: with tuples where JSON has lists.
+/// A certificate in the format of `getpeercert()`: with tuples where JSON has lists.
 pub(crate) fn peer_to_python<'py>(py: Python<'py>, peer: &Value) -> PyResult<Bound<'py, PyAny>> {
     match peer {
         Value::Array(items) => {

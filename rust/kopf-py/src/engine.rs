@@ -1,4 +1,4 @@
-//! `Engine`: one operator's engine, in the verbs that Python drives it with: start, poll, complete, stop.
+//! `Engine`: one operator's engine, as Python drives it: start, poll, complete, stop.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -51,21 +51,23 @@ pub(crate) struct Engine {
     home: u32,
 }
 
-/// The resources that Python has already seen, by the address of their native twin, which is kept alive with them.
+/// The resources already converted to Python, by the address of the native resource, which is kept alive with them.
 type Resources = HashMap<usize, (Arc<Resource>, Py<PyAny>)>;
 
-/// Every rediscovery makes new twins; the old ones are dropped when there are too many.
+/// Each rediscovery creates new native resources; the old ones are dropped above this number.
 const MAX_RESOURCES: usize = 4096;
 
 #[pymethods]
 impl Engine {
-    /// Takes what was declared: handlers and settings as dicts, the name of the lifecycle, the patterns of namespaces
-    /// (none for the whole cluster; `foreign` if there are others that only Python understands), and what the server is told of who asks.
+    /// Creates the engine from the declarations: handlers and settings as dicts, the name of the lifecycle, the patterns of
+    /// namespaces (none for the whole cluster; `foreign` if there are others that only Python can match), and the `User-Agent`
+    /// of all requests.
     ///
-    /// `identity` is who we are among the operators; `liveness` is the host, the port and the path where the health is
-    /// served; `credentials` are those that are there before anybody logs in; `errand` is what to do instead of working.
+    /// `identity` is the operator's identity among its peers; `liveness` is the host, the port and the path of the probes;
+    /// `credentials` are used before any login handler is called; `errand` is a one-shot command to run instead of the
+    /// operator.
     ///
-    /// `make_resource` turns a dict of a resource's fields into what handlers get.
+    /// `make_resource` converts a dict of a resource's fields to the object that handlers get.
     #[new]
     #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource, foreign=false, identity="",
                         liveness=None, credentials=None, errand=None))]
@@ -90,7 +92,7 @@ impl Engine {
         let liveness = liveness.map(|(host, port, path)| Endpoint { host, port, path });
         let credentials = credentials.unwrap_or_default().into_iter().map(read_credentials);
         let credentials = credentials.collect::<PyResult<_>>()?;
-        let errand = match errand {
+        let command = match errand {
             None => None,
             Some("freeze") => Some(Command::Freeze),
             Some("resume") => Some(Command::Resume),
@@ -103,7 +105,7 @@ impl Engine {
             NamespaceScope::Namespaces { patterns: namespaces, foreign }
         };
         let host_queue =
-            HostQueue::new().map_err(|error| system("The border's queue cannot be made", error))?;
+            HostQueue::new().map_err(|error| system("The queue to Python cannot be created", error))?;
         let host_queue = Arc::new(host_queue);
         let host = Arc::clone(&host_queue) as Arc<dyn Host>;
         let admission_router =
@@ -119,7 +121,7 @@ impl Engine {
             identity,
             liveness,
             credentials,
-            command: errand,
+            command,
         };
         Ok(Self {
             host_queue,
@@ -132,7 +134,7 @@ impl Engine {
         })
     }
 
-    /// Starts the engine; returns at once.
+    /// Starts the engine and returns at once.
     fn start(&self) -> PyResult<()> {
         check_process(self.home)?;
         let handle = runtime()?.handle();
@@ -147,7 +149,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes the settings, as far as they are not read only once at the start.
+    /// Changes the settings, except for those that are read only once at the start.
     fn configure(&self, settings: &Bound<'_, PyDict>) -> PyResult<()> {
         let settings: Settings = depythonize(settings).map_err(|error| declaration("settings", error))?;
         if let Some(operator) = self.operator.get() {
@@ -156,7 +158,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Begins a staged shutdown; may be called many times, and before the start.
+    /// Begins the staged shutdown. May be called many times, and before the start.
     fn stop(&self) {
         if let Some(operator) = self.operator.get() {
             operator.stop();
@@ -168,38 +170,38 @@ impl Engine {
         self.host_queue.fileno()
     }
 
-    /// How many requests wait to be polled.
+    /// Number of items to poll.
     fn pending(&self) -> usize {
         self.host_queue.pending()
     }
 
-    /// Nothing is left until something else comes, from now on: for those who wait until all is done.
+    /// From now on, the descriptor becomes readable for every item at once: for tests that wait until all work is done.
     #[pyo3(name = "wake_for_everything")]
     fn be_prompt(&self) {
         self.host_queue.be_prompt();
     }
 
-    /// Lines below this level (of Python's `logging`) are not even formatted.
+    /// Log records below this level (of Python's `logging`) are dropped before they are formatted.
     fn set_log_level(&self, level: u8) {
         self.host_queue.set_threshold(level);
     }
 
-    /// Takes all that is there to be done, in order.
+    /// Takes the next batch of items, in order.
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         check_process(self.home)?;
         let list = PyList::empty(py);
         let items = self.host_queue.take();
         for item in items {
             let object = object_of(&item);
-            // The others of the batch are not to be lost with an item that cannot be converted.
+            // An item that cannot be converted must not affect the others of the batch.
             let item = self.item_to_python(py, item).or_else(|error| unconverted(py, object, &error))?;
             list.append(item)?;
         }
         Ok(list)
     }
 
-    /// Reads an admission review that a server of the user has received: a `Review`, or the kind and the text of what is
-    /// wrong with it.
+    /// Decodes an admission review that the user's own server has received. Returns a `Review`, or the kind and the text of the
+    /// error.
     #[pyo3(signature = (request, *, webhook, reason, headers, sslpeer))]
     #[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
     fn review<'py>(
@@ -217,14 +219,14 @@ impl Engine {
         })
     }
 
-    /// Says how the cluster reaches the server of webhooks.
+    /// Publishes the client configuration under which the cluster reaches the webhook server.
     #[pyo3(name = "publish_webhook")]
     fn advertise(&self, client: &Bound<'_, PyAny>) -> PyResult<()> {
         self.admission_router.publish_endpoint(python_to_value(client)?);
         Ok(())
     }
 
-    /// The address and the version of the API server. It blocks the thread, but not the interpreter: to be called from an
+    /// The address and the version of the API server. It blocks the thread with the interpreter detached: to be called in an
     /// executor.
     #[pyo3(name = "server_info")]
     fn locate(&self, py: Python<'_>) -> PyResult<(String, String)> {
@@ -233,13 +235,13 @@ impl Engine {
             .map_err(|error| system("The cluster cannot be recognised", error))
     }
 
-    /// Sends the replies of what has been answered, in order.
+    /// Sends the replies of the completed items, in order.
     fn complete(&self, py: Python<'_>, answered: &Bound<'_, PyList>) -> PyResult<()> {
         let mut replies = Vec::with_capacity(answered.len());
         for item in answered {
             replies.extend(Answered::take(&item)?);
         }
-        // Sending wakes the engine's threads, which is a system call at times: not with the interpreter attached.
+        // Sending may wake the engine's threads by a system call, so the interpreter is detached.
         let send = || replies.into_iter().for_each(Answered::send);
         py.detach(|| match self.operator.get() {
             Some(operator) => operator.batch(send),
@@ -248,8 +250,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Hands Kubernetes events over to be posted: each with the reference to the object, the type, the reason, the message,
-    /// and the pauses between attempts. Nobody waits for the posting.
+    /// Queues Kubernetes events for posting: each with the reference of the object, the type, the reason, the message, and the
+    /// delays between attempts in seconds. Returns without waiting for the posting.
     fn post(&self, events: Vec<PostTuple<'_>>) -> PyResult<()> {
         let at = now();
         let read = |(reference, kind, reason, message, backoffs): PostTuple<'_>| -> PyResult<K8sEvent> {
@@ -258,15 +260,15 @@ impl Engine {
         };
         let posts = events.into_iter().map(read).collect::<PyResult<_>>()?;
         if let Some(operator) = self.operator.get() {
-            operator.mailbox().post(posts);
+            operator.event_sender().post(posts);
         }
         Ok(())
     }
 }
 
-/// The reference, the type, the reason, the message, the pauses.
+/// A Kubernetes event: object reference, type, reason, message, delays.
 type PostTuple<'py> = (Bound<'py, PyDict>, String, String, String, Vec<f64>);
-/// What `complete()` sends, with where to.
+/// A reply that `complete()` sends, with its receiver.
 enum Answered {
     Script(Responder<Option<Completion>>, Completion),
     Run(Responder<RunReply>, RunReply),
@@ -294,7 +296,7 @@ impl Answered {
 }
 
 impl Engine {
-    /// Where reviews are taken in.
+    /// The receiver of admission reviews.
     pub(crate) fn admission_router(&self) -> Arc<AdmissionRouter> {
         Arc::clone(&self.admission_router)
     }
@@ -350,7 +352,7 @@ impl Engine {
         })
     }
 
-    /// Python's twin of a resource; the same one for the same native one.
+    /// The Python object of a resource; the same one for the same native resource.
     fn resource(&self, py: Python<'_>, resource: &Arc<Resource>) -> PyResult<Py<PyAny>> {
         let address = Arc::as_ptr(resource).addr();
         if let Some((_, known)) = self.resources().get(&address) {
@@ -378,7 +380,7 @@ fn read_handler(declared: &Bound<'_, PyAny>) -> PyResult<Handler> {
     })
 }
 
-/// The object that an item is about, if it is about one.
+/// The object of an item, if it has one.
 fn object_of(item: &Item) -> Option<Arc<Object>> {
     let Item::Job(job) = item else { return None };
     match job {
@@ -391,7 +393,7 @@ fn object_of(item: &Item) -> Option<Arc<Object>> {
     }
 }
 
-/// The log line in place of an item that cannot be converted. Its requester gets the error as the reply, or no reply.
+/// The log record that replaces an item that cannot be converted. The item's sender gets the error as the reply, or no reply.
 fn unconverted(py: Python<'_>, object: Option<Arc<Object>>, error: &PyErr) -> PyResult<Py<PyAny>> {
     let text = format!("Internal error: a request of the engine cannot be converted to Python: {error}");
     let entry = match object {
@@ -401,7 +403,7 @@ fn unconverted(py: Python<'_>, object: Option<Arc<Object>>, error: &PyErr) -> Py
     Ok(Py::new(py, Log::new(py, entry)?)?.into_any())
 }
 
-/// The logger of what concerns the operator as a whole.
+/// The logger for messages about the operator as a whole.
 const RUNNING: &str = "kopf._core.reactor.running";
 
 fn failure_kind(kind: FailureKind) -> &'static str {

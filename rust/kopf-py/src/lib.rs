@@ -1,8 +1,9 @@
-//! The module `kopf._kopf`: the engine as Python sees it. An index of names; each file owns one noun.
+//! The module `kopf._kopf`: the engine as Python sees it. This file only lists the names; each module has one topic.
 //!
-//! No rule is here. Only this crate knows pyo3. The engine's threads never attach to the interpreter: they talk through
-//! the queue of `bridge`, up to the news of the operator's end. So they cannot disturb an interpreter that is exiting.
-//! Only the testing kit's awaitables attach elsewhere (`asyncio_bridge`), and they are gone before the interpreter is.
+//! This crate contains no rules, and it is the only one that uses pyo3. The engine's threads never attach to the interpreter,
+//! not even at the end of the operator: they use the queue of `bridge`. So they cannot disturb an interpreter that is exiting.
+//! Only the awaitables of the testing kit attach in other threads (`asyncio_bridge`), and they end before the interpreter is
+//! finalised.
 
 mod admission;
 mod allocator;

@@ -1,6 +1,6 @@
-//! Log lines of the engine on their way to Python's `logging`: in order with the jobs, batched with them.
+//! Log records of the engine for Python's `logging`: in order with the tasks, and batched with them.
 //!
-//! What the libraries below the engine trace is dropped: no subscriber is installed, so that it costs nothing.
+//! Traces of the libraries below the engine are dropped: no subscriber is installed, so they cost nothing.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) fn number(level: Level) -> u8 {
     }
 }
 
-/// A line for the log.
+/// A log record of the engine.
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct Log {
     /// The level, as numbered by Python's `logging`.
@@ -32,13 +32,13 @@ pub(crate) struct Log {
     /// The text.
     #[pyo3(get)]
     text: String,
-    /// The object that it is about.
+    /// The object of the record, if there is one.
     #[pyo3(get)]
     object: Option<Py<ObjectView>>,
     /// Whether it may become a Kubernetes event.
     #[pyo3(get)]
     posted: bool,
-    /// The cycle whose exception goes along.
+    /// The cycle whose exception is logged with the record.
     #[pyo3(get)]
     exception_of: Option<u64>,
 }

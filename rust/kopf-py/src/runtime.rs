@@ -1,6 +1,7 @@
-//! The tokio runtime of the process: one, on first need, with one worker thread.
+//! The tokio runtime of the process, created on first use, with one worker thread.
 //!
-//! It never ends by itself: operators come and go in it. It does not survive a fork, and whoever tries learns why.
+//! It runs until the process exits, for all operators. It does not survive a fork: its use in a fork is an error that explains
+//! this.
 
 use std::process;
 use std::sync::OnceLock;
@@ -17,7 +18,7 @@ struct RuntimeHandle {
 
 static HOME: OnceLock<RuntimeHandle> = OnceLock::new();
 
-/// The runtime, started if it is not yet.
+/// The runtime, started if it is not yet running.
 ///
 /// # Errors
 /// If threads cannot be started, or if this process is a fork of the one that has the runtime.
@@ -32,12 +33,12 @@ pub(crate) fn runtime() -> PyResult<&'static Runtime> {
         .enable_all()
         .build()
         .map_err(|error| system("The engine's runtime cannot be started", error))?;
-    // Another thread may have been faster; then its runtime counts, and ours is shut down by its drop.
+    // Another thread may have started one meanwhile; then that one is used, and ours is shut down by its drop.
     let home = HOME.get_or_init(|| RuntimeHandle { runtime, pid: process::id() });
     Ok(&home.runtime)
 }
 
-/// Refuses to go on in a fork of the process with the given id.
+/// Returns an error in a fork of the process with the given id.
 pub(crate) fn check_process(home: u32) -> PyResult<()> {
     match process::id() {
         here if here == home => Ok(()),

@@ -1,4 +1,4 @@
-//! Work put on the border in the engine's place, for tests and benchmarks (feature `testing`): no cluster, no cycle.
+//! Injection of work in the engine's place, for tests and benchmarks (feature `testing`): without a cluster or cycles.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::errors::{declaration, decoding};
 use crate::time::now;
 
-/// What came back for the scripts that were put on the border.
+/// The completions of injected activations.
 #[pyclass(frozen, name = "InjectedWork", module = "kopf._kopf")]
 pub(crate) struct Rehearsal {
     scripts: Mutex<Vec<oneshot::Receiver<Completion>>>,
@@ -32,7 +32,7 @@ pub(crate) struct Rehearsal {
 
 #[pymethods]
 impl Rehearsal {
-    /// The replies so far, as Rust prints them.
+    /// The completions so far, in Rust's debug format.
     fn replies(&self) -> Vec<String> {
         let mut scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
         scripts
@@ -50,7 +50,7 @@ impl Rehearsal {
     }
 }
 
-/// Puts `count` scripts on the border of an engine, each with the same steps.
+/// Puts `count` activations into the queue of an engine, each with the same steps.
 ///
 /// Steps are pairs of a word and handlers: `watch`, `guarded`, `handle`, `match`, `pick`, `index`, `exclude`; `log`, `transform`, `close`,
 /// `carry`, `cancel`, `forget` put that instead.
@@ -147,7 +147,7 @@ pub(crate) fn rehearse(
     Ok(Rehearsal { scripts: Mutex::new(receivers), transform: Mutex::new(transform) })
 }
 
-/// Makes an engine review admission requests about this one resource, as if it were found in a cluster.
+/// Makes an engine review admission requests for this resource, as if it were discovered in a cluster.
 #[pyfunction]
 #[pyo3(name = "inject_review")]
 pub(crate) fn admit(engine: &Engine, resource: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -1,7 +1,7 @@
-//! The time of this process: its one clock, and `VirtualTime`, by which tests stop it and move it.
+//! The time of this process: its single clock, and `VirtualTime`, by which tests freeze and move it.
 //!
-//! All engines of the process, the rules that Python asks, and the embedded API server go by this clock. It goes as real time
-//! does, and it costs nothing, until a test takes it in use.
+//! All engines of the process, the rules called from Python, and the embedded API server use this clock. It follows real time
+//! at no cost until a test uses `VirtualTime`.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,9 +14,9 @@ use tokio::runtime::Runtime;
 
 use crate::runtime::runtime;
 
-/// How long we wait at most until the runtime's thread has fallen asleep; and how long between two looks.
-const SLUMBER: Duration = Duration::from_millis(5);
-const LOOK: Duration = Duration::from_micros(20);
+/// Maximum time to wait until the runtime's thread is idle, and the interval of the checks.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
 struct Time {
     clock: Clock,
@@ -36,18 +36,18 @@ pub(crate) fn clock() -> &'static Clock {
     &time().clock
 }
 
-/// The present moment.
+/// The current time.
 pub(crate) fn now() -> Timestamp {
     clock().now()
 }
 
-/// The time of the process, as tests move it; moments are in microseconds since the epoch.
+/// The time of the process, as tests control it; times are in microseconds since the epoch.
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct VirtualTime(&'static Time);
 
 #[pymethods]
 impl VirtualTime {
-    /// Takes it in use: whoever begins to wait from now on, can be moved through time.
+    /// Enables virtual time: from now on, waiting tasks can be moved through time.
     #[new]
     fn new() -> Self {
         let time = time();
@@ -55,52 +55,52 @@ impl VirtualTime {
         Self(time)
     }
 
-    /// The present moment.
+    /// The current time.
     #[getter]
     fn now(&self) -> i64 {
         self.0.clock.now().micros()
     }
 
-    /// Stops time where it is.
+    /// Freezes time.
     fn freeze(&self) {
         self.0.clock.freeze();
         kopf_apiserver::set_time(Some(self.now()), 0);
     }
 
-    /// Lets time go on from where it is; as much ahead of the real one as it was moved.
+    /// Resumes time, with the current offset from real time.
     fn thaw(&self) {
         self.0.clock.thaw();
         let real = Clock::start().now();
         kopf_apiserver::set_time(None, self.now().saturating_sub(real.micros()));
     }
 
-    /// Goes with real time again.
+    /// Returns to real time.
     fn reset(&self) {
         self.0.time.reset();
         kopf_apiserver::set_time(None, 0);
     }
 
-    /// Moves frozen time to the next moment for which an engine waits, but not beyond the limit; whether any does.
+    /// Moves frozen time to the next time that an engine waits for, but not beyond the limit; false if no engine waits.
     fn leap(&self, limit: i64) -> bool {
         let is_there_any = self.0.clock.leap(Timestamp::from_micros(limit));
         kopf_apiserver::set_time(Some(self.now()), 0);
         is_there_any
     }
 
-    /// The next moment for which an engine waits.
+    /// The next time that an engine waits for.
     #[getter]
     fn next(&self) -> Option<i64> {
         self.0.clock.next().map(Timestamp::micros)
     }
 
-    /// Whether an engine does something that takes real time, such as a request.
+    /// Whether an engine has an operation in progress that takes real time, such as a request.
     #[getter]
     fn is_busy(&self) -> bool {
         self.0.time.is_busy()
     }
 
-    /// Whether nothing happens in the engines and servers of this process, apart from what waits for a moment, for Python, or
-    /// for others; nothing is on its way between them either.
+    /// Whether all engines and servers of this process are idle: they only wait for a time, for Python, or for others, and
+    /// nothing is in transit between them.
     fn is_still(&self, py: Python<'_>) -> PyResult<bool> {
         let runtime = runtime()?;
         if self.0.time.is_busy() {
@@ -110,21 +110,21 @@ impl VirtualTime {
     }
 }
 
-/// Whether the runtime's thread has nothing to do but to answer us. Whatever comes from a socket or from another thread wakes
-/// it up once more than we do. Two rounds: what was coming in the moment of the first one is seen in the second.
+/// Whether the runtime's thread has no work but to respond to this check. Data from a socket or another thread wakes it up more
+/// often than the check does. Two rounds: data that arrives during the first one is observed in the second.
 fn is_still(runtime: &Runtime) -> bool {
     (0..2).all(|_| {
         let Some(before) = wait_idle(runtime) else { return false };
-        let answered = runtime.block_on(async { tokio::spawn(async {}).await.is_ok() });
-        answered && wait_idle(runtime) == Some(before.wrapping_add(2))
+        let is_completed = runtime.block_on(async { tokio::spawn(async {}).await.is_ok() });
+        is_completed && wait_idle(runtime) == Some(before.wrapping_add(2))
     })
 }
 
-/// Waits until the runtime's thread sleeps; how often it has fallen asleep and woken up so far.
+/// Waits until the runtime's thread is parked; returns the number of times it was parked or unparked so far.
 #[expect(clippy::disallowed_methods, reason = "the runtime is watched from outside, in real time")]
 fn wait_idle(runtime: &Runtime) -> Option<u64> {
     let metrics = runtime.metrics();
-    let until = std::time::Instant::now() + SLUMBER;
+    let until = std::time::Instant::now() + IDLE_TIMEOUT;
     loop {
         let count = metrics.worker_park_unpark_count(0);
         if count % 2 == 1 && metrics.global_queue_depth() == 0 {
@@ -133,6 +133,6 @@ fn wait_idle(runtime: &Runtime) -> Option<u64> {
         if std::time::Instant::now() > until {
             return None;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

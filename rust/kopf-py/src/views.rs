@@ -1,4 +1,4 @@
-//! `Object`: a Kubernetes object as Python sees it, converted stanza by stanza, and only what is touched.
+//! `Object`: a Kubernetes object as Python sees it. Only accessed stanzas are converted.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::errors::decoding;
 
 /// A read-only mapping over an object of the engine.
 ///
-/// What is asked for becomes real dicts and lists at its first touch, and nothing else does; it stays the same since then,
-/// whoever asks, and by whichever way.
+/// Accessed stanzas become real dicts and lists on first access; the others are not converted. Each value keeps its identity,
+/// regardless of how it is accessed.
 #[pyclass(frozen, mapping, name = "Object", module = "kopf._kopf")]
 pub(crate) struct ObjectView {
     object: Arc<Object>,
-    /// Whole stanzas.
+    /// The converted stanzas, by their keys.
     touched: PyOnceLock<Py<PyDict>>,
-    /// Pieces of stanzas which are not touched as a whole, by their paths.
+    /// The converted parts of stanzas that are not converted as a whole, by their paths.
     pieces: PyOnceLock<Py<PyDict>>,
 }
 
@@ -47,17 +47,17 @@ impl ObjectView {
         };
         let value = text_to_python(key.py(), text)?;
         self.put_pieces(key, &value)?;
-        // Converting may have run other code; the first value stays.
+        // Converting may have run other code; the first value is kept.
         touched.call_method1(pyo3::intern!(key.py(), "setdefault"), (key, value)).map(Some)
     }
 }
 
 impl ObjectView {
-    /// One piece of a stanza; the stanza itself is left alone.
+    /// Converts one part of a stanza without the rest of it.
     fn piece<'py>(&self, path: &Bound<'py, PyTuple>, keys: &[&str]) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = path.py();
         let pieces = self.pieces.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
-        // A larger piece may be there already.
+        // A larger part may be converted already.
         for length in (2..=keys.len()).rev() {
             if let Some(known) = pieces.get_item(path.get_slice(0, length))? {
                 return descend(known, path, length);
@@ -76,7 +76,7 @@ impl ObjectView {
         }
     }
 
-    /// The stanza is made as a whole: the pieces that somebody has already got must be its parts.
+    /// Merges the already converted parts into the stanza that is being converted, so that they keep their identity.
     fn put_pieces(&self, stanza: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = stanza.py();
         let Some(pieces) = self.pieces.get(py) else { return Ok(()) };
@@ -88,7 +88,7 @@ impl ObjectView {
     }
 }
 
-/// What is at the rest of the path in a value; `None` if the path goes through something that has no keys.
+/// The value at the rest of the path; `None` if the path leads through a value without keys.
 fn descend<'py>(
     mut value: Bound<'py, PyAny>,
     path: &Bound<'py, PyTuple>,
@@ -103,7 +103,7 @@ fn descend<'py>(
     Ok(Some(value))
 }
 
-/// Puts a known piece into the value of a shorter path, so that both ways lead to the same object.
+/// Puts a converted part into the value of a shorter path, so that both paths lead to the same object.
 fn overlay(
     value: &Bound<'_, PyAny>,
     path: &Bound<'_, PyTuple>,
@@ -123,9 +123,9 @@ fn overlay(
 
 #[pymethods]
 impl ObjectView {
-    /// What is at `path` and there at `item`, converted without the rest of the stanza.
+    /// The value of `item` at `path`, converted without the rest of the stanza.
     ///
-    /// `NotImplemented` if that is not to be had so simply; a `KeyError` names the first key that is not there.
+    /// `NotImplemented` if that is not possible; a `KeyError` has the first missing key.
     #[pyo3(name = "_get_path")]
     fn _lookup<'py>(
         &self,
@@ -133,7 +133,7 @@ impl ObjectView {
         item: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = path.py();
-        let refused = || Ok(PyNotImplemented::get(py).to_owned().into_any());
+        let not_implemented = || Ok(PyNotImplemented::get(py).to_owned().into_any());
         if path.is_empty() {
             return self.__getitem__(item);
         }
@@ -142,16 +142,16 @@ impl ObjectView {
             let whole = path.as_sequence().concat(PyTuple::new(py, [item])?.as_sequence())?.to_tuple()?;
             let keys: Vec<Bound<'py, PyString>> = match whole.iter().map(Bound::cast_into).collect() {
                 Ok(keys) => keys,
-                Err(_) => return refused(),
+                Err(_) => return not_implemented(),
             };
             let keys = keys.iter().map(|key| key.to_str()).collect::<PyResult<Vec<_>>>();
-            let Ok(keys) = keys else { return refused() };
-            return self.piece(&whole, &keys)?.map_or_else(refused, Ok);
+            let Ok(keys) = keys else { return not_implemented() };
+            return self.piece(&whole, &keys)?.map_or_else(not_implemented, Ok);
         };
-        let Some(parent) = descend(touched, path, 1)? else { return refused() };
+        let Some(parent) = descend(touched, path, 1)? else { return not_implemented() };
         match parent.cast::<PyDict>() {
             Ok(dict) => dict.get_item(item)?.ok_or_else(|| PyKeyError::new_err(item.clone().unbind())),
-            Err(_) => refused(),
+            Err(_) => not_implemented(),
         }
     }
 
@@ -220,7 +220,7 @@ impl ObjectView {
         self.to_dict(py)?.call_method0(pyo3::intern!(py, "items"))
     }
 
-    /// A dict of the same values; it shares them with this view.
+    /// A dict of the same values, shared with this view.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for (key, _) in self.object.stanzas() {
@@ -231,7 +231,7 @@ impl ObjectView {
         Ok(dict)
     }
 
-    /// The object's JSON, as it came.
+    /// The object's JSON, as received.
     #[getter]
     fn text(&self) -> &str {
         self.object.raw()

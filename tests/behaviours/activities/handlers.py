@@ -6,7 +6,7 @@ import kopf
 @kopf.on.startup()
 async def begin(memo, settings, **_):
     memo.calls.append(("begin", None))
-    if memo.get("refuse"):
+    if memo.get("fail"):
         raise kopf.PermanentError("Not today.")
     settings.persistence.finalizer = "example.com/own-finalizer"
 

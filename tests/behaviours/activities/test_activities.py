@@ -1,4 +1,4 @@
-"""The start and the end of an operator can be handled."""
+"""Startup and cleanup handlers."""
 
 import pathlib
 
@@ -23,7 +23,7 @@ def test_startup_is_before_everything_and_cleanup_after(run, make, cluster):
 
 def test_a_failed_startup_is_the_end(cluster):
     calls = []
-    memo = kopf.Memo(calls=calls, refuse=True)
+    memo = kopf.Memo(calls=calls, fail=True)
     with pytest.raises(Exception, match="One or more handlers failed"), Operator(cluster, FILE, memo=memo):
         pytest.fail("It must not start.")
     assert calls[0] == ("begin", None)

@@ -1,5 +1,5 @@
-"""The testing kit in asyncio: what is awaited there comes from the server itself, and nothing of it is left
-behind when the interpreter exits.
+"""The testing kit in asyncio: its awaitables are resolved by the API server, and the interpreter exits
+cleanly with pending ones.
 """
 
 import asyncio

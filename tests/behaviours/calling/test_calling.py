@@ -1,4 +1,4 @@
-"""How handlers are called: with all arguments, also through decorators; and each object on its own."""
+"""Calls of handlers: with all arguments, also through decorators, and separately for each object."""
 
 import asyncio
 import contextvars

@@ -1,4 +1,4 @@
-"""Greets widgets, and says so."""
+"""Greets widgets, and logs it."""
 
 import kopf
 

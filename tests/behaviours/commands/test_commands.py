@@ -141,7 +141,7 @@ def test_development_ends_with_its_operator(command, tmp_path, signum):
     assert not (tmp_path / "config").exists()
 
 
-def test_development_tells_who_changes_what(command, tmp_path):
+def test_kopf_dev_shows_the_client_of_each_change(command, tmp_path):
     running = command("dev", "handlers.py", "--manifests", "widgets.yaml", "--kubeconfig", "config")
     line = running.until(r"^kopf changed widgets/first in default: ")
     assert "status.greet" in line and "Kopf's annotations" in line
@@ -152,12 +152,12 @@ def test_development_tells_who_changes_what(command, tmp_path):
             headers={
                 "Authorization": f"Bearer {cluster.connection.token}",
                 "Content-Type": "application/json",
-                "User-Agent": "somebody's/1.0",
+                "User-Agent": "another/1.0",
             },
         )
         context = ssl.create_default_context(cadata=cluster.connection.ca_data)
         urllib.request.urlopen(request, context=context).close()
-    running.until(r"^somebody's created configmaps/mine in default$")
+    running.until(r"^another created configmaps/mine in default$")
     assert running.stop() == 0
 
 
@@ -201,7 +201,7 @@ def test_development_needs_one_command_and_keeps_the_objects(command, tmp_path):
         assert body["metadata"]["labels"] == {"mine": "yes"}
         assert body["status"] == {"greet": {"greeting": "hello"}}
     assert again.stop() == 0
-    assert not any("Hello" in line for line in again.seen), "it is not created anew"
+    assert not any("Hello" in line for line in again.seen), "it is not created again"
 
 
 def test_changed_handlers_are_loaded_and_the_objects_stay(command, tmp_path):
@@ -289,8 +289,8 @@ def test_options_of_the_operator_are_passed_to_it(command, tmp_path):
     assert any("in 'default'" in line for line in running.seen)
 
 
-def test_objects_wait_for_the_definition_of_their_kind(command, tmp_path):
-    definition, _, widget = WIDGETS.partition("---")
+def test_objects_wait_for_the_crd_of_their_kind(command, tmp_path):
+    crd, _, widget = WIDGETS.partition("---")
     (tmp_path / "widget.yaml").write_text(widget)
     (tmp_path / "bad.yaml").write_text("a: [")
     args = ["--manifests", "widget.yaml", "--manifests", "bad.yaml", "--kubeconfig", "config"]
@@ -300,7 +300,7 @@ def test_objects_wait_for_the_definition_of_their_kind(command, tmp_path):
     running.until(r'in "bad.yaml", line')
     running.until("Initial authentication has finished")
     with Cluster("kubeconfig", kubeconfig=tmp_path / "config") as cluster:
-        cluster.create(definition)
+        cluster.create(crd)
         running.until("Applied: Widget first")
         running.until("Hello, first!")
         cluster.disown_crds()

@@ -1,4 +1,4 @@
-"""Operators in a pod, where there is also a service account of a real cluster: which of the clusters is used.
+"""The choice of the cluster in a pod, where a service account of a real cluster exists too.
 
 The pod is a mount namespace of Linux with the files of a service account at their usual place.
 """

@@ -1,4 +1,4 @@
-"""Who needs what is taken has to wait; nobody else has."""
+"""Handlers wait only for the concurrency slots that they need."""
 
 import threading
 
@@ -11,7 +11,7 @@ def test_functions_that_hold_all_threads_delay_only_their_like(run, make, cluste
     try:
         slow = [make(f"slow-{number}", labels={"way": "sync"}) for number in range(3 * THREADS)]
         running.until("slow", THREADS)
-        # Handlers, their writes, timers and daemons go on, from the creation to the deletion.
+        # Handlers, their writes, timers and daemons continue, from the creation to the deletion.
         make("quick", labels={"way": "async"})
         handled("quick", lambda body: body.get("status", {}).get("quick") == "done")
         cluster.patch("widgets", "quick", {"spec": {"size": 2}})

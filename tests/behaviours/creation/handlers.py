@@ -1,4 +1,4 @@
-"""Notes the creation of widgets, in two handlers."""
+"""Records the creation of widgets, in two handlers."""
 
 import kopf
 

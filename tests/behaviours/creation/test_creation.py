@@ -1,4 +1,4 @@
-"""The creation of objects is handled once, by every handler, with what was returned in the status."""
+"""The creation of objects is handled once by every handler, and results are stored in the status."""
 
 import json
 
@@ -37,7 +37,7 @@ def test_our_own_writes_are_no_updates(run, make, handled):
     assert running.of("changed") == []
 
 
-def test_nothing_holds_the_deletion_if_nobody_handles_it(run, make, handled, cluster):
+def test_deletion_is_immediate_without_deletion_handlers(run, make, handled, cluster):
     run()
     make()
     assert "finalizers" not in handled()["metadata"]
@@ -52,7 +52,7 @@ def test_objects_from_before_the_operator_are_created_for_it(run, make, handled)
     assert [call["name"] for call in running.of("first")] == ["early"]
 
 
-def test_who_removes_our_note_creates_anew_for_the_original(run, make, handled, cluster, last_key):
+def test_removing_the_diffbase_causes_a_creation_in_compatible_mode(run, make, handled, cluster, last_key):
     settings = kopf.OperatorSettings()
     settings.process.compat = "1.45"
     running = run(settings=settings)
@@ -63,7 +63,7 @@ def test_who_removes_our_note_creates_anew_for_the_original(run, make, handled, 
     handled()
 
 
-def test_equal_names_are_told_apart_by_their_uids(run, make, handled, cluster):
+def test_objects_with_equal_names_are_distinguished_by_uid(run, make, handled, cluster):
     running = run()
     make(spec={"size": 1})
     handled()

@@ -1,4 +1,4 @@
-"""All handlers want golden widgets. Whether it is the server that selects them, is for the tests to say."""
+"""All handlers select golden widgets. The tests choose whether the selector is sent to the API server."""
 
 import kopf
 

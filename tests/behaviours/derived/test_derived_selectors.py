@@ -1,4 +1,4 @@
-"""What handlers see of objects that come and go by their labels does not depend on who selects them."""
+"""Handlers are called the same if the label selector is applied by the API server or by the operator."""
 
 import threading
 
@@ -43,7 +43,7 @@ def types(running, name):
     return [type for its, type, _ in running.of("seen") if its == name]
 
 
-def test_what_leaves_is_let_go_and_nobody_takes_it_for_deleted(golden, label, make, cluster):
+def test_deselected_objects_are_released_without_a_deletion(golden, label, make, cluster):
     before = types(golden, "one")
     label("one", "silver")
     golden.until("left")
@@ -98,7 +98,7 @@ def test_an_object_is_not_forgotten_before_its_daemon_has_left(golden, label, ga
     label("one", "silver")
     golden.until("asked")
     golden.settle()
-    # There is still the same one: no other one is started beside it.
+    # The first instance still runs: no second one is started.
     label("one", "gold")
     golden.settle()
     label("one", "silver")
@@ -113,14 +113,14 @@ def test_an_object_is_not_forgotten_before_its_daemon_has_left(golden, label, ga
 
 @pytest.mark.kopf_embedded_only
 @pytest.mark.parametrize("derived", [False, True])
-def test_the_server_selects_if_it_is_told_to(run, make, cluster, derived, gate):
+def test_the_label_selector_is_sent_if_enabled(run, make, cluster, derived, gate):
     make(labels={"tier": "gold"})
     running = run({"derived": derived, "gate": gate})
     running.until("made")
     asked = [it.query for it in cluster.requests if it.path.endswith("/widgets") and it.method == "GET"]
     watches = [query for query in asked if "watch=true" in query]
     assert watches and len(asked) > len(watches)
-    # The first listing is for the stream.
+    # The first list precedes the watch.
     assert {"labelSelector=tier%3Dgold" in query for query in [asked[0], *watches]} == {derived}
 
 

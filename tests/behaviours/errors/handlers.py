@@ -1,4 +1,4 @@
-"""Fails as the spec says."""
+"""Fails as set in the spec."""
 
 import kopf
 
@@ -31,7 +31,7 @@ def strict(memo, **_):
 
 
 @kopf.on.create("widgets", timeout=300)
-def impatient(memo, spec, retry, **_):
-    memo.calls.append(("impatient", retry))
+def limited(memo, spec, retry, **_):
+    memo.calls.append(("limited", retry))
     if spec.get("fails") == "for long":
         raise kopf.TemporaryError("Not yet.", delay=200)

@@ -1,4 +1,4 @@
-"""Errors decide what comes next: another attempt, or none."""
+"""The type of an error decides if there is another attempt."""
 
 import pytest
 
@@ -10,7 +10,7 @@ HANDLERS_RAISE = True
     "fails, attempts",
     [("never", 1), ("temporarily", 3), ("permanently", 1), ("arbitrarily", 2), ("always", 5)],
 )
-def test_attempts_are_made_as_the_error_says(run, make, handled, fails, attempts):
+def test_the_number_of_attempts_depends_on_the_error(run, make, handled, fails, attempts):
     running = run()
     make(spec={"fails": fails})
     succeeds = fails in ("never", "temporarily", "arbitrarily")
@@ -32,11 +32,11 @@ def test_the_timeout_counts_from_the_first_attempt(run, make, handled, cluster):
     running = run()
     make(spec={"fails": "for long"})
     cluster.advance(399)
-    assert running.of("impatient") == [0, 1]
+    assert running.of("limited") == [0, 1]
     cluster.advance(1)
     handled()
     cluster.advance(1000)
-    assert running.of("impatient") == [0, 1]
+    assert running.of("limited") == [0, 1]
 
 
 def test_the_progress_is_on_the_object_and_a_new_operator_goes_on_from_there(run, make, handled):

@@ -1,4 +1,4 @@
-"""Looks at one field of widgets."""
+"""Handles one field of widgets."""
 
 import kopf
 

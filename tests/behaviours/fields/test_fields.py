@@ -1,4 +1,4 @@
-"""Handlers of fields see the field only, and are called when it changes."""
+"""Field handlers get only the field, and are called when it changes."""
 
 
 def test_a_field_is_new_on_creation(run, make, handled):

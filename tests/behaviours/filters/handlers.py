@@ -1,4 +1,4 @@
-"""Chooses widgets by all that can be filtered."""
+"""Selects widgets by every kind of filter."""
 
 import kopf
 

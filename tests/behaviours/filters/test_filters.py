@@ -1,4 +1,4 @@
-"""Handlers are for those objects which match all their filters."""
+"""Handlers are called for objects that match all of their filters."""
 
 
 def test_each_filter_chooses_its_objects(run, make, handled, last_key):

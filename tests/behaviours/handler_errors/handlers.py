@@ -1,4 +1,4 @@
-"""Handlers that go wrong where nobody expects it: the spec says which of them, and how."""
+"""Handlers that fail in unusual ways; the spec selects the handler and the failure."""
 
 import asyncio
 import collections
@@ -12,7 +12,7 @@ def hurry(settings, **_):
 
 
 class Odd(collections.UserDict):
-    """Nobody can look into it."""
+    """A mapping whose keys cannot be read."""
 
     def keys(self):
         raise RuntimeError("This is odd.")
@@ -23,9 +23,9 @@ def chosen(id):
 
 
 def called(id, memo, spec, patch):
-    mishap = spec.get("mishap")
-    memo.calls.append((id, mishap))
-    match mishap:
+    failure = spec.get("failure")
+    memo.calls.append((id, failure))
+    match failure:
         case "a clash with the own patch":
             patch.status[id] = "text"
         case "a status that is no mapping":
@@ -38,17 +38,17 @@ def called(id, memo, spec, patch):
 
 
 def declare(id, *decorators, **options):
-    """The same function for them all, and another one which is a coroutine."""
+    """Declare a sync handler and an async one, which do the same."""
 
     def fn(memo, spec, patch, **_):
-        if spec.get("mishap") == "a cancellation":
+        if spec.get("failure") == "a cancellation":
             memo.calls.append((id, "a cancellation"))
             raise asyncio.CancelledError
         return called(id, memo, spec, patch)
 
     async def coroutine(memo, spec, patch, **_):
         await asyncio.sleep(0)
-        if spec.get("mishap") == "a cancellation":
+        if spec.get("failure") == "a cancellation":
             memo.calls.append((f"{id}-async", "a cancellation"))
             cancelled = asyncio.get_running_loop().create_future()
             cancelled.cancel()
@@ -68,7 +68,7 @@ declare("daemon", kopf.daemon)
 
 @kopf.on.create("widgets", when=chosen("parent"), backoff=100)
 def parent(memo, spec, patch, **_):
-    memo.calls.append(("parent", spec.get("mishap")))
+    memo.calls.append(("parent", spec.get("failure")))
 
     @kopf.subhandler(id="child")
     def child(memo, spec, patch, **_):

@@ -1,4 +1,5 @@
-"""Whatever goes wrong around a handler is told with its name and its object, and no object is left behind."""
+"""Any failure of a handler is logged with its name and its object, and the object is still handled
+afterwards."""
 
 import logging
 
@@ -14,7 +15,7 @@ CHANGES = ["change", "change-async", "event", "event-async"]
 BACKGROUND = ["timer", "timer-async", "daemon", "daemon-async"]
 OF_RESULTS = ["a clash with the own patch", "a status that is no mapping"]
 OF_PATCHES = ["a patch that breaks", "a patch that is not JSON"]
-MISHAPS = [*OF_RESULTS, *OF_PATCHES, "a cancellation"]
+FAILURES = [*OF_RESULTS, *OF_PATCHES, "a cancellation"]
 
 
 @pytest.fixture
@@ -25,93 +26,93 @@ def frozen(cluster):
 
 @pytest.fixture
 def meet(frozen, run, make):
-    """Starts an operator with an object whose handler meets a mishap once."""
+    """Start an operator with an object whose handler fails once."""
 
-    def start(handler, mishap):
+    def start(handler, failure):
         running = run()
-        make(spec={"handler": handler, "mishap": mishap, "size": 1})
+        make(spec={"handler": handler, "failure": failure, "size": 1})
         running.settle()
-        assert running.of(handler) == [mishap]
+        assert running.of(handler) == [failure]
         return running
 
     return start
 
 
 def errors(caplog):
-    """The errors about the object, with their tracebacks or without."""
+    """The logged errors about the object."""
     records = [it for it in caplog.records if it.levelno >= logging.ERROR and it.name == "kopf.objects"]
     assert {it.k8s_ref["name"] for it in records} <= {"one"}
     return records
 
 
-@pytest.mark.parametrize("mishap", OF_RESULTS)
+@pytest.mark.parametrize("failure", OF_RESULTS)
 @pytest.mark.parametrize("handler", CHANGES + BACKGROUND)
-def test_results_that_do_not_fit_into_the_patch_are_named(meet, caplog, handler, mishap):
-    meet(handler, mishap)
+def test_results_that_do_not_fit_into_the_patch_are_named(meet, caplog, handler, failure):
+    meet(handler, failure)
     assert len(errors(caplog)) == 1 and errors(caplog)[0].exc_info is not None
     text = errors(caplog)[0].getMessage()
     assert f"The result of '{handler}' does not fit into the patch" in text and "'str'" in text
 
 
 def test_results_of_subhandlers_are_errors_of_their_parents(frozen, meet, handled, caplog):
-    mishap = "a clash with the own patch"
-    running = meet("parent", mishap)
+    failure = "a clash with the own patch"
+    running = meet("parent", failure)
     text = errors(caplog)[0].getMessage()
     assert "Handler 'parent' failed" in text and "The result of 'parent/child' does not fit" in text
-    frozen.patch("widgets", "one", {"spec": {"mishap": None}})
+    frozen.patch("widgets", "one", {"spec": {"failure": None}})
     frozen.advance(100)
-    assert running.of("parent") == [mishap, None]
+    assert running.of("parent") == [failure, None]
     handled()
 
 
-@pytest.mark.parametrize("mishap", OF_PATCHES)
+@pytest.mark.parametrize("failure", OF_PATCHES)
 @pytest.mark.parametrize("handler", CHANGES + BACKGROUND)
-def test_patches_that_cannot_be_sent_are_told(meet, caplog, handler, mishap):
-    meet(handler, mishap)
+def test_patches_that_cannot_be_sent_are_logged(meet, caplog, handler, failure):
+    meet(handler, failure)
     assert len(errors(caplog)) == 1 and errors(caplog)[0].exc_info is not None
 
 
-@pytest.mark.parametrize("mishap", MISHAPS)
+@pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("handler", CHANGES)
-def test_the_next_state_is_handled_in_spite_of_a_mishap(frozen, meet, handler, mishap):
-    running = meet(handler, mishap)
-    frozen.patch("widgets", "one", {"spec": {"mishap": None, "size": 2}})
+def test_the_next_state_is_handled_after_a_failure(frozen, meet, handler, failure):
+    running = meet(handler, failure)
+    frozen.patch("widgets", "one", {"spec": {"failure": None, "size": 2}})
     frozen.advance(10)
     assert running.of(handler)[-1] is None
     assert frozen.get("widgets", "one")["status"][handler] == {"size": 2}
 
 
-@pytest.mark.parametrize("mishap", MISHAPS)
+@pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("handler", ["change", "change-async"])
-def test_handlers_of_changes_are_called_again_after_a_pause(frozen, meet, handler, mishap):
-    running = meet(handler, mishap)
+def test_handlers_of_changes_are_called_again_after_a_pause(frozen, meet, handler, failure):
+    running = meet(handler, failure)
     frozen.advance(9)
-    assert running.of(handler) == [mishap]
+    assert running.of(handler) == [failure]
     frozen.advance(1)
-    assert running.of(handler) == [mishap] * 2
+    assert running.of(handler) == [failure] * 2
 
 
-@pytest.mark.parametrize("mishap", MISHAPS)
+@pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("handler", BACKGROUND)
-def test_daemons_and_timers_end_with_a_mishap_and_hold_nothing(frozen, meet, handler, mishap):
-    running = meet(handler, mishap)
+def test_daemons_and_timers_end_with_a_failure_and_hold_nothing(frozen, meet, handler, failure):
+    running = meet(handler, failure)
     frozen.advance(100)
-    assert running.of(handler) == [mishap]
+    assert running.of(handler) == [failure]
     frozen.delete("widgets", "one")
     running.settle()
     assert frozen.find("widgets", "one") is None
 
 
-@pytest.mark.parametrize("mishap", MISHAPS)
+@pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("handler", CHANGES + BACKGROUND)
-def test_nobody_waits_for_a_mishap_when_the_operator_stops(meet, caplog, handler, mishap):
-    running = meet(handler, mishap)
+def test_shutdown_does_not_wait_for_a_failed_handler(meet, caplog, handler, failure):
+    running = meet(handler, failure)
     running.stop()
     assert "Unprocessed streams" not in caplog.text
 
 
 class Strange(kopf.AnnotationsDiffBaseStorage):
-    """Finds what nobody can have kept, at first."""
+    """Returns an essence that is not JSON at the first call."""
 
     found = 0
 
@@ -120,7 +121,7 @@ class Strange(kopf.AnnotationsDiffBaseStorage):
         return {"spec": object()} if self.found == 1 else super().fetch(body=body)
 
 
-def test_what_strange_storages_find_is_told_and_the_object_is_handled_afterwards(frozen, run, make, caplog):
+def test_an_unserializable_essence_is_logged_and_the_object_is_handled_later(frozen, run, make, caplog):
     settings = kopf.OperatorSettings()
     settings.persistence.diffbase_storage = Strange()
     running = run(settings=settings)

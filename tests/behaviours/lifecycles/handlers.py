@@ -1,4 +1,4 @@
-"""Three handlers; who runs when, is up to the lifecycle."""
+"""Three handlers; the lifecycle selects the next ones."""
 
 import kopf
 

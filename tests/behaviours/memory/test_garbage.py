@@ -1,5 +1,5 @@
-"""Nothing of a call is left to the garbage collector. Of thousands of calls, that would be much to look
-through, and memory would grow until somebody does.
+"""Calls create no reference cycles: memory would grow until the garbage collector runs, and each run would
+have to visit the objects of thousands of calls.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ DECORATORS = {
 
 @pytest.fixture()
 def operator(kopf_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Runs an operator as it runs in a cluster: nobody waits for its rest."""
+    """Runs an operator as in a cluster: without waiting until it is idle."""
     monkeypatch.setenv("KUBECONFIG", str(kopf_cluster.kubeconfig))
     registry, ready, stop = kopf.OperatorRegistry(), threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Mistakes of people, and what the command line prints: one row per mistake.
+"""Mistakes of users, and the output of the command line: one row per mistake.
 
 No row may print a traceback, except for errors in the author's code; and then with the author's frames only.
 """
@@ -42,7 +42,7 @@ spec:
 
 
 class Row(NamedTuple):
-    """A mistake: what is run, and what is printed."""
+    """A mistake of an author: the command, and its expected output."""
 
     name: str
     printed: list[str]

@@ -1,4 +1,4 @@
-"""Notes where widgets are created."""
+"""Records the namespaces in which widgets are created."""
 
 import kopf
 

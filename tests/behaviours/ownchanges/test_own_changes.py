@@ -1,4 +1,4 @@
-"""What an operator writes to its objects is no change for its handlers, and is kept in time."""
+"""An operator's own writes are not changes for its handlers, and are stored in the diff-base in time."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ from kopf.testing import Cluster, Operator
 pytestmark = pytest.mark.kopf_embedded_only
 CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"x": "1"}}
 KIND = "boxes"
-DEFINITION = {
+CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
     "metadata": {"name": f"{KIND}.own.example.com"},
@@ -45,9 +45,9 @@ def until(condition, timeout=20):
 
 
 def live(handlers, *acts, body=CONFIG):
-    """Create an object, then do these acts, each when the operator is quiet; the object in the end."""
+    """Create an object, run each step while the operator is idle, and return the final object."""
     with Cluster() as cluster:
-        cluster.apply(DEFINITION)
+        cluster.apply(CRD)
         with Operator(cluster, lambda: handlers(cluster)) as operator:
             operator.wait_until_idle()
             cluster.create(body)
@@ -109,7 +109,7 @@ def test_a_patch_of_a_subhandler_is_no_update():
                 @kopf.subhandler(id=key)
                 def child(patch, key=key, **_):
                     calls.append(key)
-                    # What the last one changes is an update, as in Kopf.
+                    # The changes of the last handler are an update, as in Kopf.
                     if key == "a":
                         patch.metadata.labels[key] = "yes"
 
@@ -190,7 +190,7 @@ def test_progress_in_the_status_is_kept_until_the_object_counts_as_handled(timeo
             return "done"
 
     with Cluster() as cluster:
-        cluster.apply(DEFINITION)
+        cluster.apply(CRD)
         with Operator(cluster, lambda: handlers(cluster)):
             cluster.inject("cut-off", 1, verb="patch", resource=KIND, after=1)
             cluster.create(BOX)
@@ -205,7 +205,7 @@ def test_progress_in_the_status_is_kept_until_the_object_counts_as_handled(timeo
     assert json.loads(last) == {"spec": {"x": 1}}
 
 
-def test_nobody_is_blamed_for_what_goes_with_the_finalizer(caplog):
+def test_no_warning_for_a_patch_sent_with_the_removal_of_the_finalizer(caplog):
     def handlers(cluster):
         @kopf.on.delete("configmaps")
         def bye(patch, **_):
@@ -268,7 +268,7 @@ def test_subhandlers_that_do_not_match_leave_no_trace():
     def handlers(cluster):
         @kopf.on.create("configmaps", id="parent")
         def parent(retry, annotations, **_):
-            @kopf.subhandler(id="child", labels={"nobody": "has it"})
+            @kopf.subhandler(id="child", labels={"unused": "label"})
             def child(**_):
                 pass
 

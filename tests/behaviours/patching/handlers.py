@@ -1,4 +1,4 @@
-"""Changes widgets in all the ways that there are."""
+"""Changes widgets in all supported ways."""
 
 import kopf
 

@@ -1,4 +1,4 @@
-"""What handlers put into the patch comes to the object, with the rest of what is written."""
+"""Changes in a handler's patch are written to the object, together with Kopf's own changes."""
 
 
 def test_stanzas_are_merged(run, make, handled):

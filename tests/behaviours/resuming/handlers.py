@@ -1,4 +1,4 @@
-"""Takes up what was there before the operator."""
+"""Handles objects that existed before the operator."""
 
 import kopf
 

@@ -1,4 +1,4 @@
-"""Handles widgets, whatever the server does."""
+"""Handles widgets on a faulty API server."""
 
 import kopf
 

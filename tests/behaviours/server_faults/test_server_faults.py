@@ -1,4 +1,5 @@
-"""Whatever the server does wrong, handlers get to see the last state; and no more is asked than is needed."""
+"""With any fault of the API server, handlers are called with the last state, and no needless requests are
+sent."""
 
 import kopf
 import pytest
@@ -11,7 +12,7 @@ def ours(cluster, method):
 
 
 @pytest.mark.parametrize("compat, order", [(None, ["status", "one"]), ("1.45", ["one", "status"])])
-def test_one_handling_is_two_requests_with_a_status_and_the_last_has_the_notes(
+def test_one_handling_is_two_requests_with_a_status_and_the_last_has_the_annotations(
     run, make, handled, cluster, compat, order
 ):
     settings = kopf.OperatorSettings()
@@ -28,7 +29,7 @@ def test_one_handling_is_two_requests_with_a_status_and_the_last_has_the_notes(
 
 
 @pytest.mark.parametrize("fault, number", [("code", 500), ("too-many-requests", 0), ("reset", 0)])
-def test_refused_writes_are_repeated(run, make, handled, cluster, fault, number):
+def test_rejected_writes_are_repeated(run, make, handled, cluster, fault, number):
     running = run()
     cluster.inject(fault, number, verb="patch", resource="widgets", times=2)
     make()

@@ -1,1 +1,1 @@
-"""No handlers at all: they are in the registry that the runner was given."""
+"""No handlers: they are in the registry that is passed to the runner."""

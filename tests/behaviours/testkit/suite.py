@@ -1,5 +1,5 @@
 """A small suite of an operator's tests, which `test_plugin.py` runs on clusters of all kinds. All of its
-tests use the same names: if they were not apart, they would meet.
+tests use the same object names, so missing isolation between them would be found.
 """
 
 import kopf
@@ -60,16 +60,16 @@ def test_objects_are_listed_patched_and_deleted(kopf_cluster, calls, number):
     assert calls[-1] == ("deleted", number)
 
 
-def test_what_is_told_about_an_object_is_found(kopf_cluster, kopf_operator):
+def test_events_of_an_object_are_found(kopf_cluster, kopf_operator):
     def handlers():
-        @kopf.on.create("configmaps", id="tell")
-        def tell(body, **_):
+        @kopf.on.create("configmaps", id="post")
+        def post(body, **_):
             kopf.event(body, type="Normal", reason="Seen", message="It was seen.")
 
     operator = kopf_operator(handlers)
     kopf_cluster.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: one}}")
     kopf_cluster.wait_for("configmaps", "one", lambda it: "annotations" in it["metadata"])
-    operator.stop()  # what is to be posted, is posted then
+    operator.stop()  # sends the queued events
     assert "It was seen." in [it["message"] for it in kopf_cluster.events("one")]
 
 
@@ -78,7 +78,7 @@ def test_there_is_a_file_for_other_clients(kopf_cluster):
 
 
 @pytest.mark.kopf_embedded_only
-def test_faults_and_the_journal(kopf_cluster, calls):
+def test_faults_and_the_request_log(kopf_cluster, calls):
     kopf_cluster.inject("conflict", verb="patch", resource="gadgets", times=1)
     kopf_cluster.create({**GADGET, "spec": {"number": 1}})
     kopf_cluster.wait_until_idle()

@@ -10,7 +10,7 @@ import pytest
 from kopf.testing import Cluster
 
 SUITE = pathlib.Path(__file__).with_name("suite.py")
-# What each of the tests of the suite becomes on each kind.
+# The outcome of each test of the suite on each kind of cluster.
 TESTS = 10
 ONLY_EMBEDDED = 2
 
@@ -54,7 +54,7 @@ def test_each_worker_has_a_real_control_plane(tmp_path):
     assert f"{TESTS - ONLY_EMBEDDED} passed, {ONLY_EMBEDDED} skipped" in done.stdout, done.stdout
 
 
-def test_what_is_not_there_is_told(tmp_path):
+def test_missing_configuration_is_reported(tmp_path):
     done = run(tmp_path, "kubeconfig", {"KUBECONFIG": str(tmp_path / "nope")})
     assert "There is no kubeconfig" in done.stdout + done.stderr
     assert done.returncode == pytest.ExitCode.USAGE_ERROR

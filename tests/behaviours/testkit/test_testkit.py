@@ -64,7 +64,7 @@ def test_yaml_is_applied_and_applied_again(kopf_cluster):
     assert kopf_cluster.find("ConfigMap", "two") is None
 
 
-def test_refusals_say_why(kopf_cluster):
+def test_errors_state_the_reason(kopf_cluster):
     with pytest.raises(ApiError, match="NotFound") as error:
         kopf_cluster.get("configmaps", "nope")
     assert error.value.code == 404
@@ -72,7 +72,7 @@ def test_refusals_say_why(kopf_cluster):
         kopf_cluster.get("unheardofs", "nope")
 
 
-def test_what_does_not_come_is_told_with_the_last_state(kopf_cluster):
+def test_timeouts_report_the_last_state(kopf_cluster):
     kopf_cluster.apply(POD)
     with pytest.raises(TimeoutError, match="a: b"):
         kopf_cluster.wait_for("cm", "one", {"data": {"a": "c"}}, timeout=0.1)

@@ -1,4 +1,4 @@
-"""Days pass in milliseconds: whatever an operator waits for, comes when the test lets time pass."""
+"""Virtual time: all delays of an operator end when the test advances the clock. Days take milliseconds."""
 
 import datetime
 import pathlib
@@ -130,15 +130,15 @@ def test_daemons_wait_in_virtual_time(frozen, run, make, kind, name):
 
 def test_a_daemon_is_cancelled_after_its_back_off_and_abandoned_after_its_timeout(frozen, cluster, run, make):
     with pytest.warns(ResourceWarning, match="did not exit in time"):
-        running = run({"patience": 2})
+        running = run({"rounds": 2})
         make(spec={"stubborn": True})
         running.settle()
         frozen.delete("widgets", "one")
         running.settle()
         frozen.advance(99)
-        assert running.of("stubborn_told") == []
+        assert running.of("stubborn_stopped") == []
         frozen.advance(1)
-        assert running.of("stubborn_told") == [None]
+        assert running.of("stubborn_stopped") == [None]
         assert frozen.find("widgets", "one") is not None
         frozen.advance(1000)
         assert frozen.find("widgets", "one") is None
@@ -147,29 +147,29 @@ def test_a_daemon_is_cancelled_after_its_back_off_and_abandoned_after_its_timeou
 
 def test_an_operator_stops_in_frozen_time(frozen, run, make):
     before = frozen.now
-    running = run({"patience": 1})
+    running = run({"rounds": 1})
     make(spec={"stubborn": True})
     running.until("stubborn")
     running.stop()
-    assert running.of("stubborn_told") == [None]
+    assert running.of("stubborn_stopped") == [None]
     assert frozen.now - before >= datetime.timedelta(seconds=100)
 
 
 def test_unexpected_errors_slow_an_object_down_step_by_step(frozen, run, make):
     running = run({"configure": lambda settings: setattr(settings.queueing, "error_delays", [10, 100])})
-    refused = lambda: [it for it in frozen.requests if it.method == "PATCH" and it.code == 422]  # noqa: E731
+    rejected = lambda: [it for it in frozen.requests if it.method == "PATCH" and it.code == 422]  # noqa: E731
     frozen.inject("code", 422, verb="patch", resource="widgets", times=3)
     make(spec={"delays": []})
     running.settle()
-    assert len(refused()) == 1
+    assert len(rejected()) == 1
     frozen.advance(9)
-    assert len(refused()) == 1
+    assert len(rejected()) == 1
     frozen.advance(1)
-    assert len(refused()) == 2
+    assert len(rejected()) == 2
     frozen.advance(99)
-    assert len(refused()) == 2
+    assert len(rejected()) == 2
     frozen.advance(1)
-    assert len(refused()) == 3
+    assert len(rejected()) == 3
     frozen.advance(100)
     assert frozen.get("widgets", "one")["metadata"]["annotations"]
 
@@ -178,17 +178,17 @@ def test_requests_are_repeated_after_their_back_offs(frozen, run, make):
     running = run({"configure": lambda settings: setattr(settings.networking, "error_backoffs", [60, 600])})
     frozen.inject("code", 503, verb="patch", resource="widgets", times=2)
     make(spec={"delays": []})
-    refused = lambda: [it for it in frozen.requests if it.code == 503]  # noqa: E731
+    rejected = lambda: [it for it in frozen.requests if it.code == 503]  # noqa: E731
     frozen.advance(59)
-    assert len(refused()) == 1
+    assert len(rejected()) == 1
     frozen.advance(1)
-    assert len(refused()) == 2
+    assert len(rejected()) == 2
     frozen.advance(600)
     assert len(running.of("patient")) == 1
     assert frozen.get("widgets", "one")["metadata"]["annotations"]
 
 
-def test_peers_keep_alive_and_die_in_virtual_time(frozen, kopf_operator):
+def test_peers_keep_alive_and_expire_in_virtual_time(frozen, kopf_operator):
     frozen.apply(PEERINGS)
     peering = {"apiVersion": "kopf.dev/v1", "kind": "ClusterKopfPeering", "metadata": {"name": "default"}}
     lastseen = frozen.now.isoformat()
@@ -218,7 +218,7 @@ def test_peers_keep_alive_and_die_in_virtual_time(frozen, kopf_operator):
     assert frozen.get("clusterkopfpeerings", "default")["status"]["me"]["lastseen"] > first
 
 
-def test_the_echo_of_a_write_is_awaited_in_virtual_time(frozen, run, make):
+def test_the_watch_event_of_a_write_is_awaited_in_virtual_time(frozen, run, make):
     gate = threading.Event()
     configure = lambda settings: setattr(settings.persistence, "consistency_timeout", 500)  # noqa: E731
     running = run({"configure": configure, "gate": gate})

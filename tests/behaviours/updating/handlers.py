@@ -1,4 +1,4 @@
-"""Notes the changes of widgets."""
+"""Records the changes of widgets."""
 
 import kopf
 

@@ -1,4 +1,4 @@
-"""Changes of what the author of an object means are handled; those of the system are not."""
+"""Changes of the essence are handled; changes of system metadata are not."""
 
 
 def test_the_difference_is_that_since_the_last_handling(run, make, handled, cluster):

@@ -1,4 +1,4 @@
-"""Sees every event of widgets, and remembers nothing."""
+"""Records every watch event of widgets."""
 
 import kopf
 
@@ -7,4 +7,4 @@ import kopf
 def seen(memo, event, name, **_):
     memo.calls.append(("seen", event["type"], name))
     if name == "broken":
-        raise ValueError("This is nobody's problem.")
+        raise ValueError("This is a problem.")

@@ -1,4 +1,4 @@
-"""One kind that is handled in two versions: each handler sees whole bodies of its own version."""
+"""One kind that is handled in two versions: each handler gets complete bodies of its version."""
 
 import kopf
 import pytest
@@ -10,7 +10,7 @@ SCHEMA = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-f
 VERSIONS = [
     {"name": name, "served": True, "storage": name == "v1", "schema": SCHEMA} for name in ("v1", "v1beta1")
 ]
-DEFINITION = {
+CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
     "metadata": {"name": "parts.example.org"},
@@ -38,7 +38,7 @@ def test_each_version_has_its_own_bodies():
             await stopped.wait()
 
     with Cluster() as cluster:
-        cluster.apply(DEFINITION)
+        cluster.apply(CRD)
         with Operator(cluster, handlers) as operator:
             operator.wait_until_idle()
 

@@ -1,4 +1,4 @@
-"""Handlers of events see what comes, and leave no traces."""
+"""Event handlers get all watch events, and store nothing on the object."""
 
 import pytest
 
@@ -77,7 +77,7 @@ def test_objects_are_of_their_kind_even_if_only_their_metadata_come(run, make, c
     assert running.of("seen") == [("behaviours.example.com/v1", "Widget", True)]
 
 
-def test_errors_are_not_retried_and_hurt_nobody(run, make, cluster):
+def test_errors_are_not_retried_and_do_not_affect_other_handlers(run, make, cluster):
     running = run()
     make("broken")
     make("fine")

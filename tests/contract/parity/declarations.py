@@ -1,4 +1,4 @@
-"""Claims about what authors declare: decorators, ids, selectors, filters, registries, sub-handlers."""
+"""Claims about declarations: decorators, ids, selectors, filters, registries, sub-handlers."""
 
 import dataclasses
 import functools
@@ -50,7 +50,7 @@ def declared(name, *args, function=fn, **kwargs):
     ]
 
 
-def refused(name, *args, function=fn, **kwargs):
+def rejected(name, *args, function=fn, **kwargs):
     return outcome(declared, name, *args, function=function, **kwargs)
 
 
@@ -139,8 +139,8 @@ def claim_ids():
 
 
 def claim_things_without_ids():
-    return [refused("create", "ps", function=thing) for thing in [Class(), print, 1]] + [
-        refused("startup", function=Class())
+    return [rejected("create", "ps", function=thing) for thing in [Class(), print, 1]] + [
+        rejected("startup", function=Class())
     ]
 
 
@@ -229,23 +229,23 @@ def claim_selection():
     ]
 
 
-# Ours tell after it what to write instead.
+# Our messages continue with advice.
 def first_sentence(*args, **kwargs):
     return outcome(*args, **kwargs).split(". ")[0].removesuffix(".")
 
 
 def claim_refusals():
     return [
-        *[refused(name, "ps", value=1) for name in ["create", "event", "daemon", "index", "validate"]],
-        refused("update", "ps", old=1),
-        refused("update", "ps", field="a", value=1, old=2),
-        refused("field", "ps", field="a", value=1, new=2),
-        refused("create", "ps", labels={"a": None}),
-        refused("create", "ps", annotations={"a": None}),
-        refused("create", "ps", labels=["a"]),
-        refused("create", "ps", field=1),
-        refused("validate", "ps", operations=[]),
-        refused("mutate", "ps", operations=()),
+        *[rejected(name, "ps", value=1) for name in ["create", "event", "daemon", "index", "validate"]],
+        rejected("update", "ps", old=1),
+        rejected("update", "ps", field="a", value=1, old=2),
+        rejected("field", "ps", field="a", value=1, new=2),
+        rejected("create", "ps", labels={"a": None}),
+        rejected("create", "ps", annotations={"a": None}),
+        rejected("create", "ps", labels=["a"]),
+        rejected("create", "ps", field=1),
+        rejected("validate", "ps", operations=[]),
+        rejected("mutate", "ps", operations=()),
         outcome(kopf.on.field, "ps"),
         outcome(kopf.on.create, "a", "b", "c", "d"),
         first_sentence(kopf.on.create, "ps", old=1),

@@ -1,4 +1,4 @@
-"""Claims about importing: which modules are there, what they bring along, and what a star import gives."""
+"""Claims about imports: existing modules, their dependencies, and the names of a star import."""
 
 import importlib
 import pickle
@@ -10,7 +10,7 @@ from parity_runner import outcome, shown
 
 
 def fresh(code):
-    """What a new interpreter prints."""
+    """The output of a new interpreter."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     error = shown(done.stderr.strip().splitlines()[-1:]).split(" (/")[0]
     return [done.returncode, done.stdout.split(), error]

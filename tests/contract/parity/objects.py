@@ -1,4 +1,4 @@
-"""Claims about what handlers receive: bodies, patches, diffs, memos, resources, indices, loggers, flags."""
+"""Claims about arguments of handlers: bodies, patches, diffs, memos, resources, indices, loggers, flags."""
 
 import asyncio
 import copy

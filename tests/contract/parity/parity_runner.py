@@ -1,4 +1,4 @@
-"""Runs the claims of one file under any interpreter, and prints what came of each as JSON.
+"""Runs the claims of one file under any interpreter, and prints the result of each as JSON.
 
 A claim is a function whose name begins with `claim_`; what it returns is compared with what it returns
 under the other framework. Claims are independent of each other.
@@ -16,7 +16,7 @@ import warnings
 
 
 def outcome(fn, *args, **kwargs):
-    """What a call leads to: the value as text, or the error with its message."""
+    """The outcome of a call: the returned value as text, or the error with its message."""
     try:
         return shown(fn(*args, **kwargs))
     except Exception as e:

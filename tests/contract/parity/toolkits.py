@@ -1,4 +1,4 @@
-"""Claims about what authors call: hierarchies, events, embedding, webhooks, runners, private modules."""
+"""Claims about functions for authors: hierarchies, events, embedding, webhooks, runners, private modules."""
 
 import asyncio
 import concurrent.futures

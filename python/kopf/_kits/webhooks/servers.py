@@ -54,7 +54,7 @@ class WebhookServerBase:
         return generator
 
     def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
-        raise TypeError(f"{type(self).__name__} does not say how it serves.")
+        raise TypeError(f"{type(self).__name__} does not implement serving.")
 
 
 class WebhookServer(WebhookServerBase):

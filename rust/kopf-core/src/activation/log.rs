@@ -1,4 +1,4 @@
-//! What a cycle has to say in logs: data, made into text only when somebody listens.
+//! The log messages of a cycle, as data: their texts are formatted only if the level is enabled.
 
 use crate::cause::Reason;
 use crate::handling::change::Change;
@@ -13,54 +13,54 @@ use std::sync::Arc;
 /// A log message of a cycle, formatted only if its level is enabled.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LogMessage {
-    /// Handling goes on for this reason.
+    /// The handling for this reason starts or continues.
     InProgress(Reason),
-    /// What differs from the last handled state.
+    /// The difference from the last handled state.
     Diff(Arc<Change>),
-    /// All handlers are done.
+    /// All handlers are finished.
     Processed {
-        /// Of what.
+        /// The reason of the handling.
         reason: Reason,
-        /// How many did it.
+        /// The number of succeeded handlers.
         succeeded: usize,
-        /// How many gave it up.
+        /// The number of failed handlers.
         failed: usize,
     },
-    /// One handling gives way to another.
+    /// The handling for one reason is superseded by that for another one.
     Superseded {
-        /// The one that was going on.
+        /// The superseded reason.
         old: Reason,
-        /// The one that goes on instead.
+        /// The new reason.
         new: Reason,
-        /// How many had done it.
+        /// The number of handlers of the old reason that have succeeded.
         succeeded: usize,
-        /// How many had given it up.
+        /// The number of those that have failed.
         failed: usize,
-        /// How many were still at it.
+        /// The number of those that are not finished.
         running: usize,
     },
-    /// The object is no more.
+    /// The object is deleted.
     Gone,
-    /// The object is being deleted without us.
+    /// The object is being deleted, and Kopf's finalizer does not block it.
     Free,
-    /// The essence is as it was.
+    /// The essence has not changed.
     Noop,
-    /// Our finalizer is put on.
+    /// Kopf's finalizer is added.
     FinalizerAdded,
-    /// Our finalizer is taken off, since nobody needs it.
+    /// Kopf's finalizer is removed, because no handler requires it.
     FinalizerUnneeded,
-    /// Our finalizer is taken off, since all is done.
+    /// Kopf's finalizer is removed, because all handlers are finished.
     FinalizerReleased,
-    /// There is nothing left to do.
+    /// The cycle is finished, and no other one is scheduled.
     Finished,
-    /// What is stored on the object cannot be read, and is taken for absent.
+    /// The persisted state on the object is unreadable, and counts as absent.
     Malformed(Malformed),
-    /// Somebody has removed what we keep on the object; maybe it is known who has changed it last.
+    /// Another client has removed Kopf's annotations; with the last field manager of the object, if it is known.
     Stripped(Option<String>),
 }
 
 impl LogMessage {
-    /// How loud it is.
+    /// The level of the message.
     pub fn level(&self) -> Level {
         match self {
             Self::Processed { .. } | Self::Superseded { .. } => Level::Info,
@@ -69,7 +69,7 @@ impl LogMessage {
         }
     }
 
-    /// Its text.
+    /// The text of the message.
     pub fn text(&self, object: &Object) -> String {
         match self {
             Self::InProgress(reason) => {
@@ -107,12 +107,12 @@ impl LogMessage {
             Self::Malformed(what) => {
                 format!("Ignoring the state kept on the object, as it cannot be read: {what}")
             }
-            Self::Stripped(culprit) => {
-                let who = culprit.as_deref().map_or_else(String::new, |who| {
+            Self::Stripped(manager) => {
+                let who = manager.as_deref().map_or_else(String::new, |who| {
                     format!(" The last change of the object was made by '{who}'.")
                 });
                 format!(
-                    "Somebody has removed or changed the annotations that are kept on the object; going on with what is in \
+                    "Another client has removed or changed Kopf's annotations on the object; continuing with the state in \
                      memory.{who}"
                 )
             }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_those_that_people_search_for() {
+    fn texts_are_those_of_kopf() {
         let object = crate::testing::object("x").build();
         let superseded = LogMessage::Superseded {
             old: Reason::Create,

@@ -1,6 +1,6 @@
-//! What Python is asked to do for one object, and what it answers.
+//! The activations of the Python host for one object, and their completions.
 //!
-//! A script is one crossing of the border: its steps are done in their order, and answered together.
+//! An activation is one call into Python: its commands run in order, and its completion has all their results.
 
 pub mod log;
 
@@ -12,71 +12,71 @@ use crate::json::value::{Map, Value};
 use crate::persistence::progress::Record;
 use std::sync::Arc;
 
-/// A command to the host of the handlers. Handlers are named by their index in the registry.
+/// A command to the host of the handlers. Handlers are identified by their index in the registry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Call index functions, and put the object to the indices or drop it from them.
+    /// Call index functions, and add the object to the indices or drop it from them.
     Index(IndexPass),
     /// Call an `on.event` handler.
     Watch {
-        /// Which one.
+        /// The handler's index.
         handler: usize,
-        /// Ask its callable filters first, and skip it if they say no.
+        /// Whether its callable filters are evaluated first. If they do not match, the handler is skipped.
         guarded: bool,
-        /// Its limits.
+        /// The attempt, with its limits.
         attempt: Attempt,
     },
-    /// Ask the callable filters of these daemons and timers. Everything else already matches.
+    /// Evaluate the callable filters of these daemons and timers. All other filters match.
     Spawn {
-        /// Which ones.
+        /// The indices of the handlers.
         handlers: Vec<usize>,
     },
-    /// Ask the callable filters of these change handlers, for the activation's change. Everything else already matches.
+    /// Evaluate the callable filters of these change handlers, for the activation's change. All other filters match.
     Match {
-        /// Which ones.
+        /// The indices of the handlers.
         handlers: Vec<usize>,
     },
-    /// Let the user's lifecycle choose.
+    /// Call the custom lifecycle.
     Pick {
-        /// From these, each with the number of its attempts so far.
+        /// The handlers to select from, each with the number of its attempts so far.
         handlers: Vec<(usize, u64)>,
     },
-    /// Load the state of the object from the user's storages. It is the only command of its activation.
+    /// Load the state of the object from the custom storages. It is the only command of its activation.
     Load {
         /// The ids of the handlers whose progress is loaded.
         ids: Vec<Arc<str>>,
-        /// The fields that handlers have asked to be a part of the essence.
+        /// The fields that handlers add to the essence.
         extra_fields: Vec<FieldPath>,
     },
-    /// Store the state of the object in the user's storages, which put it into the patch. It is the only command of its
+    /// Store the state of the object in the custom storages, which put it into the patch. It is the only command of its
     /// activation.
     Store(StoreRequest),
     /// Call a change handler.
     Handle {
-        /// Which one, and its limits.
+        /// The attempt, with the handler's index and its limits.
         attempt: Attempt,
     },
 }
 
-/// The state of an object that the user's storages store.
+/// The state of an object that the custom storages store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreRequest {
-    /// The progress by handler id, in this order; no record removes it.
+    /// The progress records by handler id, in this order; none removes the record.
     pub records: Vec<(Arc<str>, Option<Record>)>,
-    /// Whether the loaded essence becomes the last handled one.
+    /// Whether the current essence becomes the last handled one.
     pub essence: bool,
-    /// Whether something will be written even if the patch is empty, so that the touch is to be removed along.
+    /// Whether the object is patched even if the storages add nothing, so that the dummy value (touch) is removed too.
     pub written: bool,
 }
 
-/// The state of an object in the user's storages.
+/// The state of an object in the custom storages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadedState {
     /// The last handled essence.
     pub old: Option<Value>,
-    /// The essence of now.
+    /// The current essence.
     pub new: Value,
-    /// The progress by the ids of handlers, as it was read.
+    /// The progress by handler id, as loaded.
     pub records: Vec<(String, Value)>,
 }
 
@@ -85,20 +85,20 @@ pub struct LoadedState {
 pub struct Activation {
     /// The commands, in this order.
     pub steps: Vec<Command>,
-    /// The cause for the change handlers and their filters; none if there are only `on.event` handlers.
+    /// The change for the change handlers and their filters; none if the activation has no such commands.
     pub change: Option<Arc<Change>>,
-    /// The patch before the handlers of this activation are called: they see it in theirs.
+    /// The content of the handlers' patch before the handlers of this activation are called.
     pub initial_patch: Option<Map<String, Value>>,
-    /// No other activation follows in this cycle: the host may close it if there is nothing left to write.
+    /// Whether no other activation follows in this cycle: the host may close the cycle if there is nothing to write.
     pub last: bool,
 }
 
-/// The verdicts of the callable filters of one change handler.
+/// The results of the callable filters of one change handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterResult {
-    /// All of them except those for the old and the new value.
+    /// Whether all filters match except those for the old and the new value.
     pub prematch: bool,
-    /// All of them.
+    /// Whether all filters match.
     pub full: bool,
 }
 
@@ -109,27 +109,27 @@ pub enum CommandResult {
     Indexed(Vec<Option<Outcome>>),
     /// The filters of an `on.event` handler do not match.
     Skipped,
-    /// A handler was called, or stopped by its limits.
+    /// The handler was called, or stopped by its limits.
     Attempted(Outcome),
-    /// The state in the user's storages.
+    /// The state in the custom storages.
     Loaded(Box<LoadedState>),
-    /// In the order of the question.
+    /// The results of the callable filters, in the order of the command's handlers.
     Matched(Vec<FilterResult>),
-    /// The chosen handlers, in the order in which they are to be called.
+    /// The selected handlers, in the order of their calls.
     Picked(Vec<usize>),
 }
 
 /// The results of an activation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Completion {
-    /// In the order of the script.
+    /// The results in the order of the commands.
     pub steps: Vec<CommandResult>,
-    /// The handlers' patch so far in this cycle, results included; none if it is as it was.
+    /// The handlers' patch so far in this cycle, including their results; none if it is unchanged.
     pub patch: Option<Map<String, Value>>,
     /// Whether that patch has transformation functions.
     pub fns: bool,
-    /// A filter, a lifecycle or the like raised this: nothing else counts.
+    /// The error of a filter, a lifecycle or a storage. The rest of the completion is ignored.
     pub error: Option<String>,
-    /// The other side is done with the cycle.
+    /// Whether the host has closed the cycle.
     pub closed: bool,
 }

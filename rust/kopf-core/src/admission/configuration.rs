@@ -1,6 +1,4 @@
-//! What the cluster is told of our webhooks: the content of the webhook configurations.
-//!
-//! Owns names, rules, selectors, and addresses of webhooks. Must not know: when and how the configurations are written.
+//! The content of the webhook configurations: the names, rules, selectors and URLs of the webhooks.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,20 +9,20 @@ use crate::handler::{Handler, Kind, MetaFilter, Webhook};
 use crate::json::value::{Map, Value};
 use crate::resource::Resource;
 
-/// The two kinds of webhooks, each with a configuration of its own.
+/// The types of webhooks, each with a separate configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WebhookType {
-    /// They say yes or no.
+    /// The webhook allows or denies requests.
     Validating,
-    /// They may change what they are asked about.
+    /// The webhook can also change the objects of requests.
     Mutating,
 }
 
 impl WebhookType {
-    /// Both.
+    /// Both types.
     pub const ALL: [Self; 2] = [Self::Validating, Self::Mutating];
 
-    /// As in logs and in the declarations of handlers.
+    /// The type as in logs and in the declarations of handlers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Validating => "validating",
@@ -32,7 +30,7 @@ impl WebhookType {
         }
     }
 
-    /// The kind of its configurations.
+    /// The kind of the configurations of this type.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Validating => "ValidatingWebhookConfiguration",
@@ -40,7 +38,7 @@ impl WebhookType {
         }
     }
 
-    /// The plural name of its configurations.
+    /// The plural name of the configurations of this type.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Validating => "validatingwebhookconfigurations",
@@ -52,26 +50,26 @@ impl WebhookType {
 /// The settings that all webhooks of an operator share.
 #[derive(Debug, Clone, Copy)]
 pub struct WebhookDefaults<'a> {
-    /// The name of the configuration, with which the names of its webhooks end.
+    /// The name of the configuration: a suffix of the names of its webhooks.
     pub name: &'a str,
-    /// How the cluster reaches the operator: `url` or `service`, and `caBundle`.
+    /// The `clientConfig` to reach the operator: `url` or `service`, and `caBundle`.
     pub client: &'a Value,
-    /// Whether only those are left which stay when the operator goes.
+    /// Whether only persistent webhooks are included, because the operator exits.
     pub persistent_only: bool,
 }
 
-/// The webhooks of one configuration, in the order of the handlers. `of_handler` gives the resources of a handler.
+/// The webhooks of one configuration, in the order of the handlers. `of_handler` returns the resources of a handler.
 pub fn webhooks(
     handlers: &[Handler],
     of_handler: &dyn Fn(usize) -> Vec<Arc<Resource>>,
-    flavour: WebhookType,
-    site: WebhookDefaults<'_>,
+    webhook_type: WebhookType,
+    defaults: WebhookDefaults<'_>,
 ) -> Vec<Value> {
     let described = handlers.iter().enumerate().filter_map(|(index, handler)| {
         let Kind::Webhook(webhook) = &handler.kind else { return None };
-        let here = webhook.reason.as_deref() == Some(flavour.as_str());
-        let stays = !site.persistent_only || webhook.persistent == Some(true);
-        (here && stays).then(|| describe(handler, webhook, &of_handler(index), site))
+        let here = webhook.reason.as_deref() == Some(webhook_type.as_str());
+        let stays = !defaults.persistent_only || webhook.persistent == Some(true);
+        (here && stays).then(|| describe(handler, webhook, &of_handler(index), defaults))
     });
     described.collect()
 }
@@ -80,17 +78,17 @@ fn describe(
     handler: &Handler,
     webhook: &Webhook,
     resources: &[Arc<Resource>],
-    site: WebhookDefaults<'_>,
+    defaults: WebhookDefaults<'_>,
 ) -> Value {
     let rules: Vec<_> = resources.iter().map(|resource| rule(webhook, resource)).collect();
     json!({
-        "name": format!("{}.{}", normalized(&handler.id), site.name),
+        "name": format!("{}.{}", normalized(&handler.id), defaults.name),
         "sideEffects": if webhook.side_effects == Some(true) { "NoneOnDryRun" } else { "None" },
         "failurePolicy": if webhook.ignore_failures == Some(true) { "Ignore" } else { "Fail" },
         "matchPolicy": "Equivalent",
         "rules": rules,
         "objectSelector": selector(handler),
-        "clientConfig": addressed(site.client, &handler.id),
+        "clientConfig": addressed(defaults.client, &handler.id),
         "timeoutSeconds": 30,
         "admissionReviewVersions": ["v1", "v1beta1"],
     })
@@ -109,7 +107,7 @@ fn rule(webhook: &Webhook, resource: &Resource) -> Value {
     })
 }
 
-/// What labels the server is to look for before it asks us. Callbacks are ours alone.
+/// The object selector from the label filters. The API server cannot evaluate callable filters, the operator does.
 fn selector(handler: &Handler) -> Value {
     let expressions: Vec<Value> = handler
         .labels
@@ -124,7 +122,7 @@ fn selector(handler: &Handler) -> Value {
     if expressions.is_empty() { Value::Null } else { json!({"matchExpressions": expressions}) }
 }
 
-/// The address with the handler's id in it, by which its requests are told from those of the others.
+/// The client configuration with the handler's id in the path, which identifies the handler of a review.
 fn addressed(client: &Value, id: &str) -> Value {
     let mut client = client.clone();
     let id = quoted(id);
@@ -139,7 +137,7 @@ fn addressed(client: &Value, id: &str) -> Value {
     client
 }
 
-/// An id as a part of a domain name, as far as it can be one.
+/// The id as a valid part of a domain name.
 fn normalized(id: &str) -> String {
     let mut name = String::with_capacity(id.len());
     for char in id.chars() {
@@ -158,7 +156,7 @@ fn normalized(id: &str) -> String {
     name
 }
 
-/// An id as a part of a URL's path; slashes stay.
+/// The id, quoted as a part of a URL's path. Slashes are not quoted.
 fn quoted(id: &str) -> String {
     let mut text = String::with_capacity(id.len());
     for byte in id.bytes() {
@@ -171,7 +169,7 @@ fn quoted(id: &str) -> String {
     text
 }
 
-/// The change of a configuration that makes its webhooks these.
+/// The patch that replaces the webhooks of a configuration.
 pub fn patch(webhooks: Vec<Value>) -> Map<String, Value> {
     Map::from_iter([("webhooks".to_owned(), Value::Array(webhooks))])
 }
@@ -194,13 +192,18 @@ mod tests {
         )
     }
 
-    fn built(declared: Value, flavour: WebhookType, client: &Value, persistent_only: bool) -> Vec<Value> {
-        let site = WebhookDefaults { name: "auto.kopf.dev", client, persistent_only };
-        webhooks(&handlers(declared), &|_| vec![resource()], flavour, site)
+    fn built(
+        declared: Value,
+        webhook_type: WebhookType,
+        client: &Value,
+        persistent_only: bool,
+    ) -> Vec<Value> {
+        let defaults = WebhookDefaults { name: "auto.kopf.dev", client, persistent_only };
+        webhooks(&handlers(declared), &|_| vec![resource()], webhook_type, defaults)
     }
 
     #[test]
-    fn a_plain_handler_is_told_in_full() {
+    fn a_plain_handler_becomes_a_complete_webhook() {
         let client = json!({"url": "https://host/", "caBundle": "QQ=="});
         let built = built(
             json!([{"id": "fn", "kind": "webhook", "reason": "validating"}]),
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_a_handler_are_told() {
+    fn options_of_a_handler_are_configured() {
         let built = built(
             json!([{
                 "id": "fn", "kind": "webhook", "reason": "mutating", "operations": ["CREATE", "UPDATE"],
@@ -252,16 +255,16 @@ mod tests {
     }
 
     #[test]
-    fn each_configuration_has_its_own_handlers_and_the_last_one_only_persistent_ones() {
+    fn each_configuration_has_the_handlers_of_its_type_or_only_the_persistent_ones() {
         let declared = json!([
             {"id": "v", "kind": "webhook", "reason": "validating"},
             {"id": "m", "kind": "webhook", "reason": "mutating"},
             {"id": "p", "kind": "webhook", "reason": "validating", "persistent": true},
             {"id": "e", "kind": "watching"},
         ]);
-        let names = |flavour, persistent_only| {
+        let names = |webhook_type, persistent_only| {
             let client = json!({"service": {}});
-            let built = built(declared.clone(), flavour, &client, persistent_only);
+            let built = built(declared.clone(), webhook_type, &client, persistent_only);
             built.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(names(WebhookType::Validating, false), ["v.auto.kopf.dev", "p.auto.kopf.dev"]);

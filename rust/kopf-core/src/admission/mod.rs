@@ -1,8 +1,7 @@
-//! Admission: what an admission review asks, which handlers it is for, and what it is answered.
+//! Admission: the parsing of reviews, the selection of handlers, and the responses with their precedence of errors.
 //!
-//! Owns the reading of reviews, the choice of handlers, and the answers with their priority of errors; `configuration` is what
-//! the cluster is told of the webhooks. Must not know: how reviews come, or how handlers are called.
-//! Rules: contract/engine 3.4, contract/api 9.
+//! `configuration` builds the webhook configurations. Servers and calls of handlers are elsewhere. Rules: contract/engine 3.4,
+//! contract/api 9.
 
 use std::sync::Arc;
 
@@ -20,34 +19,34 @@ mod response;
 pub use request::{Request, RequestedResource};
 pub use response::{Denial, ErrorPrecedence, answer, operations};
 
-/// Why a review cannot be answered. The same review fails again.
+/// The reason why a review cannot be handled. The same review fails again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
     /// The text is not JSON.
     #[error("{0}")]
     NotJson(String),
-    /// It is JSON, but not a review: something that is always there is not, or is of another type.
+    /// The text is JSON, but not a review: a required field is absent, or has another type.
     #[error("{0}")]
     Malformed(String),
-    /// An object is nested more deeply than handlers can look at. It must not pass for that reason, not even where failures
-    /// are ignored: so the review is answered, with a denial.
+    /// An object is nested too deeply for handlers. It must not be admitted even with the failure policy `Ignore`, so the
+    /// response is a denial.
     #[error("{message}")]
     TooDeep {
-        /// What is wrong.
+        /// The error message.
         message: String,
-        /// The answer as JSON.
+        /// The response as JSON.
         denial: String,
     },
-    /// What the review is about is not in it.
+    /// The objects or the user info are missing in the review.
     #[error("{0}")]
     MissingData(&'static str),
     /// The review is addressed to a handler that is not declared.
     #[error("There is no admission handler with the id {0:?}.")]
     UnknownHandler(String),
-    /// No handler is for that resource.
+    /// No admission handler is declared for the resource.
     #[error("The specified resource has no handlers: {0}")]
     UnknownResource(String),
-    /// Several resources are meant by the same words.
+    /// Several resources match the review.
     #[error("The specified resource is ambiguous: {0}")]
     AmbiguousResource(String),
 }
@@ -55,18 +54,18 @@ pub enum ReviewError {
 /// The handler or the type of webhook that the URL of a review names.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReviewFilter<'a> {
-    /// The id of the only handler that is asked. None is for all handlers; an unknown one is for none.
+    /// The id of the only handler to call. None is for all handlers; an unknown id is for none.
     pub webhook: Option<&'a str>,
-    /// `validating` or `mutating`: only handlers of this type are asked.
+    /// `validating` or `mutating`: only handlers of this type are called.
     pub reason: Option<&'a str>,
 }
 
-/// A handler that is to be called for a review.
+/// A handler to call for a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its position in the registry.
+    /// The handler's index in the registry.
     pub handler: usize,
-    /// Whether its filters have callbacks, which have the last word.
+    /// Whether it has callable filters, which the host must evaluate.
     pub guarded: bool,
 }
 
@@ -75,24 +74,24 @@ pub struct Candidate {
 pub struct AdmissionResources(pub Vec<(Arc<Resource>, Vec<usize>)>);
 
 impl AdmissionResources {
-    /// Chooses among the scanned resources. `wanted` is the verdict of selectors that are functions.
+    /// Selects among the scanned resources. `callable` is the result of callable selectors.
     ///
-    /// What one handler brings in, is served to all others that it fits, too.
+    /// A resource that one handler selects is served to all other handlers that match it.
     pub fn select(
         handlers: &[Handler],
         scanned: &[Arc<Resource>],
-        wanted: &dyn Fn(usize, &Resource) -> bool,
+        callable: &dyn Fn(usize, &Resource) -> bool,
     ) -> Self {
         let webhooks = || handlers.iter().enumerate().filter(|(_, one)| matches!(one.kind, Kind::Webhook(_)));
         let mut resources: Vec<Arc<Resource>> =
-            webhooks().flat_map(|(index, handler)| found(handler, index, scanned, wanted)).collect();
+            webhooks().flat_map(|(index, handler)| found(handler, index, scanned, callable)).collect();
         let key = |one: &Arc<Resource>| (one.group.clone(), one.plural.clone(), one.version.clone());
         resources.sort_by_key(key);
         resources.dedup();
         let served = resources.into_iter().map(|resource| {
             let fits = |handler: &Handler, index: usize| {
                 handler.selector.as_ref().is_none_or(|selector| {
-                    selector.check(&resource) && (!selector.callable || wanted(index, &resource))
+                    selector.check(&resource) && (!selector.callable || callable(index, &resource))
                 })
             };
             let fitting = webhooks().filter(|(index, handler)| fits(handler, *index));
@@ -102,25 +101,27 @@ impl AdmissionResources {
         Self(served.collect())
     }
 
-    /// What a review is about. It is named exactly, so that nothing is guessed.
-    pub fn find(&self, wanted: &RequestedResource) -> Result<(&Arc<Resource>, &[usize]), ReviewError> {
+    /// The resource of a review with its handlers. It must match exactly.
+    pub fn find(&self, requested: &RequestedResource) -> Result<(&Arc<Resource>, &[usize]), ReviewError> {
         let fits = |one: &&(Arc<Resource>, Vec<usize>)| {
-            one.0.group == wanted.group && one.0.version == wanted.version && one.0.plural == wanted.plural
+            one.0.group == requested.group
+                && one.0.version == requested.version
+                && one.0.plural == requested.plural
         };
         let mut found = self.0.iter().filter(fits);
-        let told = || python_repr(&wanted.told);
+        let name = || python_repr(&requested.raw);
         match (found.next(), found.next()) {
-            (None, _) => Err(ReviewError::UnknownResource(told())),
-            (Some(_), Some(_)) => Err(ReviewError::AmbiguousResource(told())),
+            (None, _) => Err(ReviewError::UnknownResource(name())),
+            (Some(_), Some(_)) => Err(ReviewError::AmbiguousResource(name())),
             (Some((resource, handlers)), None) => Ok((resource, handlers)),
         }
     }
 }
 
-/// The handlers that a review is for, of those that are for its resource; `handlers` are all that are declared.
+/// The handlers that match a review, among the handlers of its resource. `handlers` are all declared ones.
 ///
-/// Operations are not looked at, as the server has done it; only mutations of what is being deleted must be asked for
-/// in so many words.
+/// The API server has matched the operations already, with one exception: mutating handlers get deletions only if they declare
+/// `DELETE` and no other operation.
 pub fn candidates(
     handlers: &[Handler],
     of_resource: &[usize],
@@ -158,7 +159,7 @@ fn may_see_deletions(webhook: &Webhook) -> bool {
     webhook.reason.as_deref() != Some(configuration::WebhookType::Mutating.as_str()) || only_deletions()
 }
 
-/// An object as a value, for what cannot be done on its text.
+/// An object as a value, for operations that need more than its text.
 fn as_map(object: &Object) -> Map<String, Value> {
     match object.to_value() {
         Value::Object(map) => map,

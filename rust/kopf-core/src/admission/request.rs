@@ -1,4 +1,4 @@
-//! Reading of admission reviews. The objects in them stay text until somebody wants more.
+//! The parsing of admission reviews. Objects stay text until a handler needs their fields.
 
 use std::sync::Arc;
 
@@ -12,40 +12,40 @@ use crate::json::DecodeError;
 use crate::json::value::{Value, truthy};
 use crate::object::Object;
 
-/// What a review asks.
+/// The request of an admission review.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The version of the review, which is also that of the answer.
+    /// The API version of the review, also used in the response.
     pub api_version: Option<Value>,
-    /// The name of this very question.
+    /// The unique id of the request, also used in the response.
     pub uid: Option<Value>,
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`.
     pub operation: Option<String>,
-    /// Which part of the object is asked about; none is the object itself.
+    /// The subresource of the request; none for the object itself.
     pub subresource: Option<String>,
-    /// Whether nothing will come of it, whatever we say.
+    /// Whether the API server discards the result: a dry run.
     pub dry_run: bool,
-    /// Who asks.
+    /// The user who made the request.
     pub user_info: Value,
-    /// The object as it will be.
+    /// The new object; none for deletions.
     pub new: Option<Arc<Object>>,
-    /// The object as it is.
+    /// The old object; none for creations.
     pub old: Option<Arc<Object>>,
-    /// The object that the review is about: as it will be, or as it is if it will not be.
+    /// The object that handlers get: the new one, or the old one if there is no new one.
     pub body: Arc<Object>,
 }
 
-/// The resource and subresource of a review.
+/// The resource of a review.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestedResource {
-    /// Its API group; empty for the core.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// Its version.
+    /// The API version.
     pub version: String,
-    /// Its plural name.
+    /// The plural name.
     pub plural: String,
-    /// All these as they were written.
-    pub told: Value,
+    /// The resource as in the review, for error messages.
+    pub raw: Value,
 }
 
 #[derive(Deserialize)]
@@ -77,31 +77,32 @@ struct Payload<'t> {
     old_object: Option<&'t RawValue>,
 }
 
-/// A review that is parsed as far as its resource.
+/// A review that is parsed up to its resource.
 pub struct ParsedReview<'t> {
     api_version: Option<Value>,
     payload: Payload<'t>,
-    /// What it is about.
+    /// The resource of the review.
     pub wanted: RequestedResource,
 }
 
 impl Request {
-    /// Reads a review up to what it is about: whoever is not concerned need not read the rest.
+    /// Parses a review up to its resource. For a resource without handlers, the rest is not parsed.
     pub fn open(text: &[u8]) -> Result<ParsedReview<'_>, ReviewError> {
         let review: Review<'_> = serde_json::from_slice(text).map_err(unreadable)?;
         let payload = review.request.ok_or_else(|| missing("request"))?;
         let payload: Payload<'_> = serde_json::from_str(payload.get()).map_err(unreadable)?;
-        let told = payload.resource.clone().ok_or_else(|| missing("resource"))?;
-        let word =
-            |key: &str| told.get(key).and_then(Value::as_str).map(str::to_owned).ok_or_else(|| missing(key));
+        let resource = payload.resource.clone().ok_or_else(|| missing("resource"))?;
+        let word = |key: &str| {
+            resource.get(key).and_then(Value::as_str).map(str::to_owned).ok_or_else(|| missing(key))
+        };
         let (group, version, plural) = (word("group")?, word("version")?, word("resource")?);
-        let wanted = RequestedResource { group, version, plural, told };
-        Ok(ParsedReview { api_version: review.api_version, payload, wanted })
+        let requested = RequestedResource { group, version, plural, raw: resource };
+        Ok(ParsedReview { api_version: review.api_version, payload, wanted: requested })
     }
 }
 
 impl ParsedReview<'_> {
-    /// Reads the rest.
+    /// Parses the rest of the review.
     pub fn read(self) -> Result<Request, ReviewError> {
         let payload = self.payload;
         let user_info = payload
@@ -153,7 +154,7 @@ fn unreadable(error: serde_json::Error) -> ReviewError {
     }
 }
 
-/// The text of Python's `KeyError`, which is what such reviews cause in it.
+/// The text of Python's `KeyError`, which Kopf 1.45 raises for such reviews.
 fn missing(key: &str) -> ReviewError {
     ReviewError::Malformed(format!("'{key}'"))
 }

@@ -1,4 +1,4 @@
-//! Tables of the rules of admission.
+//! Tables of the admission rules.
 
 use serde_json::json;
 
@@ -26,7 +26,7 @@ fn request(changes: &Value) -> Request {
     Request::open(review(changes).to_string().as_bytes()).unwrap().read().unwrap()
 }
 
-fn refused(text: &str) -> ReviewError {
+fn error_of(text: &str) -> ReviewError {
     match Request::open(text.as_bytes()) {
         Err(problem) => problem,
         Ok(opened) => opened.read().unwrap_err(),
@@ -44,7 +44,7 @@ fn resource(version: &str) -> Arc<Resource> {
 }
 
 #[test]
-fn a_review_is_read() {
+fn a_review_is_parsed() {
     let request = request(&json!({"subResource": "status"}));
     assert_eq!(request.body.raw(), request.new.as_ref().unwrap().raw());
     assert_eq!(request.old.as_ref().unwrap().name(), Some("x"));
@@ -63,19 +63,19 @@ fn a_deletion_is_about_the_old_object() {
 }
 
 #[test]
-fn reviews_that_make_no_sense_are_told_apart() {
+fn invalid_reviews_have_distinct_errors() {
     let without = |key: &str| {
         let mut review = review(&json!({}));
         review["request"].as_object_mut().unwrap().remove(key);
-        refused(&review.to_string())
+        error_of(&review.to_string())
     };
-    assert!(matches!(refused("{not json"), ReviewError::NotJson(_)));
-    assert!(matches!(refused("[]"), ReviewError::Malformed(_)));
-    assert_eq!(refused("{}"), ReviewError::Malformed("'request'".to_owned()));
+    assert!(matches!(error_of("{not json"), ReviewError::NotJson(_)));
+    assert!(matches!(error_of("[]"), ReviewError::Malformed(_)));
+    assert_eq!(error_of("{}"), ReviewError::Malformed("'request'".to_owned()));
     assert_eq!(without("resource"), ReviewError::Malformed("'resource'".to_owned()));
     assert_eq!(without("userInfo").to_string(), "User info is missing from the admission request.");
     assert_eq!(
-        refused(&review(&json!({"object": null, "oldObject": null})).to_string()).to_string(),
+        error_of(&review(&json!({"object": null, "oldObject": null})).to_string()).to_string(),
         "Either old or new object is missing from the admission request."
     );
 }
@@ -85,8 +85,8 @@ fn a_resource_is_found_by_its_exact_name() {
     let find = |served: &AdmissionResources, version: &str| {
         let changed = json!({"resource": {"group": "kopf.dev", "version": version, "resource": "ks"}});
         let text = review(&changed).to_string();
-        let wanted = Request::open(text.as_bytes()).unwrap().wanted;
-        served.find(&wanted).map(|(resource, handlers)| (resource.version.clone(), handlers.to_vec()))
+        let review = Request::open(text.as_bytes()).unwrap();
+        served.find(&review.wanted).map(|(resource, handlers)| (resource.version.clone(), handlers.to_vec()))
     };
     let served = AdmissionResources(vec![(resource("v1"), vec![3]), (resource("v2"), vec![4])]);
     assert_eq!(find(&served, "v2"), Ok(("v2".to_owned(), vec![4])));
@@ -143,12 +143,12 @@ fn an_answer_without_errors_allows() {
 }
 
 #[test]
-fn the_most_telling_of_the_errors_is_told_and_the_first_of_equals() {
-    let refusal = |rank, message: &str, code| Denial { rank, message: message.to_owned(), code };
-    let told = |refusals: &[Denial]| {
+fn the_most_specific_error_is_reported_and_the_first_of_its_kind() {
+    let denial = |rank, message: &str, code| Denial { rank, message: message.to_owned(), code };
+    let status = |denials: &[Denial]| {
         let answer = answer(
             &request(&json!({})),
-            refusals,
+            denials,
             &["w".to_owned()],
             &[json!({"op": "remove", "path": "/x"})],
         );
@@ -159,18 +159,18 @@ fn the_most_telling_of_the_errors_is_told_and_the_first_of_equals() {
         answer["response"]["status"].clone()
     };
     let all = [
-        refusal(ErrorPrecedence::Arbitrary, "any", None),
-        refusal(ErrorPrecedence::Temporary, "temporary", None),
-        refusal(ErrorPrecedence::Permanent, "permanent", None),
-        refusal(ErrorPrecedence::Admission, "nope", Some(400)),
-        refusal(ErrorPrecedence::Admission, "later", Some(401)),
+        denial(ErrorPrecedence::Arbitrary, "any", None),
+        denial(ErrorPrecedence::Temporary, "temporary", None),
+        denial(ErrorPrecedence::Permanent, "permanent", None),
+        denial(ErrorPrecedence::Admission, "nope", Some(400)),
+        denial(ErrorPrecedence::Admission, "later", Some(401)),
     ];
-    assert_eq!(told(&all), json!({"message": "nope", "code": 400}));
-    assert_eq!(told(&all[..3]), json!({"message": "permanent", "code": 500}));
-    assert_eq!(told(&all[..2]), json!({"message": "temporary", "code": 500}));
-    assert_eq!(told(&all[..1]), json!({"message": "any", "code": 500}));
+    assert_eq!(status(&all), json!({"message": "nope", "code": 400}));
+    assert_eq!(status(&all[..3]), json!({"message": "permanent", "code": 500}));
+    assert_eq!(status(&all[..2]), json!({"message": "temporary", "code": 500}));
+    assert_eq!(status(&all[..1]), json!({"message": "any", "code": 500}));
     assert_eq!(
-        told(&[refusal(ErrorPrecedence::Admission, "zero", Some(0))]),
+        status(&[denial(ErrorPrecedence::Admission, "zero", Some(0))]),
         json!({"message": "zero", "code": 500})
     );
 }
@@ -209,10 +209,10 @@ fn resources_are_served_to_all_handlers_that_they_fit() {
     let served = AdmissionResources::select(&all, &scanned, &|_, resource| {
         resource.group == "kopf.dev" && resource.preferred
     });
-    let told: Vec<_> = served.0.iter().map(|(one, found)| (one.to_string(), &found[..])).collect();
-    // By itself, the first one would choose only what is in the core.
+    let selected: Vec<_> = served.0.iter().map(|(one, found)| (one.to_string(), &found[..])).collect();
+    // By itself, the first handler would select only the core resource.
     assert_eq!(
-        told,
+        selected,
         [
             ("ks.v1".to_owned(), &[1][..]),
             ("ks.v1.kopf.dev".to_owned(), &[1, 3][..]),

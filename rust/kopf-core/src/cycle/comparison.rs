@@ -1,4 +1,4 @@
-//! What the object's essence says, read as late and as little as possible.
+//! The comparison of the object's essence with the diff-base, as late and as small as possible.
 
 use super::OperatorConfig;
 use crate::activation::log::LogMessage;
@@ -24,52 +24,52 @@ pub(super) struct EssenceComparison {
     known: bool,
     differs: bool,
     diff: Option<Arc<[DiffItem]>>,
-    /// Only if it differs from the new one.
+    /// The diff-base, if it differs from the new essence.
     old: Option<Arc<LazyEssence>>,
-    /// Built when needed.
+    /// The current essence, built when needed.
     new: Option<Arc<LazyEssence>>,
-    /// What was handled last is only in memory: it is to be written again.
+    /// The diff-base is only in memory, and must be written to the object again.
     lost: bool,
 }
 
 impl EssenceComparison {
-    /// Reads them. A last handled essence that cannot be read is none.
+    /// Reads both from the object. An unreadable diff-base counts as absent.
     pub(super) fn read(
         object: &Object,
         plan: &ResourceHandlers,
-        rules: &OperatorConfig,
+        config: &OperatorConfig,
         memory: &ObjectMemory,
         log_messages: &mut Vec<LogMessage>,
     ) -> Self {
-        match compare(object, &rules.settings.persistence, &plan.extra_fields) {
+        match compare(object, &config.settings.persistence, &plan.extra_fields) {
             Ok(Comparison::Same) => Self::same(None),
             Ok(Comparison::Different { old, new }) => Self::different(old, new),
-            Ok(Comparison::Absent) => Self::recalled(object, plan, rules, memory),
+            Ok(Comparison::Absent) => Self::from_memory(object, plan, config, memory),
             Err(malformed) => {
                 log_messages.push(LogMessage::Malformed(malformed));
-                Self::recalled(object, plan, rules, memory)
+                Self::from_memory(object, plan, config, memory)
             }
         }
     }
 
-    /// What was handled last is not on the object, or cannot be read; but it may be known nevertheless.
-    fn recalled(
+    /// The comparison if the diff-base is absent on the object or unreadable: it may still be known in memory.
+    fn from_memory(
         object: &Object,
         plan: &ResourceHandlers,
-        rules: &OperatorConfig,
+        config: &OperatorConfig,
         memory: &ObjectMemory,
     ) -> Self {
         if memory.handled.is_none() {
             return Self::unknown();
         }
-        let new = essence(object, &rules.settings.persistence, &plan.extra_fields);
-        if !memory.was_handled(object, &new, &rules.settings) {
+        let new = essence(object, &config.settings.persistence, &plan.extra_fields);
+        if !memory.was_handled(object, &new, &config.settings) {
             return Self::unknown();
         }
         Self { lost: true, ..Self::different(new.clone(), new) }
     }
 
-    /// Takes them as Python has read them.
+    /// The comparison of the essences that Python has loaded from custom storages.
     pub(super) fn from_stored(old: Option<Value>, new: Value) -> Self {
         match old {
             None => Self { new: Some(LazyEssence::of(new)), ..Self::unknown() },
@@ -92,8 +92,8 @@ impl EssenceComparison {
         Self { known: false, differs: true, diff: None, old: None, new: None, lost: false }
     }
 
-    /// Unequal essences may have no difference that counts: nulls are as good as absent.
-    pub(super) fn likeness(&self) -> EssenceChange {
+    /// Whether the essences differ. Unequal essences can have an empty diff: nulls count as absent.
+    pub(super) fn essence_change(&self) -> EssenceChange {
         match &self.diff {
             None => EssenceChange::Unknown,
             Some(diff) if diff.is_empty() => EssenceChange::Same,
@@ -101,61 +101,61 @@ impl EssenceComparison {
         }
     }
 
-    /// Whether what was handled last is to be written again.
+    /// Whether the diff-base must be restored on the object.
     pub(super) fn is_lost(&self) -> bool {
         self.lost
     }
 
-    /// Whether the essence is to be remembered anew.
+    /// Whether the current essence must be stored as the diff-base.
     pub(super) fn differs(&self) -> bool {
         self.differs
     }
 
-    /// The old one and the new one.
+    /// The old essence and the current one.
     fn essences(
         &mut self,
         object: &Arc<Object>,
         plan: &Arc<ResourceHandlers>,
-        rules: &Arc<OperatorConfig>,
+        config: &Arc<OperatorConfig>,
     ) -> (Option<&Arc<LazyEssence>>, &Arc<LazyEssence>) {
         let new = &*self.new.get_or_insert_with(|| {
-            let (object, plan, rules) = (Arc::clone(object), Arc::clone(plan), Arc::clone(rules));
-            LazyEssence::new(move || essence(&object, &rules.settings.persistence, &plan.extra_fields))
+            let (object, plan, config) = (Arc::clone(object), Arc::clone(plan), Arc::clone(config));
+            LazyEssence::new(move || essence(&object, &config.settings.persistence, &plan.extra_fields))
         });
         let old = if self.known && !self.differs { Some(new) } else { self.old.as_ref() };
         (old, new)
     }
 
-    /// The values of one field. If nothing differs, most fields can be read from the object, which spares the essence.
+    /// The old and new values of one field. If nothing differs, most fields are read from the object, and no essence is built.
     pub(super) fn field(
         &mut self,
         object: &Arc<Object>,
         plan: &Arc<ResourceHandlers>,
-        rules: &Arc<OperatorConfig>,
+        config: &Arc<OperatorConfig>,
         path: &FieldPath,
     ) -> OldAndNew<'_> {
-        let persistence = &rules.settings.persistence;
+        let persistence = &config.settings.persistence;
         let is_unbuilt = self.new.as_ref().is_none_or(|new| !new.is_built());
         if !self.differs && is_unbuilt && is_kept_as_is(path, persistence) {
             let value = object.field(path).map(Cow::Owned);
             return OldAndNew { old: value.clone(), new: value };
         }
-        let (old, new) = self.essences(object, plan, rules);
+        let (old, new) = self.essences(object, plan, config);
         let (old, new) = (old.map(|old| old.get()), Some(new.get()));
         let resolved = |value| resolve(value, path.keys()).map(Cow::Borrowed);
         OldAndNew { old: old.and_then(resolved), new: new.and_then(resolved) }
     }
 
-    /// The same as a cause for handlers.
+    /// The change that handlers and filters get.
     pub(super) fn change(
         &mut self,
         object: &Arc<Object>,
         plan: &Arc<ResourceHandlers>,
-        rules: &Arc<OperatorConfig>,
+        config: &Arc<OperatorConfig>,
         reason: Reason,
         initial: bool,
     ) -> Change {
-        let (old, new) = self.essences(object, plan, rules);
+        let (old, new) = self.essences(object, plan, config);
         let (old, new) = (old.cloned(), Some(Arc::clone(new)));
         // An object that was never handled is created, not resumed.
         let initial = initial && reason != Reason::Create;
@@ -163,7 +163,7 @@ impl EssenceComparison {
     }
 }
 
-/// Whether a field is in the essence exactly as in the object: not in a stanza that is cleaned, and nothing is ignored.
+/// Whether a field has the same value in the essence as in the object: its stanza is neither cleaned nor has ignored fields.
 fn is_kept_as_is(path: &FieldPath, persistence: &Persistence) -> bool {
     let Some(stanza) = path.keys().first() else {
         return false;

@@ -1,4 +1,4 @@
-//! Between the halves: which daemons and timers match the object. Who of them runs already is not known here.
+//! The daemons and timers that match the object. The cycle does not know which of them already run.
 
 use super::detect::has_filter_result;
 use super::{Cycle, Effect};
@@ -11,32 +11,33 @@ use crate::handler::filters::{self, FilterVerdict};
 /// The state of a cycle that concerns the daemons and timers of its object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DaemonPhase {
-    /// Those that may match.
-    guests: Vec<(usize, FilterVerdict)>,
-    /// The step that asks the callable filters of those in doubt, by its position.
+    /// The handlers that may match.
+    candidates: Vec<(usize, FilterVerdict)>,
+    /// The position of the command that evaluates their callable filters.
     asked: Option<usize>,
-    /// They are started and stopped.
-    settled: bool,
-    /// Some are still stopping: seconds until the next look.
+    /// Whether the matching handlers are decided.
+    decided: bool,
+    /// Seconds until the next check, if some daemons are still stopping.
     pub(super) delay: Option<f64>,
-    /// The deletion of the object is to be held because of them.
+    /// Whether the daemons block the deletion of the object.
     pub(super) holds: bool,
 }
 
 impl Cycle {
-    /// The question to callable filters, if there is any; `position` is where it would stand.
+    /// The command that evaluates callable filters, if there are any. `position` is its place among the commands.
     pub(super) fn spawn_step(&mut self, position: usize) -> Option<Command> {
-        // For what is no more, nobody is started.
+        // No daemon is started for a deleted object.
         if self.plan.spawning.is_empty() || self.is_gone() {
             return None;
         }
-        let handlers = &self.rules.registry.handlers;
+        let handlers = &self.config.registry.handlers;
         let verdicts = self.plan.spawning.iter().filter_map(|&index| {
             Some((index, filters::on_object(handlers.get(index)?, &self.object)))
                 .filter(|(_, verdict)| *verdict != FilterVerdict::No)
         });
-        self.daemon_phase.guests = verdicts.collect();
-        let in_doubt = self.daemon_phase.guests.iter().filter(|(_, verdict)| *verdict == FilterVerdict::Ask);
+        self.daemon_phase.candidates = verdicts.collect();
+        let in_doubt =
+            self.daemon_phase.candidates.iter().filter(|(_, verdict)| *verdict == FilterVerdict::Ask);
         let handlers: Vec<usize> = in_doubt.map(|(index, _)| *index).collect();
         if handlers.is_empty() {
             return None;
@@ -45,51 +46,52 @@ impl Cycle {
         Some(Command::Spawn { handlers })
     }
 
-    /// Takes the answers of the callable filters; false if they do not fit the questions.
-    pub(super) fn spawn_answered(&mut self, replies: &[CommandResult]) -> bool {
+    /// Applies the results of the callable filters; false if they do not fit the command.
+    pub(super) fn apply_spawn_filters(&mut self, results: &[CommandResult]) -> bool {
         let Some(position) = self.daemon_phase.asked.take() else {
             return true;
         };
         let in_doubt =
-            self.daemon_phase.guests.iter_mut().filter(|(_, verdict)| *verdict == FilterVerdict::Ask);
+            self.daemon_phase.candidates.iter_mut().filter(|(_, verdict)| *verdict == FilterVerdict::Ask);
         let in_doubt: Vec<_> = in_doubt.collect();
-        let Some(CommandResult::Matched(answers)) = replies.get(position) else {
+        let Some(CommandResult::Matched(matched)) = results.get(position) else {
             return false;
         };
-        if answers.len() != in_doubt.len() {
+        if matched.len() != in_doubt.len() {
             return false;
         }
-        for ((_, verdict), answer) in in_doubt.into_iter().zip(answers) {
-            *verdict = has_filter_result(*verdict, answer.full);
+        for ((_, verdict), result) in in_doubt.into_iter().zip(matched) {
+            *verdict = has_filter_result(*verdict, result.full);
         }
         true
     }
 
-    /// What is to be running, if that is not settled yet.
-    pub(super) fn wanted(&mut self) -> Option<DesiredDaemons> {
-        if self.daemon_phase.settled || self.plan.spawning.is_empty() {
+    /// The daemons and timers that should run; none if the cycle has decided that before.
+    pub(super) fn desired(&mut self) -> Option<DesiredDaemons> {
+        if self.daemon_phase.decided || self.plan.spawning.is_empty() {
             return None;
         }
-        self.daemon_phase.settled = true;
-        let matching = self.daemon_phase.guests.iter().filter(|(_, verdict)| *verdict == FilterVerdict::Yes);
-        let handlers = self.rules.registry.deduplicated(matching.map(|(index, _)| *index));
+        self.daemon_phase.decided = true;
+        let matching =
+            self.daemon_phase.candidates.iter().filter(|(_, verdict)| *verdict == FilterVerdict::Yes);
+        let handlers = self.config.registry.deduplicated(matching.map(|(index, _)| *index));
         let reset = self.is_reset();
         Some(DesiredDaemons { handlers, deleting: self.is_deleting(), gone: self.is_gone(), reset })
     }
 
-    /// Whether the essence is another than the last handled one; looked at only if somebody waits for idleness.
+    /// Whether the essence differs from the last handled one. It is compared only if a timer has an idle time.
     fn is_reset(&mut self) -> bool {
-        let idles = |index: &usize| match self.rules.registry.handlers.get(*index).map(|it| &it.kind) {
+        let has_idle = |index: &usize| match self.config.registry.handlers.get(*index).map(|it| &it.kind) {
             Some(Kind::Timer(timer)) => timer.idle.is_some(),
             _ => false,
         };
         !self.requeued
             && !self.is_gone()
-            && self.plan.spawning.iter().any(idles)
-            && self.comparison().likeness() != EssenceChange::Same
+            && self.plan.spawning.iter().any(has_idle)
+            && self.comparison().essence_change() != EssenceChange::Same
     }
 
-    /// Daemons and timers are started and stopped.
+    /// Continues after the daemons and timers are started and stopped.
     pub(super) fn spawned(&mut self, delay: Option<f64>, holds: bool) -> Effect {
         self.daemon_phase.delay = delay;
         self.daemon_phase.holds = holds;

@@ -1,4 +1,4 @@
-//! The first half: who is interested, and whether handling may begin.
+//! The detection of the cause and of the matching handlers, up to the decision whether change handlers can run.
 
 use super::comparison::EssenceComparison;
 use super::{Candidate, Cycle, Effect, Phase};
@@ -13,7 +13,7 @@ use crate::persistence::finalizer::Edit;
 use std::sync::Arc;
 
 impl Cycle {
-    /// Asks everything that must be asked before deciding; decides at once if there is nothing to ask.
+    /// Runs the event handlers and the callable filters that the decision needs; decides at once if there are none.
     pub(super) fn begin(&mut self) -> Effect {
         let mut steps = if self.requeued { vec![] } else { self.watch_steps() };
         if !self.plan.changing.is_empty() {
@@ -33,20 +33,20 @@ impl Cycle {
             && self.custom_storage.is_none()
             && self.plan.spawning.is_empty()
             && self.cause.is_none_or(|reason| !reason.is_handled());
-        self.phase = Phase::Opening { steps: steps.len(), asked };
+        self.phase = Phase::Detecting { steps: steps.len(), asked };
         Effect::Run(Activation { steps, change, last, ..Activation::default() })
     }
 
-    /// The event handlers: all that match, each as if for the first time.
+    /// The commands for the matching event handlers, each as a first attempt.
     fn watch_steps(&self) -> Vec<Command> {
         let matching = self.plan.watching.iter().filter_map(|&index| {
-            let handler = self.rules.registry.handlers.get(index)?;
+            let handler = self.config.registry.handlers.get(index)?;
             let verdict = filters::on_object(handler, &self.object);
             (verdict != FilterVerdict::No).then_some((index, verdict == FilterVerdict::Ask))
         });
         let mut steps: Vec<Command> = Vec::new();
         for (handler, guarded) in matching {
-            // One function is called once for one id; whether a guarded one is called is not known yet, so both stay.
+            // A function is called once per id. A guarded command may turn out to be skipped, so it does not count.
             if !guarded && steps.iter().any(|step| self.is_same(step, handler)) {
                 continue;
             }
@@ -58,7 +58,7 @@ impl Cycle {
     }
 
     fn is_same(&self, step: &Command, index: usize) -> bool {
-        let handlers = &self.rules.registry.handlers;
+        let handlers = &self.config.registry.handlers;
         let Command::Watch { handler, guarded: false, .. } = step else {
             return false;
         };
@@ -68,27 +68,27 @@ impl Cycle {
         one.key == other.key && one.id == other.id
     }
 
-    /// Why we act, and who might be interested in that.
+    /// Detects the cause, and the change handlers that may match it.
     fn find_cause(&mut self) {
-        // Nobody is interested in such labels and annotations: the object is left alone, its essence is not even looked at.
-        if !self.is_labelled_for_anybody() {
+        // No handler matches the labels and annotations, so Kopf ignores the object and does not compare its essence.
+        if !self.has_matching_metadata() {
             return;
         }
-        let signs = CauseInput {
+        let input = CauseInput {
             gone: self.is_gone(),
             deleting: self.is_deleting(),
             blocked: self.is_blocked(),
             initial: self.is_initial(),
         };
-        let reason = cause::reason(signs, || self.comparison().likeness());
+        let reason = cause::reason(input, || self.comparison().essence_change());
         self.cause = Some(reason);
         if matches!(reason, Reason::Gone | Reason::Free) {
             return;
         }
         let plan = Arc::clone(&self.plan);
         for &handler in &plan.changing {
-            // If nobody will be called, it only matters who holds the deletion.
-            if !reason.is_handled() && !self.holds_deletion(handler) {
+            // If no handler is called for this reason, only the handlers that require the finalizer matter.
+            if !reason.is_handled() && !self.requires_finalizer(handler) {
                 continue;
             }
             let ChangeVerdict { prematch, full } = self.verdict(handler);
@@ -98,43 +98,43 @@ impl Cycle {
         }
     }
 
-    pub(super) fn is_labelled_for_anybody(&self) -> bool {
-        let handlers = &self.rules.registry.handlers;
+    pub(super) fn has_matching_metadata(&self) -> bool {
+        let handlers = &self.config.registry.handlers;
         let mut changing = self.plan.changing.iter().filter_map(|index| handlers.get(*index));
         changing.any(|handler| filters::metadata(handler, &self.object) != FilterVerdict::No)
     }
 
-    /// The candidates whose callable filters must be asked, by their positions.
+    /// The positions of the candidates whose callable filters must be evaluated.
     fn pending_filters(&self) -> Vec<usize> {
         let is_known = self.candidates.iter().any(|one| one.prematch == FilterVerdict::Yes);
-        let is_held = self.is_held();
+        let needed = self.needs_finalizer();
         let matters = |one: &Candidate| {
-            // Nobody is interested for sure: it takes all the answers to know that nobody is.
+            // No candidate matches for certain, so the result depends on all of them.
             (one.prematch == FilterVerdict::Ask && !is_known)
-                // It depends on the answer whether the deletion is to be held.
-                || (one.prematch == FilterVerdict::Ask && !is_held && self.holds_deletion(one.handler))
-                // It depends on the answer whether the handler is called.
+                // The finalizer depends on this result.
+                || (one.prematch == FilterVerdict::Ask && !needed && self.requires_finalizer(one.handler))
+                // The call of the handler depends on this result.
                 || (one.full == FilterVerdict::Ask && self.is_selectable(one.handler))
         };
         let positions = self.candidates.iter().enumerate().filter(|(_, one)| matters(one));
         positions.map(|(position, _)| position).collect()
     }
 
-    /// Takes the answers of the callable filters; false if they do not fit the questions.
-    pub(super) fn opened(&mut self, asked: &[usize], replies: &[CommandResult]) -> bool {
-        if !self.spawn_answered(replies) {
+    /// Applies the results of the callable filters; false if they do not fit the commands.
+    pub(super) fn apply_filters(&mut self, asked: &[usize], results: &[CommandResult]) -> bool {
+        if !self.apply_spawn_filters(results) {
             return false;
         }
         if asked.is_empty() {
             return true;
         }
-        let Some(CommandResult::Matched(answers)) = replies.last() else {
+        let Some(CommandResult::Matched(matched)) = results.last() else {
             return false;
         };
-        if answers.len() != asked.len() {
+        if matched.len() != asked.len() {
             return false;
         }
-        for (position, FilterResult { prematch, full }) in asked.iter().zip(answers) {
+        for (position, FilterResult { prematch, full }) in asked.iter().zip(matched) {
             let one = &mut self.candidates[*position];
             one.prematch = has_filter_result(one.prematch, *prematch);
             one.full = has_filter_result(one.full, *full).min(one.prematch);
@@ -142,28 +142,29 @@ impl Cycle {
         true
     }
 
-    /// What the finalizer needs, and whether handling may begin.
+    /// Decides about the daemons, the finalizer, and whether change handlers can run.
     pub(super) fn decide(&mut self) -> Effect {
-        if let Some(wanted) = self.wanted() {
+        if let Some(desired) = self.desired() {
             self.phase = Phase::Spawning;
-            return Effect::Spawn(wanted);
+            return Effect::Spawn(desired);
         }
-        // What is no more needs no finalizer, and nothing will be written to it.
+        // A deleted object needs no finalizer, and nothing can be written to it.
         if self.is_gone() {
             return self.finish_without_handlers();
         }
-        let (held, blocked) = (self.is_held(), self.is_blocked());
-        // Nobody is called again for a deletion that only waits for daemons, or for its own release; which may be done.
+        let (needed, blocked) = (self.needs_finalizer(), self.is_blocked());
+        // The deletion handlers have finished: no handler is called again. Only daemons or the removal of the finalizer are
+        // pending.
         if self.memory.deletion_handled && self.is_deleting() && blocked {
             self.cause = None;
             return self.check_consistency();
         }
-        // A deletion is to be held from now on; handling begins when that is sure.
-        if held && !blocked && !self.is_deleting() {
+        // Add the finalizer first. Handlers run when the API server has confirmed it.
+        if needed && !blocked && !self.is_deleting() {
             return self.edit_finalizer(Edit::Block, LogMessage::FinalizerAdded);
         }
-        // Nobody needs the deletion to be held any more.
-        if !held && blocked {
+        // No handler requires the finalizer any more.
+        if !needed && blocked {
             return self.edit_finalizer(Edit::Allow, LogMessage::FinalizerUnneeded);
         }
         let Some(reason) = self.cause else {
@@ -176,7 +177,7 @@ impl Cycle {
             self.cause = None;
             return self.conclude();
         }
-        // Nobody is interested after all: as if the object were not there.
+        // No handler matches, after the callable filters: ignore the object.
         if !self.candidates.iter().any(|one| one.prematch == FilterVerdict::Yes) {
             self.cause = None;
             return self.conclude();
@@ -184,16 +185,16 @@ impl Cycle {
         self.check_consistency()
     }
 
-    /// Change handlers must not see states from before our own last write.
+    /// Waits for our own last write: change handlers must not be called with an older state.
     fn check_consistency(&mut self) -> Effect {
-        // Transformations of an earlier cycle are still to be written.
+        // Transformation functions of an earlier cycle are still to be applied.
         if self.memory.remaining_fns {
             return self.postpone();
         }
         if self.moment.consistent {
             return self.handle();
         }
-        // There is something to be written already, which will bring an event anyway.
+        // This cycle writes already, which causes another watch event.
         if !self.patch.is_empty() || self.fns {
             return self.postpone();
         }
@@ -201,55 +202,55 @@ impl Cycle {
         Effect::AwaitConsistency
     }
 
-    fn edit_finalizer(&mut self, edit: Edit, note: LogMessage) -> Effect {
-        self.log_messages.push(note);
+    fn edit_finalizer(&mut self, edit: Edit, message: LogMessage) -> Effect {
+        self.log_messages.push(message);
         self.finalizer = Some(edit);
         self.cause = None;
         self.conclude()
     }
 
-    /// A cause that calls nobody is only told, if there is anybody who would be interested.
+    /// Logs a cause that calls no handlers, if any handler matches the object, and finishes the cycle.
     fn finish_without_handlers(&mut self) -> Effect {
-        let note = match self.cause {
+        let message = match self.cause {
             Some(Reason::Gone) => LogMessage::Gone,
             Some(Reason::Free) => LogMessage::Free,
             Some(Reason::Noop) => LogMessage::Noop,
             _ => return self.conclude(),
         };
         if self.has_matching_handlers() {
-            self.log_messages.push(note);
+            self.log_messages.push(message);
         } else {
             self.cause = None;
         }
         self.conclude()
     }
 
-    /// Callables are given the benefit of the doubt: a log line is not worth to ask them.
+    /// Whether any handler may match. Callable filters count as matching: a log line does not justify their calls.
     fn has_matching_handlers(&mut self) -> bool {
         if self.candidates.iter().any(|one| one.prematch == FilterVerdict::Yes) {
             return true;
         }
-        // Those without a field come first: they need no essence.
+        // Handlers without a field come first: their filters need no essence.
         let plan = Arc::clone(&self.plan);
-        let mut is_one_interested = |with_field: bool| {
+        let mut any_may_match = |with_field: bool| {
             plan.changing.iter().any(|index| {
                 self.handler(*index).is_some_and(|handler| handler.field.is_some() == with_field)
                     && self.candidates.iter().all(|candidate| candidate.handler != *index)
                     && self.verdict(*index).prematch != FilterVerdict::No
             })
         };
-        is_one_interested(false) || is_one_interested(true)
+        any_may_match(false) || any_may_match(true)
     }
 
-    fn is_held(&self) -> bool {
+    fn needs_finalizer(&self) -> bool {
         self.daemon_phase.holds
             || self
                 .candidates
                 .iter()
-                .any(|one| one.prematch == FilterVerdict::Yes && self.holds_deletion(one.handler))
+                .any(|one| one.prematch == FilterVerdict::Yes && self.requires_finalizer(one.handler))
     }
 
-    fn holds_deletion(&self, index: usize) -> bool {
+    fn requires_finalizer(&self, index: usize) -> bool {
         self.changing(index).is_some_and(|changing| changing.requires_finalizer)
     }
 
@@ -258,15 +259,15 @@ impl Cycle {
         let (Some(changing), Some(reason)) = (self.changing(index), self.cause) else {
             return false;
         };
-        // It is for another reason.
-        if changing.reason.is_some_and(|wanted| wanted != reason) {
+        // The handler is for another reason.
+        if changing.reason.is_some_and(|declared| declared != reason) {
             return false;
         }
-        // It resumes, but there is nothing to resume; what is created is not resumed.
+        // A resume handler, but the object is created or already handled by this run of the operator.
         if changing.initial && !(self.is_initial() && reason != Reason::Create) {
             return false;
         }
-        // It resumes, but not what is being deleted.
+        // A resume handler, but the object is being deleted.
         if changing.initial && self.is_deleting() && !changing.deleted {
             return false;
         }
@@ -274,49 +275,49 @@ impl Cycle {
     }
 
     fn handler(&self, index: usize) -> Option<&Handler> {
-        self.rules.registry.handlers.get(index)
+        self.config.registry.handlers.get(index)
     }
 
     fn changing(&self, index: usize) -> Option<&Changing> {
         self.handler(index).and_then(Handler::changing)
     }
 
-    /// What can be said of a change handler without Python.
+    /// The verdict of the filters of a change handler, without callables.
     fn verdict(&mut self, index: usize) -> ChangeVerdict {
-        let Self { comparison, log_messages, object, plan, rules, memory, .. } = self;
+        let Self { comparison, log_messages, object, plan, config, memory, .. } = self;
         let Some((handler, changing)) =
-            rules.registry.handlers.get(index).and_then(|handler| Some((handler, handler.changing()?)))
+            config.registry.handlers.get(index).and_then(|handler| Some((handler, handler.changing()?)))
         else {
             return ChangeVerdict { prematch: FilterVerdict::No, full: FilterVerdict::No };
         };
         filters::on_change(handler, changing, object, |field| {
             let comparison = comparison
-                .get_or_insert_with(|| EssenceComparison::read(object, plan, rules, memory, log_messages));
-            comparison.field(object, plan, rules, field)
+                .get_or_insert_with(|| EssenceComparison::read(object, plan, config, memory, log_messages));
+            comparison.field(object, plan, config, field)
         })
     }
 
     pub(super) fn comparison(&mut self) -> &mut EssenceComparison {
-        let Self { comparison, log_messages, object, plan, rules, memory, .. } = self;
-        comparison.get_or_insert_with(|| EssenceComparison::read(object, plan, rules, memory, log_messages))
+        let Self { comparison, log_messages, object, plan, config, memory, .. } = self;
+        comparison.get_or_insert_with(|| EssenceComparison::read(object, plan, config, memory, log_messages))
     }
 
-    /// The cause as handlers and filters get it; made once.
+    /// The change that handlers and filters get, built once.
     pub(super) fn change(&mut self) -> Option<Arc<Change>> {
         if self.change.is_none() {
             let reason = self.cause?;
             let initial = self.is_initial();
-            let (object, plan, rules) =
-                (Arc::clone(&self.object), Arc::clone(&self.plan), Arc::clone(&self.rules));
-            self.change = Some(Arc::new(self.comparison().change(&object, &plan, &rules, reason, initial)));
+            let (object, plan, config) =
+                (Arc::clone(&self.object), Arc::clone(&self.plan), Arc::clone(&self.config));
+            self.change = Some(Arc::new(self.comparison().change(&object, &plan, &config, reason, initial)));
         }
         self.change.clone()
     }
 }
 
-pub(super) fn has_filter_result(verdict: FilterVerdict, answer: bool) -> FilterVerdict {
+pub(super) fn has_filter_result(verdict: FilterVerdict, is_match: bool) -> FilterVerdict {
     match verdict {
-        FilterVerdict::Ask if answer => FilterVerdict::Yes,
+        FilterVerdict::Ask if is_match => FilterVerdict::Yes,
         FilterVerdict::Ask => FilterVerdict::No,
         certain => certain,
     }

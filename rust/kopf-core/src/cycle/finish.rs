@@ -1,4 +1,4 @@
-//! The end: what is to be remembered, as one patch, and when to look again.
+//! The end of a cycle: everything to persist, as one patch, and the time of the next cycle.
 
 use super::comparison::EssenceComparison;
 use super::{Cycle, Decision, Effect, Phase};
@@ -15,17 +15,17 @@ use crate::persistence::pending_state::{self, ObservedEssences};
 use crate::persistence::progress::Record;
 use std::sync::Arc;
 
-/// Seconds until a user's lifecycle is asked again that has chosen nobody although there was somebody to choose.
+/// Seconds until a custom lifecycle is called again after it has selected none of the due handlers.
 const UNDECIDED_PAUSE: f64 = 1.0;
 
-/// Seconds, at least, until change handlers are tried again whose event may never come.
+/// The minimum of seconds until postponed change handlers run without another watch event.
 const POSTPONED_PAUSE: f64 = 1.0;
 
-/// Seconds without any changes, after which it is written again what somebody has removed.
+/// Seconds without changes, after which Kopf restores its removed annotations.
 const QUIET_PAUSE: f64 = 5.0;
 
 impl Cycle {
-    /// Ends the cycle in the usual way.
+    /// Finishes the cycle normally.
     pub(super) fn conclude(&mut self) -> Effect {
         let mut decision = Decision {
             patch: std::mem::take(&mut self.patch),
@@ -42,7 +42,8 @@ impl Cycle {
         } else if self.cause == Some(Reason::Noop) {
             self.restore_annotations(&mut decision);
             self.clean_up(&mut decision);
-            // What some have seen may have been taken back; but as long as an own write is awaited, nobody knows.
+            // The object may have reverted to the diff-base after some handlers saw another essence. It is certain only when our
+            // own write has arrived.
             if !self.moment.consistent && self.seen != ObservedEssences::default() {
                 decision.delay = earliest(decision.delay, Some(QUIET_PAUSE));
             }
@@ -52,11 +53,11 @@ impl Cycle {
         self.finish(decision)
     }
 
-    /// Ends the cycle before the change handlers: they wait for another event.
+    /// Finishes the cycle before the change handlers: they run at the next watch event.
     pub(super) fn postpone(&mut self) -> Effect {
-        // What is written now should bring that event, but it will not if it changes nothing.
+        // The write of this cycle should cause that event. It does not if it changes nothing.
         let is_written = !self.patch.is_empty() || self.fns;
-        let window = self.rules.settings.persistence.consistency_timeout;
+        let window = self.config.settings.persistence.consistency_timeout;
         let decision = Decision {
             patch: std::mem::take(&mut self.patch),
             fns: self.fns,
@@ -68,9 +69,9 @@ impl Cycle {
         self.finish(decision)
     }
 
-    /// Ends the cycle with an error: nothing of it counts.
+    /// Finishes the cycle with an error and discards its decision.
     pub(super) fn fail(&mut self, error: String) -> Effect {
-        self.phase = Phase::Over;
+        self.phase = Phase::Finished;
         Effect::Done(Box::new(Decision {
             fully_handled_once: self.memory.fully_handled_once,
             deletion_handled: self.memory.deletion_handled,
@@ -79,7 +80,7 @@ impl Cycle {
         }))
     }
 
-    /// Puts the progress and the essence into the patch, over whatever handlers have put there.
+    /// Puts the progress and the diff-base into the patch, with precedence over the handlers' patch.
     fn remember(&mut self, state: &HandlingProgress, decision: &mut Decision) {
         let Some(reason) = self.cause else {
             return;
@@ -94,13 +95,13 @@ impl Cycle {
         if done {
             if self.clears_progress_on_release(reason) {
                 self.store_diffbase(&mut decision.patch);
-                // Whoever takes over before the object is let go, must not call them again. What is not written anyway is
-                // the last outcome: it is as if the death had come a moment earlier.
+                // If the operator is restarted before the finalizer is removed, it must not call these handlers again. If nothing
+                // else is written, the last outcome is not either: a crash then equals a crash before that outcome.
                 if decision.is_written() || self.daemon_phase.delay.is_some() {
                     self.keep_progress(state, &mut decision.patch, &ObservedEssences::default());
                 }
             } else {
-                if pending_state::is_kept_apart(&self.rules.settings, &self.plan) {
+                if pending_state::is_kept_apart(&self.config.settings, &self.plan) {
                     for entry in state.entries.iter().filter(|entry| !entry.obsolete && entry.is_changed()) {
                         self.store_record(&mut decision.outcomes, &entry.id, &entry.record);
                     }
@@ -111,30 +112,30 @@ impl Cycle {
             }
             decision.handling_status = HandlingStatus::Over(std::mem::take(&mut self.seen));
             decision.fully_handled_once = true;
-            // The reference calls deletion handlers again and again while daemons are still stopping.
-            let is_repeated = self.rules.settings.compat && self.daemon_phase.delay.is_some();
+            // Kopf 1.45 calls deletion handlers repeatedly while daemons are still stopping.
+            let is_repeated = self.config.settings.compat && self.daemon_phase.delay.is_some();
             decision.deletion_handled = reason == Reason::Delete && !is_repeated;
             return;
         }
-        let is_news = self.record_observed(reason);
+        let is_new = self.record_observed(reason);
         let foreseen = self.foreseen(&decision.patch);
-        // What is known already, is borne by some record.
-        let is_borne = !is_news
+        // Known essences are already in some record.
+        let is_stored = !is_new
             && foreseen == self.seen
             && state.entries.iter().any(|entry| !entry.obsolete && entry.record.seen.is_some());
-        let seen = if is_borne { ObservedEssences::default() } else { foreseen };
+        let seen = if is_stored { ObservedEssences::default() } else { foreseen };
         self.keep_progress(state, &mut decision.patch, &seen);
         decision.handling_status = HandlingStatus::Ongoing(std::mem::take(&mut self.seen));
         decision.delay = state.delay(self.moment.now).map(|delay| self.min_retry_delay(delay));
     }
 
-    /// Whether the progress stays on the object until it is let go, and goes in the same request.
+    /// Whether the progress stays on the object until the finalizer is removed, and is removed by the same request.
     fn clears_progress_on_release(&self, reason: Reason) -> bool {
-        reason == Reason::Delete && !self.rules.settings.compat && self.custom_storage.is_none()
+        reason == Reason::Delete && !self.config.settings.compat && self.custom_storage.is_none()
     }
 
-    /// Only what has changed is written. Records of superseded causes go. Records are to bear what was seen of the object by
-    /// those who have finished, if none does: the operator may die before the others have seen it.
+    /// Writes the changed records, and removes the records of superseded causes. The observed essences are written into these
+    /// records too: after a crash, the remaining handlers have not seen them.
     fn keep_progress(&mut self, state: &HandlingProgress, patch: &mut Patch, seen: &ObservedEssences) {
         self.purge_obsolete(state, patch);
         let staying: Vec<_> = state.entries.iter().filter(|entry| !entry.obsolete).collect();
@@ -144,38 +145,38 @@ impl Cycle {
             }
             return;
         }
-        let wanted: Vec<String> = seen
+        let required: Vec<String> = seen
             .first
             .iter()
             .chain(&seen.later)
             .map(|essence| observed::seen(&self.object, essence))
             .collect();
-        let is_wanted = |text: &String| wanted.contains(text);
-        let mut borne: Vec<Option<String>> =
-            staying.iter().map(|entry| entry.record.seen.clone().filter(is_wanted)).collect();
-        for text in &wanted {
+        let is_required = |text: &String| required.contains(text);
+        let mut stored: Vec<Option<String>> =
+            staying.iter().map(|entry| entry.record.seen.clone().filter(is_required)).collect();
+        for text in &required {
             let is_free = |(position, _): &(usize, &Option<String>)| {
                 staying[*position].is_changed() || staying[*position].record.seen.is_some()
             };
-            if !borne.iter().flatten().any(|it| it == text)
-                && let Some((position, _)) = borne
+            if !stored.iter().flatten().any(|it| it == text)
+                && let Some((position, _)) = stored
                     .iter()
                     .enumerate()
                     .filter(|(_, seen)| seen.is_none())
                     .filter(is_free)
                     .max_by_key(|(position, _)| staying[*position].is_finished())
             {
-                borne[position] = Some(text.clone());
+                stored[position] = Some(text.clone());
             }
         }
-        for (entry, seen) in staying.into_iter().zip(borne) {
+        for (entry, seen) in staying.into_iter().zip(stored) {
             if entry.is_changed() || seen != entry.record.seen {
                 self.store_record(patch, &entry.id, &Record { seen, ..entry.record.clone() });
             }
         }
     }
 
-    /// What the last have seen is borne by a record of nothing else, until others have seen more.
+    /// Stores the latest observed essence in an otherwise empty progress record.
     fn store_observed(&mut self, state: &HandlingProgress, patch: &mut Patch) {
         let later = self.foreseen(patch).later.as_deref().map(|later| observed::seen(&self.object, later));
         if let (Some(later), Some(entry)) = (later, state.entries.iter().find(|entry| entry.is_finished())) {
@@ -193,8 +194,8 @@ impl Cycle {
         }
     }
 
-    /// A completed handling leaves no progress behind: neither its own, nor of those who have left it, nor of what it
-    /// superseded. With nothing on the object and nobody called, there is nothing to look for.
+    /// Removes all progress of a completed handling: of its handlers, of those that do not match any more, and of superseded
+    /// causes. It removes nothing if the object has no records and no handler was called.
     fn forget_progress(&mut self, state: &HandlingProgress, patch: &mut Patch) {
         if state.entries.is_empty() && !state.damaged {
             return;
@@ -204,15 +205,15 @@ impl Cycle {
         }
     }
 
-    /// What handlers have seen, as it will be known when the patch is written.
+    /// The observed essences, as they are after the patch is written.
     fn foreseen(&self, patch: &Patch) -> ObservedEssences {
-        self.seen.foreseen(&self.object, patch, &self.rules.settings.persistence, &self.plan)
+        self.seen.foreseen(&self.object, patch, &self.config.settings.persistence, &self.plan)
     }
 
-    /// Notes what those have seen of the object who have finished now: the others may see it otherwise. Whether it is news.
+    /// Records the essence that the handlers finished in this cycle were called with. Returns true if it is a new one.
     fn record_observed(&mut self, reason: Reason) -> bool {
         let is_followed = matches!(reason, Reason::Create | Reason::Update)
-            && !self.rules.settings.compat
+            && !self.config.settings.compat
             && self.custom_storage.is_none();
         if !is_followed {
             self.seen = ObservedEssences::default();
@@ -228,13 +229,13 @@ impl Cycle {
         before != self.seen
     }
 
-    /// What was handled last was removed from the object, or spoilt. It is written again when that has not happened for a
-    /// while: two that write against each other do not come to an end.
+    /// Restores a removed or damaged diff-base, when there were no changes for a while: two controllers that undo each other's
+    /// writes would never stop.
     fn restore_annotations(&mut self, decision: &mut Decision) {
         if !self.comparison.as_ref().is_some_and(EssenceComparison::is_lost) {
             return;
         }
-        // As long as an own write is awaited, it may only be not there yet.
+        // Our own write may not have arrived yet.
         if self.moment.consistent {
             self.warn_annotations_removed();
         }
@@ -245,13 +246,13 @@ impl Cycle {
         }
     }
 
-    /// The progress of a handling that is over: the operator has died before it was removed.
+    /// Removes the progress of a completed handling, if the operator crashed before it did.
     fn clean_up(&self, decision: &mut Decision) {
-        if pending_state::is_kept_apart(&self.rules.settings, &self.plan)
+        if pending_state::is_kept_apart(&self.config.settings, &self.plan)
             && self.moment.consistent
             && self.seen == ObservedEssences::default()
         {
-            let persistence = &self.rules.settings.persistence;
+            let persistence = &self.config.settings.persistence;
             decision.patch.merge(pending_state::stale_progress(&self.object, persistence, &self.plan).0);
         }
     }
@@ -262,11 +263,11 @@ impl Cycle {
         }
     }
 
-    /// The essence of now is the last handled one, if it is not already; or the one that the first of the handlers have
-    /// seen, if others have seen another one: they are yet to be told.
+    /// Stores the current essence as the diff-base, if it differs. If some handlers were called with an earlier essence, that one
+    /// is stored: the other handlers must still be called for the difference.
     fn store_diffbase(&mut self, patch: &mut Patch) {
         let mut seen = std::mem::take(&mut self.seen);
-        let missing_patch = self.owed_essence();
+        let missing_patch = self.unconfirmed_essence();
         if let Some(first) = seen.first.take()
             && let Some(change) = self.change()
             && let Some(new) = change.new_()
@@ -276,13 +277,13 @@ impl Cycle {
                 seen.later = Some(Arc::new(new.clone()));
             }
             if is_changed || seen.later.is_some() {
-                let storage = &self.rules.settings.persistence.diffbase_storage;
+                let storage = &self.config.settings.persistence.diffbase_storage;
                 let missing_patch = Patch(self.missing_patch.clone());
                 let known = ObservedEssences { first: Some(first), later: None };
                 let known = known.foreseen(
                     &self.object,
                     &missing_patch,
-                    &self.rules.settings.persistence,
+                    &self.config.settings.persistence,
                     &self.plan,
                 );
                 if let Some(first) = known.first {
@@ -293,7 +294,7 @@ impl Cycle {
             }
         }
         if let Some(missing_patch) = missing_patch {
-            self.rules.settings.persistence.diffbase_storage.store(&self.object, patch, &missing_patch);
+            self.config.settings.persistence.diffbase_storage.store(&self.object, patch, &missing_patch);
             return;
         }
         if !self.comparison().differs() {
@@ -302,32 +303,32 @@ impl Cycle {
         self.store_essence(patch);
     }
 
-    /// The essence with what handlers before have put into their patches, if that could not be written yet. It goes in the
-    /// same request, and is no change for anybody.
-    fn owed_essence(&mut self) -> Option<Value> {
+    /// The essence with the unconfirmed patches of earlier handlers. They are written by the same request, so they count as no
+    /// change.
+    fn unconfirmed_essence(&mut self) -> Option<Value> {
         if !self.urgent || self.missing_patch.is_empty() {
             return None;
         }
         let (missing_patch, object) = (Patch(self.missing_patch.clone()), Arc::clone(&self.object));
         let change = self.change()?;
         let present = ObservedEssences { first: Some(Arc::new(change.new_()?.clone())), later: None };
-        let persistence = &self.rules.settings.persistence;
+        let persistence = &self.config.settings.persistence;
         let missing_patch = present.foreseen(&object, &missing_patch, persistence, &self.plan).first?;
         (!equal(&missing_patch, change.new_()?)).then(|| Arc::unwrap_or_clone(missing_patch))
     }
 
-    /// A user's lifecycle that chooses nobody would be asked again and again at once.
+    /// The delay, with a minimum if a custom lifecycle has selected no handler: it would be called again at once.
     fn min_retry_delay(&self, delay: f64) -> f64 {
         if self.undecided { delay.max(UNDECIDED_PAUSE) } else { delay }
     }
 
-    /// A deletion that was held is let go when nothing is left to do.
+    /// Removes the finalizer of an object being deleted, when no handler is pending.
     fn release(&mut self, decision: &mut Decision) {
-        // There is nothing to let go.
+        // There is no finalizer to remove.
         if self.is_gone() || !self.is_deleting() || !self.is_blocked() {
             return;
         }
-        // It is already being let go, or somebody still needs it.
+        // The finalizer is removed already, or a handler or daemon still needs it.
         if decision.finalizer.is_some() || decision.delay.is_some() {
             return;
         }
@@ -336,8 +337,8 @@ impl Cycle {
     }
 
     fn finish(&mut self, mut decision: Decision) -> Effect {
-        self.phase = Phase::Over;
-        // Nothing can be written to what is no more.
+        self.phase = Phase::Finished;
+        // Nothing can be written to a deleted object.
         if self.is_gone() {
             decision.patch = Patch::default();
             decision.fns = false;
@@ -346,11 +347,12 @@ impl Cycle {
         self.write_missing(&mut decision);
         self.send_pending(&mut decision);
         decision.annotations_removed = self.memory.annotations_removed;
-        self.finish_keeping(decision)
+        self.finish_storing(decision)
     }
 }
 
-/// What is owed to the object goes with what is written anyway; or alone, if it is urgent, or has waited for long enough.
+/// The part of the patch that is missing on the object. It is written together with other changes; or alone, if it is urgent or
+/// the delay is over.
 impl Cycle {
     fn write_missing(&mut self, decision: &mut Decision) {
         if self.missing_patch.is_empty() {
@@ -362,10 +364,10 @@ impl Cycle {
         if self.urgent || self.requeued || decision.is_written() {
             let handlers = std::mem::take(&mut decision.patch);
             let removed =
-                own_annotations::removed_records(&self.missing_patch, &self.rules.settings.persistence);
+                own_annotations::removed_records(&self.missing_patch, &self.config.settings.persistence);
             decision.patch = Patch(std::mem::take(&mut self.missing_patch));
             decision.patch.merge(handlers.0);
-            // What was to be removed as a whole is merged with, if there is a new record in its place.
+            // A record to be removed as a whole is merged instead, if the patch has a new record in its place.
             for record in removed {
                 let seen = record.child("seen");
                 let is_replaced = decision.patch.get(record.keys()).is_some_and(Value::is_object);
@@ -373,7 +375,7 @@ impl Cycle {
                     decision.patch.set(seen.keys(), Value::Null);
                 }
             }
-            // What the first have seen is the last handled state from now on, even if nobody is called yet.
+            // The essence of the first handlers is the diff-base from now on, even if no handler is called in this cycle.
             if self.is_restarted && decision.handling_status == HandlingStatus::Before {
                 decision.handling_status = HandlingStatus::Ongoing(std::mem::take(&mut self.seen));
             }
@@ -383,7 +385,8 @@ impl Cycle {
     }
 }
 
-/// What the server has rejected before goes apart from the rest: when the pause is over, or when anything else is written.
+/// The patch that the API server rejected before. It is sent in a separate request: when its delay is over, or when something
+/// else is written.
 impl Cycle {
     fn send_pending(&mut self, decision: &mut Decision) {
         let Some((pending, due)) = self.pending.take().map(|pending| *pending) else { return };

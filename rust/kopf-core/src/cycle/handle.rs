@@ -1,4 +1,4 @@
-//! The second half: who is called now, and what comes of it.
+//! The calls of the change handlers, and their outcomes.
 
 use super::{Cycle, Effect, Phase};
 use crate::activation::log::LogMessage;
@@ -12,15 +12,15 @@ use crate::persistence::pending_state::{self, ObservedEssences};
 use std::sync::Arc;
 
 impl Cycle {
-    /// Handling begins, or goes on where earlier cycles left it.
+    /// Starts the handling, or continues that of earlier cycles.
     pub(super) fn handle(&mut self) -> Effect {
         let Some(reason) = self.cause else {
             return self.conclude();
         };
-        // The operator has died before the progress of the handling before was removed. With a record of another one among
-        // them, it would not be known which of them are over: they are removed first.
-        if self.has_leftovers() {
-            let persistence = &self.rules.settings.persistence;
+        // The operator crashed before it removed the progress of a completed handling. Mixed with records of another handling,
+        // the completed ones could not be recognised, so they are removed first.
+        if self.has_stale_progress() {
+            let persistence = &self.config.settings.persistence;
             self.patch.merge(pending_state::stale_progress(&self.object, persistence, &self.plan).0);
             return self.postpone();
         }
@@ -36,14 +36,14 @@ impl Cycle {
             running: counts.running,
         }));
         state.supersede(reason, &others);
-        // The user's storages are told of everything at the end, and only then.
+        // Custom storages store everything at the end of the cycle.
         if self.custom_storage.is_none() {
             let mut obsolete = Patch::default();
             self.purge_obsolete(&state, &mut obsolete);
             self.initial_patch = Some(obsolete.0).filter(|patch| !patch.is_empty());
         }
         self.log_messages.push(LogMessage::InProgress(reason));
-        // The essence is built only if somebody will see it: handlers, or the storage.
+        // The essence is built only if it is needed: by handlers, or by the storage.
         if (!selected.is_empty() || differs)
             && let Some(change) = self.change()
             && change.has_old()
@@ -51,30 +51,30 @@ impl Cycle {
         {
             self.log_messages.push(LogMessage::Diff(change));
         }
-        let awakened = state.due(self.moment.now);
+        let due = state.due(self.moment.now);
         self.state = Some(state);
-        self.choose(awakened)
+        self.choose(due)
     }
 
-    /// Whether the progress on the object is of a handling that is over.
-    fn has_leftovers(&self) -> bool {
+    /// Whether the progress on the object belongs to a completed handling.
+    fn has_stale_progress(&self) -> bool {
         self.seen == ObservedEssences::default()
-            && pending_state::is_over(&self.object, &self.rules.settings, &self.plan)
+            && pending_state::is_over(&self.object, &self.config.settings, &self.plan)
     }
 
-    /// The handlers of this cause, each function once for one id.
+    /// The handlers of this cause, with each function once per id.
     fn selected(&self) -> Vec<usize> {
         let matching =
             self.candidates.iter().filter(|one| one.full == FilterVerdict::Yes).map(|one| one.handler);
         let selected: Vec<usize> = matching.filter(|handler| self.is_selectable(*handler)).collect();
-        // Most often there is nobody or one.
+        // Usually there is at most one.
         if selected.len() < 2 {
             return selected;
         }
-        self.rules.registry.deduplicated(selected.into_iter())
+        self.config.registry.deduplicated(selected.into_iter())
     }
 
-    /// The progress as it is on the object. Records that cannot be read are none, and will be written anew.
+    /// The progress on the object. Unreadable records count as absent, and are overwritten.
     fn load(&mut self, selected: &[usize], reason: Reason) -> HandlingProgress {
         let mut state = HandlingProgress::default();
         for id in &self.plan.owned {
@@ -88,36 +88,35 @@ impl Cycle {
             }
         }
         for &index in selected {
-            if let Some(handler) = self.rules.registry.handlers.get(index) {
+            if let Some(handler) = self.config.registry.handlers.get(index) {
                 state.select(index, &handler.id, reason, self.moment.now);
             }
         }
         state
     }
 
-    fn choose(&mut self, awakened: Vec<(usize, u64)>) -> Effect {
-        // All may be finished or delayed.
-        // A user's lifecycle is told of that too, if there are handlers at all.
+    fn choose(&mut self, due: Vec<(usize, u64)>) -> Effect {
+        // All handlers may be finished or delayed. A custom lifecycle is called even then, if any handlers match.
         let selected = self.state.as_ref().is_some_and(|state| !state.selected.is_empty());
-        if self.rules.lifecycle == Lifecycle::Custom && selected {
-            self.phase = Phase::Picking;
-            self.undecided = !awakened.is_empty();
-            let steps = vec![Command::Pick { handlers: awakened }];
+        if self.config.lifecycle == Lifecycle::Custom && selected {
+            self.phase = Phase::Selecting;
+            self.undecided = !due.is_empty();
+            let steps = vec![Command::Pick { handlers: due }];
             return Effect::Run(Activation { steps, change: self.change(), ..Activation::default() });
         }
-        if awakened.is_empty() {
+        if due.is_empty() {
             return self.conclude();
         }
-        let chosen = self.rules.lifecycle.choose(&awakened, self.moment.entropy);
+        let chosen = self.config.lifecycle.choose(&due, self.moment.entropy);
         self.call(&chosen)
     }
 
-    /// Takes the choice of the user's lifecycle; none if it does not fit the question.
-    pub(super) fn on_selected(&mut self, replies: &[CommandResult]) -> Option<Effect> {
-        let [CommandResult::Picked(picked)] = replies else {
+    /// Continues with the handlers that the custom lifecycle has selected; none if the results do not fit the command.
+    pub(super) fn on_selected(&mut self, results: &[CommandResult]) -> Option<Effect> {
+        let [CommandResult::Picked(picked)] = results else {
             return None;
         };
-        // It is free to choose any handlers of this cause, but no others, and none twice.
+        // The lifecycle can select any handlers of this cause, and each of them once.
         let mut chosen: Vec<usize> = Vec::with_capacity(picked.len());
         for &handler in picked {
             let is_ours = self.state.as_ref().is_some_and(|state| state.record(handler).is_some());
@@ -132,7 +131,7 @@ impl Cycle {
         Some(self.call(&chosen))
     }
 
-    /// Handlers chosen together are called one after another.
+    /// Calls the selected handlers, one after another.
     fn call(&mut self, chosen: &[usize]) -> Effect {
         let attempts = chosen.iter().filter_map(|&handler| {
             let record = self.state.as_ref()?.record(handler)?;
@@ -148,11 +147,11 @@ impl Cycle {
         })
     }
 
-    /// Takes what came of the calls.
-    pub(super) fn handled(&mut self, replies: &[CommandResult]) -> Effect {
+    /// Continues with the outcomes of the calls.
+    pub(super) fn handled(&mut self, results: &[CommandResult]) -> Effect {
         if let Some(state) = &mut self.state {
-            for reply in replies {
-                if let CommandResult::Attempted(outcome) = reply {
+            for result in results {
+                if let CommandResult::Attempted(outcome) = result {
                     state.record_outcome(outcome);
                     self.advanced |= outcome.final_ || !outcome.subrefs.is_empty();
                 }
@@ -161,7 +160,7 @@ impl Cycle {
         self.conclude()
     }
 
-    /// All ids whose records are to be removed: everything that was ever remembered of this handling.
+    /// The ids of all records that this handling may have written.
     pub(super) fn record_ids(&self, state: &HandlingProgress) -> Vec<Arc<str>> {
         let mut ids: Vec<Arc<str>> = self.plan.owned.clone();
         for entry in &state.entries {

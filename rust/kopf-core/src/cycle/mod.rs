@@ -1,16 +1,17 @@
-//! One decision about one object, as a machine that is driven from outside.
+//! One decision about one object, as a state machine without I/O.
 //!
-//! The host runs activations and waits; the cycle ends with a decision: one patch, and when to look again. In this order:
+//! The engine executes the effects: it runs activations and waits. The cycle ends with a decision: one patch, and the time of the
+//! next cycle. The phases run in this order:
 //!
-//! 1. `detect`: event handlers; the cause; matching handlers; questions to callable filters.
-//! 2. `daemons`: which daemons and timers are to run.
-//! 3. `detect`: the finalizer; whether our own last write has arrived.
-//! 4. `handle`: the progress so far; who is called now; calls.
-//! 5. `finish`: everything that is to be persisted, as one patch.
+//! 1. `detect`: event handlers; the cause; matching handlers; callable filters.
+//! 2. `daemons`: the daemons and timers that should run.
+//! 3. `detect`: the finalizer; the consistency with our own last write.
+//! 4. `handle`: the progress so far; the selection of handlers; their calls.
+//! 5. `finish`: everything to persist, as one patch.
 //!
-//! `comparison` compares the essence with the diff-base. `custom_storage` reads and writes the state that users' storages keep.
+//! `comparison` compares the essence with the diff-base. `custom_storage` reads and writes the state in custom storages.
 //!
-//! A cycle that calls no handler and changes nothing needs no crossing into Python.
+//! A cycle that calls no handler and changes nothing needs no activation.
 
 mod comparison;
 mod custom_storage;
@@ -43,11 +44,11 @@ use std::sync::Arc;
 /// The event that a cycle decides about.
 #[derive(Clone, Debug)]
 pub struct CycleEvent {
-    /// How it came.
+    /// The type of the watch event.
     pub event: EventType,
-    /// The object's state.
+    /// The state of the object.
     pub object: Arc<Object>,
-    /// It is no event: a delay is over, and the last known state is looked at again. Event handlers have seen it already.
+    /// There is no new watch event: a delay is over, and the last known state is handled again. Event handlers are not called.
     pub requeued: bool,
 }
 
@@ -58,31 +59,31 @@ pub struct OperatorConfig {
     pub registry: Arc<Registry>,
     /// The settings.
     pub settings: Arc<Settings>,
-    /// How change handlers are chosen.
+    /// The selection of change handlers for a cycle.
     pub lifecycle: Lifecycle,
 }
 
 /// The time, the entropy, and the consistency at the start of a cycle.
 #[derive(Clone, Copy, Debug)]
 pub struct CycleInput {
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
-    /// Chance.
+    /// A random number, for lifecycles.
     pub entropy: u64,
-    /// No own write is awaited.
+    /// Whether no own write is pending.
     pub consistent: bool,
 }
 
-/// What the engine does next for a cycle.
+/// The next action of the engine for a cycle.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Run this in Python, and answer with a reply.
+    /// Run this in Python, and resume with its completion.
     Run(Activation),
-    /// Wait until our own write arrives or is given up, and answer whether either came true; false if something new came.
+    /// Wait until our own write arrives or times out, and resume with true; with false if another event comes first.
     AwaitConsistency,
-    /// Start and stop the daemons and timers of the object accordingly, and answer what came of it.
+    /// Start and stop the daemons and timers of the object accordingly, and resume with the result.
     Spawn(DesiredDaemons),
-    /// Nothing more: this is the result.
+    /// The cycle is finished with this decision.
     Done(Box<Decision>),
 }
 
@@ -91,13 +92,13 @@ pub enum Effect {
 pub enum EffectResult {
     /// The results of an activation.
     Completion(Completion),
-    /// Whether the wait was waited out.
+    /// Whether the wait ended with our own write or with its timeout.
     Consistent(bool),
-    /// What came of starting and stopping daemons and timers.
+    /// The result of starting and stopping daemons and timers.
     Spawned {
-        /// Look again after so many seconds: some are still stopping.
+        /// Seconds until the next check, if some daemons are still stopping.
         delay: Option<f64>,
-        /// The deletion of the object is to be held because of them.
+        /// Whether the daemons block the deletion of the object.
         holds: bool,
     },
 }
@@ -106,33 +107,33 @@ pub enum EffectResult {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct Decision {
-    /// What is to be merged into the object.
+    /// The patch to merge into the object.
     pub patch: Patch,
-    /// The progress in its final state, if it is removed by a later request than that which writes what was returned.
+    /// The progress in its final state, if a later request removes it than the one that writes the handlers' results.
     pub outcomes: Patch,
-    /// What is to be done with our finalizer.
+    /// The change of Kopf's finalizer.
     pub finalizer: Option<Edit>,
-    /// The new value of [`ObjectMemory::deletion_handled`], if the conclusion is carried out.
+    /// The new value of [`ObjectMemory::deletion_handled`], if the decision is executed.
     pub deletion_handled: bool,
-    /// The handlers' patch has transformation functions.
+    /// Whether the handlers' patch has transformation functions.
     pub fns: bool,
-    /// Look again after so many seconds, unless something comes earlier; zero is at once; none is never.
+    /// Seconds until the next cycle, unless an event comes earlier; zero for at once, none for never.
     pub delay: Option<f64>,
     /// The new value of [`ObjectMemory::fully_handled_once`].
     pub fully_handled_once: bool,
-    /// A cause of change was followed to its end.
+    /// Whether there was a cause with matching handlers.
     pub matched: bool,
-    /// An unexpected error: the object is to be throttled, and nothing else of this counts.
+    /// An unexpected error: the object is throttled, and the rest of the decision is ignored.
     pub error: Option<String>,
-    /// What becomes of the handling that was going on.
+    /// The status of the running handling.
     pub handling_status: HandlingStatus,
     /// The new value of [`ObjectMemory::annotations_removed`].
     pub annotations_removed: bool,
-    /// What the server has rejected before: to be merged into the object apart from everything else.
+    /// A patch that the API server rejected before, to be sent in a separate request.
     pub pending: Option<Box<Patch>>,
 }
 
-/// The machine.
+/// The state machine of one cycle.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct Cycle {
@@ -141,46 +142,46 @@ pub struct Cycle {
     requeued: bool,
     memory: ObjectMemory,
     plan: Arc<ResourceHandlers>,
-    rules: Arc<OperatorConfig>,
+    config: Arc<OperatorConfig>,
     moment: CycleInput,
     log_messages: Vec<LogMessage>,
-    /// The handlers' patch, as of the last reply.
+    /// The handlers' patch, as of the last completion.
     patch: Patch,
     fns: bool,
-    /// What goes into the handlers' patch before they are called.
+    /// The content of the handlers' patch before they are called.
     initial_patch: Option<Map<String, Value>>,
     finalizer: Option<Edit>,
-    /// Why we act, unless nobody is interested.
+    /// The reason to act; none if no handler matches.
     cause: Option<Reason>,
     candidates: Vec<Candidate>,
     comparison: Option<comparison::EssenceComparison>,
     change: Option<Arc<Change>>,
     state: Option<crate::handling::progress::HandlingProgress>,
     daemon_phase: daemons::DaemonPhase,
-    /// The user's lifecycle has chosen nobody, although there was somebody to choose.
+    /// The custom lifecycle has selected no handler, although some were due.
     undecided: bool,
-    /// The exchange with the user's storages, if there are any.
+    /// The exchange with custom storages, if there are any.
     custom_storage: Option<Box<custom_storage::CustomStorageState>>,
-    /// What is missing on the object, though we have written it or tried to.
+    /// Our writes that are missing on the object.
     missing_patch: Map<String, Value>,
-    /// The handling before is to be written first.
+    /// The progress of the previous handling must be written first.
     unfinished: bool,
-    /// Others have removed or changed what is missing there.
+    /// Another client has removed or changed what is missing.
     removed: bool,
-    /// It is to be written even if nothing else is.
+    /// The missing part must be written even if there are no other changes.
     urgent: bool,
-    /// It makes the handling begin anew.
+    /// The missing part restarts the handling.
     is_restarted: bool,
-    /// What the server has rejected before, and when it is to be sent again.
+    /// A patch that the API server rejected before, and the time of its next attempt.
     pending: Option<Box<(Patch, Timestamp)>>,
-    /// What handlers have seen, in earlier cycles and in this one, though others have not.
+    /// The essences that only some handlers were called with, in earlier cycles and in this one.
     seen: ObservedEssences,
-    /// Somebody has finished in this cycle, or has gone a part of the way.
+    /// A handler has finished in this cycle, or some of its sub-handlers have run.
     advanced: bool,
     phase: Phase,
 }
 
-/// A change handler that may be interested in the object.
+/// A change handler that may match the object.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     handler: usize,
@@ -188,43 +189,43 @@ struct Candidate {
     full: FilterVerdict,
 }
 
-/// What was asked last.
+/// The effect whose result the cycle waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
-    /// What the user's storages keep.
-    Recalling,
-    /// Event handlers, and callable filters of these candidates.
-    Opening { steps: usize, asked: Vec<usize> },
-    /// Daemons and timers are started and stopped.
+    /// The state from custom storages.
+    Loading,
+    /// Event handlers, and the callable filters of these candidates.
+    Detecting { steps: usize, asked: Vec<usize> },
+    /// The start and the stop of daemons and timers.
     Spawning,
-    /// Waiting for our own write.
+    /// The arrival of our last write.
     Waiting,
-    /// The user's lifecycle.
-    Picking,
+    /// The custom lifecycle.
+    Selecting,
     /// Change handlers.
     Handling { steps: usize },
-    /// The user's storages to keep something.
-    Keeping,
-    /// Nothing.
-    Over,
+    /// The storing of the state in custom storages.
+    Storing,
+    /// None: the cycle is finished.
+    Finished,
 }
 
 impl Cycle {
-    /// Begins a cycle.
+    /// Starts a cycle.
     pub fn open(
         observation: CycleEvent,
         memory: &ObjectMemory,
         plan: Arc<ResourceHandlers>,
-        rules: Arc<OperatorConfig>,
+        config: Arc<OperatorConfig>,
         moment: CycleInput,
     ) -> (Self, Effect) {
         let overlay = match observation.event {
             EventType::Deleted => None,
-            _ => memory.overlay(&observation.object, moment.consistent, &rules.settings, &plan),
+            _ => memory.overlay(&observation.object, moment.consistent, &config.settings, &plan),
         };
         let restarted = overlay.as_ref().and_then(|overlay| overlay.restarted.clone());
         let is_restarted = restarted.is_some();
-        let persistence = &rules.settings.persistence;
+        let persistence = &config.settings.persistence;
         let known = || Some(memory.pending_state.as_ref()?.seen(&observation.object, persistence, &plan));
         let seen = restarted.or_else(known).unwrap_or_default();
         let unfinished = overlay.as_ref().is_some_and(|overlay| overlay.unfinished);
@@ -238,7 +239,7 @@ impl Cycle {
             requeued: observation.requeued,
             memory: memory.clone(),
             plan,
-            rules,
+            config,
             moment,
             log_messages: Vec::new(),
             patch: Patch::default(),
@@ -261,58 +262,60 @@ impl Cycle {
             pending,
             seen,
             advanced: false,
-            phase: Phase::Over,
+            phase: Phase::Finished,
         };
         let next = if cycle.needs_load() { cycle.load_state() } else { cycle.begin() };
         (cycle, next)
     }
 
-    /// The object as it is looked at: with what is missing there.
+    /// The object as handled by the cycle: with our unconfirmed writes applied.
     pub fn object(&self) -> &Arc<Object> {
         &self.object
     }
 
-    /// Goes on with an answer.
-    pub fn resume(&mut self, answer: EffectResult, now: Timestamp) -> Effect {
+    /// Continues with the result of the last effect.
+    pub fn resume(&mut self, result: EffectResult, now: Timestamp) -> Effect {
         self.moment.now = now;
-        match (std::mem::replace(&mut self.phase, Phase::Over), answer) {
+        match (std::mem::replace(&mut self.phase, Phase::Finished), result) {
             (Phase::Waiting, EffectResult::Consistent(true)) => self.handle(),
             (Phase::Waiting, EffectResult::Consistent(false)) => self.postpone(),
             (Phase::Spawning, EffectResult::Spawned { delay, holds }) => self.spawned(delay, holds),
-            (phase, EffectResult::Completion(reply)) => self.on_completion(&phase, reply),
-            _ => self.fail("Something was answered that was not asked for.".to_owned()),
+            (phase, EffectResult::Completion(completion)) => self.on_completion(&phase, completion),
+            _ => self.fail("The result does not fit the last effect of the cycle.".to_owned()),
         }
     }
 
-    /// What there is to say since the last call, in order; to be logged before the next script is run.
+    /// The log messages since the last call, in order. They are logged before the next activation.
     pub fn drain_log(&mut self) -> Vec<LogMessage> {
         std::mem::take(&mut self.log_messages)
     }
 
-    fn on_completion(&mut self, phase: &Phase, mut reply: Completion) -> Effect {
-        // Filters and lifecycles have nobody to handle their errors: the object is throttled.
-        if let Some(error) = reply.error {
+    fn on_completion(&mut self, phase: &Phase, mut completion: Completion) -> Effect {
+        // Errors in filters and lifecycles are not handled by any handler: the object is throttled.
+        if let Some(error) = completion.error {
             return self.fail(error);
         }
-        if let Some(patch) = reply.patch {
+        if let Some(patch) = completion.patch {
             self.patch = Patch(patch);
         }
-        self.fns = reply.fns;
-        let heard = match phase {
-            Phase::Opening { steps, asked } if *steps == reply.steps.len() => {
-                self.opened(asked, &reply.steps).then(|| self.decide())
+        self.fns = completion.fns;
+        let next = match phase {
+            Phase::Detecting { steps, asked } if *steps == completion.steps.len() => {
+                self.apply_filters(asked, &completion.steps).then(|| self.decide())
             }
-            Phase::Handling { steps } if *steps == reply.steps.len() => Some(self.handled(&reply.steps)),
-            Phase::Picking => self.on_selected(&reply.steps),
-            Phase::Recalling => self.on_loaded(&mut reply.steps),
-            Phase::Keeping => self.on_stored(),
+            Phase::Handling { steps } if *steps == completion.steps.len() => {
+                Some(self.handled(&completion.steps))
+            }
+            Phase::Selecting => self.on_selected(&completion.steps),
+            Phase::Loading => self.on_loaded(&mut completion.steps),
+            Phase::Storing => self.on_stored(),
             _ => None,
         };
-        heard.unwrap_or_else(|| self.protocol_error())
+        next.unwrap_or_else(|| self.protocol_error())
     }
 
     fn protocol_error(&mut self) -> Effect {
-        self.fail("A script was answered with what does not fit its steps.".to_owned())
+        self.fail("The completion does not fit the commands of its activation.".to_owned())
     }
 
     fn is_gone(&self) -> bool {
@@ -324,16 +327,16 @@ impl Cycle {
     }
 
     fn is_blocked(&self) -> bool {
-        self.object.has_finalizer(&self.rules.settings.persistence.finalizer)
+        self.object.has_finalizer(&self.config.settings.persistence.finalizer)
     }
 
-    /// Whether resume handlers may join in.
+    /// Whether resume handlers may be called.
     fn is_initial(&self) -> bool {
         self.memory.noticed_by_listing && !self.memory.fully_handled_once
     }
 
     fn attempt(&self, index: usize, started: Timestamp, retry: u64) -> Option<Attempt> {
-        let handler = self.rules.registry.handlers.get(index)?;
-        Some(Attempt::of(index, handler, self.rules.settings.execution.default_backoff, started, retry))
+        let handler = self.config.registry.handlers.get(index)?;
+        Some(Attempt::of(index, handler, self.config.settings.execution.default_backoff, started, retry))
     }
 }

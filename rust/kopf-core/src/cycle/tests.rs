@@ -1,4 +1,4 @@
-//! What stories cannot tell: answers that do not fit, and what is asked in which crossing.
+//! Protocol errors, and the commands of each activation. The scenarios in `tests/stories.rs` cover the rest.
 
 use super::*;
 use crate::activation::{Command, CommandResult, FilterResult, LoadedState, StoreRequest};
@@ -19,19 +19,19 @@ fn open_with(handlers: Value, lifecycle: Lifecycle, settings: Settings) -> (Cycl
         "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
     });
     let plan = Arc::new(registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true));
-    let rules = Arc::new(OperatorConfig { registry, settings: Arc::new(settings), lifecycle });
+    let config = Arc::new(OperatorConfig { registry, settings: Arc::new(settings), lifecycle });
     let observation = CycleEvent {
         event: EventType::Added,
         object: object("x").spec(json!({"a": 1})).build(),
         requeued: false,
     };
     let moment = CycleInput { now: Timestamp::from_micros(NOW), entropy: 0, consistent: true };
-    Cycle::open(observation, &ObjectMemory::default(), plan, rules, moment)
+    Cycle::open(observation, &ObjectMemory::default(), plan, config, moment)
 }
 
-fn answer(cycle: &mut Cycle, steps: Vec<CommandResult>) -> Effect {
-    let reply = Completion { steps, ..Completion::default() };
-    cycle.resume(EffectResult::Completion(reply), Timestamp::from_micros(NOW))
+fn complete(cycle: &mut Cycle, steps: Vec<CommandResult>) -> Effect {
+    let completion = Completion { steps, ..Completion::default() };
+    cycle.resume(EffectResult::Completion(completion), Timestamp::from_micros(NOW))
 }
 
 fn error(next: Effect) -> Option<String> {
@@ -49,41 +49,41 @@ fn steps(next: Effect) -> Vec<Command> {
 }
 
 #[test]
-fn answers_that_do_not_fit_are_errors() {
+fn completions_that_do_not_fit_are_errors() {
     let guarded = || json!([{"id": "c", "kind": "changing", "when": true}]);
-    let misfits: [Vec<CommandResult>; 4] = [
+    let mismatches: [Vec<CommandResult>; 4] = [
         vec![],
         vec![CommandResult::Skipped],
         vec![CommandResult::Matched(vec![])],
         vec![CommandResult::Matched(vec![FilterResult::default()]), CommandResult::Skipped],
     ];
-    for misfit in misfits {
+    for mismatch in mismatches {
         let (mut cycle, _) = open(guarded(), Lifecycle::Asap);
-        assert!(error(answer(&mut cycle, misfit.clone())).is_some(), "{misfit:?}");
+        assert!(error(complete(&mut cycle, mismatch.clone())).is_some(), "{mismatch:?}");
     }
     let (mut cycle, _) = open(json!([{"id": "c", "kind": "changing"}]), Lifecycle::Custom);
-    assert!(error(answer(&mut cycle, vec![CommandResult::Skipped])).is_some());
+    assert!(error(complete(&mut cycle, vec![CommandResult::Skipped])).is_some());
     let (mut cycle, _) = open(json!([{"id": "c", "kind": "changing"}]), Lifecycle::Asap);
-    assert!(error(answer(&mut cycle, vec![])).is_some());
+    assert!(error(complete(&mut cycle, vec![])).is_some());
 }
 
 #[test]
-fn waits_are_answered_only_when_asked_for() {
+fn unexpected_effect_results_are_errors() {
     let (mut cycle, _) = open(json!([{"id": "c", "kind": "changing"}]), Lifecycle::Asap);
     assert!(error(cycle.resume(EffectResult::Consistent(true), Timestamp::from_micros(NOW))).is_some());
 }
 
 #[test]
-fn a_lifecycle_cannot_choose_strangers() {
+fn a_lifecycle_cannot_select_handlers_of_other_causes() {
     let handlers =
         json!([{"id": "c", "kind": "changing"}, {"id": "d", "kind": "changing", "reason": "delete"}]);
     let (mut cycle, _) = open(handlers, Lifecycle::Custom);
-    let called = steps(answer(&mut cycle, vec![CommandResult::Picked(vec![1, 0, 0, 99])]));
+    let called = steps(complete(&mut cycle, vec![CommandResult::Picked(vec![1, 0, 0, 99])]));
     assert!(matches!(&called[..], [Command::Handle { attempt }] if attempt.handler == 0), "{called:?}");
 }
 
 #[test]
-fn events_and_questions_share_a_crossing() {
+fn event_handlers_and_callable_filters_share_an_activation() {
     let (mut cycle, next) = open(
         json!([
             {"id": "c", "kind": "changing", "when": true},
@@ -93,13 +93,13 @@ fn events_and_questions_share_a_crossing() {
         ]),
         Lifecycle::Asap,
     );
-    // The update handler is not for this, and somebody else is interested for sure.
-    let asked = steps(next);
-    assert!(matches!(&asked[0], Command::Watch { handler: 2, guarded: false, .. }), "{asked:?}");
-    assert_eq!(asked[1], Command::Match { handlers: vec![0] });
+    // The update handler is not for this cause, and the deletion handler prematches: only the filters of `c` are evaluated.
+    let commands = steps(next);
+    assert!(matches!(&commands[0], Command::Watch { handler: 2, guarded: false, .. }), "{commands:?}");
+    assert_eq!(commands[1], Command::Match { handlers: vec![0] });
     assert!(cycle.drain_log().is_empty());
     let matched = CommandResult::Matched(vec![FilterResult { prematch: true, full: true }]);
-    let called = steps(answer(&mut cycle, vec![CommandResult::Skipped, matched]));
+    let called = steps(complete(&mut cycle, vec![CommandResult::Skipped, matched]));
     assert!(matches!(&called[..], [Command::Handle { attempt }] if attempt.handler == 0), "{called:?}");
     assert_eq!(cycle.drain_log(), [LogMessage::InProgress(Reason::Create)]);
 }
@@ -118,7 +118,7 @@ fn limits_and_modes_come_with_the_attempt() {
 }
 
 #[test]
-fn storages_of_users_are_asked_first_and_told_last() {
+fn custom_storages_load_first_and_store_last() {
     let mut settings = Settings::default();
     settings.persistence.diffbase_storage = crate::persistence::diffbase::DiffBaseStorage::Foreign;
     let declared =
@@ -126,34 +126,34 @@ fn storages_of_users_are_asked_first_and_told_last() {
     let (mut cycle, next) = open_with(declared.clone(), Lifecycle::Asap, settings.clone());
     let extra_fields = vec![FieldPath::parse("status.x")];
     assert_eq!(steps(next), [Command::Load { ids: vec!["c".into()], extra_fields }]);
-    let recalled =
+    let loaded =
         |new: Value| CommandResult::Loaded(Box::new(LoadedState { old: None, new, records: vec![] }));
-    let called = steps(answer(&mut cycle, vec![recalled(json!({"status": {"x": 1}}))]));
+    let called = steps(complete(&mut cycle, vec![loaded(json!({"status": {"x": 1}}))]));
     let [Command::Handle { attempt }] = &called[..] else { panic!("{called:?}") };
     let outcome =
         attempt.evaluate(&crate::handling::attempt::CallResult::Nothing, Timestamp::from_micros(NOW)).outcome;
-    let kept = steps(answer(&mut cycle, vec![CommandResult::Attempted(outcome)]));
+    let stored = steps(complete(&mut cycle, vec![CommandResult::Attempted(outcome)]));
     let records = vec![("c".into(), None)];
-    assert_eq!(kept, [Command::Store(StoreRequest { records, essence: true, written: false })]);
-    let Effect::Done(decision) = answer(&mut cycle, vec![CommandResult::Skipped]) else { panic!() };
+    assert_eq!(stored, [Command::Store(StoreRequest { records, essence: true, written: false })]);
+    let Effect::Done(decision) = complete(&mut cycle, vec![CommandResult::Skipped]) else { panic!() };
     assert!(decision.error.is_none() && decision.patch.is_empty() && decision.fully_handled_once);
 
-    // Nobody is interested in what they have: they are not asked. What does not fit, is an error.
+    // No handler matches, so the storages are not called. Unexpected results are errors.
     let labelled = json!([{"id": "c", "kind": "changing", "labels": [["absent", {"present": true}]]}]);
     assert!(matches!(open_with(labelled, Lifecycle::Asap, settings.clone()).1, Effect::Done(_)));
     let (mut cycle, _) = open_with(declared, Lifecycle::Asap, settings);
-    assert!(error(answer(&mut cycle, vec![CommandResult::Skipped])).is_some());
+    assert!(error(complete(&mut cycle, vec![CommandResult::Skipped])).is_some());
 }
 
 #[test]
-fn the_last_script_of_a_cycle_says_so() {
+fn the_last_activation_of_a_cycle_is_marked() {
     let last = |handlers: Value| match open(handlers, Lifecycle::Asap).1 {
         Effect::Run(activation) => activation.last,
         other => panic!("{other:?}"),
     };
     let event = json!({"id": "e", "kind": "watching"});
     assert!(last(json!([event])));
-    // It is a creation: if anybody handles those, another script follows.
+    // This is a creation: with creation handlers, another activation follows.
     let changing = json!({"id": "c", "kind": "changing", "key": 1});
     assert!(!last(json!([event, changing])));
     let daemon = json!({"id": "d", "kind": "daemon", "key": 2});

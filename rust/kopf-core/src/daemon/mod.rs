@@ -1,7 +1,7 @@
-//! Daemons and timers: what runs beside an object, for as long as the object is there and matches.
+//! Daemons and timers: handlers that run in the background as long as their object exists and matches.
 //!
-//! Owns the rules without a clock: who is to be running (`roster`), what one of them does next (`routine`), and how
-//! hard it is asked to stop (`stopping`). Who waits, calls and cancels, is not known here. Contract/engine 9.
+//! Pure rules, without a clock: which of them should run (`reconcile`), the next action of a running one (`schedule`), and the
+//! stages of its termination (`termination`). The engine sleeps, calls and cancels. Rules: contract/engine 9.
 
 mod reconcile;
 mod schedule;

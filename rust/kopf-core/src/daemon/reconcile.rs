@@ -1,4 +1,4 @@
-//! Who is to be running for an object, against who is.
+//! The difference between the daemons that should run for an object and those that run.
 
 use super::StopReasons;
 use crate::handler::registry::Registry;
@@ -7,31 +7,31 @@ use std::sync::Arc;
 /// The daemons and timers that should run for an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredDaemons {
-    /// Those that match the object, by their indices.
+    /// The handlers that match the object, by their indices.
     pub handlers: Vec<usize>,
-    /// The object is being deleted: nobody is started any more, and those that run are to stop.
+    /// The object is being deleted: no daemon is started, and the running ones are stopped.
     pub deleting: bool,
-    /// The object is no more.
+    /// The object is deleted.
     pub gone: bool,
-    /// The object has changed in its essence: idling begins anew.
+    /// The essence has changed: the idle time of the timers restarts.
     pub reset: bool,
 }
 
 /// The difference between the desired and the running daemons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonDiff {
-    /// Those that are to be started.
+    /// The daemons to start, by their indices.
     pub start: Vec<usize>,
-    /// Those of the running that are to stop, by their positions, with the reason.
+    /// The running daemons to stop, by their positions, with the reasons.
     pub stop: Vec<(usize, StopReasons)>,
-    /// The deletion of the object is to be held because of them.
+    /// Whether the daemons block the deletion of the object, so that it needs Kopf's finalizer.
     pub holds: bool,
 }
 
-/// Compares who is wanted with who is running, and with the ids of those that have ended for good. While the operator is
-/// paused or exits, nobody is started, and those that run are to stop for `halted`.
+/// Compares the desired daemons with the running ones, and with the ids of those that have exited permanently. While the operator
+/// is paused or exiting, no daemon is started, and the running ones are stopped for the reason `halted`.
 pub fn diff(
-    wanted: &DesiredDaemons,
+    desired: &DesiredDaemons,
     running: &[usize],
     ended: &[Arc<str>],
     registry: &Registry,
@@ -39,10 +39,10 @@ pub fn diff(
 ) -> DaemonDiff {
     let id = |index: usize| registry.handlers.get(index).map(|handler| &handler.id);
     let has_ended = |index: usize| id(index).is_none_or(|id| ended.contains(id));
-    let eligible: Vec<usize> = wanted.handlers.iter().copied().filter(|index| !has_ended(*index)).collect();
-    let holds = !wanted.gone && !eligible.is_empty();
+    let eligible: Vec<usize> = desired.handlers.iter().copied().filter(|index| !has_ended(*index)).collect();
+    let holds = !desired.gone && !eligible.is_empty();
     let all = |reason: StopReasons| (0..running.len()).map(|position| (position, reason)).collect();
-    if wanted.deleting || wanted.gone {
+    if desired.deleting || desired.gone {
         return DaemonDiff { start: Vec::new(), stop: all(StopReasons::RESOURCE_DELETED), holds };
     }
     if let Some(reason) = halted {
@@ -50,7 +50,7 @@ pub fn diff(
     }
     let mut start: Vec<usize> = Vec::new();
     for &index in &eligible {
-        // One id runs once, whatever functions were declared with it; those that are still stopping count as running.
+        // One daemon runs per id, regardless of the functions declared with it. A stopping daemon counts as running.
         let is_there = |other: &usize| id(*other) == id(index);
         if !running.iter().any(is_there) && !start.iter().any(is_there) {
             start.push(index);
@@ -72,51 +72,51 @@ mod tests {
         Registry { handlers: serde_json::from_value(handlers).unwrap() }
     }
 
-    fn wanted(handlers: &[usize]) -> DesiredDaemons {
+    fn desired(handlers: &[usize]) -> DesiredDaemons {
         DesiredDaemons { handlers: handlers.to_vec(), ..DesiredDaemons::default() }
     }
 
-    fn of(wanted: &DesiredDaemons, running: &[usize], ended: &[&str]) -> DaemonDiff {
+    fn of(desired: &DesiredDaemons, running: &[usize], ended: &[&str]) -> DaemonDiff {
         let ended: Vec<Arc<str>> = ended.iter().map(|id| Arc::from(*id)).collect();
-        diff(wanted, running, &ended, &registry(), None)
+        diff(desired, running, &ended, &registry(), None)
     }
 
     #[test]
-    fn those_that_match_are_started_once_for_one_id() {
+    fn matching_daemons_are_started_once_per_id() {
         let expected = DaemonDiff { start: vec![0, 1], stop: vec![], holds: true };
-        assert_eq!(of(&wanted(&[0, 1, 2]), &[], &[]), expected);
-        assert!(of(&wanted(&[0, 1, 2]), &[0, 1], &[]).start.is_empty());
+        assert_eq!(of(&desired(&[0, 1, 2]), &[], &[]), expected);
+        assert!(of(&desired(&[0, 1, 2]), &[0, 1], &[]).start.is_empty());
     }
 
     #[test]
-    fn those_that_do_not_match_any_more_are_stopped() {
-        let assessed = of(&wanted(&[1]), &[0, 1], &[]);
-        assert_eq!((assessed.stop, assessed.holds), (vec![(0, StopReasons::FILTERS_MISMATCH)], true));
+    fn mismatching_daemons_are_stopped() {
+        let difference = of(&desired(&[1]), &[0, 1], &[]);
+        assert_eq!((difference.stop, difference.holds), (vec![(0, StopReasons::FILTERS_MISMATCH)], true));
     }
 
     #[test]
-    fn those_that_have_ended_neither_start_nor_hold() {
-        assert_eq!(of(&wanted(&[0, 2]), &[], &["a"]), DaemonDiff::default());
+    fn exited_daemons_neither_restart_nor_block_deletion() {
+        assert_eq!(of(&desired(&[0, 2]), &[], &["a"]), DaemonDiff::default());
     }
 
     #[test]
-    fn deletion_stops_all_and_is_held_by_those_that_match() {
-        let deleting = DesiredDaemons { deleting: true, ..wanted(&[0, 1]) };
-        let assessed = of(&deleting, &[0], &[]);
-        assert_eq!((assessed.start, assessed.holds), (vec![], true));
-        assert_eq!(assessed.stop, [(0, StopReasons::RESOURCE_DELETED)]);
+    fn deletion_stops_all_daemons_and_is_blocked_by_the_matching_ones() {
+        let deleting = DesiredDaemons { deleting: true, ..desired(&[0, 1]) };
+        let difference = of(&deleting, &[0], &[]);
+        assert_eq!((difference.start, difference.holds), (vec![], true));
+        assert_eq!(difference.stop, [(0, StopReasons::RESOURCE_DELETED)]);
     }
 
     #[test]
-    fn what_is_gone_starts_nobody_even_if_nobody_knew_of_its_deletion() {
-        let gone = DesiredDaemons { gone: true, ..wanted(&[0]) };
+    fn no_daemon_is_started_for_a_deleted_object() {
+        let gone = DesiredDaemons { gone: true, ..desired(&[0]) };
         assert_eq!(of(&gone, &[], &[]), DaemonDiff::default());
     }
 
     #[test]
-    fn a_paused_operator_starts_nobody_but_still_holds() {
-        let assessed = diff(&wanted(&[0, 1]), &[1], &[], &registry(), Some(StopReasons::OPERATOR_PAUSING));
+    fn a_paused_operator_starts_no_daemon_but_blocks_deletion() {
+        let difference = diff(&desired(&[0, 1]), &[1], &[], &registry(), Some(StopReasons::OPERATOR_PAUSING));
         let stop = vec![(0, StopReasons::OPERATOR_PAUSING)];
-        assert_eq!(assessed, DaemonDiff { start: vec![], stop, holds: true });
+        assert_eq!(difference, DaemonDiff { start: vec![], stop, holds: true });
     }
 }

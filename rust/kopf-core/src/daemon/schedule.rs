@@ -1,6 +1,6 @@
-//! The life of one daemon or timer between its start and its end: when it is called, and when again.
+//! The schedule of one daemon or timer, from its start to its exit: when it is called first, and when again.
 //!
-//! Neither keeps a task or a thread while it sleeps: all that there is of it then is this.
+//! A sleeping daemon or timer needs no task and no thread: its schedule is its only state.
 
 use crate::handler::{Handler, Kind};
 use crate::handling::attempt::{Attempt, Outcome};
@@ -9,15 +9,15 @@ use crate::time::Timestamp;
 /// The next action of a daemon or timer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Ask the callback for the initial delay, and tell it with [`Schedule::delayed`].
+    /// Call the callback for the initial delay, and pass its result to [`Schedule::delayed`].
     Ask,
-    /// Nothing until then; then [`Schedule::wake`].
+    /// Sleep until this time; then call [`Schedule::wake`].
     Sleep(Timestamp),
-    /// Nothing until the object changes in its essence; then [`Schedule::wake`].
+    /// Wait for a change of the essence; then call [`Schedule::changed`].
     Park,
-    /// Call the function, and tell the outcome with [`Schedule::attempted`].
+    /// Call the function, and pass its outcome to [`Schedule::attempted`].
     Attempt(Attempt),
-    /// It has ended.
+    /// Remove the daemon or timer: it has exited.
     Exit,
 }
 
@@ -25,13 +25,13 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     handler: usize,
-    rhythm: ScheduleKind,
-    /// When the attempts of this call began; several in a row if it is retried.
+    kind: ScheduleKind,
+    /// The start of the first attempt of this call; a retried call has several attempts.
     started: Timestamp,
     retry: u64,
-    /// The next attempt is the first one of a call.
+    /// Whether the next attempt is the first one of a call.
     fresh: bool,
-    /// When the last attempt began.
+    /// The start of the last attempt.
     began: Timestamp,
     parked: bool,
 }
@@ -43,36 +43,36 @@ enum ScheduleKind {
 }
 
 impl Schedule {
-    /// It starts. None if the handler is neither a daemon nor a timer.
+    /// The schedule with its first action; none if the handler is neither a daemon nor a timer.
     pub fn begin(index: usize, handler: &Handler, now: Timestamp) -> Option<(Self, Action)> {
-        let (rhythm, delay, asks) = match &handler.kind {
+        let (kind, delay, asks) = match &handler.kind {
             Kind::Daemon(daemon) => {
                 (ScheduleKind::Daemon, daemon.initial_delay, daemon.initial_delay_callable)
             }
             Kind::Timer(timer) => {
                 let sharp = timer.sharp == Some(true);
-                let rhythm = ScheduleKind::Timer { interval: timer.interval, sharp, idle: timer.idle };
-                (rhythm, timer.initial_delay, timer.initial_delay_callable)
+                let kind = ScheduleKind::Timer { interval: timer.interval, sharp, idle: timer.idle };
+                (kind, timer.initial_delay, timer.initial_delay_callable)
             }
             _ => return None,
         };
-        let routine =
-            Self { handler: index, rhythm, started: now, retry: 0, fresh: true, began: now, parked: false };
+        let schedule =
+            Self { handler: index, kind, started: now, retry: 0, fresh: true, began: now, parked: false };
         let first = if asks { Action::Ask } else { Action::Sleep(now.plus(delay.unwrap_or(0.0).max(0.0))) };
-        Some((routine, first))
+        Some((schedule, first))
     }
 
-    /// Which handler it is.
+    /// The index of the handler in the registry.
     pub fn handler(&self) -> usize {
         self.handler
     }
 
-    /// The callback has told the initial delay.
+    /// Continues with the result of the callback for the initial delay, in seconds.
     pub fn delayed(&self, delay: f64, now: Timestamp) -> Action {
         Action::Sleep(now.plus(delay.max(0.0)))
     }
 
-    /// The sleep is over. `idle_since` is when the object has last changed in its essence.
+    /// Continues after a sleep. `idle_since` is the time of the last change of the essence.
     pub fn wake(
         &mut self,
         handler: &Handler,
@@ -86,8 +86,8 @@ impl Schedule {
             self.retry = 0;
             self.fresh = false;
         }
-        // The object must be left alone for a while first.
-        if let ScheduleKind::Timer { idle: Some(idle), .. } = self.rhythm
+        // The object must be unchanged for the idle time first.
+        if let ScheduleKind::Timer { idle: Some(idle), .. } = self.kind
             && now.seconds_since(idle_since) < idle
         {
             return Action::Sleep(idle_since.plus(idle));
@@ -96,14 +96,14 @@ impl Schedule {
         Action::Attempt(Attempt::of(self.handler, handler, default_backoff, self.started, self.retry))
     }
 
-    /// The function was called, and what it left behind is written.
+    /// Continues after an attempt, when the patch of the handler is written.
     pub fn attempted(&mut self, outcome: &Outcome, now: Timestamp, idle_since: Timestamp) -> Action {
         self.retry = self.retry.saturating_add(1);
         if !outcome.final_ {
             let due = outcome.at.plus(outcome.delay.unwrap_or(0.0).max(0.0));
             return Action::Sleep(due.max(now));
         }
-        let ScheduleKind::Timer { interval, sharp, idle } = self.rhythm else {
+        let ScheduleKind::Timer { interval, sharp, idle } = self.kind else {
             return Action::Exit;
         };
         self.fresh = true;
@@ -113,7 +113,7 @@ impl Schedule {
                 Action::Sleep(now.plus(interval - elapsed % interval))
             }
             (Some(interval), _) => Action::Sleep(now.plus(interval.max(0.0))),
-            // It has changed while the function was running.
+            // The essence has changed while the function was running.
             (None, Some(idle)) if idle_since > self.began => Action::Sleep(idle_since.plus(idle).max(now)),
             (None, Some(_)) => {
                 self.parked = true;
@@ -123,9 +123,9 @@ impl Schedule {
         }
     }
 
-    /// The object has changed in its essence: whoever waited for that, wakes up after its idle time.
+    /// Continues after a change of the essence: a timer that waits for the change wakes up after its idle time.
     pub fn changed(&mut self, now: Timestamp) -> Option<Action> {
-        let ScheduleKind::Timer { idle: Some(idle), .. } = self.rhythm else { return None };
+        let ScheduleKind::Timer { idle: Some(idle), .. } = self.kind else { return None };
         std::mem::take(&mut self.parked).then(|| Action::Sleep(now.plus(idle)))
     }
 }
@@ -145,24 +145,24 @@ mod tests {
         serde_json::from_value(declared).unwrap()
     }
 
-    struct Life {
+    struct Run {
         handler: Handler,
-        routine: Schedule,
+        schedule: Schedule,
         idle_since: Timestamp,
     }
 
-    impl Life {
+    impl Run {
         fn begin(kind: &str, declared: Value) -> (Self, Action) {
             let handler = handler(kind, declared);
-            let (routine, first) = Schedule::begin(7, &handler, at(0.0)).unwrap();
-            (Self { handler, routine, idle_since: at(0.0) }, first)
+            let (schedule, first) = Schedule::begin(7, &handler, at(0.0)).unwrap();
+            (Self { handler, schedule, idle_since: at(0.0) }, first)
         }
 
         fn wake(&mut self, now: f64) -> Action {
-            self.routine.wake(&self.handler, 60.0, at(now), self.idle_since)
+            self.schedule.wake(&self.handler, 60.0, at(now), self.idle_since)
         }
 
-        /// The number of the attempt, and when the first of its row was.
+        /// The number of the attempt, and the start of the first attempt of this call.
         fn call(&mut self, now: f64) -> (u64, f64) {
             match self.wake(now) {
                 Action::Attempt(attempt) => (attempt.retry, attempt.started.seconds_since(at(0.0))),
@@ -173,106 +173,106 @@ mod tests {
         fn ends(&mut self, now: f64, final_: bool, delay: Option<f64>) -> Action {
             let (at, message, subrefs) = (at(now), None, Vec::new());
             let outcome = Outcome { handler: 7, at, final_, failed: !final_, delay, message, subrefs };
-            self.routine.attempted(&outcome, at, self.idle_since)
+            self.schedule.attempted(&outcome, at, self.idle_since)
         }
     }
 
     #[test]
     fn a_daemon_is_called_until_it_is_done() {
-        let (mut life, first) = Life::begin("daemon", json!({}));
+        let (mut run, first) = Run::begin("daemon", json!({}));
         assert_eq!(first, Action::Sleep(at(0.0)));
-        assert_eq!(life.call(0.0), (0, 0.0));
-        assert_eq!(life.ends(5.0, false, Some(2.0)), Action::Sleep(at(7.0)));
-        assert_eq!(life.call(7.0), (1, 0.0));
-        assert_eq!(life.ends(8.0, false, None), Action::Sleep(at(8.0)));
-        assert_eq!(life.call(8.0), (2, 0.0));
-        assert_eq!(life.ends(9.0, true, None), Action::Exit);
+        assert_eq!(run.call(0.0), (0, 0.0));
+        assert_eq!(run.ends(5.0, false, Some(2.0)), Action::Sleep(at(7.0)));
+        assert_eq!(run.call(7.0), (1, 0.0));
+        assert_eq!(run.ends(8.0, false, None), Action::Sleep(at(8.0)));
+        assert_eq!(run.call(8.0), (2, 0.0));
+        assert_eq!(run.ends(9.0, true, None), Action::Exit);
     }
 
     #[test]
     fn the_initial_delay_is_not_a_part_of_the_attempts() {
-        let (mut life, first) = Life::begin("daemon", json!({"initial_delay": 3}));
+        let (mut run, first) = Run::begin("daemon", json!({"initial_delay": 3}));
         assert_eq!(first, Action::Sleep(at(3.0)));
-        assert_eq!(life.call(3.0), (0, 3.0));
-        let (life, first) = Life::begin("timer", json!({"initial_delay_callable": true}));
+        assert_eq!(run.call(3.0), (0, 3.0));
+        let (run, first) = Run::begin("timer", json!({"initial_delay_callable": true}));
         assert_eq!(first, Action::Ask);
-        assert_eq!(life.routine.delayed(1.5, at(2.0)), Action::Sleep(at(3.5)));
-        assert_eq!(life.routine.delayed(-1.0, at(2.0)), Action::Sleep(at(2.0)));
+        assert_eq!(run.schedule.delayed(1.5, at(2.0)), Action::Sleep(at(3.5)));
+        assert_eq!(run.schedule.delayed(-1.0, at(2.0)), Action::Sleep(at(2.0)));
     }
 
     #[test]
     fn an_interval_counts_from_the_end() {
-        let (mut life, _) = Life::begin("timer", json!({"interval": 10}));
-        assert_eq!(life.call(0.0), (0, 0.0));
-        assert_eq!(life.ends(3.0, true, None), Action::Sleep(at(13.0)));
-        assert_eq!(life.call(13.0), (0, 13.0));
+        let (mut run, _) = Run::begin("timer", json!({"interval": 10}));
+        assert_eq!(run.call(0.0), (0, 0.0));
+        assert_eq!(run.ends(3.0, true, None), Action::Sleep(at(13.0)));
+        assert_eq!(run.call(13.0), (0, 13.0));
     }
 
     #[test]
-    fn a_sharp_interval_counts_from_the_start_and_skips_what_is_missed() {
-        let (mut life, _) = Life::begin("timer", json!({"interval": 10, "sharp": true}));
-        life.call(0.0);
-        assert_eq!(life.ends(3.0, true, None), Action::Sleep(at(10.0)));
-        life.call(10.0);
-        assert_eq!(life.ends(35.0, true, None), Action::Sleep(at(40.0)));
+    fn a_sharp_interval_counts_from_the_start_and_skips_missed_calls() {
+        let (mut run, _) = Run::begin("timer", json!({"interval": 10, "sharp": true}));
+        run.call(0.0);
+        assert_eq!(run.ends(3.0, true, None), Action::Sleep(at(10.0)));
+        run.call(10.0);
+        assert_eq!(run.ends(35.0, true, None), Action::Sleep(at(40.0)));
     }
 
     #[test]
-    fn delays_of_retries_override_the_schedule_and_then_it_begins_anew() {
-        let (mut life, _) = Life::begin("timer", json!({"interval": 10}));
-        life.call(0.0);
-        assert_eq!(life.ends(1.0, false, Some(2.0)), Action::Sleep(at(3.0)));
-        assert_eq!(life.call(3.0), (1, 0.0));
-        // Even a permanent failure: a timer goes on.
-        assert_eq!(life.ends(4.0, true, None), Action::Sleep(at(14.0)));
-        assert_eq!(life.call(14.0), (0, 14.0));
+    fn retry_delays_override_the_interval_until_the_call_is_finished() {
+        let (mut run, _) = Run::begin("timer", json!({"interval": 10}));
+        run.call(0.0);
+        assert_eq!(run.ends(1.0, false, Some(2.0)), Action::Sleep(at(3.0)));
+        assert_eq!(run.call(3.0), (1, 0.0));
+        // A timer continues even after a permanent error.
+        assert_eq!(run.ends(4.0, true, None), Action::Sleep(at(14.0)));
+        assert_eq!(run.call(14.0), (0, 14.0));
     }
 
     #[test]
-    fn without_an_interval_it_is_called_once() {
-        let (mut life, _) = Life::begin("timer", json!({}));
-        life.call(0.0);
-        assert_eq!(life.ends(0.0, true, None), Action::Exit);
+    fn a_timer_without_an_interval_is_called_once() {
+        let (mut run, _) = Run::begin("timer", json!({}));
+        run.call(0.0);
+        assert_eq!(run.ends(0.0, true, None), Action::Exit);
     }
 
     #[test]
     fn a_zero_interval_is_an_interval() {
         for sharp in [false, true] {
-            let (mut life, _) = Life::begin("timer", json!({"interval": 0, "sharp": sharp}));
-            life.call(0.0);
-            assert_eq!(life.ends(1.0, true, None), Action::Sleep(at(1.0)));
+            let (mut run, _) = Run::begin("timer", json!({"interval": 0, "sharp": sharp}));
+            run.call(0.0);
+            assert_eq!(run.ends(1.0, true, None), Action::Sleep(at(1.0)));
         }
     }
 
     #[test]
-    fn an_idle_timer_waits_for_the_object_to_be_left_alone() {
-        let (mut life, _) = Life::begin("timer", json!({"idle": 10, "interval": 1}));
-        assert_eq!(life.wake(0.0), Action::Sleep(at(10.0)));
-        life.idle_since = at(5.0);
-        assert_eq!(life.wake(10.0), Action::Sleep(at(15.0)));
-        assert_eq!(life.call(15.0), (0, 0.0));
-        assert_eq!(life.ends(15.0, true, None), Action::Sleep(at(16.0)));
-        life.idle_since = at(15.5);
-        assert_eq!(life.wake(16.0), Action::Sleep(at(25.5)));
+    fn an_idle_timer_waits_until_the_object_is_unchanged() {
+        let (mut run, _) = Run::begin("timer", json!({"idle": 10, "interval": 1}));
+        assert_eq!(run.wake(0.0), Action::Sleep(at(10.0)));
+        run.idle_since = at(5.0);
+        assert_eq!(run.wake(10.0), Action::Sleep(at(15.0)));
+        assert_eq!(run.call(15.0), (0, 0.0));
+        assert_eq!(run.ends(15.0, true, None), Action::Sleep(at(16.0)));
+        run.idle_since = at(15.5);
+        assert_eq!(run.wake(16.0), Action::Sleep(at(25.5)));
     }
 
     #[test]
-    fn with_idleness_only_it_is_called_once_per_change() {
-        let (mut life, _) = Life::begin("timer", json!({"idle": 10}));
-        assert_eq!(life.wake(0.0), Action::Sleep(at(10.0)));
-        life.call(10.0);
-        assert_eq!(life.ends(11.0, true, None), Action::Park);
-        assert_eq!(life.routine.changed(at(50.0)), Some(Action::Sleep(at(60.0))));
-        assert_eq!(life.routine.changed(at(51.0)), None);
-        life.idle_since = at(51.0);
-        assert_eq!(life.wake(60.0), Action::Sleep(at(61.0)));
-        life.call(61.0);
-        life.idle_since = at(62.0);
-        assert_eq!(life.ends(63.0, true, None), Action::Sleep(at(72.0)));
+    fn a_timer_with_idle_only_is_called_once_per_change() {
+        let (mut run, _) = Run::begin("timer", json!({"idle": 10}));
+        assert_eq!(run.wake(0.0), Action::Sleep(at(10.0)));
+        run.call(10.0);
+        assert_eq!(run.ends(11.0, true, None), Action::Park);
+        assert_eq!(run.schedule.changed(at(50.0)), Some(Action::Sleep(at(60.0))));
+        assert_eq!(run.schedule.changed(at(51.0)), None);
+        run.idle_since = at(51.0);
+        assert_eq!(run.wake(60.0), Action::Sleep(at(61.0)));
+        run.call(61.0);
+        run.idle_since = at(62.0);
+        assert_eq!(run.ends(63.0, true, None), Action::Sleep(at(72.0)));
     }
 
     #[test]
-    fn other_handlers_have_no_routine() {
+    fn other_handlers_have_no_schedule() {
         assert_eq!(Schedule::begin(0, &handler("watching", json!({})), at(0.0)), None);
     }
 }

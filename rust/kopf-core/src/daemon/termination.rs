@@ -1,4 +1,4 @@
-//! How a daemon is asked to stop: first politely, then by force, and then it is left alone.
+//! The termination of a daemon: it is signalled first, then cancelled, then abandoned.
 
 use crate::handler::{Handler, Kind};
 use crate::handling::attempt::Seconds;
@@ -6,39 +6,39 @@ use crate::settings::Background;
 use crate::time::Timestamp;
 use std::ops::BitOr;
 
-/// The reasons why a daemon stops, and its stage of termination, as a bit set. The bits are those of Python's flags.
+/// The reasons for the termination of a daemon, and its stages, as a bit set. The bits are those of Python's flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StopReasons(u8);
 
 impl StopReasons {
-    /// It has ended.
+    /// The daemon has exited.
     pub const DONE: Self = Self(1);
-    /// The object does not match its filters any more.
+    /// The object does not match the filters of the daemon any more.
     pub const FILTERS_MISMATCH: Self = Self(1 << 1);
-    /// The object is being deleted, or is no more.
+    /// The object is being deleted, or is deleted.
     pub const RESOURCE_DELETED: Self = Self(1 << 2);
-    /// The operator gives way to another one.
+    /// The operator is paused by its peering.
     pub const OPERATOR_PAUSING: Self = Self(1 << 3);
-    /// The operator ends.
+    /// The operator is exiting.
     pub const OPERATOR_EXITING: Self = Self(1 << 4);
-    /// It is given time to stop by itself.
+    /// The daemon is signalled to stop, and has the time to exit gracefully.
     pub const SIGNALLED: Self = Self(1 << 5);
-    /// It is cancelled.
+    /// The daemon is cancelled.
     pub const CANCELLED: Self = Self(1 << 6);
-    /// Nobody waits for it any longer.
+    /// The operator does not wait for the daemon any more.
     pub const ABANDONED: Self = Self(1 << 7);
 
-    /// As a number.
+    /// The bit set as a number.
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether nobody has asked it to stop.
+    /// Whether there is no reason to stop.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether all of these are there.
+    /// Whether the set contains all of these.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -55,22 +55,22 @@ impl BitOr for StopReasons {
 /// The grace periods of a daemon, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TerminationPolicy {
-    /// After it is asked to stop, until it is cancelled.
+    /// From the signal until the cancellation; none if the daemon is not signalled first.
     pub backoff: Option<f64>,
-    /// After it is cancelled, until it is left alone.
+    /// From the cancellation until the daemon is abandoned; none if it is never cancelled.
     pub timeout: Option<f64>,
-    /// Between two looks, if it is waited for without end; without it, it is not.
+    /// Between the checks of a daemon that is never abandoned; none if it is abandoned.
     pub polling: Option<f64>,
 }
 
 impl TerminationPolicy {
-    /// As declared, else as set; timers are only looked at.
+    /// The policy of the handler, with the defaults from the settings. Timers are only polled.
     pub fn of(handler: &Handler, settings: &Background) -> Self {
         match &handler.kind {
             Kind::Daemon(daemon) => Self {
                 backoff: daemon.cancellation_backoff,
                 timeout: daemon.cancellation_timeout,
-                // Like in Python, zero is as good as none: nobody wants to look all the time.
+                // As in Python, zero counts as not set: polling would never sleep.
                 polling: daemon
                     .cancellation_polling
                     .filter(|polling| *polling > 0.0)
@@ -80,7 +80,7 @@ impl TerminationPolicy {
         }
     }
 
-    /// For those whose object will never be looked at again: they are not waited for without end.
+    /// The policy for a daemon whose object is never checked again: without unlimited polling.
     #[must_use]
     pub fn limited(self) -> Self {
         Self { polling: None, ..self }
@@ -90,29 +90,29 @@ impl TerminationPolicy {
 /// The stage of a daemon's termination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TerminationStage {
-    /// It is given time.
+    /// The daemon has the time to exit gracefully.
     Signalled,
-    /// It is cancelled.
+    /// The daemon is cancelled.
     Cancelled,
-    /// It is left alone.
+    /// The operator does not wait for the daemon any more.
     Abandoned,
-    /// It is looked at from time to time.
+    /// The operator polls the daemon until it exits.
     Exiting,
 }
 
 /// The next action on a daemon that has not stopped yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TerminationStep {
-    /// How far it has gone.
+    /// The stage that the termination has reached.
     pub rung: TerminationStage,
-    /// It was not so far before: it is to be told, and to be cancelled if so.
+    /// Whether the stage is new, so that it is logged, and a cancellation is carried out.
     pub first: bool,
-    /// Seconds until the next look; none if it is not waited for.
+    /// Seconds until the next check; none if there is no check.
     pub delay: Option<f64>,
 }
 
 impl TerminationStep {
-    /// What is said of it, after the name of the handler; none if it was said already.
+    /// The log message of the step, with the label of the handler; none if the stage was logged before.
     pub fn text(&self, label: &str) -> Option<String> {
         match self.rung {
             TerminationStage::Signalled => {
@@ -132,7 +132,7 @@ impl TerminationStep {
     }
 }
 
-/// The stopping of one daemon.
+/// The state of the termination of one daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stopping {
     reasons: StopReasons,
@@ -140,36 +140,36 @@ pub struct Stopping {
 }
 
 impl Stopping {
-    /// Why it is to stop, so far.
+    /// The reasons for the termination, so far.
     pub fn reasons(&self) -> StopReasons {
         self.reasons
     }
 
-    /// Whether it is asked to stop.
+    /// Whether the termination has been requested.
     pub fn is_asked(&self) -> bool {
         self.since.is_some()
     }
 
-    /// It is asked to stop; maybe not for the first time.
+    /// Requests the termination, or adds a reason to an earlier request.
     pub fn ask(&mut self, reason: StopReasons, now: Timestamp) {
         self.reasons = self.reasons | reason;
         self.since.get_or_insert(now);
     }
 
-    /// It is still there: what now?
-    pub fn advance(&mut self, patience: TerminationPolicy, now: Timestamp) -> TerminationStep {
+    /// The next step for a daemon that has not exited yet.
+    pub fn advance(&mut self, policy: TerminationPolicy, now: Timestamp) -> TerminationStep {
         let age = self.since.map_or(0.0, |since| now.seconds_since(since));
-        let backoff = patience.backoff.unwrap_or(0.0);
-        if patience.backoff.is_some() && age < backoff {
+        let backoff = policy.backoff.unwrap_or(0.0);
+        if policy.backoff.is_some() && age < backoff {
             return self.enter_stage(
                 TerminationStage::Signalled,
                 StopReasons::SIGNALLED,
                 Some(backoff - age),
             );
         }
-        if let Some(timeout) = patience.timeout {
+        if let Some(timeout) = policy.timeout {
             let left = timeout + backoff - age;
-            // Nobody is left alone who was not cancelled before, however late we look.
+            // A daemon is cancelled before it is abandoned, even if this check is late.
             if left > 0.0 || !self.reasons.contains(StopReasons::CANCELLED) {
                 return self.enter_stage(
                     TerminationStage::Cancelled,
@@ -179,7 +179,7 @@ impl Stopping {
             }
             return self.enter_stage(TerminationStage::Abandoned, StopReasons::ABANDONED, None);
         }
-        match patience.polling {
+        match policy.polling {
             Some(polling) => {
                 TerminationStep { rung: TerminationStage::Exiting, first: false, delay: Some(polling) }
             }
@@ -208,35 +208,35 @@ mod tests {
         Timestamp::from_micros(0).plus(seconds)
     }
 
-    /// What is done at these moments with a daemon that does not stop: `rung`, whether for the first time, and the delay.
-    fn ladder(patience: TerminationPolicy, moments: &[f64]) -> Vec<(TerminationStage, bool, Option<f64>)> {
+    /// The steps at these moments for a daemon that does not exit: the stage, whether it is new, and the delay.
+    fn steps_at(policy: TerminationPolicy, moments: &[f64]) -> Vec<(TerminationStage, bool, Option<f64>)> {
         let mut stopping = Stopping::default();
         stopping.ask(StopReasons::RESOURCE_DELETED, at(0.0));
-        let press = |moment: &f64| stopping.advance(patience, at(*moment));
-        moments.iter().map(press).map(|it| (it.rung, it.first, it.delay)).collect()
+        let advance = |moment: &f64| stopping.advance(policy, at(*moment));
+        moments.iter().map(advance).map(|it| (it.rung, it.first, it.delay)).collect()
     }
 
-    fn patience(backoff: Option<f64>, timeout: Option<f64>) -> TerminationPolicy {
+    fn policy(backoff: Option<f64>, timeout: Option<f64>) -> TerminationPolicy {
         TerminationPolicy { backoff, timeout, polling: Some(60.0) }
     }
 
     #[test]
-    fn without_limits_it_is_looked_at_again_and_again() {
-        let lived = ladder(patience(None, None), &[0.0, 60.0, 1000.0]);
-        assert_eq!(lived, [(Exiting, false, Some(60.0)); 3]);
+    fn a_daemon_without_limits_is_polled() {
+        let steps = steps_at(policy(None, None), &[0.0, 60.0, 1000.0]);
+        assert_eq!(steps, [(Exiting, false, Some(60.0)); 3]);
     }
 
     #[test]
-    fn with_a_backoff_only_it_is_never_cancelled() {
-        let lived = ladder(patience(Some(5.0), None), &[0.0, 2.0, 5.0]);
+    fn a_daemon_with_a_backoff_only_is_never_cancelled() {
+        let steps = steps_at(policy(Some(5.0), None), &[0.0, 2.0, 5.0]);
         let expected =
             [(Signalled, true, Some(5.0)), (Signalled, false, Some(3.0)), (Exiting, false, Some(60.0))];
-        assert_eq!(lived, expected);
+        assert_eq!(steps, expected);
     }
 
     #[test]
-    fn with_both_it_is_signalled_cancelled_and_abandoned() {
-        let lived = ladder(patience(Some(5.0), Some(10.0)), &[0.0, 5.0, 8.0, 15.0, 99.0]);
+    fn a_daemon_with_both_limits_is_signalled_cancelled_and_abandoned() {
+        let steps = steps_at(policy(Some(5.0), Some(10.0)), &[0.0, 5.0, 8.0, 15.0, 99.0]);
         let expected = [
             (Signalled, true, Some(5.0)),
             (Cancelled, true, Some(10.0)),
@@ -244,24 +244,24 @@ mod tests {
             (Abandoned, true, None),
             (Abandoned, false, None),
         ];
-        assert_eq!(lived, expected);
+        assert_eq!(steps, expected);
     }
 
     #[test]
-    fn a_zero_timeout_cancels_at_once_and_abandons_at_the_next_look() {
-        let lived = ladder(patience(None, Some(0.0)), &[0.0, 0.0]);
-        assert_eq!(lived, [(Cancelled, true, Some(0.0)), (Abandoned, true, None)]);
+    fn a_zero_timeout_cancels_at_once_and_abandons_at_the_next_check() {
+        let steps = steps_at(policy(None, Some(0.0)), &[0.0, 0.0]);
+        assert_eq!(steps, [(Cancelled, true, Some(0.0)), (Abandoned, true, None)]);
     }
 
     #[test]
-    fn a_late_look_does_not_skip_the_cancellation() {
-        let lived = ladder(patience(None, Some(1.0)), &[9.0, 9.0]);
-        assert_eq!(lived, [(Cancelled, true, Some(0.0)), (Abandoned, true, None)]);
+    fn a_late_check_does_not_skip_the_cancellation() {
+        let steps = steps_at(policy(None, Some(1.0)), &[9.0, 9.0]);
+        assert_eq!(steps, [(Cancelled, true, Some(0.0)), (Abandoned, true, None)]);
     }
 
     #[test]
-    fn who_will_not_be_looked_at_again_is_abandoned() {
-        assert_eq!(ladder(patience(None, None).limited(), &[0.0]), [(Abandoned, true, None)]);
+    fn a_daemon_that_is_never_checked_again_is_abandoned() {
+        assert_eq!(steps_at(policy(None, None).limited(), &[0.0]), [(Abandoned, true, None)]);
     }
 
     #[test]
@@ -271,12 +271,12 @@ mod tests {
         stopping.ask(StopReasons::FILTERS_MISMATCH, at(0.0));
         stopping.ask(StopReasons::RESOURCE_DELETED, at(4.0));
         assert_eq!(stopping.reasons(), StopReasons::FILTERS_MISMATCH | StopReasons::RESOURCE_DELETED);
-        assert_eq!(stopping.advance(patience(Some(5.0), None), at(4.0)).delay, Some(1.0));
+        assert_eq!(stopping.advance(policy(Some(5.0), None), at(4.0)).delay, Some(1.0));
         assert_eq!(stopping.reasons().bits(), 0b10_0110);
     }
 
     #[test]
-    fn texts_are_those_that_people_search_for() {
+    fn texts_are_those_of_kopf() {
         let text = |rung, first| TerminationStep { rung, first, delay: Some(60.0) }.text("Daemon 'd'");
         assert_eq!(text(Signalled, true).as_deref(), Some("Daemon 'd' is signalled to exit gracefully."));
         assert_eq!(text(Cancelled, true).as_deref(), Some("Daemon 'd' is signalled to exit by force."));

@@ -1,13 +1,13 @@
-//! What must hold for any input at all: the laws that fuzz targets and a bounded test try with arbitrary bytes.
+//! Laws that hold for any input: fuzz targets and a bounded test check them with arbitrary bytes.
 //!
-//! The coverage-guided targets in `fuzz/` at the top of the repository call these functions; `fuzzing/trying.rs` calls them
-//! with mutations of good inputs in every `cargo test`. They panic when a law is broken. Never part of what is shipped.
+//! The coverage-guided targets in `fuzz/` at the top of the repository call these functions; `fuzzing/properties.rs` calls them
+//! with mutations of valid inputs in every `cargo test`. They panic when a law is violated. The module is not part of releases.
 
 #![allow(
     clippy::expect_used,
     clippy::panic,
     clippy::missing_panics_doc,
-    reason = "a broken law ends the run"
+    reason = "a violated law ends the run"
 )]
 
 #[cfg(test)]
@@ -32,18 +32,18 @@ use crate::persistence::progress::{ProgressStorage, Record};
 use crate::resource::{Resource, Selector, is_exact_namespace, match_namespace};
 use crate::time::Timestamp;
 
-/// The text before and after the first line break that is not within one of the two.
+/// Splits the input at the first line break; none if the input is not UTF-8 or has no line break.
 fn halves(data: &[u8]) -> Option<(&str, &str)> {
     std::str::from_utf8(data).ok()?.split_once('\n')
 }
 
-/// Skeletons of objects are what a thorough parser finds in the same text.
+/// Decoded objects equal the values that a JSON parser finds in the same text.
 pub fn objects(data: &[u8]) {
     let _ = decode_watch_line(data);
     if let Ok(page) = decode_page(data) {
         let text = std::str::from_utf8(data).ok().filter(|_| page.rejected.is_empty());
         if let Some(text) = text {
-            let whole: Value = value::parse_checked(text).expect("what is a page is JSON");
+            let whole: Value = value::parse_checked(text).expect("a page is JSON");
             let count = whole["items"].as_array().map_or(0, Vec::len);
             assert_eq!(page.items.len(), count, "items of a page");
         }
@@ -52,7 +52,7 @@ pub fn objects(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(object) = Object::decode(text) else { return };
     let Ok(value) = value::parse_checked::<Map<String, Value>>(text) else {
-        panic!("only the skeleton takes it");
+        panic!("only Object::decode accepts the text");
     };
     let value = Value::Object(value);
     assert!(equal(&object.to_value(), &value), "the value of an object");
@@ -80,11 +80,11 @@ pub fn objects(data: &[u8]) {
     let _ = last_manager(&object);
     let shown = redaction::shown(&object, &value);
     for part in ["data", "stringData"] {
-        assert!(!redaction::is_discreet(&object) || is_masked(&shown[part]), "what is shown of a secret");
+        assert!(!redaction::is_discreet(&object) || is_masked(&shown[part]), "unmasked data of a secret");
     }
 }
 
-/// Whether there are keys at most.
+/// Whether the value contains keys and masks only.
 fn is_masked(value: &Value) -> bool {
     match value {
         Value::Object(map) => map.values().all(is_masked),
@@ -92,13 +92,13 @@ fn is_masked(value: &Value) -> bool {
     }
 }
 
-/// A diff is empty for equal values only; patches lead where they should.
+/// A diff is empty only for equal values; applying a patch gives the expected value.
 pub fn differences(data: &[u8]) {
     let Some((a, b)) = halves(data) else { return };
     let (Ok(a), Ok(b)) = (serde_json::from_str::<Value>(a), serde_json::from_str::<Value>(b)) else { return };
     let items = diff(Some(&a), Some(&b));
     assert!(items.is_empty() || !equal(&a, &b), "an empty diff");
-    // What is null and what is not there are the same for diffs.
+    // Diffs treat null as absent.
     let has_nulls = std::str::from_utf8(data).is_ok_and(|text| text.contains("null"));
     assert!(has_nulls || !items.is_empty() || equal(&a, &b), "a diff");
     assert!(diff(Some(&a), Some(&a)).is_empty(), "no difference from itself");
@@ -115,7 +115,7 @@ pub fn differences(data: &[u8]) {
     assert!(equal(&serde_json::from_str(&ascii).expect("it is JSON"), &a), "JSON as Python writes it");
 }
 
-/// Merging is idempotent, and what is set can be got.
+/// Merging is idempotent, and a value that was set can be resolved.
 pub fn patches(data: &[u8]) {
     let Some((a, b)) = halves(data) else { return };
     let (Ok(mut doc), Ok(patch)) = (serde_json::from_str::<Value>(a), serde_json::from_str(b)) else {
@@ -130,13 +130,13 @@ pub fn patches(data: &[u8]) {
     let field = FieldPath::parse(&dotted);
     if !field.is_empty() && doc.is_object() {
         path::ensure(&mut doc, field.keys(), json!("set"));
-        assert_eq!(path::resolve(&doc, field.keys()), Some(&json!("set")), "what was set");
+        assert_eq!(path::resolve(&doc, field.keys()), Some(&json!("set")), "the value that was set");
         path::remove(&mut doc, field.keys());
-        assert_eq!(path::resolve(&doc, field.keys()), None, "what was removed");
+        assert_eq!(path::resolve(&doc, field.keys()), None, "the value that was removed");
     }
 }
 
-/// Whatever is in our annotations is read or refused; what is read survives writing.
+/// Any content of our annotations is decoded or rejected; decoded content round-trips.
 pub fn codecs(data: &[u8]) {
     let Some((first, second)) = halves(data) else { return };
     let mut body = json!({"apiVersion": "v1", "kind": "X", "metadata": {"name": "x", "annotations": {
@@ -152,8 +152,8 @@ pub fn codecs(data: &[u8]) {
         let mut stored = body.clone();
         apply_merge(&mut stored, &patch.0);
         let stored = Object::decode(&stored.to_string()).expect("an object");
-        let again = diffbase.fetch(&stored).expect("what we wrote can be read");
-        assert!(again.is_some_and(|again| equal(&again, &old)), "the last state");
+        let again = diffbase.fetch(&stored).expect("a stored diff-base can be fetched");
+        assert!(again.is_some_and(|again| equal(&again, &old)), "the diff-base");
         let mut patch = Patch::default();
         diffbase.store(&object, &mut patch, &old);
     }
@@ -174,7 +174,7 @@ pub fn codecs(data: &[u8]) {
         assert_eq!(Record::from_value(&again), Ok(record), "a record");
     }
     if let Some(moment) = Timestamp::parse(first) {
-        assert_eq!(Timestamp::parse(&moment.to_string()), Some(moment), "a moment");
+        assert_eq!(Timestamp::parse(&moment.to_string()), Some(moment), "a timestamp");
         let _ = moment.plus(1e300).seconds_since(moment);
     }
     let observer = LocalPeer { id: "me".to_owned(), priority: 0, sharded: false };
@@ -183,7 +183,7 @@ pub fn codecs(data: &[u8]) {
     }
 }
 
-/// Selectors take any names, and any patterns.
+/// Selectors accept any names and patterns.
 pub fn selectors(data: &[u8]) {
     let Some((first, second)) = halves(data) else { return };
     if is_exact_namespace(second)
@@ -199,26 +199,26 @@ pub fn selectors(data: &[u8]) {
         return;
     };
     let (selector, resource): (Selector, Resource) = (selector, resource);
-    let text = serde_json::to_string(&selector).expect("selectors can be written");
-    let again: Selector = serde_json::from_str(&text).expect("and read");
+    let text = serde_json::to_string(&selector).expect("selectors can be serialized");
+    let again: Selector = serde_json::from_str(&text).expect("and deserialized");
     assert_eq!(again, selector, "a selector");
     let is_selected = selector.check(&resource);
     let found = selector.select(&[std::sync::Arc::new(resource)]);
-    assert!(found.len() <= usize::from(is_selected), "what is selected is what passes the check");
+    assert!(found.len() <= usize::from(is_selected), "select() agrees with check()");
 }
 
-/// Reviews are read or refused; answers are for those who have asked.
+/// Admission reviews are decoded or rejected; a response has the uid of its request.
 pub fn reviews(data: &[u8]) {
     let Ok(opened) = Request::open(data) else { return };
     let Ok(request) = opened.read() else { return };
     let patch: Map<String, Value> = [("spec".to_owned(), json!({"x": null, "y": 1}))].into_iter().collect();
     let steps = review_operations(&request, &patch);
-    let refusal = Denial { rank: ErrorPrecedence::Permanent, message: "no".to_owned(), code: Some(0) };
-    for refusals in [vec![], vec![refusal]] {
-        let answered = answer(&request, &refusals, &["beware".to_owned()], &steps);
-        assert_eq!(answered["response"]["allowed"], json!(refusals.is_empty()), "the answer");
+    let denial = Denial { rank: ErrorPrecedence::Permanent, message: "no".to_owned(), code: Some(0) };
+    for denials in [vec![], vec![denial]] {
+        let answered = answer(&request, &denials, &["beware".to_owned()], &steps);
+        assert_eq!(answered["response"]["allowed"], json!(denials.is_empty()), "the response");
         if let Some(uid) = &request.uid {
-            assert_eq!(&answered["response"]["uid"], uid, "whose answer it is");
+            assert_eq!(&answered["response"]["uid"], uid, "the uid of the response");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The laws, tried with mutations of good inputs. A few hundred for each law in every run of the tests; `PROPTEST_CASES` makes
-//! it more, `KOPF_FUZZ_CORPUS=fuzz/corpus` writes the good inputs for the coverage-guided targets.
+//! The laws, checked with mutations of valid inputs: a few hundred per law in every test run. `PROPTEST_CASES` sets another
+//! number; `KOPF_FUZZ_CORPUS=fuzz/corpus` writes the valid inputs as seeds for the coverage-guided targets.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -46,7 +46,7 @@ const PIECES: [&str; 36] = [
     "NaN",
 ];
 
-/// An input, readable where it breaks a law.
+/// An input, escaped in failure messages.
 #[derive(Clone)]
 struct Input(Vec<u8>);
 
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Input {
     }
 }
 
-/// A good input with some changes: cuts, pieces, repetitions, single bits.
+/// A valid input with a few changes: removals, insertions, replacements, repetitions, flipped bits.
 fn mutated(seeds: &'static [&'static str]) -> impl Strategy<Value = Input> {
     let change = (any::<Index>(), 0..32_usize, 0..5_u8, select(&PIECES[..]), any::<u8>());
     (select(seeds), vec(change, 0..5)).prop_map(|(seed, changes)| {
@@ -149,12 +149,12 @@ const REVIEWS: [&str; 2] = [
 ];
 
 #[test]
-fn any_text_is_an_object_as_others_read_it_or_none() {
+fn objects_are_decoded_as_by_other_parsers_or_rejected() {
     run("objects", &OBJECTS, objects);
 }
 
 #[test]
-fn any_two_values_differ_lawfully() {
+fn any_two_values_keep_the_laws_of_diffs() {
     run("differences", &PAIRS, differences);
 }
 
@@ -164,7 +164,7 @@ fn any_patch_keeps_its_laws() {
 }
 
 #[test]
-fn any_stored_state_is_read_or_refused() {
+fn any_stored_state_is_decoded_or_rejected() {
     run("codecs", &STATES, codecs);
 }
 
@@ -174,6 +174,6 @@ fn any_selector_keeps_its_laws() {
 }
 
 #[test]
-fn any_review_is_answered_or_refused() {
+fn any_review_is_answered_or_rejected() {
     run("reviews", &REVIEWS, reviews);
 }

@@ -1,6 +1,6 @@
-//! Whether a handler matches an object.
+//! The filters of handlers.
 //!
-//! Everything that can be said without Python is said here; where a callback has the last word, the verdict is `Ask`.
+//! Everything that needs no Python is decided here. If the result depends on a callable filter, the verdict is `Ask`.
 
 use crate::handler::{Changing, Handler, MetaFilter, ValueFilter};
 use crate::json::path::FieldPath;
@@ -11,16 +11,16 @@ use std::borrow::Cow;
 /// The verdict of filters that needs no Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FilterVerdict {
-    /// It does not match, whatever the callbacks would say.
+    /// The handler does not match, regardless of its callable filters.
     No,
-    /// It matches if its callbacks say so.
+    /// The handler matches if its callable filters do.
     Ask,
-    /// It matches.
+    /// The handler matches.
     Yes,
 }
 
 impl FilterVerdict {
-    /// Both must hold; the second one is looked at only if needed.
+    /// Both filters must match; the second one is evaluated only if needed.
     #[must_use]
     pub fn and(self, other: impl FnOnce() -> Self) -> Self {
         if self == Self::No { self } else { self.min(other()) }
@@ -31,7 +31,7 @@ impl FilterVerdict {
     }
 }
 
-/// Labels and annotations.
+/// The filters for labels and annotations.
 pub fn metadata(handler: &Handler, object: &Object) -> FilterVerdict {
     let labels = || handler.labels.iter().map(|(key, filter)| one_of_metadata(filter, || object.label(key)));
     let annotations =
@@ -50,26 +50,26 @@ fn one_of_metadata<S: AsRef<str>>(filter: &MetaFilter, value: impl FnOnce() -> O
         MetaFilter::Callable => FilterVerdict::Ask,
         MetaFilter::Present => FilterVerdict::of(value().is_some()),
         MetaFilter::Absent => FilterVerdict::of(value().is_none()),
-        MetaFilter::Equal(wanted) => {
-            FilterVerdict::of(value().is_some_and(|value| wanted.as_str() == Some(value.as_ref())))
+        MetaFilter::Equal(expected) => {
+            FilterVerdict::of(value().is_some_and(|value| expected.as_str() == Some(value.as_ref())))
         }
     }
 }
 
-/// A value filter on candidates; an absent candidate is `None`. It is enough that one of them passes.
+/// The verdict of a value filter on several candidates, of which one must match. An absent candidate is `None`.
 pub fn value(filter: &ValueFilter, candidates: &[Option<&Value>]) -> FilterVerdict {
     match filter {
         ValueFilter::Callable => FilterVerdict::Ask,
-        // A field without a filter must be there, as if that were demanded. A null is there.
+        // A field without a value filter must be present. A null counts as present.
         ValueFilter::Any | ValueFilter::Present => FilterVerdict::of(candidates.iter().any(Option::is_some)),
         ValueFilter::Absent => FilterVerdict::of(candidates.iter().any(Option::is_none)),
-        ValueFilter::Equal(wanted) => {
-            FilterVerdict::of(candidates.iter().flatten().any(|candidate| equal(candidate, wanted)))
+        ValueFilter::Equal(expected) => {
+            FilterVerdict::of(candidates.iter().flatten().any(|candidate| equal(candidate, expected)))
         }
     }
 }
 
-/// A handler of whole objects (events, indices, daemons, timers) against the body.
+/// The filters of a handler of whole objects (events, indices, daemons, timers).
 pub fn on_object(handler: &Handler, object: &Object) -> FilterVerdict {
     metadata(handler, object)
         .and(|| match handler.field.as_ref().filter(|field| !field.is_empty()) {
@@ -84,16 +84,16 @@ fn when(handler: &Handler) -> FilterVerdict {
     if handler.when { FilterVerdict::Ask } else { FilterVerdict::Yes }
 }
 
-/// What the filters say of a change handler.
+/// The verdicts of the filters of a change handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeVerdict {
-    /// All filters except those on how the field has changed.
+    /// The verdict of all filters except those on the change of the field.
     pub prematch: FilterVerdict,
-    /// All filters.
+    /// The verdict of all filters.
     pub full: FilterVerdict,
 }
 
-/// A change handler against the body and its field in the two essences, which is only looked up if it has one.
+/// The filters of a change handler. Its field in the two essences is looked up only if it has a field.
 pub fn on_change<'v>(
     handler: &Handler,
     changing: &Changing,
@@ -118,13 +118,13 @@ pub fn on_change<'v>(
 /// A field's values in the two essences.
 #[derive(Clone, Debug, Default)]
 pub struct OldAndNew<'v> {
-    /// At the last completed handling.
+    /// The value at the last completed handling.
     pub old: Option<Cow<'v, Value>>,
-    /// Now.
+    /// The current value.
     pub new: Option<Cow<'v, Value>>,
 }
 
-/// How the field has changed.
+/// The filters on the change of the field.
 fn changed(changing: &Changing, old: Option<&Value>, new: Option<&Value>) -> FilterVerdict {
     let differs = || match (old, new) {
         (None, None) => false,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn essences_are_not_looked_at_for_handlers_without_fields() {
+    fn essences_are_not_compared_for_handlers_without_fields() {
         let object = crate::testing::object("x").build();
         let handler = handler(json!({"kind": "changing"}));
         let verdict = on_change(&handler, handler.changing().unwrap(), &object, |_| panic!("not needed"));

@@ -1,13 +1,13 @@
-//! How handlers are named in logs. (Ids themselves are made in Python, from functions.)
+//! The labels of handlers in logs. The ids are made in Python, from functions.
 
 use crate::handler::Handler;
 use crate::json::value::{Value, python_repr};
 
-/// The name of a handler at the beginning of its log lines: `Handler 'id'`.
+/// The label of a handler at the start of its log lines: `Handler 'id'`.
 pub fn label(handler: &Handler) -> Box<str> {
     let title = handler.title();
     let id = &*handler.id;
-    // Python's repr of a plain string is its text in single quotes; only unusual ids need the real thing.
+    // Python's repr of a plain string is the string in single quotes. Only unusual ids need the complete repr.
     if id.bytes().all(|b| b.is_ascii_graphic() && b != b'\'' && b != b'\\') {
         return format!("{title} '{id}'").into_boxed_str();
     }

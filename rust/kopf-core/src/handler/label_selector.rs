@@ -1,6 +1,6 @@
-//! The label selector that follows from the filters of the handlers of a resource.
+//! The label selector derived from the filters of the handlers of a resource.
 //!
-//! It matches every object that some handler could match; filters that are functions require nothing.
+//! It matches every object that any handler may match. Callable filters require nothing.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,12 +9,12 @@ use crate::handler::registry::{Registry, ResourceHandlers};
 use crate::handler::{Handler, Kind, MetaFilter};
 use crate::object::Object;
 
-/// With more values than that, a key is only demanded to be there: the selector travels in the address of each request.
+/// With more values than this, only the presence of the key is required: the selector is a part of the URL of each request.
 const MOST_VALUES: usize = 64;
-/// With more keys than that, the rest is not demanded.
+/// With more keys than this, the other keys are not required.
 const MOST_KEYS: usize = 16;
 
-/// A label selector that follows from the filters of the handlers.
+/// A label selector derived from the filters of the handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DerivedSelector(Vec<(String, Requirement)>);
 
@@ -27,7 +27,7 @@ enum Requirement {
 }
 
 impl DerivedSelector {
-    /// What all handlers of the resource's objects have in common; none if that is nothing.
+    /// The requirements that all handlers of the resource share; none if there are none.
     pub fn of(plan: &ResourceHandlers, registry: &Registry) -> Option<Self> {
         let kinds = [&plan.watching, &plan.changing, &plan.indexing, &plan.spawning];
         let handlers = kinds.into_iter().flatten().filter_map(|index| registry.handlers.get(*index));
@@ -37,7 +37,7 @@ impl DerivedSelector {
         (!common.is_empty()).then_some(Self(common))
     }
 
-    /// Whether the object is let through.
+    /// Whether the selector matches the object.
     pub fn matches(&self, object: &Object) -> bool {
         self.0.iter().all(|(key, need)| {
             let label = object.label(key);
@@ -70,7 +70,7 @@ impl fmt::Display for DerivedSelector {
     }
 }
 
-/// Whether some handler of the resource holds deletions: there may be objects with our finalizer that are not let through.
+/// Whether some handler of the resource requires the finalizer: unselected objects may have it.
 pub fn uses_finalizer(plan: &ResourceHandlers, registry: &Registry) -> bool {
     let mut handlers = [&plan.changing, &plan.spawning]
         .into_iter()
@@ -82,7 +82,7 @@ pub fn uses_finalizer(plan: &ResourceHandlers, registry: &Registry) -> bool {
     })
 }
 
-/// What one handler demands, as far as a server understands it.
+/// The requirements of one handler that an API server can evaluate.
 fn needs(handler: &Handler) -> Vec<(String, Requirement)> {
     let need = |(key, filter): &(String, MetaFilter)| {
         let need = match filter {
@@ -99,7 +99,7 @@ fn needs(handler: &Handler) -> Vec<(String, Requirement)> {
     handler.labels.iter().filter_map(need).collect()
 }
 
-/// What both demand of a key, or what either of them does; a key that one of them says nothing about is free.
+/// The requirements that both handlers have in common, each in its weaker form.
 fn either(
     one: Vec<(String, Requirement)>,
     mut other: Vec<(String, Requirement)>,
@@ -113,14 +113,14 @@ fn either(
 }
 
 impl Requirement {
-    /// The weaker need, which holds if one of the two does; none if one of them always does.
+    /// The requirement that is satisfied if one of the two is; none if it is always satisfied.
     fn or(self, other: Self) -> Option<Self> {
         match (self, other) {
             (Self::Absent, Self::Absent) => Some(Self::Absent),
             (Self::Absent, _) | (_, Self::Absent) => None,
             (Self::OneOf(mut values), Self::OneOf(others)) => {
                 values.extend(others);
-                // An empty value is hardly to be seen in an enumeration, and not every server reads it.
+                // Not every API server parses an empty value in a set of values.
                 let is_plain = values.len() <= MOST_VALUES && (values.len() == 1 || !values.contains(""));
                 Some(if is_plain { Self::OneOf(values) } else { Self::Present })
             }
@@ -129,7 +129,7 @@ impl Requirement {
     }
 }
 
-/// Whether it can be a key of a label: a name, maybe after a domain and a slash. Others are refused by the server.
+/// Whether the API server accepts the text as a label key: a name, with an optional domain and slash before it.
 fn is_key(key: &str) -> bool {
     let (domain, name) = key.split_once('/').map_or((None, key), |(domain, name)| (Some(domain), name));
     let is_lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -139,11 +139,11 @@ fn is_key(key: &str) -> bool {
             && part.chars().all(|c| is_lower(c) || c == '-')
     };
     let is_domain = |domain: &str| domain.len() <= 253 && domain.split('.').all(is_part);
-    // The words of the selectors' own grammar are left alone.
+    // These are operators in the grammar of selectors.
     domain.is_none_or(is_domain) && !name.is_empty() && is_value(name) && !matches!(name, "in" | "notin")
 }
 
-/// Whether it can be a value of a label.
+/// Whether the text is valid as a label value.
 fn is_value(value: &str) -> bool {
     let is_end = |c: char| c.is_ascii_alphanumeric();
     let is_inner = |c: char| is_end(c) || matches!(c, '-' | '_' | '.');

@@ -1,38 +1,38 @@
-//! Who runs now, of those who may.
+//! The lifecycles: the selection among the handlers that are due.
 
 use serde::{Deserialize, Serialize};
 
-/// How handlers are chosen for one cycle.
+/// The selection of handlers for one cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lifecycle {
-    /// All, in their order.
+    /// All handlers, in their order.
     AllAtOnce,
-    /// The first.
+    /// The first handler.
     OneByOne,
-    /// Any one.
+    /// A random handler.
     Randomized,
-    /// All, in any order.
+    /// All handlers, in a random order.
     Shuffled,
-    /// The one with the fewest attempts; the first of those.
+    /// The handler with the fewest attempts; the first one of several.
     #[default]
     Asap,
-    /// As the user's function says: it is asked.
+    /// A function of the user, called by the host.
     Custom,
 }
 
 impl Lifecycle {
-    /// The chosen ones of the awakened, which are handlers with the numbers of their attempts. Chance is an argument.
+    /// The selected handlers among the due ones, which are pairs of a handler and its number of attempts.
     ///
-    /// For `Custom` there is nothing to choose here: all are returned.
-    pub fn choose(self, awakened: &[(usize, u64)], entropy: u64) -> Vec<usize> {
-        let all = || awakened.iter().map(|(handler, _)| *handler);
+    /// `entropy` is a random number. For `Custom`, all handlers are returned.
+    pub fn choose(self, due: &[(usize, u64)], entropy: u64) -> Vec<usize> {
+        let all = || due.iter().map(|(handler, _)| *handler);
         match self {
             Self::AllAtOnce | Self::Custom => all().collect(),
             Self::OneByOne => all().take(1).collect(),
             Self::Randomized => {
                 let mut chance = SplitMix64(entropy);
-                all().nth(chance.below(awakened.len())).into_iter().collect()
+                all().nth(chance.below(due.len())).into_iter().collect()
             }
             Self::Shuffled => {
                 let mut chance = SplitMix64(entropy);
@@ -42,9 +42,9 @@ impl Lifecycle {
                 }
                 shuffled
             }
-            // The minimum is the first one among equals.
+            // `min_by_key` returns the first of several minima.
             Self::Asap => {
-                awakened.iter().min_by_key(|(_, retries)| *retries).map(|(h, _)| *h).into_iter().collect()
+                due.iter().min_by_key(|(_, retries)| *retries).map(|(h, _)| *h).into_iter().collect()
             }
         }
     }
@@ -62,7 +62,7 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below the bound; zero if there is none.
+    /// A number below the bound; zero if the bound is zero.
     #[expect(clippy::cast_possible_truncation, reason = "the result is below a usize")]
     fn below(&mut self, bound: usize) -> usize {
         (self.next() % (bound.max(1) as u64)) as usize
@@ -76,14 +76,14 @@ mod tests {
     const AWAKENED: [(usize, u64); 4] = [(4, 2), (5, 1), (6, 1), (7, 3)];
 
     #[test]
-    fn the_certain_ones() {
+    fn deterministic_lifecycles() {
         assert_eq!(Lifecycle::AllAtOnce.choose(&AWAKENED, 0), [4, 5, 6, 7]);
         assert_eq!(Lifecycle::OneByOne.choose(&AWAKENED, 0), [4]);
         assert_eq!(Lifecycle::Asap.choose(&AWAKENED, 0), [5]);
     }
 
     #[test]
-    fn the_random_ones() {
+    fn random_lifecycles() {
         let mut seen = std::collections::BTreeSet::new();
         for entropy in 0..100 {
             let one = Lifecycle::Randomized.choose(&AWAKENED, entropy);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_of_nobody() {
+    fn without_due_handlers_none_is_selected() {
         for lifecycle in [Lifecycle::AllAtOnce, Lifecycle::Randomized, Lifecycle::Shuffled, Lifecycle::Asap] {
             assert!(lifecycle.choose(&[], 1).is_empty());
         }

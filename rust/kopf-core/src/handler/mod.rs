@@ -1,7 +1,7 @@
-//! What an author declared, as data.
+//! The declarations of handlers, as data.
 //!
-//! Owns the shape in which handlers cross from Python (dictionaries). Functions and callable filters stay in Python;
-//! here is only the fact that there is one. Nothing in this file decides whether a handler runs.
+//! Handlers are passed from Python as dictionaries. Functions and callable filters stay in Python; here is only a flag for each
+//! of them.
 
 pub mod filters;
 pub mod label;
@@ -19,57 +19,57 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::sync::Arc;
 
-/// One declared handler. Its index in the registry is its name inside the core; its `id` is its name on the objects.
+/// One declared handler. The core identifies it by its index in the registry, the persisted state by its `id`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Handler {
-    /// What its progress and results are stored under.
+    /// The key of its progress and its results.
     pub id: Arc<str>,
-    /// Identity of the function: one function is called once per cycle for one id.
+    /// The identity of the function: per cycle, a function is called once for each id.
     #[serde(default)]
     pub key: u64,
-    /// Which resources it is for; none means any (sub-handlers).
+    /// The selector of resources; none for any resource (sub-handlers).
     #[serde(default)]
     pub selector: Option<Selector>,
-    /// What the labels must be.
+    /// The filters for labels.
     #[serde(default)]
     pub labels: Vec<(String, MetaFilter)>,
-    /// What the annotations must be.
+    /// The filters for annotations.
     #[serde(default)]
     pub annotations: Vec<(String, MetaFilter)>,
-    /// Whether there is a `when=` callback.
+    /// Whether it has a `when=` callback.
     #[serde(default)]
     pub when: bool,
-    /// The field that it is about.
+    /// The field that the handler is for.
     #[serde(default)]
     pub field: Option<FieldPath>,
-    /// What the field must be.
+    /// The filter for the value of the field.
     #[serde(default)]
     pub value: ValueFilter,
-    /// Whether the metadata of objects is all it needs, as declared.
+    /// Whether it is declared to need only the metadata of objects.
     #[serde(default)]
     pub metadata_only: bool,
-    /// What arbitrary exceptions mean.
+    /// The error mode for arbitrary exceptions.
     #[serde(default)]
     pub errors: Option<ErrorsMode>,
-    /// Seconds since the first selection after which it is given up.
+    /// Seconds since the first selection after which the handler fails.
     #[serde(default)]
     pub timeout: Option<f64>,
-    /// How many attempts it gets.
+    /// The maximum number of attempts.
     #[serde(default)]
     pub retries: Option<u64>,
     /// Seconds between the attempts after arbitrary exceptions.
     #[serde(default)]
     pub backoff: Option<f64>,
-    /// What it handles, with what is specific to that.
+    /// The kind of the handler, with its specific options.
     #[serde(flatten)]
     pub kind: Kind,
 }
 
-/// What a handler handles. In the dictionary, the tag `kind` and the fields stand beside the handler's other ones.
+/// The kind of a handler. The dictionary has the tag `kind` and these fields at its top level.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Kind {
-    /// `on.event`: every event, nothing remembered.
+    /// `on.event`: called for every event, without persisted progress.
     Watching,
     /// `on.create`, `on.update`, `on.delete`, `on.resume`, `on.field`, and sub-handlers.
     Changing(Changing),
@@ -83,124 +83,124 @@ pub enum Kind {
     Webhook(Webhook),
     /// `on.startup`, `on.cleanup`, `on.login`, `on.probe`.
     Activity {
-        /// Which one.
+        /// The name of the activity.
         activity: String,
     },
 }
 
-/// What is specific to handlers of changes.
+/// The options of change handlers.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Changing {
-    /// For this reason only; none means any.
+    /// The only reason that the handler is for; none for all reasons.
     pub reason: Option<Reason>,
-    /// A resume handler: only for objects that were there before the operator.
+    /// Whether it is a resume handler: only for objects that existed before the operator was started.
     pub initial: bool,
-    /// A resume handler that is also for objects being deleted.
+    /// Whether it is a resume handler that is also called for objects being deleted.
     pub deleted: bool,
-    /// Its deletion must be held until it is done.
+    /// Whether Kopf's finalizer blocks the deletion of the object until the handler is finished.
     pub requires_finalizer: bool,
-    /// Only when the field differs. Without a field it means nothing.
+    /// Whether the field must differ. Without a field, it has no effect.
     pub field_needs_change: Option<bool>,
-    /// What the field must have been.
+    /// The filter for the old value of the field.
     pub old: ValueFilter,
-    /// What the field must have become.
+    /// The filter for the new value of the field.
     pub new: ValueFilter,
 }
 
-/// What is specific to daemons.
+/// The options of daemons.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Daemon {
-    /// Seconds before the first run; a callable one is asked in Python.
+    /// Seconds before the first call, unless it is a callback.
     pub initial_delay: Option<f64>,
-    /// Whether the initial delay is a callback.
+    /// Whether the initial delay is a callback, which the host calls.
     pub initial_delay_callable: bool,
-    /// Seconds between asking it to stop and cancelling it.
+    /// Seconds between the stop signal and the cancellation.
     pub cancellation_backoff: Option<f64>,
-    /// Seconds after cancelling until it is left alone.
+    /// Seconds between the cancellation and the abandonment.
     pub cancellation_timeout: Option<f64>,
-    /// Seconds between looks at whether it has stopped.
+    /// Seconds between the checks for its exit.
     pub cancellation_polling: Option<f64>,
 }
 
-/// What is specific to timers.
+/// The options of timers.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Timer {
-    /// Seconds before the first run; a callable one is asked in Python.
+    /// Seconds before the first call, unless it is a callback.
     pub initial_delay: Option<f64>,
-    /// Whether the initial delay is a callback.
+    /// Whether the initial delay is a callback, which the host calls.
     pub initial_delay_callable: bool,
-    /// Seconds between the runs.
+    /// Seconds between the calls.
     pub interval: Option<f64>,
-    /// Whether the interval counts from start to start.
+    /// Whether the interval is measured between starts, not from an end to a start.
     pub sharp: Option<bool>,
-    /// Seconds without changes of the object before it runs.
+    /// Seconds without changes of the object before a call.
     pub idle: Option<f64>,
 }
 
-/// What is specific to admission handlers.
+/// The options of admission handlers.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Webhook {
     /// `validating` or `mutating`.
     pub reason: Option<String>,
-    /// For these operations.
+    /// The operations that the handler is for; none for all.
     pub operations: Option<Vec<String>>,
-    /// For this subresource; `*` is any, none is the main body.
+    /// The subresource that the handler is for; `*` for any, none for the object itself.
     pub subresource: Option<String>,
-    /// Kept if the server may go on without an answer.
+    /// Whether the webhook stays configured after the operator exits.
     pub persistent: Option<bool>,
-    /// Whether it has side effects.
+    /// Whether the handler has side effects.
     pub side_effects: Option<bool>,
-    /// Whether its absence is no obstacle.
+    /// Whether the API server ignores failures to call the webhook.
     pub ignore_failures: Option<bool>,
 }
 
-/// What an exception means that is neither temporary nor permanent by its class.
+/// The meaning of an exception that is neither `TemporaryError` nor `PermanentError`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorsMode {
-    /// Logged, and taken for a success.
+    /// The exception is logged, and the handler succeeds.
     Ignored,
-    /// Tried again after the back-off.
+    /// The handler is retried after the back-off.
     Temporary,
-    /// The end of this handler.
+    /// The handler fails.
     Permanent,
 }
 
-/// What a label or an annotation must be.
+/// The filter for a label or an annotation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MetaFilter {
-    /// There, whatever it says.
+    /// The key must be present, with any value.
     Present,
-    /// Not there.
+    /// The key must be absent.
     Absent,
-    /// As a callback in Python says.
+    /// A callback in Python decides.
     Callable,
-    /// Equal to this.
+    /// The value must be equal to this.
     Equal(Value),
 }
 
-/// What a field must be.
+/// The filter for the value of a field.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ValueFilter {
-    /// Nothing was demanded.
+    /// No value is required.
     #[default]
     Any,
-    /// There, whatever it says.
+    /// The field must be present, with any value.
     Present,
-    /// Not there.
+    /// The field must be absent.
     Absent,
-    /// As a callback in Python says.
+    /// A callback in Python decides.
     Callable,
-    /// Equal to this.
+    /// The value must be equal to this.
     Equal(Value),
 }
 
 impl Handler {
-    /// What is specific to handlers of changes, if it is one.
+    /// The options of a change handler; none for other handlers.
     pub fn changing(&self) -> Option<&Changing> {
         match &self.kind {
             Kind::Changing(changing) => Some(changing),
@@ -208,7 +208,7 @@ impl Handler {
         }
     }
 
-    /// How its kind is called in logs.
+    /// The kind as it appears in logs.
     pub fn title(&self) -> &'static str {
         match self.kind {
             Kind::Watching | Kind::Changing(_) => "Handler",
@@ -220,7 +220,7 @@ impl Handler {
         }
     }
 
-    /// What arbitrary exceptions mean for it: as declared, else as is usual for its kind.
+    /// The error mode for arbitrary exceptions: the declared one, or the default of the kind.
     pub fn errors_mode(&self) -> ErrorsMode {
         if let Some(declared) = self.errors {
             return declared;
@@ -243,7 +243,7 @@ enum FilterRepr {
     Equal(Value),
 }
 
-fn demand<E: serde::de::Error>(written: Value) -> Result<FilterRepr, E> {
+fn parse_filter<E: serde::de::Error>(written: Value) -> Result<FilterRepr, E> {
     let Value::Object(mut map) = written else {
         return Err(E::custom("a filter must be a dictionary"));
     };
@@ -264,7 +264,7 @@ fn demand<E: serde::de::Error>(written: Value) -> Result<FilterRepr, E> {
 
 impl<'de> Deserialize<'de> for MetaFilter {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match demand::<D::Error>(Value::deserialize(deserializer)?)? {
+        Ok(match parse_filter::<D::Error>(Value::deserialize(deserializer)?)? {
             FilterRepr::Present => Self::Present,
             FilterRepr::Absent => Self::Absent,
             FilterRepr::Callable => Self::Callable,
@@ -280,7 +280,7 @@ impl<'de> Deserialize<'de> for ValueFilter {
         if written.is_null() {
             return Ok(Self::Any);
         }
-        Ok(match demand::<D::Error>(written)? {
+        Ok(match parse_filter::<D::Error>(written)? {
             FilterRepr::Present => Self::Present,
             FilterRepr::Absent => Self::Absent,
             FilterRepr::Callable => Self::Callable,
@@ -295,7 +295,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_handler_comes_as_one_flat_dictionary() {
+    fn a_handler_is_one_flat_dictionary() {
         let handler: Handler = serde_json::from_value(json!({
             "id": "f/spec.x", "key": 7, "kind": "changing", "reason": "update", "field": ["spec", "x"],
             "labels": [["a", {"present": true}], ["b", {"equal": "c"}]], "field_needs_change": true,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_errors_modes_depend_on_the_kind() {
+    fn default_error_modes_depend_on_the_kind() {
         let of =
             |kind: &str| -> Handler { serde_json::from_value(json!({"id": "h", "kind": kind})).unwrap() };
         assert_eq!(of("watching").errors_mode(), ErrorsMode::Ignored);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_filters_are_refused() {
+    fn unknown_filters_are_rejected() {
         assert!(serde_json::from_value::<ValueFilter>(json!({"presnt": true})).is_err());
         assert!(serde_json::from_value::<MetaFilter>(json!("x")).is_err());
     }

@@ -1,29 +1,29 @@
-//! Projection: how much of a resource's objects is requested from the server.
+//! Projection: the part of a resource's objects that is requested from the API server.
 //!
-//! If all handlers of a resource are declared with `metadata_only`, only the metadata is requested; else whole objects.
+//! If all handlers of a resource are declared with `metadata_only`, only the metadata is requested; otherwise, whole objects.
 
 use crate::handler::registry::{Registry, ResourceHandlers};
 use crate::json::DecodeError;
 use crate::object::Object;
 use crate::resource::Resource;
 
-/// The kind of objects that come with their metadata only.
+/// The kind of objects that consist of their metadata.
 const PARTIAL: &str = "PartialObjectMetadata";
 
-/// How much of each object.
+/// The requested part of each object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Projection {
-    /// All of it.
+    /// The whole object.
     #[default]
     Whole,
-    /// The metadata.
+    /// The metadata only.
     Metadata,
 }
 
 impl Projection {
-    /// What the handlers of the resource need.
+    /// The projection that satisfies all handlers of the resource.
     ///
-    /// Change handlers compare whole objects, so that they always need them.
+    /// Change handlers compare whole objects, so they always need them.
     pub fn of(plan: &ResourceHandlers, registry: &Registry) -> Self {
         let mut handlers = [&plan.watching, &plan.indexing, &plan.spawning]
             .into_iter()
@@ -39,10 +39,10 @@ impl Projection {
         }
     }
 
-    /// An object as it would have come whole, as far as it came.
+    /// Sets the resource's `apiVersion` and `kind` in an object that was received as `PartialObjectMetadata`.
     ///
     /// # Errors
-    /// If it is too long.
+    /// If the resulting text is too long.
     pub fn with_type_meta(self, object: Object, resource: &Resource) -> Result<Object, DecodeError> {
         let is_partial = self == Self::Metadata
             && object.kind() == Some(PARTIAL)
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_enough_only_if_all_handlers_say_it() {
+    fn only_metadata_is_requested_if_all_handlers_declare_it() {
         for (handlers, expected) in [
             (vec![json!({})], Projection::Metadata),
             (vec![json!({"kind": "indexing"}), json!({"kind": "daemon"})], Projection::Metadata),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_what_they_are_of() {
+    fn partial_objects_get_the_type_of_their_resource() {
         let partial = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a","labels":{"b":"c"}}}"#;
         for (group, version) in [("", "v1"), ("apps", "apps/v1")] {
             let object = Object::decode(partial).unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_may_send_all() {
+    fn whole_objects_are_accepted_too() {
         let whole = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{}}"#;
         let object = Object::decode(whole).unwrap();
         assert_eq!(Projection::Metadata.with_type_meta(object, &resource("")).unwrap().raw(), whole);

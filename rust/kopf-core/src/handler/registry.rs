@@ -1,7 +1,6 @@
-//! All declared handlers, and which of them are for one resource.
+//! All declared handlers, and the handlers of one resource.
 //!
-//! A plan is made once per resource, so that events pay nothing for handlers of other resources. Whether a handler
-//! matches a certain object is not decided here.
+//! The plan of a resource is made once, so that its events cost nothing for handlers of other resources.
 
 use crate::handler::{Handler, Kind};
 use crate::json::path::FieldPath;
@@ -9,10 +8,10 @@ use crate::resource::Resource;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The handlers in the order of their declaration. A handler's position is its name inside the core.
+/// The handlers in the order of their declaration. The core identifies a handler by its index.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
-    /// All of them, of all kinds.
+    /// All handlers, of all kinds.
     pub handlers: Vec<Handler>,
 }
 
@@ -21,24 +20,24 @@ pub struct Registry {
 pub struct ResourceHandlers {
     /// The resource.
     pub resource: Arc<Resource>,
-    /// Handlers of events.
+    /// `on.event` handlers.
     pub watching: Vec<usize>,
-    /// Handlers of changes.
+    /// Change handlers.
     pub changing: Vec<usize>,
-    /// Indices.
+    /// Index functions.
     pub indexing: Vec<usize>,
     /// Daemons and timers.
     pub spawning: Vec<usize>,
     /// Admission handlers.
     pub webhooks: Vec<usize>,
-    /// The fields that count as essence because a handler is about them.
+    /// The fields that are a part of the essence because handlers are for them.
     pub extra_fields: Vec<FieldPath>,
-    /// The ids of the change handlers, each once: whose progress may be on the objects.
+    /// The unique ids of the change handlers: the objects may have progress records of them.
     pub owned: Vec<Arc<str>>,
 }
 
 impl ResourceHandlers {
-    /// Whether there is nothing to do for the resource's objects.
+    /// Whether the resource has no handlers.
     pub fn is_empty(&self) -> bool {
         self.watching.is_empty()
             && self.changing.is_empty()
@@ -49,7 +48,7 @@ impl ResourceHandlers {
 }
 
 impl Registry {
-    /// The handlers of one resource. `callables` answers for the callable part of a handler's selector.
+    /// The handlers of one resource. `callables` returns the result of a handler's callable selector.
     pub fn plan(
         self: &Arc<Self>,
         resource: &Arc<Resource>,
@@ -75,7 +74,7 @@ impl Registry {
                 Kind::Indexing => plan.indexing.push(index),
                 Kind::Daemon(_) | Kind::Timer(_) => plan.spawning.push(index),
                 Kind::Webhook(_) => plan.webhooks.push(index),
-                // Activities are about no resource.
+                // Activities have no resource.
                 Kind::Activity { .. } => continue,
             }
             note_field(&mut plan.extra_fields, handler);
@@ -84,7 +83,7 @@ impl Registry {
         plan
     }
 
-    /// The handlers without repetitions: one function is called once for one id, as its first declaration says.
+    /// The handlers without repetitions: a function is called once per id, with the options of its first declaration.
     pub fn deduplicated(&self, handlers: impl Iterator<Item = usize>) -> Vec<usize> {
         let mut seen = HashSet::new();
         handlers
@@ -96,14 +95,14 @@ impl Registry {
 }
 
 fn selects(handler: &Handler, resource: &Resource, callable: impl FnOnce() -> bool) -> bool {
-    // Sub-handlers have no selector: they are for whatever their parent is for.
+    // Sub-handlers have no selector: they match the resources of their parent.
     let Some(selector) = &handler.selector else {
         return true;
     };
     selector.check(resource) && (!selector.callable || callable())
 }
 
-/// Indices and admission handlers look at whole objects; the fields of the others become essence.
+/// Index functions and admission handlers get whole objects. The fields of other handlers become a part of the essence.
 fn note_field(fields: &mut Vec<FieldPath>, handler: &Handler) {
     if matches!(handler.kind, Kind::Indexing | Kind::Webhook(_)) {
         return;
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn callable_selectors_are_asked() {
+    fn callable_selectors_are_called() {
         let registry = registry(json!([{"id": "a", "kind": "watching", "selector": {"callable": true}}]));
         assert_eq!(registry.plan(&resource("ks"), &|_| true).watching, [0]);
         assert!(registry.plan(&resource("ks"), &|_| false).is_empty());

@@ -1,7 +1,6 @@
-//! Selection: which of the resources that the cluster has are served by the operator.
+//! Selection: the resources of the cluster that the operator serves.
 //!
-//! Pure: the resources come from a scan, the verdicts of selectors that are functions from whoever asked them.
-//! Rules: contract/engine 1.5.
+//! Pure: the scanned resources and the results of callable selectors are arguments. Rules: contract/engine 1.5.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,71 +8,71 @@ use std::sync::Arc;
 use crate::handler::{Handler, Kind};
 use crate::resource::Resource;
 
-/// The outcome of a revision.
+/// The resources to serve, with warnings.
 #[derive(Debug, Default)]
 pub struct Selection {
-    /// What is to be watched.
+    /// The resources to watch.
     pub served: Vec<Arc<Resource>>,
-    /// What the author of the operator should know, as warnings.
+    /// The warnings for the author of the operator.
     pub complaints: Vec<String>,
-    /// Whether some selector has found nothing.
+    /// Whether some selector matches no resource.
     pub unresolved: bool,
 }
 
-/// What each handler's selector finds among the scanned resources.
+/// The scanned resources that each handler's selector matches.
 ///
-/// `wanted(handler, resource)` is the verdict of a selector that is a function; it is not called for others.
+/// `callable(handler, resource)` is the result of a callable selector; it is not called for other selectors.
 pub fn found(
     handler: &Handler,
     index: usize,
     scanned: &[Arc<Resource>],
-    wanted: &dyn Fn(usize, &Resource) -> bool,
+    callable: &dyn Fn(usize, &Resource) -> bool,
 ) -> Vec<Arc<Resource>> {
     let Some(selector) = &handler.selector else { return vec![] };
     let mut found = selector.select(scanned);
     if selector.callable {
-        found.retain(|resource| wanted(index, resource));
+        found.retain(|resource| callable(index, resource));
     }
     found
 }
 
-/// Decides what to serve.
+/// Selects the resources to serve.
 pub fn select(
     handlers: &[Handler],
     scanned: &[Arc<Resource>],
-    wanted: &dyn Fn(usize, &Resource) -> bool,
+    callable: &dyn Fn(usize, &Resource) -> bool,
 ) -> Selection {
     let watching = || handlers.iter().enumerate().filter(|(_, handler)| is_watching(&handler.kind));
     let mut served: BTreeSet<Named> = BTreeSet::new();
     for (index, handler) in watching() {
-        served.extend(found(handler, index, scanned, wanted).into_iter().map(Named));
+        served.extend(found(handler, index, scanned, callable).into_iter().map(Named));
     }
     let mut selection = Selection::default();
-    drop_ambiguous(&mut served, handlers, &mut selection, wanted);
-    note_unresolved(&served, handlers, &mut selection, wanted);
-    drop_unwatchable(&mut served, handlers, &mut selection, wanted);
+    drop_ambiguous(&mut served, handlers, &mut selection, callable);
+    note_unresolved(&served, handlers, &mut selection, callable);
+    drop_unwatchable(&mut served, handlers, &mut selection, callable);
     selection.served = served.into_iter().map(|Named(resource)| resource).collect();
     selection
 }
 
-/// A name that fits several resources is not served at all: which one was meant?
+/// Drops the resources of a name that several resources have: the intended one is unknown.
 fn drop_ambiguous(
     served: &mut BTreeSet<Named>,
     handlers: &[Handler],
     selection: &mut Selection,
-    wanted: &dyn Fn(usize, &Resource) -> bool,
+    callable: &dyn Fn(usize, &Resource) -> bool,
 ) {
     let present = as_list(served);
     let mut ambiguous: BTreeSet<Named> = BTreeSet::new();
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for (index, handler) in handlers.iter().enumerate().filter(|(_, handler)| is_watching(&handler.kind)) {
         let Some(selector) = handler.selector.as_ref().filter(|selector| selector.is_specific()) else {
             continue;
         };
-        let matched = found(handler, index, &present, wanted);
+        let matched = found(handler, index, &present, callable);
         if matched.len() > 1 {
             let names = braced(&matched);
-            if told.insert(selector.to_string()) {
+            if reported.insert(selector.to_string()) {
                 selection.complaints.push(format!(
                     "Ambiguous resources will not be served (try specifying API groups): {selector} => {names}"
                 ));
@@ -88,13 +87,13 @@ fn note_unresolved(
     served: &BTreeSet<Named>,
     handlers: &[Handler],
     selection: &mut Selection,
-    wanted: &dyn Fn(usize, &Resource) -> bool,
+    callable: &dyn Fn(usize, &Resource) -> bool,
 ) {
     let present = as_list(served);
     let mut names = BTreeSet::new();
     for (index, handler) in handlers.iter().enumerate().filter(|(_, handler)| is_watching(&handler.kind)) {
         if let Some(selector) = &handler.selector
-            && found(handler, index, &present, wanted).is_empty()
+            && found(handler, index, &present, callable).is_empty()
         {
             names.insert(selector.to_string());
         }
@@ -109,7 +108,7 @@ fn note_unresolved(
     }
 }
 
-/// Hints for the names that no resource has, if there is a similar one: they are probably misspelled.
+/// Suggestions for names that no resource has, but that are similar to an existing one: they are probably misspelled.
 pub fn suggestions(handlers: &[Handler], scanned: &[Arc<Resource>]) -> Vec<String> {
     let mut hints = BTreeSet::new();
     for handler in handlers.iter().filter(|handler| is_watching(&handler.kind)) {
@@ -134,13 +133,13 @@ pub fn suggestions(handlers: &[Handler], scanned: &[Arc<Resource>]) -> Vec<Strin
     hints.into_iter().collect()
 }
 
-/// The names by which a resource is selected.
+/// The names that select a resource.
 fn names(resource: &Resource) -> impl Iterator<Item = &str> {
     let others = [resource.singular.as_deref(), resource.kind.as_deref()];
     std::iter::once(resource.plural.as_str()).chain(others.into_iter().flatten())
 }
 
-/// How many letters are to be inserted, removed, or replaced (Levenshtein).
+/// The number of letters to insert, remove, or replace (Levenshtein distance).
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -160,7 +159,7 @@ fn drop_unwatchable(
     served: &mut BTreeSet<Named>,
     handlers: &[Handler],
     selection: &mut Selection,
-    wanted: &dyn Fn(usize, &Resource) -> bool,
+    callable: &dyn Fn(usize, &Resource) -> bool,
 ) {
     let watchable = |one: &Named| one.0.verbs.contains("watch") && one.0.verbs.contains("list");
     let unwatchable: Vec<_> =
@@ -175,7 +174,7 @@ fn drop_unwatchable(
         served.iter().filter(|one| !one.0.verbs.contains("patch")).map(|one| Arc::clone(&one.0)).collect();
     let patching = handlers.iter().enumerate().filter(|(_, handler)| is_patching(&handler.kind));
     let affected =
-        patching.into_iter().any(|(index, handler)| !found(handler, index, &readonly, wanted).is_empty());
+        patching.into_iter().any(|(index, handler)| !found(handler, index, &readonly, callable).is_empty());
     if affected {
         selection
             .complaints
@@ -184,7 +183,7 @@ fn drop_unwatchable(
     }
 }
 
-/// Handlers that need the resource's events.
+/// Whether handlers of this kind need the resource's events.
 fn is_watching(kind: &Kind) -> bool {
     matches!(
         kind,
@@ -192,7 +191,7 @@ fn is_watching(kind: &Kind) -> bool {
     )
 }
 
-/// Handlers that write to the objects.
+/// Whether handlers of this kind patch the objects.
 fn is_patching(kind: &Kind) -> bool {
     matches!(kind, Kind::Changing { .. } | Kind::Daemon { .. } | Kind::Timer { .. })
 }
@@ -208,7 +207,7 @@ fn braced(resources: &[Arc<Resource>]) -> String {
     format!("{{{}}}", names.join(", "))
 }
 
-/// A resource in the order of its identity.
+/// A resource, ordered by its identity.
 #[derive(Clone)]
 struct Named(Arc<Resource>);
 
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn others_get_none() {
+    fn other_names_get_no_suggestion() {
         for selector in [
             json!({"any_name": "guests"}),
             json!({"any_name": "rooms"}),

@@ -1,7 +1,7 @@
-//! One attempt of one handler, and what came of it.
+//! One attempt of one handler, and its outcome.
 //!
-//! Owns the rules of errors, time-outs and retries, with their exact words. Knows nothing of how attempts are made,
-//! nor of where their outcomes are remembered. Background handlers and activities live by the same rules.
+//! The rules of errors, timeouts and retries, with the exact log messages of Kopf. They are the same for change handlers,
+//! daemons, timers and activities.
 
 use crate::handler::{ErrorsMode, Handler};
 use crate::time::Timestamp;
@@ -9,85 +9,85 @@ use std::fmt;
 
 pub use crate::log_level::Level;
 
-/// One attempt of one handler, before it is made.
+/// One attempt of one handler, before the call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attempt {
-    /// Which one, by its index in the registry.
+    /// The handler's index in the registry.
     pub handler: usize,
-    /// How it is called in logs: `Handler 'id'`.
+    /// The handler's label in logs: `Handler 'id'`.
     pub label: Box<str>,
-    /// What arbitrary exceptions mean.
+    /// The error mode for arbitrary exceptions.
     pub errors: ErrorsMode,
-    /// Seconds since the start after which it is given up.
+    /// Seconds since `started` after which the handler fails.
     pub timeout: Option<f64>,
-    /// How many attempts it gets.
+    /// The maximum number of attempts.
     pub retries: Option<u64>,
     /// Seconds between the attempts after arbitrary exceptions.
     pub backoff: f64,
-    /// When it was first selected in this handling.
+    /// The first selection of the handler in this handling.
     pub started: Timestamp,
-    /// How many attempts there were before.
+    /// The number of earlier attempts.
     pub retry: u64,
 }
 
 /// The result of the call of a handler. Messages are `str(e) or repr(e)`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallResult {
-    /// It returned.
+    /// The handler returned.
     Nothing,
     /// `TemporaryError`.
     Temporary {
-        /// What it says.
+        /// The message of the exception.
         message: String,
-        /// Seconds to wait; none is not at all.
+        /// Seconds until the next attempt; none for no delay.
         delay: Option<f64>,
     },
-    /// `PermanentError` and its kin.
+    /// `PermanentError` and its subclasses.
     Permanent {
-        /// What it says.
+        /// The message of the exception.
         message: String,
     },
-    /// Sub-handlers are not done.
+    /// Some sub-handlers are unfinished.
     Children {
-        /// What it says.
+        /// The message of the exception.
         message: String,
-        /// Seconds until the first of them may go on.
+        /// Seconds until the first of them can be called again.
         delay: Option<f64>,
     },
     /// Any other exception.
     Arbitrary {
-        /// What it says.
+        /// The message of the exception.
         message: String,
     },
 }
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Of which handler.
+    /// The handler's index in the registry.
     pub handler: usize,
-    /// When it ended.
+    /// The end of the attempt.
     pub at: Timestamp,
-    /// Whether there will be no other attempt.
+    /// Whether there is no further attempt.
     pub final_: bool,
-    /// Whether there was an exception that counts.
+    /// Whether the attempt failed. Ignored exceptions do not count.
     pub failed: bool,
-    /// Seconds until the next attempt.
+    /// Seconds until the next attempt; none for no delay.
     pub delay: Option<f64>,
-    /// What the exception said.
+    /// The message of the exception.
     pub message: Option<String>,
-    /// The sub-handlers, at any depth.
+    /// The ids of the sub-handlers, at any depth.
     pub subrefs: Vec<String>,
 }
 
 /// A log line of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// How loud.
+    /// The level of the line.
     pub level: Level,
-    /// What.
+    /// The text of the line.
     pub text: String,
-    /// Whether the exception's traceback belongs to it.
+    /// Whether the line has the exception's traceback.
     pub traceback: bool,
 }
 
@@ -103,11 +103,11 @@ pub enum Limit {
 /// The outcome of an attempt with its log line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptResult {
-    /// What to remember.
+    /// The outcome to record.
     pub outcome: Outcome,
-    /// What to say.
+    /// The log line; none for no line.
     pub log: Option<Line>,
-    /// The limit that ended the attempts, if one did.
+    /// The limit that ended the attempts; none if there will be another attempt or the end has another cause.
     pub limit: Option<Limit>,
 }
 
@@ -126,15 +126,15 @@ impl Attempt {
         }
     }
 
-    /// Whether its limits forbid to call it at all.
+    /// The result if the limits of the handler do not allow this attempt; none if they do.
     pub fn precheck(&self, now: Timestamp) -> Option<AttemptResult> {
         let runtime = now.seconds_since(self.started);
-        // Time is up: the limit counts from the first selection, not from this call.
+        // The timeout is measured since the first selection, not since this call.
         if self.timeout.is_some_and(|timeout| runtime >= timeout) {
             let text = format!("{} has timed out after {}.", self.label, TimeDelta(runtime));
             return Some(self.gave_up(now, Limit::Timeout, text));
         }
-        // Attempts are used up. A limit of zero forbids even the first one.
+        // A limit of zero prevents even the first attempt.
         if let Some(limit) = self.retries.filter(|limit| self.retry >= *limit) {
             let text = format!("{} has exceeded {limit} retries.", self.label);
             return Some(self.gave_up(now, Limit::Retries, text));
@@ -142,7 +142,7 @@ impl Attempt {
         None
     }
 
-    /// What the end of the call means.
+    /// The result of the attempt after the call of the handler.
     pub fn evaluate(&self, raised: &CallResult, now: Timestamp) -> AttemptResult {
         match raised {
             CallResult::Nothing => AttemptResult {
@@ -150,24 +150,24 @@ impl Attempt {
                 log: Some(self.line(Level::Info, false, "succeeded.")),
                 limit: None,
             },
-            // Not an error: it is only not over yet. Limits are checked before the next call.
+            // This is not an error: the handler continues later. Its limits are checked before the next call.
             CallResult::Children { message, delay } => AttemptResult {
                 outcome: self.retry(now, *delay, message),
                 log: Some(self.line(Level::Debug, false, "has unfinished sub-handlers. Will retry soon.")),
                 limit: None,
             },
-            CallResult::Temporary { message, delay } => self.settle_temporary(message, *delay, now),
+            CallResult::Temporary { message, delay } => self.evaluate_temporary(message, *delay, now),
             CallResult::Permanent { message } => AttemptResult {
                 outcome: self.failed(now, message),
                 log: Some(self.line(Level::Error, false, &format!("failed permanently: {message}"))),
                 limit: None,
             },
-            CallResult::Arbitrary { message } => self.settle_arbitrary(message, now),
+            CallResult::Arbitrary { message } => self.evaluate_arbitrary(message, now),
         }
     }
 
-    fn settle_temporary(&self, message: &str, delay: Option<f64>, now: Timestamp) -> AttemptResult {
-        // There would be no time left for the next attempt.
+    fn evaluate_temporary(&self, message: &str, delay: Option<f64>, now: Timestamp) -> AttemptResult {
+        // The next attempt would exceed the timeout.
         if let Some(timeout) = self.timeout_within(delay.unwrap_or(0.0), now) {
             let timeout = Seconds(timeout);
             let text = format!(
@@ -176,7 +176,7 @@ impl Attempt {
             );
             return self.gave_up(now, Limit::Timeout, text);
         }
-        // The next attempt would be one too many.
+        // The next attempt would exceed the number of retries.
         if let Some(limit) = self.exhausted_limit() {
             let text =
                 format!("{} failed temporarily but will exceed {limit} retries: {message}", self.label);
@@ -189,7 +189,7 @@ impl Attempt {
         }
     }
 
-    fn settle_arbitrary(&self, message: &str, now: Timestamp) -> AttemptResult {
+    fn evaluate_arbitrary(&self, message: &str, now: Timestamp) -> AttemptResult {
         let settled = |outcome: Outcome, verdict: &str| AttemptResult {
             outcome,
             log: Some(self.line(
@@ -199,21 +199,21 @@ impl Attempt {
             )),
             limit: None,
         };
-        // The author does not care.
+        // The error mode of the handler ignores all exceptions.
         if self.errors == ErrorsMode::Ignored {
             return settled(self.succeeded(now), "ignore it");
         }
-        // The author wants no other attempt.
+        // The error mode of the handler makes all exceptions permanent.
         if self.errors == ErrorsMode::Permanent {
             return settled(self.failed(now, message), "stop now");
         }
-        // There would be no time left for the next attempt.
+        // The next attempt would exceed the timeout.
         if let Some(timeout) = self.timeout_within(self.backoff, now) {
             let why =
                 format!("stop now (it would time out in {} seconds on the next attempt)", Seconds(timeout));
             return self.exhausted(now, Limit::Timeout, message, &why);
         }
-        // The next attempt would be one too many.
+        // The next attempt would exceed the number of retries.
         if let Some(limit) = self.exhausted_limit() {
             let why = format!("stop now (it would exceed {limit} retries on the next attempt)");
             return self.exhausted(now, Limit::Retries, message, &why);
@@ -222,19 +222,19 @@ impl Attempt {
         settled(self.retry(now, Some(self.backoff), message), &why)
     }
 
-    /// The limits leave no room for another attempt. That is what the record tells then, more than the exception.
+    /// The result of an arbitrary exception if the limits allow no other attempt. The recorded message names the limit.
     fn exhausted(&self, now: Timestamp, limit: Limit, message: &str, why: &str) -> AttemptResult {
         let line =
             self.line(Level::Error, true, &format!("failed with an exception and will {why}: {message}"));
         AttemptResult { outcome: self.failed(now, &line.text), log: Some(line), limit: Some(limit) }
     }
 
-    /// The time-out, if it strikes within the delay.
+    /// The timeout of the handler, if it is exceeded within the delay.
     fn timeout_within(&self, delay: f64, now: Timestamp) -> Option<f64> {
         self.timeout.filter(|timeout| now.seconds_since(self.started) + delay >= *timeout)
     }
 
-    /// The limit of attempts, if this one is the last.
+    /// The maximum number of attempts, if this one is the last.
     fn exhausted_limit(&self) -> Option<u64> {
         self.retries.filter(|limit| self.retry.saturating_add(1) >= *limit)
     }
@@ -270,9 +270,9 @@ impl Attempt {
     }
 }
 
-/// Seconds as people write them: `60`, `0.5`.
+/// Seconds in their shortest form: `60`, `0.5`.
 pub struct Seconds(
-    /// How many.
+    /// The seconds.
     pub f64,
 );
 
@@ -282,9 +282,9 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// Seconds as Python prints its `timedelta`: `0:00:05.250000`, `1 day, 2:03:04`.
+/// Seconds in the format of Python's `timedelta`: `0:00:05.250000`, `1 day, 2:03:04`.
 pub struct TimeDelta(
-    /// How many.
+    /// The seconds.
     pub f64,
 );
 
@@ -292,7 +292,7 @@ impl fmt::Display for TimeDelta {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "a cast saturates; nobody waits for 292,000 years"
+            reason = "a cast saturates; no delay is 292,000 years long"
         )]
         let micros = (self.0 * 1e6).round() as i64;
         let days = micros.div_euclid(86_400_000_000);
@@ -322,11 +322,11 @@ mod tests {
         Attempt { handler: 0, label, errors, timeout, retries, backoff: 60.0, started: at(0.0), retry }
     }
 
-    /// `final`, `failed`, `delay` and the text after the label.
+    /// The attempt and its result; then `final`, `failed`, `delay` and the text after the label.
     type Row = (Attempt, CallResult, f64, (bool, bool, Option<f64>), &'static str);
 
     #[test]
-    fn what_the_end_of_a_call_means() {
+    fn each_result_of_a_call_has_its_outcome() {
         use ErrorsMode::{Ignored, Permanent, Temporary};
         let boo = || "boo".to_owned();
         let temporary = |delay| CallResult::Temporary { message: boo(), delay };
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_that_ends_the_attempts_is_known_whatever_the_message_says() {
+    fn the_exceeded_limit_does_not_depend_on_the_message() {
         use ErrorsMode::Temporary;
         let words = || "the connection timed out".to_owned();
         let temporary = || CallResult::Temporary { message: words(), delay: Some(1.0) };

@@ -1,14 +1,14 @@
-//! The retry policy: after how many seconds a failed attempt is repeated, and when Kopf gives up.
+//! The retry policy: the delay before a failed attempt is repeated, and the point at which Kopf gives up.
 //!
-//! Pure arithmetic. Callers count the failures in a row, draw the random numbers, and sleep.
+//! Pure arithmetic. Callers count the consecutive failures, draw the random numbers, and sleep.
 
 use crate::handling::attempt::Seconds;
 use crate::time::Timestamp;
 
-/// The longest `Retry-After` that is obeyed, in seconds. A server that needs longer repeats its answer.
+/// The maximum of `Retry-After` that is respected, in seconds. A server that needs longer repeats its response.
 pub const MAX_RETRY_AFTER: f64 = 60.0;
 
-/// The delays between attempts of the same thing.
+/// The delays between attempts of the same operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff<'a> {
     steps: &'a [f64],
@@ -16,7 +16,7 @@ pub struct Backoff<'a> {
     jitter: f64,
 }
 
-/// How long to wait before the next attempt.
+/// The delay before the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Delay {
     /// The seconds to sleep.
@@ -26,24 +26,24 @@ pub struct Delay {
 }
 
 impl<'a> Backoff<'a> {
-    /// As many retries as there are steps: after the last one, Kopf gives up.
+    /// A policy with as many retries as steps: after the last one, Kopf gives up.
     pub const fn limited(steps: &'a [f64]) -> Self {
         Self { steps, is_endless: false, jitter: 0.0 }
     }
 
-    /// Retries for ever: the last step repeats. Without steps, there is no retry.
+    /// A policy with infinite retries: the last step repeats. Without steps, there is no retry.
     pub const fn endless(steps: &'a [f64]) -> Self {
         Self { steps, is_endless: true, jitter: 0.0 }
     }
 
-    /// Makes each delay longer by up to this share of it, so that clients which failed together do not return together.
+    /// Makes each delay longer by up to this fraction, so that clients that failed together do not retry together.
     #[must_use]
     pub const fn with_jitter(mut self, share: f64) -> Self {
         self.jitter = share;
         self
     }
 
-    /// The delay of the policy after `failures` earlier failures in a row; none if Kopf gives up.
+    /// The delay of the policy after `failures` earlier consecutive failures; none if Kopf gives up.
     pub fn step(&self, failures: u32) -> Option<f64> {
         let last = self.steps.len().checked_sub(1)?;
         let position = usize::try_from(failures).unwrap_or(usize::MAX);
@@ -53,7 +53,7 @@ impl<'a> Backoff<'a> {
 
     /// The delay before the next attempt: the longer one of the policy's and the server's, with jitter.
     ///
-    /// `retry_after` is the server's wish in seconds, `chance` a random number from 0 to 1.
+    /// `retry_after` is the requested delay in seconds, `chance` a random number from 0 to 1.
     pub fn delay(&self, failures: u32, retry_after: Option<f64>, chance: f64) -> Option<f64> {
         let step = self.step(failures)?;
         let delay = retry_after.map_or(step, |wish| step.max(capped(wish)));
@@ -62,8 +62,7 @@ impl<'a> Backoff<'a> {
 }
 
 impl Delay {
-    /// The delay of the policy and the server's wish in seconds (`Retry-After`), of which the longer one counts; if it is
-    /// `enforced`, the server's.
+    /// The longer one of the policy's delay and the server's `Retry-After`, in seconds. If `enforced`, the server's.
     pub fn of_step(step: f64, retry_after: Option<f64>, enforced: bool) -> Self {
         let step = sane(step);
         match retry_after.map(capped) {
@@ -83,12 +82,12 @@ pub fn doubling(first: f64, failures: u32, longest: f64) -> f64 {
     (sane(first) * 2_f64.powi(exponent)).min(longest)
 }
 
-/// Negative and undefined delays are no delays.
+/// The delay, with zero for negative and undefined ones.
 fn sane(seconds: f64) -> f64 {
     if seconds.is_nan() { 0.0 } else { seconds.max(0.0) }
 }
 
-/// The seconds of a `Retry-After` header: a number, or a date as HTTP writes it. None if it is neither.
+/// The seconds of a `Retry-After` header: a number, or an HTTP date. None if it is neither.
 pub fn parse_retry_after(header: &str, now: Timestamp) -> Option<f64> {
     let header = header.trim();
     if let Ok(seconds) = header.parse::<f64>() {
@@ -98,7 +97,7 @@ pub fn parse_retry_after(header: &str, now: Timestamp) -> Option<f64> {
     Some(Timestamp::from_micros(date.as_microsecond()).seconds_since(now).max(0.0))
 }
 
-/// The log line at the debug level for an overridden delay. `what` is like `GET url`.
+/// The debug log line for an overridden delay. `what` names the request, as `GET url`.
 pub fn override_text(scheduled: f64, wish: f64, what: &str) -> String {
     format!(
         "Overriding the backoff {}s with the retry-after {}s from the server: {what}",

@@ -7,12 +7,12 @@ use crate::json::diff::{DiffItem, diff};
 use crate::json::value::Value;
 use crate::persistence::essence::LazyEssence;
 
-/// A cause of change, as the handlers and their filters get it.
+/// A change, as handlers and their filters get it.
 #[derive(Debug)]
 pub struct Change {
-    /// Why.
+    /// The reason of the change.
     pub reason: Reason,
-    /// Whether resume handlers join in.
+    /// Whether resume handlers are called too.
     pub initial: bool,
     old: Option<Arc<LazyEssence>>,
     new: Option<Arc<LazyEssence>>,
@@ -20,7 +20,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// A change between two essences. The difference is looked for when it is asked for, unless it is known already.
+    /// A change between two essences. The diff is computed on first use, unless it is given.
     pub fn new(
         (reason, initial): (Reason, bool),
         old: Option<Arc<LazyEssence>>,
@@ -36,17 +36,17 @@ impl Change {
         self.old.as_deref().map(LazyEssence::get)
     }
 
-    /// The essence now.
+    /// The current essence.
     pub fn new_(&self) -> Option<&Value> {
         self.new.as_deref().map(LazyEssence::get)
     }
 
-    /// Whether there was a completed handling.
+    /// Whether there is an essence of a completed handling.
     pub fn has_old(&self) -> bool {
         self.old.is_some()
     }
 
-    /// What differs.
+    /// The differences between the two essences.
     pub fn diff(&self) -> &[DiffItem] {
         self.diff.get_or_init(|| diff(self.old(), self.new_()).into())
     }

@@ -1,11 +1,11 @@
-//! Slowing down on unexpected errors, per object.
+//! The throttling of an object after unexpected errors.
 //!
-//! A state without a clock: who sleeps, and is interrupted, is not known here.
+//! The state only, without a clock: the engine sleeps and interrupts.
 
 use crate::handling::attempt::Seconds;
 use crate::time::Timestamp;
 
-/// What is said when the throttling ends, as information.
+/// The info message at the end of the throttling.
 pub const OVER: &str = "Throttling is over. Switching back to normal operations.";
 
 /// The error back-off of one object: its place in the sequence of delays, and the end of the current delay.
@@ -16,7 +16,7 @@ pub struct ErrorBackoff {
 }
 
 impl ErrorBackoff {
-    /// A cycle failed: how long to hold the object. The last delay repeats; without delays it is not held at all.
+    /// Records a failed cycle. Returns the seconds to throttle the object; the last delay repeats. None if there are no delays.
     pub fn fail(&mut self, delays: &[f64], now: Timestamp) -> Option<f64> {
         let position =
             usize::try_from(self.failures).unwrap_or(usize::MAX).min(delays.len().saturating_sub(1));
@@ -26,29 +26,29 @@ impl ErrorBackoff {
         delay
     }
 
-    /// A cycle went well: the sequence begins anew.
+    /// Records a successful cycle: the sequence of delays restarts.
     pub fn succeed(&mut self) {
         *self = Self::default();
     }
 
-    /// The hold was slept through: processing goes on, but the sequence is kept until something goes well.
+    /// Ends the current delay: processing continues. The sequence of delays is kept until a cycle succeeds.
     pub fn release(&mut self) {
         self.until = None;
     }
 
-    /// Seconds for which the object is still held; none if it is not.
+    /// The remaining seconds of the current delay; none if the object is not throttled.
     pub fn remaining(&self, now: Timestamp) -> Option<f64> {
         self.until.map(|until| until.seconds_since(now).max(0.0))
     }
 }
 
-/// What is said of an error, with its traceback. `delay` is as [`ErrorBackoff::fail`] returned it.
+/// The error message of a failed cycle, logged with its traceback. `delay` is the result of [`ErrorBackoff::fail`].
 pub fn text(delay: Option<f64>, error: &str) -> String {
     match delay {
         Some(delay) => {
             format!("Throttling for {} seconds due to an unexpected error: {error}", Seconds(delay))
         }
-        // Even if nobody wants delays, errors must not vanish.
+        // Without delays, errors must still be logged.
         None => format!("An unexpected error, not throttled: {error}"),
     }
 }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn without_delays_errors_are_still_told() {
+    fn without_delays_errors_are_still_logged() {
         let mut throttle = ErrorBackoff::default();
         let delay = throttle.fail(&[], at(0.0));
         assert_eq!((delay, throttle.remaining(at(0.0))), (None, None));

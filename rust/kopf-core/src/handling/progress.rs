@@ -1,4 +1,4 @@
-//! The progress of those who handle one change: of the change handlers in a cycle, or of the sub-handlers in their parent.
+//! The progress of one handling: of the change handlers in a cycle, or of the sub-handlers in their parent.
 
 use crate::cause::Reason;
 use crate::handling::attempt::Outcome;
@@ -10,22 +10,22 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandlingProgress {
     pub(crate) entries: Vec<Entry>,
-    /// The handlers of this cause, each with its record; two functions may share one.
+    /// The handlers of this cause, each with its record. Two functions can share one.
     pub(crate) selected: Vec<Selected>,
-    /// Something on the object could not be read.
+    /// Whether some records on the object are unreadable.
     pub(crate) damaged: bool,
 }
 
-/// One record.
+/// The record of one handler.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) id: Arc<str>,
     pub(crate) record: Record,
-    /// As it is on the object.
+    /// The record on the object.
     origin: Option<Record>,
-    /// Whether a handler of this cause has it.
+    /// Whether a handler of this cause has the record.
     active: bool,
-    /// Whether it belongs to another, superseded cause.
+    /// Whether the record belongs to another, superseded cause.
     pub(crate) obsolete: bool,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Selected {
     pub(crate) entry: usize,
 }
 
-/// How far the handlers are.
+/// The numbers of handlers by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) succeeded: usize,
@@ -59,13 +59,13 @@ impl Entry {
 }
 
 impl HandlingProgress {
-    /// Adds a record that is on the object.
+    /// Adds a record from the object.
     pub(crate) fn found(&mut self, id: &Arc<str>, record: Record) {
         let (record, origin) = (record.clone(), Some(record));
         self.entries.push(Entry { id: Arc::clone(id), record, origin, active: false, obsolete: false });
     }
 
-    /// Adds a handler of this cause: it goes on with its record, or begins with a fresh one.
+    /// Adds a handler of this cause: it continues with its record, or starts with a new one.
     pub(crate) fn select(&mut self, handler: usize, id: &Arc<str>, reason: Reason, now: Timestamp) {
         let entry = self.entries.iter().position(|entry| entry.id == *id).unwrap_or_else(|| {
             let record = Record { purpose: Some(reason.as_str().to_owned()), ..Record::default() };
@@ -84,7 +84,7 @@ impl HandlingProgress {
         self.selected.push(Selected { handler, entry });
     }
 
-    /// The other reasons of which there are records, with how far they are.
+    /// The other reasons that have records, with the states of their handlers.
     pub(crate) fn others(&self, reason: Reason) -> Vec<(Reason, Counts)> {
         let others = Reason::HANDLED.into_iter().filter(|other| *other != reason);
         others
@@ -93,7 +93,7 @@ impl HandlingProgress {
             .collect()
     }
 
-    /// Leaves the other reasons: the handlers of this one take their records along, all other such records are obsolete.
+    /// Supersedes the other reasons. Handlers of this reason keep their records; all other such records become obsolete.
     pub(crate) fn supersede(&mut self, reason: Reason, others: &[(Reason, Counts)]) {
         if others.is_empty() {
             return;
@@ -107,7 +107,7 @@ impl HandlingProgress {
         }
     }
 
-    /// Those who may be called now, with the numbers of their attempts.
+    /// The handlers that can be called now, with the numbers of their attempts.
     pub(crate) fn due(&self, now: Timestamp) -> Vec<(usize, u64)> {
         let entries =
             self.selected.iter().filter_map(|one| Some((one.handler, self.entries.get(one.entry)?)));
@@ -124,7 +124,7 @@ impl HandlingProgress {
         self.entries.get(one.entry).map(|entry| &entry.record)
     }
 
-    /// Takes what came of an attempt. Outcomes of others than the handlers of this cause are nobody's.
+    /// Records the outcome of an attempt. It ignores the outcomes of handlers of other causes.
     pub(crate) fn record_outcome(&mut self, outcome: &Outcome) {
         let Some(one) = self.selected.iter().find(|one| one.handler == outcome.handler) else {
             return;
@@ -148,7 +148,7 @@ impl HandlingProgress {
         self.entries.iter().filter(|entry| entry.active).all(Entry::is_finished)
     }
 
-    /// Seconds until the next handler of this cause may be called.
+    /// Seconds until the next handler of this cause can be called.
     pub(crate) fn delay(&self, now: Timestamp) -> Option<f64> {
         let unfinished = self.entries.iter().filter(|entry| entry.active && !entry.is_finished());
         unfinished
@@ -156,7 +156,7 @@ impl HandlingProgress {
             .min_by(f64::total_cmp)
     }
 
-    /// How far this cause is, with those who have left it.
+    /// The states of the handlers of this cause, including those that do not match any more.
     pub(crate) fn counts(&self, reason: Reason) -> Counts {
         let ours = |entry: &&Entry| entry.record.purpose.is_none() || entry.is_for(reason);
         Counts::of(self.entries.iter().filter(ours))
@@ -182,7 +182,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_largest_numbers_of_a_record_are_no_obstacle() {
+    fn the_largest_numbers_of_a_record_do_not_overflow() {
         let record = json!({
             "started": "-009999-01-02T01:59:59Z", "delayed": "9999-12-30T22:00:00Z", "retries": u64::MAX,
         });

@@ -1,8 +1,7 @@
-//! One batch of sub-handlers: who of them is called now, and what is remembered of them.
+//! One batch of sub-handlers: the due ones, and their progress.
 //!
-//! Sub-handlers live by the rules of change handlers, inside of one attempt of their parent, and are declared anew in each
-//! attempt. Owns: the progress of one batch. Must not know: where records are kept, how filters and lifecycles decide, what
-//! a parent is; nothing is purged here either, since the parent's cycle does that when it is over.
+//! Sub-handlers have the rules of change handlers, within one attempt of their parent. The parent declares them in each attempt.
+//! This module purges no records: the parent's cycle does that when it is finished.
 
 use crate::cause::Reason;
 use crate::handler::ErrorsMode;
@@ -12,18 +11,18 @@ use crate::persistence::progress::Record;
 use crate::time::Timestamp;
 use std::sync::Arc;
 
-/// A sub-handler of this change: its id and its limits.
+/// A sub-handler for this change: its id and its limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubHandler {
-    /// The full id, with those of its parents.
+    /// The full id, with those of its parents as prefixes.
     pub id: Arc<str>,
-    /// How it is called in logs: `Handler 'id'`.
+    /// The label in logs: `Handler 'id'`.
     pub label: Box<str>,
-    /// What arbitrary exceptions mean.
+    /// The error mode for arbitrary exceptions.
     pub errors: ErrorsMode,
-    /// Seconds since the start after which it is given up.
+    /// Seconds since the start after which the sub-handler fails.
     pub timeout: Option<f64>,
-    /// How many attempts it gets.
+    /// The maximum number of attempts.
     pub retries: Option<u64>,
     /// Seconds between the attempts after arbitrary exceptions.
     pub backoff: f64,
@@ -38,7 +37,7 @@ pub struct SubHandlers {
 }
 
 impl SubHandlers {
-    /// Begins with the records as they are on the object, also of those who are declared but not for this change.
+    /// A batch with the records on the object, including those of declared sub-handlers that do not match this change.
     pub fn open(
         reason: Reason,
         records: impl IntoIterator<Item = (Arc<str>, Record)>,
@@ -55,12 +54,12 @@ impl SubHandlers {
         Self { children, state, began: now }
     }
 
-    /// Those who may be called now, by their positions, with the numbers of their attempts.
+    /// The sub-handlers that can be called now, by their positions, with the numbers of their attempts.
     pub fn due(&self, now: Timestamp) -> Vec<(usize, u64)> {
         self.state.due(now)
     }
 
-    /// The next attempt of a child.
+    /// The next attempt of a sub-handler.
     pub fn attempt(&self, index: usize) -> Option<Attempt> {
         let child = self.children.get(index)?;
         let record = self.state.record(index)?;
@@ -76,23 +75,23 @@ impl SubHandlers {
         })
     }
 
-    /// Takes what came of an attempt.
+    /// Records the outcome of an attempt.
     pub fn record_outcome(&mut self, outcome: &Outcome) {
         self.state.record_outcome(outcome);
     }
 
-    /// The records that are to be written: those that are not on the object as they are.
+    /// The records to write: those that differ from the object.
     pub fn changed(&self) -> impl Iterator<Item = (&Arc<str>, &Record)> {
         let changed = self.state.entries.iter().filter(|entry| entry.is_changed());
         changed.map(|entry| (&entry.id, &entry.record))
     }
 
-    /// Whether no child is to be called again.
+    /// Whether all sub-handlers are finished.
     pub fn is_done(&self) -> bool {
         self.state.is_done()
     }
 
-    /// Seconds until the parent is to be called again for the sake of its children; none if they are done.
+    /// Seconds until the next sub-handler can be called, and so its parent; none if all are finished.
     pub fn delay(&self, now: Timestamp) -> Option<f64> {
         self.state.delay(now)
     }
@@ -128,7 +127,7 @@ mod tests {
         batch.record_outcome(&attempt.evaluate(raised, at(now)).outcome);
     }
 
-    /// What the next batch finds on the object.
+    /// The records that the next attempt of the parent finds on the object.
     fn written(batch: &SubHandlers) -> Vec<(Arc<str>, Record)> {
         batch.changed().map(|(id, record)| (Arc::clone(id), record.clone())).collect()
     }
@@ -138,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_done_at_once() {
+    fn an_empty_batch_is_done_at_once() {
         let batch = open(vec![], &[], 0.0);
         assert!(batch.is_done() && batch.due(at(0.0)).is_empty() && written(&batch).is_empty());
         assert_eq!(batch.delay(at(0.0)), None);
     }
 
     #[test]
-    fn all_get_records_also_those_who_were_not_called() {
+    fn all_sub_handlers_get_records_even_if_not_called() {
         let mut batch = open(vec![], &["p/a", "p/b"], 5.0);
         assert_eq!(batch.due(at(5.0)), [(0, 0), (1, 0)]);
         run(&mut batch, 0, &CallResult::Nothing, 6.0);
@@ -154,13 +153,13 @@ mod tests {
         assert!(records[0].1.success && records[0].1.retries == 1);
         assert_eq!((records[1].1.started, records[1].1.retries), (Some(at(5.0)), 0));
         assert_eq!(records[1].1.purpose.as_deref(), Some("update"));
-        // The other one is simply pending.
+        // The other sub-handler is pending.
         assert!(!batch.is_done());
         assert_eq!(batch.delay(at(6.0)), Some(0.0));
     }
 
     #[test]
-    fn the_parent_waits_for_the_first_of_the_delayed() {
+    fn the_parent_is_delayed_until_the_first_sub_handler_is_due() {
         let mut batch = open(vec![], &["p/a", "p/b"], 0.0);
         run(&mut batch, 0, &temporary(9.0), 1.0);
         run(&mut batch, 1, &temporary(5.0), 2.0);
@@ -171,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn the_finished_are_not_called_again_however_they_ended() {
+    fn finished_sub_handlers_are_not_called_again() {
         let mut batch = open(vec![], &["p/a", "p/b", "p/c"], 0.0);
         run(&mut batch, 0, &CallResult::Nothing, 1.0);
         run(&mut batch, 1, &CallResult::Permanent { message: "no".to_owned() }, 1.0);
         run(&mut batch, 2, &temporary(0.0), 1.0);
         let mut again = open(written(&batch), &["p/a", "p/b", "p/c"], 2.0);
         assert_eq!(again.due(at(2.0)), [(2, 1)]);
-        // It is the last attempt: failed children are done too.
+        // This is the last attempt. A failed sub-handler is finished too.
         run(&mut again, 2, &temporary(0.0), 2.0);
         assert!(again.is_done());
         assert_eq!(written(&again).iter().map(|(id, _)| &**id).collect::<Vec<_>>(), ["p/c"]);
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_are_not_for_this_change_hold_nobody_and_stay_as_they_are() {
+    fn sub_handlers_of_other_changes_block_nothing_and_keep_their_records() {
         let mut before = open(vec![], &["p/a", "p/b"], 0.0);
         run(&mut before, 0, &temporary(9.0), 1.0);
         let batch = open(written(&before), &[], 2.0);

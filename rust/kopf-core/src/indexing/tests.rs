@@ -1,4 +1,4 @@
-//! Rounds of one object, with what is remembered between them.
+//! Passes over one object, and the state that is kept between them.
 
 use super::*;
 use crate::testing::object;
@@ -28,15 +28,15 @@ impl Bench {
         self.indexing.pass(event, object, &self.plan, (&self.registry, &self.settings), self.now)
     }
 
-    /// The functions that are called and those that are left out, by their positions.
+    /// The functions that are called and those that are excluded, by their positions.
     fn see(&self, object: &Object) -> Option<(Vec<usize>, Vec<usize>)> {
-        let round = self.pass(EventType::Modified, object)?;
-        Some((round.calls.iter().map(|call| call.attempt.handler).collect(), round.excluded))
+        let pass = self.pass(EventType::Modified, object)?;
+        Some((pass.calls.iter().map(|call| call.attempt.handler).collect(), pass.excluded))
     }
 
-    /// All called functions end like this.
+    /// Records this outcome for all called functions.
     fn end(&mut self, object: &Object, ends: &[Option<(bool, bool, Option<f64>)>]) {
-        let round = self.pass(EventType::Modified, object).unwrap();
+        let pass = self.pass(EventType::Modified, object).unwrap();
         let outcome = |call: &Call, (failed, final_, delay)| Outcome {
             handler: call.attempt.handler,
             at: self.now,
@@ -47,14 +47,14 @@ impl Bench {
             subrefs: vec![],
         };
         let outcomes: Vec<_> =
-            round.calls.iter().zip(ends).map(|(call, end)| end.map(|end| outcome(call, end))).collect();
-        self.indexing.record_outcomes(&round, &outcomes, &self.registry);
+            pass.calls.iter().zip(ends).map(|(call, end)| end.map(|end| outcome(call, end))).collect();
+        self.indexing.record_outcomes(&pass, &outcomes, &self.registry);
     }
 }
 
-const WELL: Option<(bool, bool, Option<f64>)> = Some((false, true, None));
-const FOR_GOOD: Option<(bool, bool, Option<f64>)> = Some((true, true, None));
-const FOR_NOW: Option<(bool, bool, Option<f64>)> = Some((true, false, Some(5.0)));
+const SUCCEEDED: Option<(bool, bool, Option<f64>)> = Some((false, true, None));
+const FAILED: Option<(bool, bool, Option<f64>)> = Some((true, true, None));
+const RETRIED: Option<(bool, bool, Option<f64>)> = Some((true, false, Some(5.0)));
 
 #[test]
 fn functions_are_called_for_each_state_that_matches() {
@@ -67,7 +67,7 @@ fn functions_are_called_for_each_state_that_matches() {
     let (labelled, plain) = (object("o").labelled("x", "1").build(), object("o").build());
     assert_eq!(bench.see(&labelled), Some((vec![0, 1, 2], vec![])));
     assert_eq!(bench.see(&plain), Some((vec![0, 2], vec![1])));
-    bench.end(&labelled, &[WELL, WELL, None]);
+    bench.end(&labelled, &[SUCCEEDED, SUCCEEDED, None]);
     assert_eq!(bench.see(&labelled), Some((vec![0, 1, 2], vec![])));
     let guards: Vec<_> = bench
         .pass(EventType::Added, &plain)
@@ -84,69 +84,69 @@ fn functions_are_called_for_each_state_that_matches() {
 }
 
 #[test]
-fn what_was_never_indexed_is_not_even_looked_for() {
+fn objects_in_no_index_are_not_dropped() {
     let mut bench =
         Bench::new(json!([{"id": "a", "kind": "indexing", "labels": [["x", {"present": true}]]}]));
     let (labelled, plain) = (object("o").labelled("x", "1").build(), object("o").build());
     assert_eq!(bench.see(&plain), None);
     assert_eq!(bench.pass(EventType::Deleted, &labelled), None);
-    bench.end(&labelled, &[WELL]);
+    bench.end(&labelled, &[SUCCEEDED]);
     assert_eq!(bench.see(&plain), Some((vec![], vec![0])));
-    // It has left the index; there is nothing more to be done.
+    // The object was dropped from the index; there is nothing more to do.
     bench.end(&plain, &[]);
     assert_eq!(bench.see(&plain), None);
 }
 
 #[test]
-fn deleted_objects_leave_all_indices_without_a_call() {
+fn deleted_objects_are_dropped_from_all_indices_without_a_call() {
     let mut bench = Bench::new(json!([{"id": "a", "kind": "indexing"}, {"id": "b", "kind": "indexing"}]));
     let object = object("o").build();
-    bench.end(&object, &[WELL, WELL]);
-    let round = bench.pass(EventType::Deleted, &object).unwrap();
-    assert_eq!(round, IndexPass { calls: vec![], excluded: vec![0, 1] });
+    bench.end(&object, &[SUCCEEDED, SUCCEEDED]);
+    let pass = bench.pass(EventType::Deleted, &object).unwrap();
+    assert_eq!(pass, IndexPass { calls: vec![], excluded: vec![0, 1] });
 }
 
 #[test]
-fn functions_that_failed_for_good_are_never_called_again() {
+fn permanently_failed_functions_are_never_called_again() {
     let mut bench = Bench::new(json!([{"id": "a", "kind": "indexing"}, {"id": "b", "kind": "indexing"}]));
     let object = object("o").build();
-    bench.end(&object, &[FOR_GOOD, WELL]);
+    bench.end(&object, &[FAILED, SUCCEEDED]);
     assert_eq!(bench.see(&object), Some((vec![1], vec![0])));
     bench.now = bench.now.plus(1e6);
     assert_eq!(bench.see(&object), Some((vec![1], vec![0])));
 }
 
 #[test]
-fn functions_that_failed_for_now_are_called_again_after_the_delay() {
+fn temporarily_failed_functions_are_retried_after_the_delay() {
     let mut bench =
         Bench::new(json!([{"id": "a", "kind": "indexing", "retries": 3}, {"id": "b", "kind": "indexing"}]));
     let object = object("o").build();
     let started = bench.now;
-    bench.end(&object, &[FOR_NOW, WELL]);
+    bench.end(&object, &[RETRIED, SUCCEEDED]);
     assert_eq!(bench.see(&object), Some((vec![1], vec![0])));
     bench.now = started.plus(5.0);
-    let round = bench.pass(EventType::Modified, &object).unwrap();
-    let attempt = &round.calls[0].attempt;
+    let pass = bench.pass(EventType::Modified, &object).unwrap();
+    let attempt = &pass.calls[0].attempt;
     assert_eq!((attempt.retry, attempt.started, attempt.retries), (1, started, Some(3)));
-    // A success makes it forget.
-    bench.end(&object, &[WELL, WELL]);
+    // A success resets the retries.
+    bench.end(&object, &[SUCCEEDED, SUCCEEDED]);
     bench.now = bench.now.plus(1.0);
     let attempt = &bench.pass(EventType::Modified, &object).unwrap().calls[0].attempt;
     assert_eq!((attempt.retry, attempt.started), (0, bench.now));
 }
 
 #[test]
-fn failures_outlive_a_time_when_the_object_does_not_match() {
+fn failures_are_kept_while_the_object_does_not_match() {
     let mut bench =
         Bench::new(json!([{"id": "a", "kind": "indexing", "labels": [["x", {"present": true}]]}]));
     let (labelled, plain) = (object("o").labelled("x", "1").build(), object("o").build());
-    bench.end(&labelled, &[FOR_GOOD]);
+    bench.end(&labelled, &[FAILED]);
     assert_eq!(bench.see(&plain), None);
     assert_eq!(bench.see(&labelled), None);
 }
 
 #[test]
-fn a_round_that_came_to_no_end_is_to_be_repeated() {
+fn an_uncompleted_pass_is_repeated() {
     let mut bench = Bench::new(json!([{"id": "a", "kind": "indexing", "when": true}]));
     let object = object("o").build();
     assert!(!bench.indexing.is_broken());

@@ -1,6 +1,4 @@
-//! Differences between two values, as handlers see them.
-//!
-//! Owns: the diff, its reduction to a field, and its text. Must not know: what is compared, or why.
+//! Differences between two values, as handlers receive them in `diff`.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -10,19 +8,19 @@ use serde::ser::{Serialize, SerializeTuple, Serializer};
 use crate::json::path::{FieldPath, resolve};
 use crate::json::value::{Map, Value, equal, write_repr_string};
 
-/// What happened to a field.
+/// The kind of change of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// It was not there before.
+    /// The field was added.
     Add,
-    /// It has another value.
+    /// The value has changed.
     Change,
-    /// It is not there any more.
+    /// The field was removed.
     Remove,
 }
 
 impl Op {
-    /// The word for it in Python.
+    /// The name of the operation in Python.
     pub fn as_str(self) -> &'static str {
         match self {
             Op::Add => "add",
@@ -35,13 +33,13 @@ impl Op {
 /// One difference. `null` and absence are the same here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiffItem {
-    /// What happened.
+    /// The kind of change.
     pub op: Op,
-    /// To which field.
+    /// The changed field.
     pub path: FieldPath,
-    /// What it was.
+    /// The old value.
     pub old: Option<Value>,
-    /// What it is.
+    /// The new value.
     pub new: Option<Value>,
 }
 
@@ -83,17 +81,17 @@ pub fn python_repr(diff: &[DiffItem]) -> String {
     out
 }
 
-/// What is different in `b` compared to `a`: at each level additions, then removals, then what both have; sorted.
+/// The diff from `a` to `b`: at each level additions, then removals, then common keys; each of them sorted.
 pub fn diff(a: Option<&Value>, b: Option<&Value>) -> Vec<DiffItem> {
     Walk { additions: true, found: Vec::new(), at: Vec::new() }.run(a, b)
 }
 
-/// The same, but keys that only `b` has do not matter.
+/// The diff from `a` to `b` without the keys that only `b` has.
 pub fn diff_left(a: Option<&Value>, b: Option<&Value>) -> Vec<DiffItem> {
     Walk { additions: false, found: Vec::new(), at: Vec::new() }.run(a, b)
 }
 
-/// The part of a diff that concerns a field, with paths counted from that field.
+/// The part of a diff that concerns a field, with paths relative to that field.
 pub fn reduce(items: &[DiffItem], path: &FieldPath) -> Vec<DiffItem> {
     let field = path.keys();
     let mut reduced = Vec::new();
@@ -125,11 +123,11 @@ impl<'v> Walk<'v> {
     fn compare(&mut self, a: Option<&'v Value>, b: Option<&'v Value>) {
         match (a, b) {
             (None, None) => {}
-            (None, Some(_)) => self.note(Op::Add, a, b),
-            (Some(_), None) => self.note(Op::Remove, a, b),
+            (None, Some(_)) => self.record(Op::Add, a, b),
+            (Some(_), None) => self.record(Op::Remove, a, b),
             (Some(x), Some(y)) if equal(x, y) => {}
             (Some(Value::Object(x)), Some(Value::Object(y))) => self.descend(x, y),
-            (Some(_), Some(_)) => self.note(Op::Change, a, b),
+            (Some(_), Some(_)) => self.record(Op::Change, a, b),
         }
     }
 
@@ -156,7 +154,7 @@ impl<'v> Walk<'v> {
         self.at.pop();
     }
 
-    fn note(&mut self, op: Op, a: Option<&Value>, b: Option<&Value>) {
+    fn record(&mut self, op: Op, a: Option<&Value>, b: Option<&Value>) {
         let path = FieldPath::from_keys(self.at.iter().copied());
         self.found.push(DiffItem { op, path, old: a.cloned(), new: b.cloned() });
     }
@@ -176,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn items_come_as_additions_removals_and_common_keys() {
+    fn items_are_ordered_as_additions_removals_and_common_keys() {
         let a = json!({"z": 1, "common": {"x": 1}, "gone": 1, "n": null});
         let b = json!({"z": 1.0, "common": {"x": 2}, "new": {"deep": 1}, "also": null});
         assert_eq!(
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn additions_are_of_no_interest_from_the_left() {
+    fn the_left_diff_ignores_additions() {
         let items = diff_left(Some(&json!({"a": {"b": 1}})), Some(&json!({"a": {"b": 2, "c": 3}, "d": 4})));
         assert_eq!(listed(&items), json!([["change", ["a", "b"], 1, 2]]));
     }

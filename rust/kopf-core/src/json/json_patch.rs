@@ -1,20 +1,19 @@
-//! JSON patches (RFC 6902): the operations that turn one document into another.
-//!
-//! Owns: making operations, and applying a merge patch locally. Must not know: who asks, and how operations travel.
+//! JSON patches (RFC 6902), the operations that turn one document into another; and local application of merge patches (RFC
+//! 7396).
 
 use serde_json::json;
 
 use crate::json::path;
 use crate::json::value::{Map, Value};
 
-/// `add`, `remove` and `replace` operations that make `to` of `from`. Here `1`, `1.0` and `true` are different.
+/// The `add`, `remove` and `replace` operations that turn `from` into `to`. `1`, `1.0` and `true` are different here.
 pub fn operations(from: &Value, to: &Value) -> Vec<Value> {
     let mut found = Vec::new();
     compare(&mut found, &mut String::new(), from, to);
     found
 }
 
-/// The merge patch (RFC 7396) that makes `to` of `from`. `null` means the same as a missing value.
+/// The merge patch (RFC 7396) that turns `from` into `to`. `null` means the same as a missing value.
 pub fn merge_patch(from: &Value, to: &Value) -> Map<String, Value> {
     let empty = Map::new();
     let (from, to) = (from.as_object().unwrap_or(&empty), to.as_object().unwrap_or(&empty));
@@ -36,7 +35,7 @@ pub fn merge_patch(from: &Value, to: &Value) -> Map<String, Value> {
     patch
 }
 
-/// Applies a merge patch as the framework does: a removal takes emptied parents along, an empty mapping sets nothing.
+/// Applies a merge patch as Kopf does: a removal also removes emptied parents, and an empty mapping sets nothing.
 pub fn apply_merge(doc: &mut Value, patch: &Map<String, Value>) {
     let mut at = Vec::new();
     merge(doc, patch, &mut at);
@@ -75,7 +74,7 @@ fn compare_mappings(found: &mut Vec<Value>, at: &mut String, a: &Map<String, Val
     }
 }
 
-/// Leaves the common head and tail alone; in the middle, items are edited pairwise, then removed or inserted.
+/// Skips the common head and tail. In the middle, items are edited pairwise, then removed or inserted.
 fn compare_lists(found: &mut Vec<Value>, at: &mut String, a: &[Value], b: &[Value]) {
     let head = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let (a, b) = (a.get(head..).unwrap_or_default(), b.get(head..).unwrap_or_default());
@@ -113,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finalizers_are_added_and_removed_as_the_reference_does() {
+    fn finalizers_are_added_and_removed_as_by_kopf() {
         let free = json!({"metadata": {"name": "x"}});
         let held = json!({"metadata": {"name": "x", "finalizers": ["f"]}});
         assert_eq!(

@@ -1,11 +1,9 @@
-//! The merge patch under construction: everything that a cycle wants to change in its object.
-//!
-//! Owns: collecting changes. Must not know: how the patch travels.
+//! The merge patch under construction: all changes that a cycle makes to its object.
 
 use crate::json::path;
 use crate::json::value::{Map, Value, equal};
 
-/// A JSON merge patch: what is named is set, `null` removes, what is not named stays.
+/// A JSON merge patch: it sets the fields that it contains, or removes those that are `null`.
 #[derive(Default, Clone, Debug, PartialEq, Eq)]
 pub struct Patch(pub Map<String, Value>);
 
@@ -15,28 +13,28 @@ impl Patch {
         path::ensure_in(&mut self.0, keys, value);
     }
 
-    /// Takes a field out of the patch, so that it stays in the object as it is.
+    /// Drops a field from the patch, so that the object keeps its value.
     pub fn unset<S: AsRef<str>>(&mut self, keys: &[S]) {
         path::remove_in(&mut self.0, keys);
     }
 
-    /// What the patch says about a field.
+    /// The value of a field in the patch; `None` if the patch does not contain it.
     pub fn get<S: AsRef<str>>(&self, keys: &[S]) -> Option<&Value> {
         let (first, rest) = keys.split_first()?;
         path::resolve(self.0.get(first.as_ref())?, rest)
     }
 
-    /// Sets an annotation, or removes it.
+    /// Sets an annotation; `None` removes it from the object.
     pub fn set_annotation(&mut self, key: &str, value: Option<String>) {
         self.set(&["metadata", "annotations", key], value.map_or(Value::Null, Value::String));
     }
 
-    /// Adds another patch; where both speak about a field, the other one wins.
+    /// Merges another patch into this one; if both contain a field, the other one wins.
     pub fn merge(&mut self, other: Map<String, Value>) {
         merge_into(&mut self.0, other);
     }
 
-    /// Whether there is nothing to change.
+    /// Whether the patch changes nothing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -54,7 +52,7 @@ fn merge_into(into: &mut Map<String, Value>, from: Map<String, Value>) {
     }
 }
 
-/// The merge patch that gives the fields of another one their present values.
+/// The merge patch that sets the fields of another patch to their present values.
 pub(crate) fn reverted(patch: &Map<String, Value>, present: Option<&Value>) -> Map<String, Value> {
     let field = |(key, value): (&String, &Value)| {
         let present = present.and_then(|present| present.get(key));
@@ -67,7 +65,7 @@ pub(crate) fn reverted(patch: &Map<String, Value>, present: Option<&Value>) -> M
     patch.iter().map(field).collect()
 }
 
-/// Whether there is nothing but `null` in it.
+/// Whether the patch contains only removals.
 pub(crate) fn is_removal(patch: &Map<String, Value>) -> bool {
     patch.values().all(|value| match value {
         Value::Object(deeper) => is_removal(deeper),
@@ -91,26 +89,26 @@ pub(crate) fn missing_part<'p>(
     patch: &Map<String, Value>,
     present: impl Fn(&str) -> Option<&'p Value>,
 ) -> Map<String, Value> {
-    let part = patch.iter().filter_map(|(key, wanted)| {
-        let part = match (wanted, present(key)) {
-            (Value::Object(wanted), present) => {
-                let deeper = missing_in(wanted, present);
+    let part = patch.iter().filter_map(|(key, expected)| {
+        let part = match (expected, present(key)) {
+            (Value::Object(expected), present) => {
+                let deeper = missing_in(expected, present);
                 (!deeper.is_empty()).then_some(Value::Object(deeper))
             }
             (Value::Null, None | Some(Value::Null)) => None,
-            (wanted, Some(present)) if equal(wanted, present) => None,
-            (wanted, _) => Some(wanted.clone()),
+            (expected, Some(present)) if equal(expected, present) => None,
+            (expected, _) => Some(expected.clone()),
         };
         Some((key.clone(), part?))
     });
     part.collect()
 }
 
-fn missing_in(wanted: &Map<String, Value>, present: Option<&Value>) -> Map<String, Value> {
-    missing_part(wanted, |key| present?.get(key))
+fn missing_in(expected: &Map<String, Value>, present: Option<&Value>) -> Map<String, Value> {
+    missing_part(expected, |key| present?.get(key))
 }
 
-/// What one patch says of fields that the other one says nothing of.
+/// The part of a patch with the fields that the other patch does not contain.
 pub fn subtract(patch: Map<String, Value>, other: &Map<String, Value>) -> Map<String, Value> {
     let rest = patch.into_iter().filter_map(|(key, value)| match (value, other.get(&key)) {
         (value, None) => Some((key, value)),

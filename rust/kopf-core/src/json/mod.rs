@@ -11,6 +11,7 @@ pub mod value;
 
 pub use error::DecodeError;
 
-/// How deep a value may be nested. Readers of checked texts recurse so deep at most (see [`value::parse_checked`]), and
-/// Python's `copy.deepcopy()`, with two frames per level, stays below its recursion limit of 1,000.
+/// The maximum nesting depth of a value. Parsers of validated texts recurse at most this deep (see
+/// [`value::parse_checked`]). Python's `copy.deepcopy()` takes two frames per level, and stays below its recursion limit of
+/// 1,000.
 pub(crate) const MAX_DEPTH: u32 = 300;

@@ -1,6 +1,4 @@
-//! Field paths: reading, writing and removing what is deep inside of nested mappings.
-//!
-//! Owns: paths of keys. Must not know: which paths mean something. Lists are leaves here: paths do not lead into them.
+//! Field paths: reading, writing and removing fields in nested mappings. Lists are leaves: paths do not lead into them.
 
 use std::fmt;
 
@@ -33,7 +31,7 @@ impl FieldPath {
         &self.0
     }
 
-    /// Whether it is the whole object.
+    /// Whether it is the empty path.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -65,12 +63,12 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// What is at the path, `null` included; nothing if a key is missing or a level on the way is not a mapping.
+/// The value at the path, also `null`; `None` if a key is missing or a value on the path is not a mapping.
 pub fn resolve<'v, S: AsRef<str>>(value: &'v Value, keys: &[S]) -> Option<&'v Value> {
     keys.iter().try_fold(value, |level, key| level.as_object()?.get(key.as_ref()))
 }
 
-/// Puts a value at the path. Missing levels are created, levels that are not mappings are replaced.
+/// Sets the value at the path. Missing levels are created, levels that are not mappings are replaced.
 pub fn ensure<S: AsRef<str>>(value: &mut Value, keys: &[S], new: Value) {
     if keys.is_empty() {
         *value = new;
@@ -83,21 +81,21 @@ pub fn ensure<S: AsRef<str>>(value: &mut Value, keys: &[S], new: Value) {
     }
 }
 
-/// The same in a mapping; the empty path changes nothing there.
+/// Sets the value at the path in a mapping; does nothing for the empty path.
 pub(crate) fn ensure_in<S: AsRef<str>>(map: &mut Map<String, Value>, keys: &[S], new: Value) {
     if let [key, rest @ ..] = keys {
         ensure(map.entry(key.as_ref()).or_insert(Value::Null), rest, new);
     }
 }
 
-/// Removes the leaf, and then its parents as far as they became empty. What is not there is not missed.
+/// Removes the leaf, and then its parents if they became empty. A missing field is not an error.
 pub fn remove<S: AsRef<str>>(value: &mut Value, keys: &[S]) {
     if let Value::Object(map) = value {
         remove_in(map, keys);
     }
 }
 
-/// The same in a mapping.
+/// Removes the leaf and emptied parents in a mapping.
 pub(crate) fn remove_in<S: AsRef<str>>(map: &mut Map<String, Value>, keys: &[S]) {
     match keys {
         [] => {}
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn resolving_stops_at_what_is_not_a_mapping() {
+    fn resolving_stops_at_values_that_are_not_mappings() {
         let value = json!({"a": {"b": null, "c": [1]}});
         assert_eq!(resolve(&value, &["a", "b"]), Some(&Value::Null));
         assert_eq!(resolve(&value, &["a", "c", "0"]), None);

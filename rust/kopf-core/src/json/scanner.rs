@@ -1,7 +1,6 @@
-//! A cursor over JSON text: it checks, skips and tells where things are, but builds nothing.
+//! A cursor over JSON text: it validates and skips values, and returns their positions, but builds no values.
 //!
-//! Owns: the grammar of JSON. Must not know: what the text describes.
-//! What passes here is accepted by `serde_json` as well: escapes, numbers and depth are checked accordingly.
+//! All text that it accepts is accepted by `serde_json` too: escapes, numbers and depth are checked accordingly.
 
 use std::ops::Range;
 
@@ -12,12 +11,12 @@ use crate::json::strings::{
     code_unit, end_of_known_string, end_of_usual_string, is_simple_escape, next_special,
 };
 
-/// How many levels one word remembers.
+/// The number of nesting levels in one word, one bit each.
 const WORD: u32 = u128::BITS;
-/// How many words are full at most before the current one.
+/// The maximum number of full words before the current one.
 const FULL_WORDS: usize = (MAX_DEPTH / WORD) as usize;
 
-/// A place in the text.
+/// A position in the text.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'t> {
     text: &'t str,
@@ -39,7 +38,7 @@ impl<'t> Cursor<'t> {
     #[inline]
     pub(crate) fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
-        // Servers write no white space.
+        // API servers write no white space.
         if let Some(byte) = bytes.get(self.at)
             && *byte > b' '
         {
@@ -58,12 +57,12 @@ impl<'t> Cursor<'t> {
         self.at
     }
 
-    /// What is left of the text.
+    /// The rest of the text.
     pub(crate) fn rest(&self) -> &'t str {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// Moves past so many bytes of what is left.
+    /// Moves past this many bytes.
     pub(crate) fn advance(&mut self, by: usize) {
         self.at += by;
     }
@@ -73,7 +72,7 @@ impl<'t> Cursor<'t> {
         Err(DecodeError::Json { problem, at: self.at })
     }
 
-    /// Moves past one byte, if it is the next.
+    /// Moves past this byte if it is the next one.
     #[inline]
     pub(crate) fn take(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
@@ -91,7 +90,7 @@ impl<'t> Cursor<'t> {
         if self.peek().is_some() { self.fault("something after the end") } else { Ok(()) }
     }
 
-    /// Calls for each member of an object, with the cursor at its value, which is to be consumed.
+    /// Calls `each` for each member of an object, with the cursor at its value, which `each` must consume.
     pub(crate) fn members(&mut self, mut each: impl FnMut(&mut Self, Literal) -> Scanned<()>) -> Scanned<()> {
         self.expect(b'{', "an object is expected")?;
         if self.take(b'}') {
@@ -108,7 +107,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Calls for each item of a list, with the cursor at the item, which is to be consumed.
+    /// Calls `each` for each item of a list, with the cursor at the item, which `each` must consume.
     pub(crate) fn items(&mut self, mut each: impl FnMut(&mut Self) -> Scanned<()>) -> Scanned<()> {
         self.expect(b'[', "a list is expected")?;
         if self.take(b']') {
@@ -123,7 +122,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// A string, if it is one; any other value is skipped.
+    /// Reads a string; skips any other value.
     pub(crate) fn string_or_skip(&mut self) -> Scanned<Option<Literal>> {
         if self.peek() == Some(b'"') {
             self.string().map(Some)
@@ -133,7 +132,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// A string.
+    /// Reads a string.
     pub(crate) fn string(&mut self) -> Scanned<Literal> {
         self.expect(b'"', "a string is expected")?;
         let start = self.at;
@@ -147,7 +146,7 @@ impl<'t> Cursor<'t> {
                     self.at = at + 1;
                     return Ok(Literal { start, end: at, escaped });
                 }
-                // JSON within JSON is full of these.
+                // JSON within JSON has many of these.
                 Some(b'\\') if bytes.get(at + 1).is_some_and(|byte| is_simple_escape(*byte)) => {
                     escaped = true;
                     at += 2;
@@ -162,7 +161,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// What is not usual in a string: an escaped code point, or no string at all.
+    /// Handles a rare part of a string: an escaped code point, or an error.
     #[cold]
     fn scan_escaped(&mut self) -> Scanned<()> {
         match self.text.as_bytes().get(self.at) {
@@ -192,11 +191,11 @@ impl<'t> Cursor<'t> {
         code_unit(self.text, at).map_or_else(|| self.fault("four hexadecimal digits are expected"), Ok)
     }
 
-    /// Any value: checks it, moves past it, tells where it was.
+    /// Validates any value, moves past it, and returns its range.
     pub(crate) fn skip(&mut self) -> Scanned<Range<usize>> {
         let _ = self.peek();
         let start = self.at;
-        // One bit per level: whether it is an object. So nothing is allocated and nothing recurs.
+        // One bit per level: whether it is an object. This needs neither allocation nor recursion.
         let (mut objects, mut depth) = (0_u128, 0_u32);
         let mut outer = [0_u128; FULL_WORDS];
         loop {
@@ -269,7 +268,7 @@ impl<'t> Cursor<'t> {
         self.string().map(drop)
     }
 
-    /// Moves past a value of a text that was checked before: only its end is looked for.
+    /// Moves past a value of a text that was validated before: finds only its end.
     pub(crate) fn skip_known(&mut self) -> Range<usize> {
         let first = self.peek();
         let (bytes, start) = (self.text.as_bytes(), self.at);
@@ -357,7 +356,7 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// The word of the levels right before the depth, which is a multiple of its size.
+/// The word with the levels right before the depth, which is a multiple of the word's size.
 fn outer_word(outer: &mut [u128; FULL_WORDS], depth: u32) -> Option<&mut u128> {
     outer.get_mut(((depth / WORD) as usize).checked_sub(1)?)
 }
@@ -373,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn accepts_what_serde_accepts_and_nothing_else() {
+    fn accepts_exactly_the_text_that_serde_accepts() {
         for text in [
             "null",
             "true",
@@ -433,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_known_values_is_found_without_checks() {
+    fn the_end_of_validated_values_is_found_without_checks() {
         for text in [
             r#""""#,
             r#""a\"]}\\""#,
@@ -463,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_and_lists_are_told_apart_at_any_depth() {
+    fn objects_and_lists_are_distinguished_at_any_depth() {
         for depth in [1, 127, 128, 129, 255, 256, 257, 299] {
             let open = |n: usize| if n.is_multiple_of(3) { "{\"a\":" } else { "[" };
             let close = |n: usize| if n.is_multiple_of(3) { "}" } else { "]" };

@@ -1,13 +1,11 @@
-//! Strings of JSON: where they end, what is escaped in them, and what they mean.
-//!
-//! Owns: words of eight bytes, and escapes. Must not know: where in the text a string stands.
+//! JSON strings: their end, their escapes, and their unescaped form. The scan compares eight bytes at a time.
 
 use std::borrow::Cow;
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 
-/// Where a string stands in the text, without its quotes.
+/// The position of a string in the text, without its quotes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Literal {
     pub start: usize,
@@ -16,14 +14,14 @@ pub(crate) struct Literal {
 }
 
 impl Literal {
-    /// The string that is meant.
+    /// The unescaped string.
     pub(crate) fn read<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let inner = text.get(self.start..self.end).unwrap_or_default();
         if self.escaped { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
     }
 }
 
-/// The first quote, backslash or control character at or after a place; eight bytes at a time.
+/// The offset of the first quote, backslash or control character at or after an offset; eight bytes at a time.
 #[inline]
 pub(crate) fn next_special(bytes: &[u8], mut at: usize) -> usize {
     while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
@@ -39,9 +37,11 @@ pub(crate) fn next_special(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The place after the closing quote of a string that begins there, if there is nothing unusual in it.
+/// The offset after the closing quote of a string whose content begins at `at`. `None` if the string has rare escapes or
+/// errors, or ends within the last eight bytes.
 ///
-/// Eight bytes at a time, and each special one of them in its turn: in JSON within JSON, every fifth byte is special.
+/// Each special byte of a word is handled in turn, without loading the word again: in JSON within JSON, every fifth byte is
+/// special.
 #[inline]
 pub(crate) fn end_of_usual_string(bytes: &[u8], mut at: usize) -> Option<usize> {
     while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
@@ -56,7 +56,7 @@ pub(crate) fn end_of_usual_string(bytes: &[u8], mut at: usize) -> Option<usize> 
                     hits &= (!0xffff_u64).wrapping_shl(8 * u32::try_from(offset).unwrap_or(7));
                 }
                 b'\\' | 0..0x20 => return None,
-                // A byte after a special one may look like one.
+                // A false mark: a byte after a special one can be marked too.
                 _ => hits &= hits - 1,
             }
         }
@@ -65,7 +65,7 @@ pub(crate) fn end_of_usual_string(bytes: &[u8], mut at: usize) -> Option<usize> 
     None
 }
 
-/// Marks the quotes, the backslashes and the control characters among eight bytes; and maybe, falsely, those after them.
+/// Marks the quotes, the backslashes and the control characters among eight bytes. Bytes after them can be marked falsely.
 #[inline]
 fn specials(word: u64) -> u64 {
     let quote = word ^ (ONES * u64::from(b'"'));
@@ -76,12 +76,12 @@ fn specials(word: u64) -> u64 {
     hits & HIGHS
 }
 
-/// Whether the byte after a backslash makes a whole escape.
+/// Whether a backslash and this byte are a complete escape.
 pub(crate) fn is_simple_escape(byte: u8) -> bool {
     matches!(byte, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't')
 }
 
-/// The place after a string of which the opening quote is before that place, in a text that was checked before.
+/// The offset after the closing quote of a string, in a text that was validated before. `at` is after the opening quote.
 #[inline]
 pub(crate) fn end_of_known_string(bytes: &[u8], mut at: usize) -> usize {
     loop {
@@ -94,15 +94,15 @@ pub(crate) fn end_of_known_string(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// The code unit of `\uXXXX` at a place.
+/// The code unit of `\uXXXX` at an offset.
 pub(crate) fn code_unit(text: &str, at: usize) -> Option<u32> {
     let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
     digits.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, 16).ok())?
 }
 
-/// Undoes the escapes of a string that was scanned before.
+/// Unescapes a string that was validated before.
 ///
-/// Byte by byte: in JSON within JSON, which is what is escaped mostly, the runs between escapes are short.
+/// It copies byte by byte: most escaped strings are JSON within JSON, where the runs between escapes are short.
 fn unescape(inner: &str) -> String {
     let bytes = inner.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -122,42 +122,42 @@ fn unescape(inner: &str) -> String {
                 let at = bytes.len() - rest.len() - 2;
                 let c = escaped_char(inner, at);
                 out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-                // Four digits, and the other half of a pair.
+                // Skip the digits, and the other half of a surrogate pair.
                 rest = bytes.get(at + 6 * c.len_utf16()..).unwrap_or_default().iter();
             }
             Some(&byte) => out.push(byte),
             None => {}
         }
     }
-    // Whole characters come out as whole characters went in.
+    // The input is UTF-8 and only whole characters are added, so this cannot fail.
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// The character of `\uXXXX`, or of a pair of them, at a place.
+/// The character of `\uXXXX`, or of a surrogate pair, at an offset.
 fn escaped_char(inner: &str, at: usize) -> char {
     let units = [code_unit(inner, at), code_unit(inner, at + 6)];
     let units = units.map(|unit| unit.and_then(|unit| u16::try_from(unit).ok()).unwrap_or_default());
     char::decode_utf16(units).next().and_then(Result::ok).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// How many bytes of the inside of a string read as these; none if they read otherwise. Rare escapes are not looked at: they
-/// read otherwise.
+/// The number of bytes of an escaped string that unescape to `expected`; `None` if they differ. Rare escapes count as
+/// different.
 pub(crate) fn read_as(found: &[u8], expected: &[u8]) -> Option<usize> {
-    let (mut at, mut wanted) = (0, 0);
-    while wanted < expected.len() {
-        let same = equal_run(found.get(at..)?, expected.get(wanted..)?);
+    let (mut at, mut matched) = (0, 0);
+    while matched < expected.len() {
+        let same = equal_run(found.get(at..)?, expected.get(matched..)?);
         at += same;
-        wanted += same;
-        let Some(byte) = expected.get(wanted) else { break };
+        matched += same;
+        let Some(byte) = expected.get(matched) else { break };
         match found.get(at..)? {
             [b'\\', escape, ..] if plain(*escape) == Some(*byte) => {
                 at += 2;
-                wanted += 1;
+                matched += 1;
             }
-            // Near the end there are no eight bytes to be compared at once.
+            // Near the end, fewer than eight bytes are left to compare.
             [one, ..] if one == byte && *one != b'\\' => {
                 at += 1;
-                wanted += 1;
+                matched += 1;
             }
             _ => return None,
         }
@@ -165,13 +165,13 @@ pub(crate) fn read_as(found: &[u8], expected: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// How many bytes are equal and no escapes, by eights and what is left of the last eight.
+/// The number of equal bytes before the first difference or escape, up to the last full word.
 #[inline]
 fn equal_run(found: &[u8], expected: &[u8]) -> usize {
     let mut at = 0;
     while let (Some(a), Some(b)) = (eight(found, at), eight(expected, at)) {
         let slash = a ^ (ONES * u64::from(b'\\'));
-        // The lowest mark is always a true one.
+        // The lowest mark is never false.
         let slashes = slash.wrapping_sub(ONES) & !slash & HIGHS;
         let stop = (a ^ b).trailing_zeros().min(slashes.trailing_zeros()) as usize / 8;
         at += stop;
@@ -187,7 +187,7 @@ fn eight(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..).and_then(<[u8]>::first_chunk::<8>).map(|chunk| u64::from_le_bytes(*chunk))
 }
 
-/// What the commonest escapes stand for.
+/// The character of the most common escapes.
 fn plain(escape: u8) -> Option<u8> {
     match escape {
         b'"' | b'\\' => Some(escape),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inside_of_a_string_is_compared_with_what_it_means() {
+    fn escaped_strings_are_compared_with_unescaped_text() {
         for (inner, text) in
             [("", ""), (r#"{\"a\":\"12345678\"}\n"#, "{\"a\":\"12345678\"}\n"), (r"a\\b", r"a\b"), ("é", "é")]
         {

@@ -1,7 +1,4 @@
-//! JSON values with Python's notions of equality, truth and text.
-//!
-//! Owns: how two values compare, and how a value looks where users or the cluster see it.
-//! Must not know: what the values are for.
+//! JSON values with Python's equality, truth, and text forms.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
@@ -13,25 +10,27 @@ pub use serde_json::{Map, Value};
 use crate::json::DecodeError;
 use crate::json::scanner::Cursor;
 
-/// Parses a text that was checked when its object was decoded: its depth is known to be bounded.
+/// Parses a text that was validated when its object was decoded, so that its depth is bounded.
 ///
 /// # Errors
+///
 /// If it is not JSON.
 pub fn parse_checked<'t, T: Deserialize<'t>>(text: &'t str) -> serde_json::Result<T> {
     let mut source = serde_json::Deserializer::from_str(text);
-    // Its own limit is lower than that of the objects which are handled.
+    // The parser's own limit is lower than `MAX_DEPTH`.
     source.disable_recursion_limit();
     let value = T::deserialize(&mut source)?;
     source.end()?;
     Ok(value)
 }
 
-/// Parses a text that comes from elsewhere, such as from an annotation: as deep as an object may be.
+/// Parses a text that is not validated yet, such as an annotation: as deep as an object may be.
 ///
 /// # Errors
+///
 /// If it is not JSON, or nested too deeply.
 pub fn parse(text: &str) -> Result<Value, String> {
-    // Few texts are deeper than the parser allows by itself.
+    // Few texts are deeper than the parser's default limit.
     serde_json::from_str(text).or_else(|error| match Cursor::new(text).skip() {
         Ok(_) => parse_checked(text).map_err(|error| error.to_string()),
         Err(deep @ DecodeError::Depth { .. }) => Err(deep.to_string()),
@@ -46,10 +45,10 @@ pub fn equal(a: &Value, b: &Value) -> bool {
         (Value::String(a), Value::String(b)) => a == b,
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
         (Value::Object(a), Value::Object(b)) => {
-            // Most often the order is the same, and nothing needs to be looked for.
-            let mut beside = b.iter();
+            // Usually the order is the same, and no lookup is needed.
+            let mut others = b.iter();
             a.len() == b.len()
-                && a.iter().all(|(key, a)| match beside.next() {
+                && a.iter().all(|(key, a)| match others.next() {
                     Some((same, b)) if same == key => equal(a, b),
                     _ => b.get(key).is_some_and(|b| equal(a, b)),
                 })
@@ -73,14 +72,14 @@ pub fn truthy(v: &Value) -> bool {
     }
 }
 
-/// What Python's `json.dumps(v, separators=(',', ':'))` gives: compact, everything beyond ASCII escaped.
+/// Python's `json.dumps(v, separators=(',', ':'))`: compact, with all non-ASCII characters escaped.
 pub fn to_python_json(v: &Value) -> String {
     let mut out = String::new();
     write_json(&mut out, v);
     out
 }
 
-/// What Python's `repr()` of the same value gives; for log lines.
+/// Python's `repr()` of the value, for log lines.
 pub fn python_repr(v: &Value) -> String {
     let mut out = String::new();
     write_repr(&mut out, v);
@@ -118,7 +117,7 @@ fn numeric(v: &Value) -> Option<Numeric> {
     }
 }
 
-/// The integer that a float stands for, if it stands for one in the range where integers are kept exactly.
+/// The integer that equals a float, if it is in the range where the conversion is exact.
 #[expect(clippy::cast_possible_truncation, reason = "the range is checked before")]
 fn exact_integer(float: f64) -> Option<i128> {
     (float.trunc().total_cmp(&float) == Ordering::Equal && float.abs() < 1e30).then_some(float as i128)
@@ -159,7 +158,7 @@ pub(crate) fn write_json_string(out: &mut String, text: &str) {
     out.reserve(text.len() + 2);
     out.push('"');
     let mut rest = text;
-    // What needs no escapes is copied in runs.
+    // Characters without escapes are copied in runs.
     while let Some(at) =
         rest.bytes().position(|byte| !matches!(byte, b' '..=b'~') || matches!(byte, b'"' | b'\\'))
     {
@@ -272,8 +271,8 @@ pub(crate) fn write_repr_string(out: &mut String, text: &str) {
     out.push(quote);
 }
 
-/// The standard library's idea of what may be shown as it is. The leading letter is there because combining marks
-/// are escaped at the beginning of a text only.
+/// Whether the standard library prints the character without an escape. The leading letter is needed because combining
+/// marks are escaped only at the beginning of a text.
 fn printable(c: char) -> bool {
     let shown: String = format!("a{c}").escape_debug().collect();
     !shown.contains('\\')
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn truth_is_pythons() {
+    fn values_are_truthy_as_in_python() {
         for falsy in [json!(null), json!(0), json!(0.0), json!(""), json!([]), json!({}), json!(false)] {
             assert!(!truthy(&falsy), "{falsy}");
         }
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn repr_is_pythons() {
+    fn repr_is_that_of_python() {
         let value =
             json!({"a": [null, true, 1, 2.0], "it's": "it's", "q": "'\"", "n": "\n\u{1}\u{ad}é😀e\u{301}"});
         assert_eq!(

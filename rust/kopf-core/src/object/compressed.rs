@@ -1,6 +1,4 @@
-//! The text of an object that is kept although nobody looks at it: compressed, until somebody does.
-//!
-//! Owns: when it pays, and what can be asked without the text. Must not know: who keeps objects, and what for.
+//! Compressed text of an idle object; decompressed on first access.
 
 use std::sync::OnceLock;
 
@@ -9,16 +7,16 @@ use lz4_flex::block::{compress, decompress};
 use super::Object;
 use super::span::Span;
 
-/// It takes some microseconds to pack a text; for shorter ones, there is too little to win.
-const WORTH: usize = 1024;
+/// Texts below this length, in bytes, are not compressed: the savings do not justify some microseconds.
+const MIN_LENGTH: usize = 1024;
 
 /// The text of an object, plain or compressed.
 #[derive(Clone)]
 pub(super) enum ObjectText {
-    /// As it came.
+    /// Plain JSON.
     Plain(Box<str>),
-    /// As it is kept.
-    Packed(Box<CompressedObject>),
+    /// Compressed JSON.
+    Compressed(Box<CompressedObject>),
 }
 
 /// The compressed text of an object.
@@ -26,53 +24,53 @@ pub(super) enum ObjectText {
 pub(super) struct CompressedObject {
     bytes: Box<[u8]>,
     length: usize,
-    /// The scalar fields, which are asked for at any time.
+    /// The scalar fields, which are read without decompression.
     head: Box<str>,
-    /// The text, since somebody has looked at it.
+    /// The text, once it was decompressed.
     plain: OnceLock<Box<str>>,
 }
 
 impl ObjectText {
-    /// All of it.
+    /// The whole text; decompresses it if necessary.
     pub(super) fn get(&self) -> &str {
         match self {
             Self::Plain(text) => text,
-            Self::Packed(packed) => packed.plain.get_or_init(|| packed.unpack()),
+            Self::Compressed(compressed) => compressed.plain.get_or_init(|| compressed.decompressed()),
         }
     }
 
-    /// What the ranges of the scalar fields are in.
+    /// The text that the ranges of the scalar fields refer to.
     pub(super) fn head(&self) -> &str {
         match self {
             Self::Plain(text) => text,
-            Self::Packed(packed) => &packed.head,
+            Self::Compressed(compressed) => &compressed.head,
         }
     }
 
-    /// Whether it is there to be read.
+    /// Whether the text is readable without decompression.
     pub(super) fn is_plain(&self) -> bool {
         match self {
             Self::Plain(_) => true,
-            Self::Packed(packed) => packed.plain.get().is_some(),
+            Self::Compressed(compressed) => compressed.plain.get().is_some(),
         }
     }
 }
 
 impl CompressedObject {
-    fn unpack(&self) -> Box<str> {
-        // These are the very bytes that were made of a text: there is nothing to fail.
+    fn decompressed(&self) -> Box<str> {
+        // The bytes were compressed from a valid text, so this cannot fail.
         let bytes = decompress(&self.bytes, self.length).unwrap_or_default();
         String::from_utf8(bytes).unwrap_or_default().into_boxed_str()
     }
 }
 
 impl Object {
-    /// The same object with its text compressed, if that is worth it. Whoever looks at more than the names, the versions and
-    /// the times of it, has it unpacked, and so it stays.
+    /// The same object with its text compressed; `None` if that saves too little. Reading more than names, versions, and
+    /// times decompresses the text, and keeps it.
     #[must_use]
     pub fn packed(&self) -> Option<Self> {
         let text = self.text.get();
-        if text.len() < WORTH {
+        if text.len() < MIN_LENGTH {
             return None;
         }
         let bytes = compress(text.as_bytes()).into_boxed_slice();
@@ -88,9 +86,10 @@ impl Object {
             }
         });
         let head_text = names.into_boxed_str();
-        let packed = CompressedObject { bytes, length: text.len(), head: head_text, plain: OnceLock::new() };
+        let compressed =
+            CompressedObject { bytes, length: text.len(), head: head_text, plain: OnceLock::new() };
         Some(Self {
-            text: ObjectText::Packed(Box::new(packed)),
+            text: ObjectText::Compressed(Box::new(compressed)),
             length: self.length,
             head,
             sections: self.sections,
@@ -98,7 +97,7 @@ impl Object {
         })
     }
 
-    /// Whether the text can be read without unpacking it: it never was packed, or somebody has looked at it.
+    /// Whether the text is readable without decompression: it was never compressed, or is decompressed already.
     pub fn is_plain(&self) -> bool {
         self.text.is_plain()
     }
@@ -129,29 +128,29 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_different_but_the_space() {
+    fn a_compressed_object_equals_the_plain_one() {
         let object = Object::decode(&long().to_string()).unwrap();
-        let packed = object.packed().unwrap();
-        assert_eq!(packed.name(), Some("näme"));
-        assert_eq!(packed.namespace(), Some("default"));
-        assert_eq!(packed.uid(), Some("1-2"));
-        assert_eq!(packed.resource_version(), Some("7"));
-        assert_eq!((packed.api_version(), packed.kind()), (object.api_version(), object.kind()));
-        assert_eq!(packed.creation_timestamp(), object.creation_timestamp());
-        assert_eq!(packed.deletion_timestamp(), None);
-        assert!(!packed.is_plain(), "names are known without the text");
-        assert_eq!(packed.to_value(), long());
-        assert!(packed.is_plain());
-        assert_eq!(packed, object);
-        assert_eq!(packed.annotation("tra\"ce").unwrap(), "ü");
-        assert_eq!(packed.label("one").unwrap(), "1");
-        assert!(packed.has_finalizer("kept"));
-        assert_eq!(packed.owner_kinds().collect::<Vec<_>>(), ["Owner"]);
-        assert_eq!(packed.top_level("spec"), object.top_level("spec"));
+        let compressed = object.packed().unwrap();
+        assert_eq!(compressed.name(), Some("näme"));
+        assert_eq!(compressed.namespace(), Some("default"));
+        assert_eq!(compressed.uid(), Some("1-2"));
+        assert_eq!(compressed.resource_version(), Some("7"));
+        assert_eq!((compressed.api_version(), compressed.kind()), (object.api_version(), object.kind()));
+        assert_eq!(compressed.creation_timestamp(), object.creation_timestamp());
+        assert_eq!(compressed.deletion_timestamp(), None);
+        assert!(!compressed.is_plain(), "names are readable without decompression");
+        assert_eq!(compressed.to_value(), long());
+        assert!(compressed.is_plain());
+        assert_eq!(compressed, object);
+        assert_eq!(compressed.annotation("tra\"ce").unwrap(), "ü");
+        assert_eq!(compressed.label("one").unwrap(), "1");
+        assert!(compressed.has_finalizer("kept"));
+        assert_eq!(compressed.owner_kinds().collect::<Vec<_>>(), ["Owner"]);
+        assert_eq!(compressed.top_level("spec"), object.top_level("spec"));
     }
 
     #[test]
-    fn what_was_packed_can_be_packed_again_and_recast() {
+    fn a_compressed_object_can_be_compressed_again_and_get_another_kind() {
         let object = Object::decode(&long().to_string()).unwrap();
         let twice = object.packed().unwrap().packed().unwrap();
         assert_eq!(twice, object);
@@ -161,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn short_texts_are_left_alone() {
+    fn short_texts_are_not_compressed() {
         let object = Object::decode(r#"{"metadata":{"name":"short"}}"#).unwrap();
         assert!(object.packed().is_none());
         assert!(object.is_plain());
     }
 
     #[test]
-    fn texts_that_do_not_become_much_shorter_are_left_alone() {
+    fn incompressible_texts_are_not_compressed() {
         let mut state = 1_u64;
         let mut noise = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -180,9 +179,11 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_a_part_of_the_space() {
+    fn compression_saves_at_least_half_of_the_size() {
         let object = Object::decode(&long().to_string()).unwrap();
-        let ObjectText::Packed(packed) = object.packed().unwrap().text else { panic!("it is packed") };
-        assert!(packed.bytes.len() + packed.head.len() < object.raw().len() / 2);
+        let ObjectText::Compressed(compressed) = object.packed().unwrap().text else {
+            panic!("it is compressed")
+        };
+        assert!(compressed.bytes.len() + compressed.head.len() < object.raw().len() / 2);
     }
 }

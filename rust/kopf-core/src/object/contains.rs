@@ -1,45 +1,43 @@
-//! Whether the server has kept what it was asked to, read from the text of its answer.
-//!
-//! Owns: the quick look, which builds no values but those of the leaves. Must not know: what follows if it has not.
+//! Checks whether the API server's response contains a patch, on the JSON text: only leaf values are parsed.
 
 use super::{Object, member};
 use crate::json::scanner::read_as;
 use crate::json::value::{self, Map, Value, equal};
 
 impl Object {
-    /// Whether all that a merge patch says is so in the object, as far as a quick look can tell.
+    /// Whether the object has all values of a merge patch. A fast check: false can also mean that it cannot decide.
     pub fn contains_patch(&self, patch: &Map<String, Value>) -> bool {
-        patch.iter().all(|(key, wanted)| match wanted {
-            Value::Object(wanted) if key == "metadata" => {
-                wanted.iter().all(|(key, wanted)| self.has_metadata(key, wanted))
+        patch.iter().all(|(key, expected)| match expected {
+            Value::Object(expected) if key == "metadata" => {
+                expected.iter().all(|(key, expected)| self.has_metadata(key, expected))
             }
-            _ => holds(self.top_level(key), wanted),
+            _ => holds(self.top_level(key), expected),
         })
     }
 
-    fn has_metadata(&self, key: &str, wanted: &Value) -> bool {
-        match wanted {
-            Value::Object(wanted) if key == "annotations" && !wanted.is_empty() => {
-                wanted.iter().all(|(key, wanted)| holds(self.raw_annotation(key), wanted))
+    fn has_metadata(&self, key: &str, expected: &Value) -> bool {
+        match expected {
+            Value::Object(expected) if key == "annotations" && !expected.is_empty() => {
+                expected.iter().all(|(key, expected)| holds(self.raw_annotation(key), expected))
             }
-            _ => holds(self.top_level("metadata").and_then(|metadata| member(metadata, key)), wanted),
+            _ => holds(self.top_level("metadata").and_then(|metadata| member(metadata, key)), expected),
         }
     }
 }
 
-fn holds(json: Option<&str>, wanted: &Value) -> bool {
-    let Some(json) = json else { return wanted.is_null() };
-    match wanted {
+fn holds(json: Option<&str>, expected: &Value) -> bool {
+    let Some(json) = json else { return expected.is_null() };
+    match expected {
         Value::Null => json == "null",
-        Value::Object(wanted) => {
-            json.starts_with('{') && wanted.iter().all(|(key, wanted)| holds(member(json, key), wanted))
+        Value::Object(expected) => {
+            json.starts_with('{') && expected.iter().all(|(key, expected)| holds(member(json, key), expected))
         }
-        Value::String(text) if reads(json, text) => true,
-        _ => value::parse_checked::<Value>(json).is_ok_and(|found| equal(&found, wanted)),
+        Value::String(text) if equals_string(json, text) => true,
+        _ => value::parse_checked::<Value>(json).is_ok_and(|found| equal(&found, expected)),
     }
 }
 
-fn reads(json: &str, text: &str) -> bool {
+fn equals_string(json: &str, text: &str) -> bool {
     let inner = json.strip_prefix('"').and_then(|json| json.strip_suffix('"')).unwrap_or_default();
     json.len() >= 2 && read_as(inner.as_bytes(), text.as_bytes()) == Some(inner.len())
 }
@@ -56,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_so_is_seen() {
+    fn applied_patches_are_recognized() {
         assert!(has(&json!({})));
         assert!(has(
             &json!({"metadata": {"annotations": {"a": "{\"x\":1}\n", "u": "<", "gone": null}, "labels": {"l": "1"}}})
@@ -68,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_so_is_seen_too() {
+    fn patches_that_are_not_applied_are_recognized() {
         for patch in [
             json!({"metadata": {"annotations": {"a": "{}"}}}),
             json!({"metadata": {"annotations": {"a": null}}}),

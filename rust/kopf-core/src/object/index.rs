@@ -1,6 +1,4 @@
-//! The single pass over the text of an object, and what it leaves behind.
-//!
-//! Owns: which parts are noted on the way. Offsets count from the first byte of the object.
+//! The index of an object, built in a single pass over its text. Offsets count from the first byte of the object.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -18,7 +16,7 @@ pub(super) struct Entry {
     pub(super) value: Span,
 }
 
-/// The kinds of entries, in the order in which they are kept.
+/// The kinds of entries, in their order in the index.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Section {
     Stanzas,
@@ -34,7 +32,7 @@ impl Section {
         [Self::Stanzas, Self::Labels, Self::Annotations, Self::Finalizers, Self::Owners];
 }
 
-/// The scalar fields that everybody asks for.
+/// The scalar fields that are read most often.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Head {
     pub(super) api_version: Span,
@@ -85,14 +83,14 @@ pub(super) struct ObjectIndex {
     annotations: Vec<Entry>,
     finalizers: Vec<Entry>,
     owners: Vec<Entry>,
-    /// Names that are written with escapes, in plain form; they come to stand after the text.
+    /// Names that contain escapes, in unescaped form; they are appended to the text.
     aside: String,
 }
 
 type Scanned<T> = Result<T, DecodeError>;
 
 impl ObjectIndex {
-    /// Reads the object at the cursor.
+    /// Builds the index of the object at the cursor.
     pub(super) fn read(cursor: &mut Cursor<'_>) -> Scanned<Self> {
         if cursor.peek() != Some(b'{') {
             return cursor.fault("an object is expected");
@@ -144,7 +142,7 @@ impl ObjectIndex {
         })
     }
 
-    /// If a key comes twice, the last one counts.
+    /// Drops the metadata read so far: of repeated keys, the last one counts.
     fn forget_metadata(&mut self) {
         let (api_version, kind) = (self.head.api_version, self.head.kind);
         self.head = Head { api_version, kind, ..Head::default() };
@@ -213,7 +211,7 @@ impl ObjectIndex {
         cursor.string_or_skip()?.map_or(Ok(Span::default()), |literal| self.name(text, literal))
     }
 
-    /// The span of a string. One that is written with escapes is kept aside in plain form.
+    /// The span of a string. A string with escapes is kept aside in unescaped form.
     fn name(&mut self, text: &str, literal: Literal) -> Scanned<Span> {
         if !literal.escaped {
             return self.span(literal.start, literal.end);
@@ -236,7 +234,7 @@ impl ObjectIndex {
         Ok(Span { start: offset(start)?, end: offset(end)? })
     }
 
-    /// Makes an object of what was found in that text, completed with what the list says for all its items.
+    /// Builds the object from the text, with the `apiVersion` and `kind` of its list if it lacks them.
     pub(super) fn finish(
         mut self,
         text: &str,
@@ -275,14 +273,14 @@ impl ObjectIndex {
         Ok(self.assemble(text.into_boxed_str(), length))
     }
 
-    /// What is to be inserted after the opening brace, and the entries for it.
+    /// The text to insert after the opening brace, and its entries.
     fn defaults(&self, json: &str, api_version: Option<&str>, kind: Option<&str>) -> (String, Vec<Entry>) {
         let (mut out, mut added) = (String::new(), Vec::new());
         for (key, value) in [("apiVersion", api_version), ("kind", kind)] {
             let Some(value) = value else { continue };
             let present = self.stanzas.iter().any(|entry| json.get(entry.key.range()) == Some(key));
-            let plain = !value.bytes().any(|byte| matches!(byte, b'"' | b'\\' | 0..0x20));
-            if present || !plain {
+            let needs_no_escapes = !value.bytes().any(|byte| matches!(byte, b'"' | b'\\' | 0..0x20));
+            if present || !needs_no_escapes {
                 continue;
             }
             if !out.is_empty() {
@@ -335,7 +333,7 @@ impl ObjectIndex {
     }
 }
 
-/// Of entries with equal keys, the last value stays, at the place of the first one: as dicts do it in Python.
+/// Removes repeated keys: the last value stays, at the position of the first one, as in a Python dict.
 fn keep_last(text: &str, entries: &mut Vec<Entry>) {
     let key = |entry: &Entry| text.get(entry.key.range()).unwrap_or_default();
     let repeated = if entries.len() <= 32 {

@@ -8,20 +8,20 @@ use crate::json::scanner::Cursor;
 /// One page of a list.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Page {
-    /// The version of the whole list.
+    /// The `resourceVersion` of the list.
     pub resource_version: Option<String>,
-    /// What to ask the next page with, if there is one.
+    /// The `continue` token of the next page, if there is one.
     pub continue_token: Option<String>,
     /// The objects.
     pub items: Vec<Object>,
-    /// Those that cannot be handled.
+    /// The objects that cannot be decoded.
     pub rejected: Vec<RejectedObject>,
 }
 
-/// Decodes one page of a list. The items get the `kind` and `apiVersion` that the list names for all of them.
+/// Decodes one page of a list. Items get the `kind` and `apiVersion` that the list specifies.
 ///
 /// # Errors
-/// If it is not a list, or if it is not known which of the items cannot be decoded.
+/// If it is not a list, or if an item cannot be decoded and has no readable name.
 pub fn decode_page(json: &[u8]) -> Result<Page, DecodeError> {
     let readable = Readable::of(json);
     let text = &*readable.json;
@@ -42,7 +42,7 @@ pub fn decode_page(json: &[u8]) -> Result<Page, DecodeError> {
                     Ok(())
                 })?;
             }
-            // An empty list of Go.
+            // Go serializes an empty list as `null`.
             "items" if cursor.peek() == Some(b'n') => {
                 has_items = true;
                 cursor.skip()?;
@@ -56,17 +56,17 @@ pub fn decode_page(json: &[u8]) -> Result<Page, DecodeError> {
     read.and_then(|()| cursor.finish()).map_err(|error| readable.fault().unwrap_or(error))?;
     readable.check_outside(&items)?;
 
-    // An empty page would mean that all objects are gone: nothing else may be taken for one.
+    // An empty page means that all objects are deleted, so other responses must not be taken for one.
     if !has_items || !kind.as_deref().is_some_and(|kind| kind.ends_with("List")) {
         return Err(DecodeError::NotList);
     }
-    // A generic `List` says nothing about its items.
+    // A generic `List` does not specify the kind of its items.
     let kind = kind.as_deref().and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty());
     let api_version = api_version.as_deref().filter(|_| kind.is_some());
     page.items.reserve(items.len());
-    for Item { range, skeleton } in items {
-        match skeleton {
-            Ok(skeleton) => page.items.push(skeleton.finish(text, api_version, kind)?),
+    for Item { range, index } in items {
+        match index {
+            Ok(index) => page.items.push(index.finish(text, api_version, kind)?),
             Err(error) => {
                 let json = text.get(range).unwrap_or_default();
                 page.rejected.push(rejected(json, api_version, kind, error)?);

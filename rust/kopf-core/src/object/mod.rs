@@ -1,7 +1,7 @@
-//! One Kubernetes object: its JSON text, decoded once into a skeleton of ranges into that text.
+//! A Kubernetes object: its JSON text, decoded once into an index of offsets into that text.
 //!
-//! Owns: where the parts of an object are, and reading them lazily. Must not know: what any part means for handling.
-//! This is the hot path: one pass over the text, no values built, two allocations that live on.
+//! Decoding is on the hot path: one pass over the text, no values built, two allocations per object. Fields are parsed on
+//! access.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -31,7 +31,7 @@ pub use watch_event::{WatchRecord, decode_watch_line};
 /// A Kubernetes object. Cheap to share, expensive to copy: use it as `Arc<Object>`.
 #[derive(Clone)]
 pub struct Object {
-    /// The JSON, followed by those names in plain form that are written with escapes in it (normally none are).
+    /// The JSON, followed by the unescaped form of names that contain escapes (normally none do).
     text: ObjectText,
     length: u32,
     head: index::Head,
@@ -45,16 +45,16 @@ impl Object {
         Self::decode_with_defaults(json, None, None)
     }
 
-    /// Decodes an item of a list, which lacks what is said once for the whole list.
+    /// Decodes an item of a list, which lacks the `apiVersion` and `kind` that the list specifies for all its items.
     pub fn decode_with_defaults(
         json: &str,
         api_version: Option<&str>,
         kind: Option<&str>,
     ) -> Result<Object, DecodeError> {
         let mut cursor = Cursor::new(json);
-        let skeleton = ObjectIndex::read(&mut cursor)?;
+        let index = ObjectIndex::read(&mut cursor)?;
         cursor.finish()?;
-        skeleton.finish(json, api_version, kind)
+        index.finish(json, api_version, kind)
     }
 
     /// The JSON text.
@@ -107,42 +107,42 @@ impl Object {
         self.section(Section::Finalizers).iter().map(|entry| self.slice(entry.value))
     }
 
-    /// Whether one of the finalizers is this one.
+    /// Whether the object has this finalizer.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers().any(|present| present == finalizer)
     }
 
-    /// `metadata.labels`, as far as they are strings.
+    /// `metadata.labels`, only those with string values.
     pub fn labels(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
         self.texts(Section::Labels)
     }
 
-    /// `metadata.annotations`, as far as they are strings.
+    /// `metadata.annotations`, only those with string values.
     pub fn annotations(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
         self.texts(Section::Annotations)
     }
 
-    /// One label.
+    /// The value of a label, if it is a string.
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         self.find(Section::Labels, key).and_then(unquote)
     }
 
-    /// One annotation.
+    /// The value of an annotation, if it is a string.
     pub fn annotation(&self, key: &str) -> Option<Cow<'_, str>> {
         self.find(Section::Annotations, key).and_then(unquote)
     }
 
-    /// One annotation as JSON, whatever it is.
+    /// The value of an annotation as JSON of any type.
     pub fn raw_annotation(&self, key: &str) -> Option<&str> {
         self.find(Section::Annotations, key)
     }
 
-    /// The keys of the labels with their values as JSON, whatever they are.
+    /// The keys of the labels with their values as JSON of any type.
     pub fn raw_labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs(Section::Labels)
     }
 
-    /// The keys of the annotations with their values as JSON, whatever they are.
+    /// The keys of the annotations with their values as JSON of any type.
     pub fn raw_annotations(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs(Section::Annotations)
     }
@@ -162,14 +162,14 @@ impl Object {
         self.pairs(Section::Stanzas)
     }
 
-    /// What is at the path, `null` included. Only that part is parsed.
+    /// The value at the path, also `null`. Only that part is parsed.
     pub fn field(&self, path: &FieldPath) -> Option<Value> {
         let Some((first, rest)) = path.keys().split_first() else { return Some(self.to_value()) };
         let leaf = rest.iter().try_fold(self.top_level(first)?, |level, key| member(level, key))?;
         value::parse_checked(leaf).ok()
     }
 
-    /// The JSON text of what is at the path; nothing is parsed.
+    /// The JSON text at the path, without parsing it.
     pub fn text_at<S: AsRef<str>>(&self, keys: &[S]) -> Found<'_> {
         let Some((first, rest)) = keys.split_first() else { return Found::Text(self.raw()) };
         let Some(mut text) = self.top_level(first.as_ref()) else { return Found::Missing(0) };
@@ -187,7 +187,7 @@ impl Object {
 
     /// The whole object as a value.
     pub fn to_value(&self) -> Value {
-        // The text was checked when it was decoded, so there is nothing to fail.
+        // The text was validated when it was decoded, so parsing cannot fail.
         value::parse_checked(self.raw()).unwrap_or_default()
     }
 
@@ -219,14 +219,14 @@ impl Object {
     }
 }
 
-/// What a path leads to.
+/// The result of looking up a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'t> {
-    /// This JSON.
+    /// The JSON text of the value.
     Text(&'t str),
-    /// There is no such key; this one of the path is the first that is not there.
+    /// A key is missing: the first one, by its index in the path.
     Missing(usize),
-    /// The path goes through something that has no keys.
+    /// A value on the path is not a mapping.
     NotAMapping,
 }
 
@@ -244,14 +244,14 @@ impl PartialEq for Object {
 
 impl Eq for Object {}
 
-/// The string that a JSON string means; nothing for other values.
+/// The string of a JSON string literal; `None` for other values.
 fn unquote(json: &str) -> Option<Cow<'_, str>> {
     let inner = json.strip_prefix('"')?.strip_suffix('"')?;
     let escaped = memchr::memchr(b'\\', inner.as_bytes()).is_some();
     Some(Literal { start: 1, end: 1 + inner.len(), escaped }.read(json))
 }
 
-/// The JSON of a member of an object; of equal keys the last counts.
+/// The JSON of a member of an object; the last one if the key is repeated.
 fn member<'t>(json: &'t str, key: &str) -> Option<&'t str> {
     let mut found = None;
     let mut cursor = Cursor::new(json);

@@ -1,36 +1,36 @@
-//! Discretion: what may be shown of an object to those who read logs, but not the objects themselves.
+//! Redaction: the parts of an object that may appear in logs, whose readers may have no access to the object.
 //!
-//! Of Secrets, the names of their keys are shown, and never what is in them: neither from their payload, nor from copies of it
-//! in annotations (of ours, or of kubectl). Of other objects, everything is. Nothing here is ever written to an object.
+//! For Secrets, logs contain the keys of the payload but no values: neither of the payload, nor of copies in annotations
+//! (by Kopf or kubectl). Other objects are not redacted. Redacted values are never written to an object.
 
 use crate::json::diff::DiffItem;
 use crate::json::value::{Map, Value};
 use crate::object::Object;
 
-/// What stands for what is not shown.
+/// The replacement of redacted values.
 pub const MASK: &str = "***";
 
-/// Where payloads are.
+/// The fields of a Secret with its payload.
 const PAYLOADS: [&str; 2] = ["data", "stringData"];
 
-/// Whether there is something in the object that must not be shown.
+/// Whether the object must be redacted.
 pub fn is_discreet(object: &Object) -> bool {
     object.kind() == Some("Secret") && object.api_version().is_none_or(|version| version == "v1")
 }
 
-/// The same by the path of a request, with or without its query.
+/// Whether a request must be redacted, by its path with or without the query.
 pub fn is_discreet_path(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();
     let Some(rest) = path.strip_prefix("/api/v1/") else { return false };
     rest.split('/').any(|part| part == "secrets")
 }
 
-/// The object, or a patch for it, as it may be shown.
+/// Redacts the object or a merge patch for it.
 pub fn shown(object: &Object, value: &Value) -> Value {
     if is_discreet(object) { masked(value, &[]) } else { value.clone() }
 }
 
-/// A patch of operations, as it may be shown.
+/// Redacts a JSON patch.
 pub fn shown_operations(object: &Object, operations: &Value) -> Value {
     if !is_discreet(object) {
         return operations.clone();
@@ -47,7 +47,7 @@ pub fn shown_operations(object: &Object, operations: &Value) -> Value {
     Value::Array(operations.as_array().into_iter().flatten().map(mask).collect())
 }
 
-/// Differences of the object, as they may be shown.
+/// Redacts a diff.
 pub fn shown_diff(object: &Object, items: &[DiffItem]) -> Vec<DiffItem> {
     if !is_discreet(object) {
         return items.to_vec();
@@ -63,7 +63,7 @@ pub fn shown_diff(object: &Object, items: &[DiffItem]) -> Vec<DiffItem> {
     items.iter().map(mask).collect()
 }
 
-/// What stands at these keys of a Secret, without payloads.
+/// The value at these keys of a Secret, redacted.
 fn masked(value: &Value, keys: &[&str]) -> Value {
     if keys.first().is_some_and(|key| PAYLOADS.contains(key)) {
         return masked_all(value);
@@ -76,7 +76,7 @@ fn masked(value: &Value, keys: &[&str]) -> Value {
             };
             Value::Object(map.iter().map(mask).collect::<Map<_, _>>())
         }
-        // Whatever is a document within the document may be a copy of the payload.
+        // A JSON document in an annotation may be a copy of the payload.
         Value::String(text) if matches!(keys, ["metadata", "annotations", ..]) && text.contains('{') => {
             Value::String(MASK.to_owned())
         }
@@ -84,13 +84,13 @@ fn masked(value: &Value, keys: &[&str]) -> Value {
     }
 }
 
-/// With the keys, but nothing else.
+/// Redacts all values, and keeps the keys.
 fn masked_all(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
             Value::Object(map.iter().map(|(key, value)| (key.clone(), masked_all(value))).collect())
         }
-        // That something is removed is no secret.
+        // A removal reveals no payload.
         Value::Null => Value::Null,
         _ => Value::String(MASK.to_owned()),
     }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_about_secrets_are_known_by_their_paths() {
+    fn requests_for_secrets_are_recognized_by_their_paths() {
         for path in
             ["/api/v1/secrets", "/api/v1/namespaces/x/secrets/y?fieldManager=z", "/api/v1/secrets?watch=true"]
         {

@@ -1,4 +1,4 @@
-//! What is read from the text of an object, and how mistakes in it are told.
+//! Decoding of objects, list pages, and watch events; and errors of malformed ones.
 
 use super::*;
 use serde_json::json;
@@ -9,7 +9,7 @@ const TEXT: &str = r#" {"kind":"Widget","apiVersion":"example.com/v1","metadata"
     "ownerReferences":[{"kind":"Deployment","name":"d"},{}]},"spec":{"x":{"y":[1,2.5]},"n":null},"status":null} "#;
 
 #[test]
-fn the_head_is_read() {
+fn scalar_fields_are_read() {
     let object = Object::decode(TEXT).unwrap();
     assert_eq!(object.raw(), TEXT.trim());
     assert_eq!(object.api_version(), Some("example.com/v1"));
@@ -27,7 +27,7 @@ fn the_head_is_read() {
 }
 
 #[test]
-fn labels_and_annotations_are_read_as_far_as_they_are_strings() {
+fn only_string_labels_and_annotations_are_read() {
     let object = Object::decode(TEXT).unwrap();
     assert_eq!(object.labels().collect::<Vec<_>>(), [("a", Cow::Borrowed("b"))]);
     assert_eq!(object.label("odd"), None);
@@ -55,7 +55,7 @@ fn fields_are_found_in_the_text() {
 }
 
 #[test]
-fn odd_objects_are_read_tolerantly() {
+fn fields_of_unexpected_types_are_ignored() {
     for text in [
         "{}",
         r#"{"metadata":null,"status":null}"#,
@@ -72,7 +72,7 @@ fn odd_objects_are_read_tolerantly() {
 }
 
 #[test]
-fn what_is_not_an_object_is_an_error() {
+fn text_that_is_not_an_object_is_an_error() {
     for text in ["", "[]", "null", "{", "{}{}", r#"{"metadata":{"name":"\ud800"}}"#, "{\"a\":1e999}"] {
         assert!(Object::decode(text).is_err(), "{text}");
     }
@@ -96,7 +96,7 @@ fn of_repeated_keys_the_last_counts() {
 }
 
 #[test]
-fn names_with_escapes_are_plain_to_readers() {
+fn names_with_escapes_are_unescaped() {
     let text = r#"{"metadata":{"n\u0061me":"\u0077","labels":{"l\u002fx":"v"},"finalizers":["\u0066"],
         "ownerReferences":[{"kind":"\u0044"}]},"sp\u0065c":{"\u0061":1}}"#;
     for defaults in [None, Some("Widget")] {
@@ -112,7 +112,7 @@ fn names_with_escapes_are_plain_to_readers() {
 }
 
 #[test]
-fn watch_lines_are_told_apart() {
+fn watch_events_are_distinguished_by_type() {
     let decode = |text: &str| decode_watch_line(text.as_bytes());
     let object = Object::decode(r#"{"metadata":{"name":"w","labels":{"a":"b"}}}"#).unwrap();
     assert_eq!(
@@ -148,7 +148,7 @@ fn watch_lines_are_told_apart() {
 }
 
 #[test]
-fn items_of_a_page_get_what_the_list_says() {
+fn items_of_a_page_get_the_type_of_the_list() {
     let page = decode_page(
         br#"{"items":[{"metadata":{"name":"a","labels":{"l":"1"}},"spec":{}},{},{"kind":"Own","metadata":{}}],
             "kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9","continue":"tok"}}"#,
@@ -182,7 +182,7 @@ fn pages_may_be_empty_or_last() {
 }
 
 #[test]
-fn other_answers_are_not_taken_for_empty_lists() {
+fn other_responses_are_not_taken_for_empty_lists() {
     for text in [
         "{}",
         r#"{"status":"ok"}"#,
@@ -197,7 +197,7 @@ fn other_answers_are_not_taken_for_empty_lists() {
     assert!(decode_page(br#"{"kind":"List","items":[]}"#).is_ok());
 }
 
-/// An object with a value of so many levels.
+/// An object with a value of this many levels.
 fn nested(name: &str, levels: usize) -> String {
     let deep = format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
     format!(
@@ -206,7 +206,7 @@ fn nested(name: &str, levels: usize) -> String {
 }
 
 #[test]
-fn objects_of_some_hundred_levels_are_read_with_all_that_is_in_them() {
+fn objects_of_three_hundred_levels_are_read_completely() {
     let object = Object::decode(&nested("deep", 299)).unwrap();
     assert_eq!(object.to_value().to_string(), object.raw());
     let keys = std::iter::once("spec").chain(std::iter::repeat_n("a", 299)).collect::<Vec<_>>().join(".");
@@ -215,7 +215,7 @@ fn objects_of_some_hundred_levels_are_read_with_all_that_is_in_them() {
 }
 
 #[test]
-fn an_object_that_is_too_deep_costs_itself_only() {
+fn an_object_that_is_too_deep_is_rejected_alone() {
     for levels in [301, 10_000, 1_000_000] {
         let deep = nested("deep", levels);
         let page = format!(
@@ -243,7 +243,7 @@ fn an_object_that_is_too_deep_costs_itself_only() {
 }
 
 #[test]
-fn metadata_that_is_too_deep_is_named_nevertheless() {
+fn an_object_whose_metadata_is_too_deep_is_identified() {
     let deep = "[".repeat(5_000) + &"]".repeat(5_000);
     let line = format!(
         r#"{{"type":"ADDED","object":{{"metadata":{{"managedFields":{deep},"name":"n","resourceVersion":"7"}}}}}}"#
@@ -255,7 +255,7 @@ fn metadata_that_is_too_deep_is_named_nevertheless() {
 }
 
 #[test]
-fn an_object_that_is_not_unicode_or_not_json_costs_itself_only() {
+fn an_object_that_is_not_unicode_or_not_json_is_rejected_alone() {
     for value in [&b"\"\xff\""[..], b"\"\\ud800\"", b"1e999", b"tru", b"[1}"] {
         let broken = [br#"{"metadata":{"name":"x"},"spec":{"a":"#, value, b"}}"].concat();
         let page = [
@@ -275,7 +275,7 @@ fn an_object_that_is_not_unicode_or_not_json_costs_itself_only() {
         let line = [br#"{"type":"MODIFIED","object":"#, &broken[..], b"}"].concat();
         assert!(matches!(decode_watch_line(&line), Ok(WatchRecord::Rejected { .. })), "{shown}");
     }
-    assert!(decode_page(b"{\"items\":[],\"\xff\":1}").is_err(), "it is not known what is broken");
+    assert!(decode_page(b"{\"items\":[],\"\xff\":1}").is_err(), "the broken object is not identified");
     let nameless = b"{\"type\":\"ADDED\",\"object\":{\"spec\":\"\xff\"}}";
     assert_eq!(decode_watch_line(nameless), Err(DecodeError::Encoding { at: 34 }));
 }

@@ -9,27 +9,27 @@ use crate::json::DecodeError;
 use crate::json::scanner::Cursor;
 use crate::json::value::{Map, Value};
 
-/// An object that cannot be decoded, though it is known which one it is.
+/// An object that cannot be decoded, but can be identified.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RejectedObject {
-    /// Its kind, name, namespace, uid, and version; nothing else of it.
+    /// An object with only its kind, name, namespace, uid, and version.
     pub identity: Object,
-    /// What is wrong with it.
+    /// The reason.
     pub error: DecodeError,
 }
 
-/// A text that can be read although it is not UTF-8 everywhere.
+/// A JSON text with invalid UTF-8 bytes replaced, so that it can be scanned.
 pub(super) struct Readable<'t> {
-    /// Of the same length as the original.
+    /// The text, with the same length as the original bytes.
     pub(super) json: Cow<'t, str>,
-    /// The places that are not UTF-8, in order.
+    /// The offsets of the invalid bytes, in order.
     broken: Vec<usize>,
 }
 
 /// An object in the text.
 pub(super) struct Item {
     pub(super) range: Range<usize>,
-    pub(super) skeleton: Result<ObjectIndex, DecodeError>,
+    pub(super) index: Result<ObjectIndex, DecodeError>,
 }
 
 impl<'t> Readable<'t> {
@@ -48,12 +48,12 @@ impl<'t> Readable<'t> {
         Self { json: Cow::Owned(json), broken }
     }
 
-    /// What is wrong with the text as a whole.
+    /// The error of the text as a whole, if it has invalid bytes.
     pub(super) fn fault(&self) -> Option<DecodeError> {
         self.broken.first().map(|at| DecodeError::Encoding { at: *at })
     }
 
-    /// What is broken around the objects makes the whole text unreadable.
+    /// Rejects the whole text if it has invalid bytes outside of the objects.
     pub(super) fn check_outside(&self, items: &[Item]) -> Result<(), DecodeError> {
         let is_inside = |at: usize| {
             let item = items.get(items.partition_point(|item| item.range.end <= at));
@@ -65,7 +65,7 @@ impl<'t> Readable<'t> {
         }
     }
 
-    /// Moves past an object, also if that is malformed.
+    /// Moves past an object, also a malformed one.
     pub(super) fn item(&self, cursor: &mut Cursor<'_>) -> Item {
         let _ = cursor.peek();
         let start = cursor.clone();
@@ -77,15 +77,15 @@ impl<'t> Readable<'t> {
         let range = start.at()..cursor.at();
         let first = self.broken.partition_point(|at| *at < range.start);
         let broken = self.broken.get(first).copied().filter(|at| *at < range.end);
-        let skeleton = match broken {
+        let index = match broken {
             Some(at) => Err(DecodeError::Encoding { at }),
             None => read,
         };
-        Item { range, skeleton }
+        Item { range, index }
     }
 }
 
-/// What is known of an object that cannot be decoded; the error itself if that is nothing.
+/// The identity of an object that cannot be decoded; the error itself if the object has no readable name.
 pub(super) fn rejected(
     json: &str,
     api_version: Option<&str>,
@@ -101,7 +101,7 @@ pub(super) fn rejected(
         let text = json.get(cursor.skip_known()).unwrap_or_default();
         serde_json::from_str::<String>(text).ok()
     };
-    // Where it cannot be read any further, what was read before is enough, or there is no name.
+    // An error ends the scan: either the name was read before, or there is no identity.
     let _ = cursor.members(|cursor, key| {
         match &*key.read(json) {
             key @ ("apiVersion" | "kind") => body.extend(text(cursor).map(|it| (key.to_owned(), it.into()))),

@@ -1,6 +1,4 @@
-//! The same metadata under the name of another kind, without reading it again.
-//!
-//! Owns: how the ranges move with the text. Must not know: why it is done.
+//! Metadata of an object with another `apiVersion` and `kind`, without decoding it again.
 
 use super::Object;
 use super::compressed::ObjectText;
@@ -9,10 +7,7 @@ use super::span::Span;
 use crate::json::DecodeError;
 
 impl Object {
-    /// An object of this kind with the metadata of this one, and nothing else of it.
-    ///
-    /// # Errors
-    /// If it becomes too long.
+    /// An object with this `apiVersion` and `kind`, and only the metadata of this one.
     pub fn with_type_meta(&self, api_version: &str, kind: &str) -> Result<Self, DecodeError> {
         let metadata =
             self.section(Section::Stanzas).iter().find(|entry| self.slice(entry.key) == "metadata");
@@ -73,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// The same in all that can be asked.
+    /// Checks that both objects have the same text, index, and fields.
     fn assert_same(one: &Object, other: &Object) {
         assert_eq!(one.raw(), other.raw());
         assert_eq!(one.sections, other.sections);
@@ -88,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recast_is_as_if_it_had_come_so() {
+    fn the_result_equals_the_decoded_object() {
         let metadatas = [
             r"{}",
             "null",
@@ -102,12 +97,13 @@ mod tests {
                 (r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","#, ""),
                 ("\"metadata\":{\"name\":\"old\"} , ", r#", "spec":{"a":"\u0061"}, "sp\u0065c":1"#),
             ] {
-                let come = Object::decode(&format!("{{{before}\"metadata\": {metadata}{after}}}")).unwrap();
+                let original =
+                    Object::decode(&format!("{{{before}\"metadata\": {metadata}{after}}}")).unwrap();
                 for (api_version, kind) in [("v1", "Pod"), ("apps/v1", "Deployment"), ("v\"1", "K\\")] {
                     let (api, of) = (quoted(api_version), quoted(kind));
                     let expected = format!(r#"{{"apiVersion":{api},"kind":{of},"metadata":{metadata}}}"#);
                     let expected = Object::decode(&expected).unwrap();
-                    assert_same(&come.with_type_meta(api_version, kind).unwrap(), &expected);
+                    assert_same(&original.with_type_meta(api_version, kind).unwrap(), &expected);
                 }
             }
         }

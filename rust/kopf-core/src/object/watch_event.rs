@@ -1,7 +1,7 @@
-//! Lines of a watch: watch events.
+//! Watch events: lines of a watch response.
 //!
-//! Objects inside are read in the same single pass. An object that cannot be decoded is rejected alone, as long as its name
-//! can be read: its text is skipped to its end, by counting brackets.
+//! Objects are indexed in the same single pass. An object that cannot be decoded is rejected alone if its name is readable:
+//! the scan skips its text by counting brackets.
 
 use super::Object;
 use super::text::{Item, Readable, RejectedObject, rejected};
@@ -9,39 +9,39 @@ use crate::json::DecodeError;
 use crate::json::scanner::Cursor;
 use crate::json::value::{self, Value};
 
-/// One line of a watch stream.
+/// One line of a watch response.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchRecord {
-    /// The object is new, or new to this stream.
+    /// The object is new, or new to this watch.
     Added(Object),
-    /// The object is in another state now.
+    /// The object has changed.
     Modified(Object),
-    /// The object is gone; this is its last state.
+    /// The object was deleted; this is its last state.
     Deleted(Object),
-    /// Nothing happened up to this version.
+    /// A bookmark: there are no more events up to this version.
     Bookmark {
         /// The version to continue from.
         resource_version: String,
         /// Whether it ends the initial objects of a streamed list.
         initial_events_end: bool,
     },
-    /// The object cannot be handled. It says nothing about the other records.
+    /// The object cannot be decoded. Other events of the watch are not affected.
     Rejected {
-        /// Whether the object is gone with that.
+        /// Whether the event is a deletion.
         deleted: bool,
-        /// Which object, and why.
+        /// The identity of the object, and the error.
         rejected: RejectedObject,
     },
-    /// The stream has failed: a `Status`.
+    /// The watch has failed: a `Status`.
     Error(Value),
-    /// A type that is not known (yet).
+    /// An unknown type of event.
     Unknown(String),
 }
 
-/// Decodes one line of a watch stream.
+/// Decodes one line of a watch response.
 ///
 /// # Errors
-/// If it is not a watch event, or if it is not known which object it is about.
+/// If it is not a watch event, or if its object cannot be decoded and has no readable name.
 pub fn decode_watch_line(line: &[u8]) -> Result<WatchRecord, DecodeError> {
     let text = Readable::of(line);
     let json = &*text.json;
@@ -61,7 +61,7 @@ pub fn decode_watch_line(line: &[u8]) -> Result<WatchRecord, DecodeError> {
     text.check_outside(object.as_slice())?;
 
     let Some(kind) = kind else { return cursor.fault("a watch event without a type") };
-    let Some(Item { range, skeleton }) = object else {
+    let Some(Item { range, index }) = object else {
         return match &*kind {
             "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR" => {
                 cursor.fault("a watch event without an object")
@@ -70,8 +70,8 @@ pub fn decode_watch_line(line: &[u8]) -> Result<WatchRecord, DecodeError> {
         };
     };
     let is_object = matches!(&*kind, "ADDED" | "MODIFIED" | "DELETED");
-    let skeleton = match skeleton {
-        Ok(skeleton) => skeleton,
+    let index = match index {
+        Ok(index) => index,
         Err(error) if is_object => {
             let rejected = rejected(json.get(range).unwrap_or_default(), None, None, error)?;
             return Ok(WatchRecord::Rejected { deleted: kind == "DELETED", rejected });
@@ -82,10 +82,10 @@ pub fn decode_watch_line(line: &[u8]) -> Result<WatchRecord, DecodeError> {
         Err(error) => return Err(error),
     };
     Ok(match &*kind {
-        "ADDED" => WatchRecord::Added(skeleton.finish(json, None, None)?),
-        "MODIFIED" => WatchRecord::Modified(skeleton.finish(json, None, None)?),
-        "DELETED" => WatchRecord::Deleted(skeleton.finish(json, None, None)?),
-        "BOOKMARK" => bookmark(&skeleton.finish(json, None, None)?),
+        "ADDED" => WatchRecord::Added(index.finish(json, None, None)?),
+        "MODIFIED" => WatchRecord::Modified(index.finish(json, None, None)?),
+        "DELETED" => WatchRecord::Deleted(index.finish(json, None, None)?),
+        "BOOKMARK" => bookmark(&index.finish(json, None, None)?),
         "ERROR" => {
             WatchRecord::Error(value::parse_checked(json.get(range).unwrap_or_default()).unwrap_or_default())
         }

@@ -1,7 +1,6 @@
-//! How our annotations are named, and how those of other operators of this kind are recognised.
+//! Keys of Kopf's annotations, and recognition of annotations of other Kopf operators.
 //!
-//! Owns: keys of annotations. Must not know: what is stored under them.
-//! Every byte matters here: other versions of operators look for the same keys.
+//! The keys are exactly those of Kopf 1.45, because other operators look for the same keys.
 
 use std::borrow::Cow;
 
@@ -15,16 +14,16 @@ use crate::json::merge_patch::Patch;
 use crate::json::value::{Value, truthy};
 use crate::object::Object;
 
-/// The longest name that Kubernetes accepts after a prefix.
+/// The longest name that Kubernetes accepts after a prefix, in characters.
 const LIMIT: usize = 63;
 
-/// The name of the annotation by which an operator with a prefix of its own tells that the prefix is managed.
+/// The name of the annotation that marks a custom prefix as used by a Kopf operator.
 const MARKER: &str = "kopf-managed";
 
-/// What `kubectl apply` remembers for itself.
+/// The annotation of `kubectl apply`.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The keys of annotations for one thing, the most wanted first: to be read in that order, and to be written all.
+/// The keys of the annotations for one value, in the order of reading. All of them are written.
 pub fn make_keys(prefix: &str, key: &str, v1: bool, object: Option<&Object>) -> Vec<String> {
     if is_simple(prefix, key) && object.is_none_or(|object| object.kind() != Some("ReplicaSet")) {
         return vec![[prefix, "/", key].concat()];
@@ -43,15 +42,15 @@ pub fn make_keys(prefix: &str, key: &str, v1: bool, object: Option<&Object>) -> 
     keys
 }
 
-/// Whether a key is the same in both schemes, with nothing to be replaced or cut: as nearly all of them are, and keys are
-/// asked for with every event.
+/// Whether a key is the same in both schemes, with no characters replaced or cut. Nearly all keys are, and keys are
+/// computed for every event.
 fn is_simple(prefix: &str, key: &str) -> bool {
     prefix.len() + 1 + key.len() <= LIMIT
         && prefix.is_ascii()
         && key.bytes().all(|byte| byte.is_ascii() && !matches!(byte, b'/' | b'<' | b'>'))
 }
 
-/// Marks a foreign prefix as managed, unless it is marked already.
+/// Marks a custom prefix as used by a Kopf operator, unless it is marked already.
 pub fn store_marker(prefix: &str, object: &Object, patch: &mut Patch) {
     if prefix.starts_with("kopf.") {
         return;
@@ -64,7 +63,7 @@ pub fn store_marker(prefix: &str, object: &Object, patch: &mut Patch) {
     }
 }
 
-/// The annotations of operators and tools that are not the intent of the object's author.
+/// Annotations of operators and tools that are not the intent of the object's author.
 #[derive(Clone, Debug, Default)]
 pub struct IgnoredAnnotations<'k> {
     /// Prefixes that are marked as managed.
@@ -72,13 +71,13 @@ pub struct IgnoredAnnotations<'k> {
 }
 
 impl<'k> IgnoredAnnotations<'k> {
-    /// Looks for markers among the keys that are there.
+    /// Collects the marked prefixes from the keys of an object.
     pub fn among(keys: impl Iterator<Item = &'k str>) -> Self {
         let marked = keys.filter_map(|key| key.strip_suffix(MARKER)?.strip_suffix('/')).collect();
         Self { marked }
     }
 
-    /// Whether this annotation is to be left out.
+    /// Whether this annotation is excluded from the essence.
     pub fn covers(&self, key: &str) -> bool {
         let Some((prefix, _)) = key.split_once('/') else { return false };
         prefix == "kopf.zalando.org"
@@ -88,7 +87,7 @@ impl<'k> IgnoredAnnotations<'k> {
     }
 }
 
-/// Removes annotations by their keys, and then the stanzas that have nothing left.
+/// Removes annotations by their keys, and then the stanzas that became empty.
 pub(crate) fn retain_annotations(essence: &mut Value, keep: impl Fn(&str) -> bool) {
     let annotations = essence.get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
     if let Some(Value::Object(annotations)) = annotations {
@@ -97,7 +96,7 @@ pub(crate) fn retain_annotations(essence: &mut Value, keep: impl Fn(&str) -> boo
     drop_empty_stanzas(essence);
 }
 
-/// Removes the stanzas that say nothing.
+/// Removes empty `metadata`, `labels`, `annotations`, and `status` stanzas.
 pub(crate) fn drop_empty_stanzas(essence: &mut Value) {
     let drop_from = |level: &mut Value, key: &str| {
         let Value::Object(map) = level else { return };
@@ -113,19 +112,20 @@ pub(crate) fn drop_empty_stanzas(essence: &mut Value) {
     drop_from(essence, "status");
 }
 
-/// Kubernetes copies annotations of a Deployment to its `ReplicaSets`, ours included; so theirs are named differently.
+/// Whether the object inherits Kopf's annotations: Kubernetes copies them from a Deployment to its `ReplicaSets`. Keys for
+/// those have a suffix.
 fn inherits_annotations(object: &Object) -> bool {
     object.kind() == Some("ReplicaSet") && object.owner_kinds().any(|kind| kind == "Deployment")
 }
 
-/// The current scheme: the limit is on the name, and the hash is of the key as it was given.
+/// The current scheme (v2): the limit applies to the name, and the hash is of the original key.
 fn make_v2_key(prefix: &str, key: &str) -> String {
     let suffix = if key.chars().count() > LIMIT { make_suffix(key) } else { String::new() };
     let room = LIMIT - suffix.len();
     format!("{prefix}/{}{suffix}", head(&make_safe(key), room.cast_signed()))
 }
 
-/// The old scheme: the limit is on the prefix and the name together, and the hash is of the sanitised key.
+/// The old scheme (v1): the limit applies to the prefix and the name together, and the hash is of the sanitized key.
 fn make_v1_key(prefix: &str, key: &str) -> String {
     let safe = make_safe(key);
     let room = LIMIT.cast_signed() - (prefix.chars().count() + 1).cast_signed();
@@ -150,7 +150,7 @@ fn make_suffix(key: &str) -> String {
     format!("-{text}").trim_end_matches(['=', '-', '.']).to_owned()
 }
 
-/// The first characters of a text; a negative number leaves out as many at the end, as slices do in Python.
+/// The first characters of a text. A negative length drops that many at the end, as Python slices do.
 fn head(text: &str, length: isize) -> String {
     let total = text.chars().count();
     let kept = if length < 0 { total.saturating_sub(length.unsigned_abs()) } else { length.unsigned_abs() };
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn managed_prefixes_are_recognised() {
+    fn marked_prefixes_are_recognized() {
         let keys = ["my.org/kopf-managed", "my.org/x", "other.org/x", "kopf-managed", "a.kopf.zalando.org/x"];
         let managed = IgnoredAnnotations::among(keys.into_iter());
         for key in
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_marker_is_for_foreign_prefixes_and_is_set_once() {
+    fn the_marker_is_set_once_for_custom_prefixes() {
         let plain = Object::decode("{}").unwrap();
         let mut patch = Patch::default();
         store_marker("kopf.zalando.org", &plain, &mut patch);

@@ -1,12 +1,12 @@
-//! Waiting for our own write to come back.
+//! Consistency: waiting for the watch event caused by our own patch.
 //!
-//! After a patch, the change handlers wait for the version that the server answered with: until then, events tell of
-//! states before the write. Versions of one object are numbers that grow, as all API servers make them; any others are
-//! compared for equality.
+//! After a patch, change handlers wait for the `resourceVersion` of the response: until then, watch events can carry states
+//! from before the patch. Resource versions of one object are increasing numbers, as all API servers generate them.
+//! Versions that are not numbers are compared only for equality.
 
 use crate::time::Timestamp;
 
-/// What an object's worker remembers of its own last write.
+/// The version that an object's worker waits for after its last patch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Consistency {
     expected: Option<Expectation>,
@@ -18,16 +18,17 @@ struct Expectation {
     until: Timestamp,
 }
 
-/// What the server answered to a patch.
+/// The relevant parts of the API server's response to a patch.
 #[derive(Clone, Copy, Debug)]
 pub struct Written<'a> {
-    /// The version of the object after it.
+    /// The `resourceVersion` of the object in the response.
     pub version: &'a str,
-    /// The object has a deletion timestamp and no finalizers: it vanishes with this very write.
+    /// The object has a deletion timestamp and no finalizers: this patch deletes it.
     pub vanishing: bool,
 }
 
-/// The version to expect after a write: of a vanishing object there will be none, only its deletion.
+/// The version to wait for after a patch. An object that the patch deletes has no later version, only the deletion event;
+/// so its expected version never arrives.
 pub fn expected_version(written: Written<'_>) -> Box<str> {
     if written.vanishing {
         return format!("{}~which~never~arrives", written.version).into_boxed_str();
@@ -35,8 +36,8 @@ pub fn expected_version(written: Written<'_>) -> Box<str> {
     written.version.into()
 }
 
-/// Whether the state of `version` contains the write of `expected`: it is that very state, or a later one. States between
-/// two cycles may have been skipped, so the very state need not come. Only numbers have an order.
+/// Whether the state with `version` contains the patch of `expected`: it is that version or a later one. Intermediate
+/// states can be skipped, so the exact version may never arrive. Only numbers are ordered.
 pub fn contains(expected: &str, version: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let later = || (version.len(), version) >= (expected.len(), expected);
@@ -44,7 +45,7 @@ pub fn contains(expected: &str, version: &str) -> bool {
 }
 
 impl Consistency {
-    /// A state of the object has arrived.
+    /// Records a received version; ends the wait if it contains our patch.
     pub fn seen(&mut self, version: Option<&str>) {
         if let (Some(expected), Some(version)) = (&self.expected, version)
             && contains(&expected.version, version)
@@ -53,31 +54,32 @@ impl Consistency {
         }
     }
 
-    /// A patch was made for the state of version `seen`.
+    /// Starts the wait after a patch that was made for the state with version `seen`. `timeout` is in seconds; zero or less
+    /// disables it.
     pub fn record_write(&mut self, written: Written<'_>, seen: Option<&str>, timeout: f64, now: Timestamp) {
-        // Tracking is switched off.
         if timeout <= 0.0 {
             return;
         }
-        // The patch changed nothing: there will be no event of it, and all is already seen.
+        // The patch changed nothing: it causes no watch event.
         if !written.vanishing && seen == Some(written.version) {
             return;
         }
         self.expected = Some(Expectation { version: expected_version(written), until: now.plus(timeout) });
     }
 
-    /// Nobody knows what the states that come in the next time are worth: a patch may have been applied with only its
-    /// answer lost, or the object does not exist any more, and that is still to be told.
+    /// Waits for the whole timeout, in seconds, because no received state can be trusted until then: the response to a
+    /// patch was lost and the patch may have been applied, or the object no longer exists and its deletion event is still
+    /// to arrive.
     pub fn mark_unknown(&mut self, timeout: f64, now: Timestamp) {
         self.record_write(Written { version: "", vanishing: true }, None, timeout, now);
     }
 
-    /// Until when to wait; none if there is nothing to wait for.
+    /// The end of the wait; `None` if there is nothing to wait for.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.expected.as_ref().map(|expected| expected.until)
     }
 
-    /// Whether the latest state contains all that we wrote, or must be taken as if it did.
+    /// Whether the latest state contains all our patches, or the timeout has passed.
     pub fn is_reached(&self, now: Timestamp) -> bool {
         self.expected.as_ref().is_none_or(|expected| now >= expected.until)
     }
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_write_is_awaited() {
+    fn the_watch_event_of_our_patch_is_awaited() {
         let mut consistency = after_write("102", false, "101", 5.0);
         assert!(!consistency.is_reached(at(1.0)));
         consistency.seen(Some("99"));
@@ -108,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn a_later_state_contains_the_write_too() {
+    fn a_later_version_contains_the_patch_too() {
         let mut consistency = after_write("99", false, "98", 5.0);
         consistency.seen(Some("100"));
         assert!(consistency.is_reached(at(1.0)));
     }
 
     #[test]
-    fn versions_that_are_not_numbers_have_no_order() {
+    fn versions_that_are_not_numbers_are_compared_for_equality() {
         let mut consistency = after_write("b", false, "a", 5.0);
         consistency.seen(Some("c"));
         assert!(!consistency.is_reached(at(1.0)));
@@ -124,19 +126,19 @@ mod tests {
     }
 
     #[test]
-    fn but_not_forever() {
+    fn the_wait_ends_with_the_timeout() {
         let consistency = after_write("102", false, "101", 5.0);
         assert_eq!(consistency.deadline(), Some(at(5.0)));
         assert!(consistency.is_reached(at(5.0)));
     }
 
     #[test]
-    fn a_write_that_changed_nothing_is_not_awaited() {
+    fn a_patch_that_changed_nothing_is_not_awaited() {
         assert!(after_write("101", false, "101", 5.0).is_reached(at(0.0)));
     }
 
     #[test]
-    fn a_vanishing_object_never_comes_back() {
+    fn the_version_of_a_vanishing_object_never_arrives() {
         let mut consistency = after_write("102", true, "101", 5.0);
         consistency.seen(Some("102"));
         assert!(!consistency.is_reached(at(0.0)));
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_write_of_unknown_fate_no_state_is_trusted_for_a_while() {
+    fn after_a_patch_with_unknown_result_no_state_is_trusted_until_the_timeout() {
         let mut consistency = Consistency::default();
         consistency.mark_unknown(5.0, at(0.0));
         consistency.seen(Some("102"));
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn tracking_can_be_switched_off() {
+    fn the_wait_can_be_disabled() {
         assert!(after_write("102", false, "101", 0.0).is_reached(at(0.0)));
     }
 }

@@ -1,6 +1,4 @@
-//! Our finalizer: what keeps an object from vanishing before its handlers are done.
-//!
-//! Owns: editing the list, and for how long it holds that it is to be edited. Must not know: when it is needed.
+//! Kopf's finalizer, which blocks the deletion of an object until its deletion handlers have finished.
 
 use serde_json::json;
 
@@ -10,17 +8,18 @@ use crate::object::Object;
 use crate::persistence::Persistence;
 use crate::persistence::essence::essence;
 
-/// What to do with the finalizer.
+/// A change of Kopf's finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Edit {
-    /// Keep the object from being deleted.
+    /// Add the finalizer: block the deletion.
     Block,
-    /// Let it go.
+    /// Remove the finalizer: allow the deletion.
     Allow,
 }
 
-/// Whether an edit that was decided for one state of an object may be made to a later one as well, though nobody has looked
-/// at that yet. Whoever has become interested in the deletion meanwhile, must not miss it.
+/// Whether an edit that was decided for one state of an object can be applied to a later state without another cycle. A
+/// finalizer cannot be removed if the essence has changed: deletion handlers whose filters did not match before may match
+/// now.
 pub fn holds(
     edit: Edit,
     decided: &Object,
@@ -35,7 +34,7 @@ pub fn holds(
             && (edit == Edit::Block || equal(&essence(decided), &essence(latest))))
 }
 
-/// Edits the finalizers of an object in place; those of others stay untouched.
+/// Edits the finalizers of an object in place; finalizers of others are kept.
 pub fn edit(doc: &mut Value, finalizer: &str, edit: Edit) {
     const FIELD: [&str; 2] = ["metadata", "finalizers"];
     let mut finalizers = match path::resolve(doc, &FIELD) {
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_decided_for_one_state_holds_for_those_in_which_nothing_is_different() {
+    fn an_edit_holds_for_later_states_with_an_equal_essence() {
         let object = |version: &str, label: &str, deleted: Option<&str>| {
             let metadata =
                 json!({"resourceVersion": version, "labels": {"x": label}, "deletionTimestamp": deleted});
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn allowing_removes_all_of_ours_and_an_empty_list() {
+    fn allowing_removes_our_finalizer_and_an_empty_list() {
         let mut doc = json!({"metadata": {"finalizers": ["ours", "other", "ours"], "name": "n"}});
         edit(&mut doc, "ours", Edit::Allow);
         assert_eq!(doc, json!({"metadata": {"finalizers": ["other"], "name": "n"}}));
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_or_null_lists_are_no_obstacle() {
+    fn absent_and_null_lists_are_replaced() {
         for mut doc in [json!({}), json!({"metadata": null}), json!({"metadata": {"finalizers": null}})] {
             edit(&mut doc, "ours", Edit::Allow);
             edit(&mut doc, "ours", Edit::Block);

@@ -1,4 +1,4 @@
-//! What the operator keeps of an object in memory between its cycles.
+//! The in-memory state of an object between cycles.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::num::NonZeroU64;
@@ -18,53 +18,53 @@ use crate::json::value::{Map, Value};
 use crate::object::Object;
 use crate::time::Timestamp;
 
-/// What the operator keeps of an object in memory between its cycles.
+/// The in-memory state of an object between cycles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct ObjectMemory {
-    /// Its very first event was a listing: it was there before the operator.
+    /// The first event of the object came from the initial listing: it existed before the operator started.
     pub noticed_by_listing: bool,
-    /// All that was to be called for it was called once: resume handlers are over.
+    /// The object was completely handled once, so resume handlers are finished.
     pub fully_handled_once: bool,
-    /// Transformation functions are left from earlier cycles.
+    /// Transformation functions of the patch remain from earlier cycles.
     pub remaining_fns: bool,
-    /// How many times in a row the server has rejected what these functions made.
+    /// Consecutive rejections of the operations that these functions made.
     pub rejected_fns: u8,
-    /// All handlers of the deletion are done: it is only to be let go.
+    /// Deletion handlers have finished; only Kopf's finalizer is left to remove.
     pub deletion_handled: bool,
-    /// Somebody removes what we keep on the object, and that was told.
+    /// Another client removes Kopf's annotations from the object, and a warning was logged.
     pub annotations_removed: bool,
-    /// What is kept on the object was looked at for the first time.
+    /// The diff-base and progress were loaded from the object.
     pub noticed: bool,
-    /// The digest of the essence that was handled last, as we have seen or written it.
+    /// The digest of the serialized diff-base, as last read or written.
     pub handled: Option<NonZeroU64>,
-    /// What we know better than the object.
+    /// The state that the API server has not confirmed yet.
     pub pending_state: Option<Arc<PendingState>>,
 }
 
 /// The state of the current handling after a cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HandlingStatus {
-    /// It is as it was before the cycle.
+    /// Unchanged by the cycle.
     #[default]
     Before,
-    /// It goes on; with what those have seen who are done with it.
+    /// The handling continues; with the essences that only some handlers were called with.
     Ongoing(ObservedEssences),
-    /// It is over; with what the last have seen, if that is more than what counts as handled.
+    /// The handling is completed; with the essence of the last handlers, if that is newer than the diff-base.
     Over(ObservedEssences),
 }
 
-/// What the server has accepted.
+/// A patch that the API server has accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted<'a> {
-    /// As a merge patch; empty if nothing was written.
+    /// The merge patch; empty if nothing was written.
     pub patch: &'a Map<String, Value>,
-    /// The object afterwards, if the server has answered with it.
+    /// The object in the response, if there is one.
     pub latest: Option<&'a Object>,
 }
 
 impl ObjectMemory {
-    /// How the object is to be looked at, if not as it is.
+    /// The object with its pending state overlaid; `None` if nothing is pending.
     pub fn overlay<'s>(
         &self,
         object: &Arc<Object>,
@@ -79,8 +79,8 @@ impl ObjectMemory {
         self.pending_state.as_ref()?.overlay(object, consistent, settings, plan)
     }
 
-    /// Takes note of what was handled before; and, if the operator has died while a handling went on, of how far that is
-    /// and what was seen by those who have finished.
+    /// Loads the diff-base's digest from the object. If a previous operator stopped during a handling, also loads the
+    /// progress and the observed essence.
     pub fn observe<'s>(
         &mut self,
         object: &Object,
@@ -94,7 +94,8 @@ impl ObjectMemory {
         }
         let persistence = settings.persistence;
         let keys = persistence.diffbase_storage.own_keys(object);
-        // Without annotations, there is no digest that would tell: states from before our own writes are not to be believed.
+        // Without a diff-base in annotations, there is no digest to recognize states from before our writes: trust only
+        // the first one.
         if std::mem::replace(&mut self.noticed, true) && keys.is_empty() {
             return;
         }
@@ -114,7 +115,7 @@ impl ObjectMemory {
         }
     }
 
-    /// Whether this essence is the one that was handled last.
+    /// Whether this essence equals the diff-base, by its digest.
     pub fn was_handled<'s>(
         &self,
         object: &Object,
@@ -130,7 +131,7 @@ impl ObjectMemory {
         self.handled.is_some_and(|handled| texts.any(|text| digest(text) == handled))
     }
 
-    /// The patch is written.
+    /// Records an accepted patch.
     pub fn record_write<'s>(
         &mut self,
         object: &Object,
@@ -163,18 +164,18 @@ impl ObjectMemory {
                 pending_state.own.merge(own_progress(patch, &keys, persistence));
                 pending_state.seen = seen;
             }
-            // It is over, but the answer that would have told it was lost.
+            // The handling was completed by a patch whose response was lost.
             HandlingStatus::Before if is_removal(&pending_state.own.0) => {
                 pending_state.own = Patch::default();
             }
             HandlingStatus::Before => pending_state.own.merge(own_progress(patch, &keys, persistence)),
-            // What bears that which was seen by the last, stays on the object.
+            // The record with the essence of the last handlers stays on the object.
             HandlingStatus::Over(seen) => {
                 pending_state.own = Patch(without_nulls(own_progress(patch, &keys, persistence)));
                 pending_state.seen = seen;
             }
         }
-        // What was accepted before, or so it seemed, is on the object that was looked at.
+        // Patches that were applied earlier are already in the object of this cycle.
         let known = (!accepted.is_empty() || pending_state.called_with.is_some()).then_some(object);
         if pending_state.seen != ObservedEssences::default()
             && let Some(latest) = latest.or(known)
@@ -195,7 +196,7 @@ impl ObjectMemory {
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
     }
 
-    /// A daemon or a timer has written to the object. That is no news for the handlers of the sequence that goes on either.
+    /// Records a patch of a daemon or timer. It is no change for the handlers of the running handling.
     pub fn record_daemon_write<'s>(
         &mut self,
         accepted: Accepted<'_>,
@@ -215,7 +216,7 @@ impl ObjectMemory {
         pending_state.seen = pending_state.seen.carried(&write);
     }
 
-    /// The patch is not written, or nobody knows. Whether it was the patch that the server did not like.
+    /// Records a patch that was not written, or whose result is unknown. The flag is whether the API server rejected it.
     pub fn failed<'s>(
         &mut self,
         object: &Object,
@@ -254,8 +255,9 @@ impl ObjectMemory {
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
     }
 
-    /// The server has rejected these fields, or could not write them: they are sent again later, apart from the rest.
-    /// Seconds until then; none if nothing is kept.
+    /// Records fields that the API server has rejected or could not write. They are sent again later, separately.
+    ///
+    /// Returns the seconds until then; `None` if they are not kept.
     pub fn rejected<'s>(
         &mut self,
         rejected: Map<String, Value>,
@@ -272,45 +274,45 @@ impl ObjectMemory {
         Some(pause)
     }
 
-    /// The server has accepted these fields: older values of them are not sent again.
+    /// Records fields that the API server has accepted: their older values are not sent again.
     pub fn accepted(&mut self, written: &Map<String, Value>) {
-        if self.is_anything_pending() && !written.is_empty() {
-            self.edit_pending(|pending| pending.remove(written));
+        if self.has_rejected_patch() && !written.is_empty() {
+            self.edit_rejected_patch(|pending| pending.remove(written));
         }
     }
 
-    /// What was rejected and is on the object nevertheless, is not sent again: others may change it later.
+    /// Drops rejected fields that the object has by now, so that later changes by others are kept.
     fn forget_accepted(&mut self, object: &Object) {
-        if self.is_anything_pending() {
-            self.edit_pending(|pending| pending.retain(missing(object, pending.patch())));
+        if self.has_rejected_patch() {
+            self.edit_rejected_patch(|pending| pending.retain(missing(object, pending.patch())));
         }
     }
 
-    fn is_anything_pending(&self) -> bool {
+    fn has_rejected_patch(&self) -> bool {
         self.pending_state.as_ref().is_some_and(|pending_state| pending_state.pending.due().is_some())
     }
 
-    fn edit_pending(&mut self, edit: impl FnOnce(&mut RejectedPatch)) {
+    fn edit_rejected_patch(&mut self, edit: impl FnOnce(&mut RejectedPatch)) {
         let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
         edit(&mut pending_state.pending);
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
     }
 
-    /// This counts as handled last: what was written so, or what the handling that goes on was begun with; nothing, if the
-    /// object was new to it.
+    /// Sets the diff-base: the written one, or the one with which the running handling started; `None` if the object was
+    /// new then.
     fn set_handled_base(&mut self, pending_state: &mut PendingState, base: Option<&str>) {
         self.handled = base.map(digest);
         pending_state.kept = base.map(Box::from);
     }
 
-    /// Somebody else may have handled the object: the object is believed.
+    /// Drops the state because another operator may have handled the object: the object is authoritative.
     pub fn invalidate(&mut self) {
         (self.pending_state, self.handled, self.noticed) = (None, None, false);
     }
 }
 
-/// What those have seen who have finished, if there are any, and others are still to be called; or the last of the handling
-/// before.
+/// The essence of the finished handlers, if others are still to be called; or of the last handlers of the previous
+/// handling.
 fn seen_by_some(records: &[Record], present: impl FnOnce() -> Value) -> ObservedEssences {
     let mut kept = records.iter().filter_map(|record| record.seen.as_deref()).peekable();
     let mut seen = ObservedEssences::default();
@@ -319,9 +321,9 @@ fn seen_by_some(records: &[Record], present: impl FnOnce() -> Value) -> Observed
     }
     let present = present();
     kept.filter_map(|kept| recalled(kept, &present)).for_each(|essence| seen.add(&essence));
-    let is_half_done =
+    let is_partly_done =
         records.iter().any(|record| record.success || record.failure || !record.subrefs.is_empty());
-    if is_half_done { seen } else { ObservedEssences { first: None, later: seen.first } }
+    if is_partly_done { seen } else { ObservedEssences { first: None, later: seen.first } }
 }
 
 fn digest(text: &str) -> NonZeroU64 {

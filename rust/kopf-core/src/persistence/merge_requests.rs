@@ -1,9 +1,9 @@
-//! Which requests write one patch, if the status is written on its own.
+//! The requests that write one patch if the resource has a status subresource.
 //!
-//! The operator may die between two requests, and with `consistency_timeout = 0` it may even go on with the state in between.
-//! So nothing counts as done before all that was done is written: first what handlers have changed and returned; then the
-//! progress and the last handled state; then the removal of progress. Two requests are enough for that, unless the first and
-//! the last of these are in one place, and the second is in the other one.
+//! The operator can crash between two requests; with `consistency_timeout = 0` it can even continue with the state in
+//! between. So no handler counts as finished before its results are written. The order is: first the changes and results of
+//! handlers; then progress and the diff-base; then the removal of progress. Two requests suffice, unless the first and the
+//! last of these steps belong to one endpoint (main or status) and the second step to the other.
 
 use crate::json::merge_patch::{Patch, subtract};
 use crate::json::value::{Map, Value};
@@ -15,19 +15,19 @@ use super::own_annotations::{annotations_of, own_annotations, removed_records};
 /// One merge patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MergeRequest {
-    /// Whether it goes to the status subresource; it has nothing but the status then.
+    /// Whether it goes to the status subresource. Then it contains only the status.
     pub is_status: bool,
-    /// The fields.
+    /// The merge patch.
     pub patch: Map<String, Value>,
 }
 
-/// In how many steps a patch is written at most.
+/// The number of ordered steps: changes of handlers, Kopf's state, removal of progress.
 const STEPS: usize = 3;
 
-/// The requests of a patch to a resource with a status subresource, in their order. A status of `null` is left out.
+/// The requests for a patch to a resource with a status subresource, in order. A status of `null` is left out.
 ///
-/// If the progress in the status is removed by the last of three requests, the first one writes it in its final state
-/// (`outcomes`): an operator that takes over in between repeats no finished handler.
+/// If the last of three requests removes progress from the status, the first one writes the final progress (`outcomes`): an
+/// operator that takes over between the requests repeats no finished handler.
 pub fn merge_requests(
     object: &Object,
     patch: &Map<String, Value>,
@@ -37,19 +37,19 @@ pub fn merge_requests(
     let own = own_annotations(object, patch, persistence);
     let removed = removals(&own, persistence);
     let parts = [subtract(patch.clone(), &own), subtract(own, &removed), removed];
-    let apart = |is_status: bool| {
+    let split = |is_status: bool| {
         parts.each_ref().map(|part| {
             let fields = part.iter().filter(|(key, _)| (key.as_str() == "status") == is_status);
             let fields = fields.filter(|(_, value)| !is_status || !value.is_null());
             fields.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>()
         })
     };
-    let begun_with = |is_status: bool| {
-        let (mut these, mut others) = (apart(is_status), apart(!is_status));
+    let starting_with = |is_status: bool| {
+        let (mut these, mut others) = (split(is_status), split(!is_status));
         let mut requests = Vec::new();
         let mut is_status = is_status;
         while first(&these).or(first(&others)).is_some() {
-            // No further than to the step with which the others are to go on.
+            // Stop at the first step that the other endpoint still has to write.
             let until = first(&others).unwrap_or(STEPS);
             let mut patch = Patch::default();
             for part in these.iter_mut().take(until.saturating_add(1)) {
@@ -63,13 +63,13 @@ pub fn merge_requests(
         }
         requests
     };
-    let (one, other) = (begun_with(true), begun_with(false));
+    let (one, other) = (starting_with(true), starting_with(false));
     let mut requests = if other.len() < one.len() { other } else { one };
     if let [first, _, _] = &mut requests[..]
         && first.is_status
     {
         let (mut patch, outcomes) = (Patch(std::mem::take(&mut first.patch)), Patch(outcomes.clone()));
-        // Only what is removed afterwards, or it would stay.
+        // Only records that the last request removes; others would stay on the object.
         for record in removed_records(&parts[2], persistence) {
             if let Some(outcome) = outcomes.get(record.keys()) {
                 patch.set(record.keys(), outcome.clone());
@@ -80,12 +80,12 @@ pub fn merge_requests(
     requests
 }
 
-/// The first step of which something is left.
+/// The first step that is not empty.
 fn first(parts: &[Map<String, Value>; STEPS]) -> Option<usize> {
     parts.iter().position(|part| !part.is_empty())
 }
 
-/// What of our own is removed from the object.
+/// The part of Kopf's own patch that removes progress and touch fields from the object.
 fn removals(own: &Map<String, Value>, persistence: &Persistence) -> Map<String, Value> {
     let mut removed = Patch::default();
     for (key, _) in annotations_of(own).filter(|(_, value)| value.is_null()) {
@@ -110,7 +110,7 @@ mod tests {
     const BASE: &str = "kopf.zalando.org/last-handled-configuration";
     const RECORD: &str = "kopf.zalando.org/h";
 
-    /// Where the progress is, and where the last handled state.
+    /// The settings with progress in the status or in annotations, and likewise the diff-base.
     fn persistence(progress: bool, diffbase: bool) -> Persistence {
         let mut persistence = Persistence::default();
         if progress {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn with_annotations_the_status_is_first_and_the_progress_is_in_the_rest() {
+    fn with_annotations_the_status_is_written_before_the_progress() {
         let body = json!({"spec": {"x": 1}, "metadata": {"annotations": {RECORD: null, BASE: "{}"}}});
         let status = json!({"status": {"result": 1}});
         let mut patch = body.clone();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_in_the_status_is_removed_when_the_last_handled_state_is_written() {
+    fn progress_in_the_status_is_removed_after_the_diffbase_is_written() {
         let base = json!({"metadata": {"annotations": {BASE: "{}"}}, "spec": {"x": 1}});
         let removal = json!({"status": {"progress": {"h": null}, "dummy": null}});
         let mut patch = base.clone();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_handled_state_in_the_status_is_written_before_progress_is_removed() {
+    fn a_diffbase_in_the_status_is_written_before_progress_is_removed() {
         let removal = json!({"metadata": {"annotations": {RECORD: null}}});
         let status = json!({"status": {"result": 1, "base": "{}"}});
         let mut patch = removal.clone();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_all_in_the_status_is_one_request() {
+    fn a_patch_of_the_status_only_is_one_request() {
         let patch = json!({"status": {"result": 1, "base": "{}", "progress": {"h": null}}});
         assert_eq!(requests(&patch, &persistence(true, true)), [patch]);
         assert!(requests(&json!({}), &persistence(true, true)).is_empty());

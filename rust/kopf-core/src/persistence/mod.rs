@@ -1,4 +1,4 @@
-//! What Kopf keeps of an object between cycles: on the object itself, and in memory.
+//! The state that Kopf keeps about an object between cycles: annotations or status fields on the object, and memory.
 
 pub mod annotation_keys;
 pub mod consistency;
@@ -19,22 +19,22 @@ use diffbase::DiffBaseStorage;
 use essence::Storages;
 use progress::ProgressStorage;
 
-/// What is kept on objects.
+/// Settings of the state that Kopf stores on objects.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub struct Persistence {
-    /// The finalizer that holds deletions.
+    /// The finalizer that blocks the deletion of an object until its deletion handlers have finished.
     pub finalizer: String,
-    /// Where progress is kept.
+    /// The storage of handler progress.
     pub progress_storage: ProgressStorage,
-    /// Where the last handled essence is kept.
+    /// The storage of the diff-base.
     pub diffbase_storage: DiffBaseStorage,
-    /// Seconds to wait for our own writes; zero switches it off.
+    /// Seconds to wait for the watch event caused by our own patch; zero disables the wait.
     pub consistency_timeout: f64,
 }
 
 impl Persistence {
-    /// Whether only Python knows what is kept: one storage of a user's is enough, since Python can do it for all.
+    /// Whether a storage is implemented in Python. If one of them is, Python serves both storages.
     pub fn is_foreign(&self) -> bool {
         self.progress_storage == ProgressStorage::Foreign || self.diffbase_storage == DiffBaseStorage::Foreign
     }
@@ -57,11 +57,11 @@ impl Default for Persistence {
     }
 }
 
-/// The settings that decide what the operator keeps of objects. The settings of the operator convert into it.
+/// The persistence settings with the compatibility mode. `Settings` converts into it.
 #[derive(Clone, Copy, Debug)]
 pub struct PersistenceConfig<'a> {
-    /// Where it is kept on the objects.
+    /// The storages, the finalizer, and the consistency timeout.
     pub persistence: &'a Persistence,
-    /// Whether everything is done as in Kopf 1.45.
+    /// Whether to behave exactly as Kopf 1.45.
     pub compat: bool,
 }

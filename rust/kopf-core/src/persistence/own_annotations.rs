@@ -1,4 +1,4 @@
-//! The parts of a merge patch that are Kopf's own: progress and the last handled essence.
+//! The parts of a merge patch that belong to Kopf: handler progress and the diff-base.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use crate::json::path::{self, FieldPath};
 use crate::json::value::{Map, Value};
 use crate::object::Object;
 
-/// The essence that was handled last, as it is written on the object; if it can be read.
+/// The serialized diff-base in the annotations of the object, if it is valid JSON.
 pub(super) fn base_text<'o>(object: &'o Object, keys: &[String]) -> Option<Cow<'o, str>> {
     let text = keys.iter().find_map(|key| object.annotation(key))?;
     serde_json::from_str::<IgnoredAny>(&text).is_ok().then_some(text)
 }
 
-/// The same in a patch.
+/// The serialized diff-base in the annotations of a patch.
 pub(super) fn written_base<'p>(patch: &'p Map<String, Value>, keys: &[String]) -> Option<&'p str> {
     annotations_of(patch).find(|(key, _)| keys.contains(key))?.1.as_str()
 }
@@ -26,7 +26,7 @@ pub(super) fn annotations_of(patch: &Map<String, Value>) -> impl Iterator<Item =
     annotations.and_then(Value::as_object).into_iter().flatten()
 }
 
-/// The part of a patch that is about the progress; the keys are those of the last handled state.
+/// The part of a patch that concerns progress. `keys` are the annotations of the diff-base, which are left out.
 pub(super) fn own_progress(
     patch: &Map<String, Value>,
     keys: &[String],
@@ -39,7 +39,7 @@ pub(super) fn own_progress(
     with_fields(own, patch, &storage.fields())
 }
 
-/// The same with these fields of the other patch.
+/// Adds these fields of `patch` to `own`.
 pub(super) fn with_fields(
     own: Map<String, Value>,
     patch: &Map<String, Value>,
@@ -56,7 +56,7 @@ pub(super) fn with_fields(
     own.0
 }
 
-/// The part of a patch that is about what we keep on the object.
+/// The part of a patch that concerns Kopf's own state on the object: progress, touch fields, and the diff-base.
 pub fn own_annotations(
     object: &Object,
     patch: &Map<String, Value>,
@@ -71,7 +71,7 @@ pub fn own_annotations(
     with_fields(own.0, patch, &fields)
 }
 
-/// The fields of the records that a patch removes.
+/// The fields of the progress records that a patch removes. Records in annotations are not included.
 pub(crate) fn removed_records(patch: &Map<String, Value>, persistence: &Persistence) -> Vec<FieldPath> {
     let mut removed = Vec::new();
     for field in persistence.progress_storage.fields() {
@@ -82,7 +82,7 @@ pub(crate) fn removed_records(patch: &Map<String, Value>, persistence: &Persiste
     removed
 }
 
-/// Whether the last handled state is in the patch.
+/// Whether the patch writes the diff-base.
 pub(super) fn has_base(object: &Object, patch: &Map<String, Value>, persistence: &Persistence) -> bool {
     let storage = &persistence.diffbase_storage;
     !with_fields(Map::new(), patch, &storage.own_fields()).is_empty()

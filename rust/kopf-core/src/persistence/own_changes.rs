@@ -1,17 +1,16 @@
-//! Which changes of an object are our own: those that our patch has made, and those of the handlers' own clients.
+//! Recognition of changes that this operator made itself: by its patches, and by clients that handlers use directly.
 //!
-//! A change of the essence is followed by an update only if others have made it. So the essences that handlers have seen are
-//! carried over to the state after each write of ours: with all fields of the patch as the server has them now, and with the
-//! fields that changed in the time of the cycle, if the server names only clients of Python as their managers. That is how
-//! handlers write when they do not use the patch; there is no other sign of it. Without managed fields, a change of
-//! a field that is not in the patch is of others.
+//! Only changes by others cause an update. So the essences that handlers were called with are carried over each write of
+//! this operator: fields of the patch get their values from the API server's response; and so do fields that changed during
+//! the cycle if all their field managers are Python clients, because handlers write so without the patch. There is no other
+//! sign of such writes. Without managed fields, a change of a field outside of the patch is attributed to others.
 
 use crate::json::path::FieldPath;
 use crate::json::value::{Map, Value, equal};
 use crate::object::Object;
 use crate::persistence::annotation_keys::drop_empty_stanzas;
 
-/// The beginnings of the managers' names, in lower case, by which clients of Python go unless they are given other ones.
+/// Prefixes of the default field manager names of Python clients, in lower case.
 const PYTHON_CLIENTS: [&str; 9] = [
     "python",
     "openapi-generator",
@@ -23,23 +22,23 @@ const PYTHON_CLIENTS: [&str; 9] = [
     "httpx",
     "urllib3",
 ];
-/// The same as a whole name, of our patches.
+/// The field manager of Kopf's patches.
 const OWN_MANAGER: &str = "kopf";
 
-/// One write of ours.
+/// A write of this operator: a patch, or writes of handlers with other clients during a cycle.
 pub(super) struct OwnWrite<'w> {
-    /// The essence as the cycle has seen it.
+    /// The essence at the start of the cycle.
     pub(super) before: &'w Value,
-    /// The essence as the write has left it.
+    /// The essence after the write.
     pub(super) after: &'w Value,
-    /// What was merged into the object.
+    /// The merge patch.
     pub(super) patch: &'w Map<String, Value>,
-    /// Who manages which fields afterwards.
+    /// The field managers after the write.
     pub(super) managers: &'w Managers,
 }
 
 impl OwnWrite<'_> {
-    /// An essence that handlers have seen, with what is our own of the changes since then.
+    /// Carries an observed essence over the write: applies only those changes since then that are ours.
     pub(super) fn carry(&self, seen: &Value) -> Value {
         let patch = Value::Object(self.patch.clone());
         let mut keys = Vec::new();
@@ -63,10 +62,10 @@ impl OwnWrite<'_> {
             (Some(before), Some(after)) => equal(before, after),
             (before, after) => before.is_none() && after.is_none(),
         };
-        // What only our own notes are about is not made by the patch: labels may come from others in the same time.
+        // Kopf's annotations in the patch do not make all metadata ours: labels can be changed by others at the same time.
         let is_there = is_mapping(seen) || is_mapping(before) || keys.first() == Some(&"metadata");
         match patch {
-            // Only what is inside is ours, unless the patch has made it.
+            // The mapping existed before the patch: only the patched fields in it are ours.
             Some(Value::Object(_)) if is_there || keys.is_empty() => {}
             Some(_) => return after.cloned(),
             None if is_same => return seen.cloned(),
@@ -92,12 +91,12 @@ impl OwnWrite<'_> {
     }
 }
 
-/// Who manages which fields of an object, as far as the server says so.
+/// The field managers of an object by `metadata.managedFields`: whether each is a Python client, and its `fieldsV1`.
 #[derive(Debug, Default)]
 pub(super) struct Managers(Vec<(bool, Value)>);
 
 impl Managers {
-    /// Reads them.
+    /// Parses `metadata.managedFields`.
     pub(super) fn of(object: &Object) -> Self {
         let entries = object.field(&FieldPath::from_keys(["metadata", "managedFields"]));
         let entries = entries.as_ref().and_then(Value::as_array).into_iter().flatten();
@@ -108,7 +107,7 @@ impl Managers {
         Self(entries.filter_map(entry).collect())
     }
 
-    /// Whether the field has managers, and all of them are clients of Python.
+    /// Whether the field has managers, and all of them are Python clients.
     fn are_python_clients(&self, keys: &[&str]) -> bool {
         let mut managers = self.0.iter().filter(|(_, fields)| contains(fields, keys)).peekable();
         managers.peek().is_some() && managers.all(|(is_python, _)| *is_python)
@@ -120,7 +119,7 @@ fn is_python_client(manager: &str) -> bool {
     name == OWN_MANAGER || PYTHON_CLIENTS.iter().any(|known| name.starts_with(known))
 }
 
-/// Whether the set has the field, or something above it as a whole.
+/// Whether the `fieldsV1` set contains the field or one of its parents as a whole.
 fn contains(fields: &Value, keys: &[&str]) -> bool {
     let Some((key, rest)) = keys.split_first() else { return true };
     match fields.as_object() {
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_our_patch_are_ours_as_the_server_has_them() {
+    fn fields_of_our_patch_are_ours_with_the_values_of_the_server() {
         let seen = json!({"spec": {"x": 1, "y": 1}, "metadata": {"labels": {"a": "1"}}});
         let after = json!({"spec": {"x": 2, "y": "one", "z": {"default": 1}}});
         let patch =
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_made_in_the_same_mapping_is_theirs() {
+    fn fields_of_others_in_the_same_mapping_are_theirs() {
         let seen = json!({"spec": {}});
         let before = json!({"spec": {"m": {"theirs": 1}}});
         let after = json!({"spec": {"m": {"theirs": 1, "ours": 2}, "n": 3}});
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_others_are_theirs_though_we_write_the_first_annotation() {
+    fn labels_of_others_are_theirs_even_if_our_patch_adds_annotations() {
         let seen = json!({"spec": {}});
         let after = json!({"spec": {}, "metadata": {"labels": {"l": "1"}, "annotations": {"a": "1"}}});
         let patch = json!({"metadata": {"annotations": {"a": "1", "kopf.zalando.org/h": "{}"}}});
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_of_python_have_changed_meanwhile_is_of_the_handlers() {
+    fn changes_by_python_clients_are_attributed_to_handlers() {
         let seen = json!({"spec": {"x": 1}, "metadata": {"labels": {"l": "1"}}});
         let after = json!({"spec": {"x": 2, "list": [1]}, "metadata": {"labels": {"l": "2"}}});
         let by = |manager: &str, fields: Value| json!({"manager": manager, "fieldsV1": fields});
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_managed_by_others_too_or_by_nobody_is_of_others() {
+    fn fields_with_other_managers_or_without_managers_are_of_others() {
         let seen = json!({"spec": {"x": 1, "gone": 1}});
         let after = json!({"spec": {"x": 2}});
         let both = json!({"f:spec": {"f:x": {}}});

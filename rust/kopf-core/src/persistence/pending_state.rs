@@ -1,8 +1,8 @@
-//! Pending state: progress, an unwritten patch, and the last handled essence, kept in memory until the API server confirms them.
+//! Pending state: progress, an unwritten patch, and the diff-base, kept in memory until the API server confirms them.
 //!
-//! An idle object keeps only a digest here. Cycles work on the object with its pending state overlaid, so that no handler that
-//! has finished is called again when a write fails or others remove Kopf's annotations. Another operator that takes the object
-//! over does not have this state.
+//! An idle object keeps only a digest here. Cycles work on the object with its pending state overlaid: a finished handler
+//! is not called again when a write fails or another client removes Kopf's annotations. Another operator that takes over
+//! the object does not have this state.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ use crate::time::Timestamp;
 use super::own_annotations::{annotations_of, as_annotations, has_base, own_annotations, own_progress};
 use super::own_changes::{Managers, OwnWrite};
 
-/// The progress, the unwritten patch, and the handled essence of an object, kept until the API server confirms them.
+/// The progress, the unwritten patch, and the diff-base of an object, kept until the API server confirms them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingState {
-    /// The progress as we know it from this handling, as a merge patch: `null` if it was removed.
+    /// The progress of the current handling as a merge patch: `null` for removed records.
     pub(super) own: Patch,
-    /// The merge patch that was not accepted.
+    /// The merge patch that could not be written.
     pub(super) unwritten: Map<String, Value>,
-    /// What handlers have seen of the object, though others have not.
+    /// The essences that only some handlers were called with.
     pub(super) seen: ObservedEssences,
-    /// The essence that was handled last, as it is written; while a handling goes on, or if somebody is known to remove it.
+    /// The serialized diff-base: kept during a handling, or if another client is known to remove it.
     pub(super) kept: Option<Box<str>>,
-    /// How many times in a row the server has refused what was to be written.
+    /// Consecutive rejections of the unwritten patch by the API server.
     pub(super) refusals: u32,
-    /// What the server rejects: it is sent apart from everything else.
+    /// The parts that the API server rejects. They are sent separately.
     pub(super) pending: RejectedPatch,
-    /// The essence with which the handlers were called whose outcomes could not be written.
+    /// The essence with which handlers were called whose outcomes could not be written.
     pub(super) called_with: Option<Arc<Value>>,
 }
 
@@ -49,14 +49,16 @@ pub struct PendingState {
 /// for the reversal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedEssences {
-    /// The essence that was seen by those who have finished first; none if nobody has, or if all have at once.
+    /// The essence with which the first finished handlers were called; `None` if no handler has finished, or all have at
+    /// once.
     pub first: Option<Arc<Value>>,
-    /// A later one that others have seen; without a first one, they were the last of the handling before.
+    /// A later essence that other handlers were called with. Without `first`, it is from the last handlers of the previous
+    /// handling.
     pub later: Option<Arc<Value>>,
 }
 
 impl ObservedEssences {
-    /// Somebody has finished, or has gone a part of the way, with this essence.
+    /// Records that a handler was called with this essence and has finished, or has some finished sub-handlers.
     pub fn add(&mut self, essence: &Value) {
         match &self.first {
             None => *self = Self { first: Some(Arc::new(essence.clone())), later: None },
@@ -65,13 +67,13 @@ impl ObservedEssences {
         }
     }
 
-    /// The same after a write of ours: what we have changed ourselves is no news for those handlers.
+    /// The essences carried over our write: our changes are not changes for those handlers.
     pub(super) fn carried(&self, write: &OwnWrite<'_>) -> Self {
         let carried = |essence: &Option<Arc<Value>>| essence.as_ref().map(|seen| Arc::new(write.carry(seen)));
         Self { first: carried(&self.first), later: carried(&self.later) }
     }
 
-    /// The same after a write that is yet to be made: as far as can be foreseen from the patch.
+    /// The essences carried over a write that is not made yet, as far as the patch predicts it.
     pub(crate) fn foreseen(
         &self,
         object: &Object,
@@ -79,8 +81,8 @@ impl ObservedEssences {
         persistence: &Persistence,
         plan: &ResourceHandlers,
     ) -> Self {
-        let is_apart = |key: &String| key == "status" && plan.extra_fields.is_empty();
-        if *self == Self::default() || patch.0.keys().all(is_apart) {
+        let is_outside_essence = |key: &String| key == "status" && plan.extra_fields.is_empty();
+        if *self == Self::default() || patch.0.keys().all(is_outside_essence) {
             return self.clone();
         }
         let before = essence(object, persistence, &plan.extra_fields);
@@ -91,23 +93,24 @@ impl ObservedEssences {
     }
 }
 
-/// An object with the unconfirmed state overlaid on it, and what is missing on the object.
+/// An object with its pending state overlaid, and the patch for the parts that are missing on the object.
 #[derive(Clone, Debug)]
 pub struct Overlay {
-    /// With all that is missing there.
+    /// The object with the missing parts applied.
     pub object: Arc<Object>,
-    /// What is missing there.
+    /// The parts that are missing on the object.
     pub missing_patch: Map<String, Value>,
-    /// A handling is over, but neither that nor what its handlers have changed is written yet: both are written before
-    /// another handling begins, or the difference would be a change.
+    /// A handling is completed, but neither the diff-base nor the changes of its handlers are written. Both are written
+    /// before the next handling starts; otherwise the difference would be a change.
     pub unfinished: bool,
-    /// Others have removed or changed what is missing there.
+    /// Another client removed or changed the missing parts.
     pub removed: bool,
-    /// It is to be written now, even if nothing else is.
+    /// The missing parts are written in this cycle, even if it writes nothing else.
     pub urgent: bool,
-    /// What was handled in part does not hold any more: handling begins anew, with what was seen of the object until then.
+    /// The object reverted during the handling, so handling restarts. The value is the essences that handlers were called
+    /// with until then.
     pub restarted: Option<ObservedEssences>,
-    /// What the server has rejected so far, and when it is to be sent again.
+    /// The rejected patch, and the time to send it again.
     pub pending: Option<(Patch, Timestamp)>,
 }
 
@@ -120,7 +123,8 @@ impl PendingState {
         !self.own.is_empty() || self.seen != ObservedEssences::default()
     }
 
-    /// What handlers have seen, though others have not; with what their own clients have written meanwhile.
+    /// The essences that only some handlers were called with, carried over the changes that handlers made with their own
+    /// clients.
     pub fn seen(
         &self,
         object: &Object,
@@ -129,23 +133,23 @@ impl PendingState {
     ) -> ObservedEssences {
         let Some(before) = &self.called_with else { return self.seen.clone() };
         let after = essence(object, persistence, &plan.extra_fields);
-        // It may have been written nevertheless, with only the answer lost.
+        // The patch may have been applied with only the response lost.
         let (patch, managers) = (&self.unwritten, &Managers::of(object));
         self.seen.carried(&OwnWrite { before, after: &after, patch, managers })
     }
 
-    /// How many times in a row the server has refused what was to be written.
+    /// Consecutive rejections of the unwritten patch by the API server.
     pub fn refusals(&self) -> u32 {
         self.refusals
     }
 
-    /// What the server rejects, and when it is to be sent again.
+    /// The rejected patch with the time to send it again.
     pub fn pending(&self) -> &RejectedPatch {
         &self.pending
     }
 
-    /// What was not accepted, or so it seemed, is on the object by now, or is in the next patch: it counts, and not what was
-    /// there before it.
+    /// Takes the unwritten patch: by now it is on the object or in the next patch. Its progress replaces the earlier
+    /// progress.
     pub(super) fn accept(&mut self, keys: &[String], persistence: &Persistence) -> Map<String, Value> {
         let accepted = std::mem::take(&mut self.unwritten);
         self.own.merge(own_progress(&accepted, keys, persistence));
@@ -160,7 +164,7 @@ impl PendingState {
         plan: &ResourceHandlers,
     ) -> Option<Overlay> {
         let persistence = settings.persistence;
-        // What was let go is of no interest to us any more.
+        // An object in deletion without Kopf's finalizer is not handled any more.
         if object.deletion_timestamp().is_some() && !object.has_finalizer(&persistence.finalizer) {
             return None;
         }
@@ -170,13 +174,14 @@ impl PendingState {
         if !self.unwritten.is_empty() {
             let unwritten = missing(object, &self.unwritten);
             urgent = !unwritten.is_empty();
-            // What both are about is in the state in which it should be, if it is not missing.
+            // Fields of the unwritten patch that are not missing are up to date on the object.
             missing_patch.0 = subtract(missing_patch.0, &self.unwritten);
             missing_patch.merge(unwritten);
         }
         let pending = self.pending.due().map(|due| (Patch(missing(object, self.pending.patch())), due));
         let pending = pending.filter(|(pending, _)| !pending.is_empty());
-        // What handlers have put elsewhere is not there before the server has accepted it: it may have its reasons not to.
+        // Changes of handlers outside of the status are not overlaid before the API server accepts them: it may reject or
+        // change them.
         let mut ours = Patch(pending.as_ref().map(|(pending, _)| status_of(&pending.0)).unwrap_or_default());
         ours.merge(own_annotations(object, &missing_patch.0, persistence));
         ours.merge(status_of(&missing_patch.0));
@@ -185,10 +190,10 @@ impl PendingState {
             && self.is_closing(object, persistence)
             && !subtract(missing_patch.0.clone(), &ours).is_empty();
         let mut amended = if ours.is_empty() { Arc::clone(object) } else { overlaid(object, &ours)? };
-        // Progress that is still there although it is to be removed was not changed by others.
+        // Progress that is only not removed yet was not changed by others.
         let removed = !urgent && !is_removal(&missing_patch.0);
         let mut restarted = None;
-        // A state from before our own write may only not know yet what it was changed to.
+        // A state from before our write can look like a reverted object.
         if consistent && let Some((restart, seen)) = self.restart(&amended, persistence, plan) {
             amended = overlaid(&amended, &restart.0)?;
             missing_patch.merge(restart.0);
@@ -206,12 +211,12 @@ impl PendingState {
         })
     }
 
-    /// Whether the last handled state is among what could not be written.
+    /// Whether the unwritten patch contains the diff-base, so that it completes a handling.
     fn is_closing(&self, object: &Object, persistence: &Persistence) -> bool {
         has_base(object, &self.unwritten, persistence)
     }
 
-    /// What was handled last, if that is not on the object, or cannot be read.
+    /// The annotations of the diff-base, if the object has none or it cannot be parsed.
     fn missing_base(&self, object: &Object, persistence: &Persistence) -> Map<String, Value> {
         let storage = &persistence.diffbase_storage;
         let Some(kept) = self.kept.as_deref().filter(|_| !matches!(storage.fetch(object), Ok(Some(_))))
@@ -221,7 +226,7 @@ impl PendingState {
         as_annotations(storage.own_keys(object).into_iter().map(|key| (key, json!(kept))).collect())
     }
 
-    /// The progress that is on the object is known from now on, whoever has written it.
+    /// Loads the progress from the object, regardless of the operator that wrote it.
     pub(super) fn load_progress(
         &mut self,
         object: &Object,
@@ -240,9 +245,9 @@ impl PendingState {
         }
     }
 
-    /// The object is again as it was before the handling that goes on, but some handlers have seen it otherwise: what they
-    /// have seen becomes the last handled state, and the way back is a change of its own. The others have seen what is there
-    /// now: it is kept, in case that it changes once more.
+    /// The patch that restarts the handling, if the object reverted to its diff-base but some handlers were called with
+    /// another essence. That essence becomes the diff-base, so that the reversal is a separate change. The present essence,
+    /// with which the other handlers were called, is stored in the progress, in case the object changes again.
     fn restart(
         &self,
         object: &Object,
@@ -257,19 +262,19 @@ impl PendingState {
         }
         let present = essence(object, persistence, &plan.extra_fields);
         let mut known = self.seen.first.iter().chain(&self.seen.later);
-        let turned = known.find(|known| !equal(known, &present))?;
+        let reverted_from = known.find(|known| !equal(known, &present))?;
         let mut patch = stale_progress(object, persistence, plan);
         let storage = &persistence.progress_storage;
         if let Some(id) = plan.owned.first() {
             let record = Record { seen: Some(seen(object, &present)), ..Record::default() };
             storage.store(object, &mut patch, id, &record);
         }
-        persistence.diffbase_storage.store(object, &mut patch, turned);
+        persistence.diffbase_storage.store(object, &mut patch, reverted_from);
         Some((patch, ObservedEssences { first: None, later: Some(Arc::new(present)) }))
     }
 }
 
-/// What removes all progress from the object.
+/// The patch that removes all progress from the object.
 pub fn stale_progress(object: &Object, persistence: &Persistence, plan: &ResourceHandlers) -> Patch {
     let (mut patch, storage) = (Patch::default(), &persistence.progress_storage);
     for id in &plan.owned {
@@ -282,7 +287,7 @@ pub fn stale_progress(object: &Object, persistence: &Persistence, plan: &Resourc
     patch
 }
 
-/// Who removed our annotations, as far as the server tells: whoever has changed the object last.
+/// The field manager with the latest change of the object: the probable remover of Kopf's annotations.
 pub fn last_manager(object: &Object) -> Option<String> {
     let fields = object.field(&FieldPath::from_keys(["metadata", "managedFields"]))?;
     let time = |entry: &&Value| entry.get("time").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -290,13 +295,14 @@ pub fn last_manager(object: &Object) -> Option<String> {
     Some(last.get("manager")?.as_str()?.to_owned())
 }
 
-/// With storages that only Python knows, they are believed; so is the object, if all is to be as in the reference.
+/// Whether pending state is kept. It is not with storages in Python, whose state is authoritative, nor in compatibility
+/// mode.
 pub(crate) fn is_kept<'s>(settings: impl Into<PersistenceConfig<'s>>) -> bool {
     let settings = settings.into();
     !settings.compat && !settings.persistence.is_foreign()
 }
 
-/// Whether the progress and the last handled state are written with different requests.
+/// Whether the progress and the diff-base are written by different requests: one in the status, the other in annotations.
 pub(crate) fn is_kept_apart<'s>(settings: impl Into<PersistenceConfig<'s>>, plan: &ResourceHandlers) -> bool {
     let settings = settings.into();
     let Persistence { progress_storage, diffbase_storage, .. } = settings.persistence;
@@ -305,9 +311,9 @@ pub(crate) fn is_kept_apart<'s>(settings: impl Into<PersistenceConfig<'s>>, plan
         && progress_storage.writes_fields() == diffbase_storage.own_fields().is_empty()
 }
 
-/// Whether the records on the object are of a handling that is over. If they are not in one place with the last handled
-/// state, they are removed after that is written, and the operator may die in between. What the first handlers have seen
-/// is the last handled state then; in a handling that goes on, they have seen another one.
+/// Whether the progress records on the object belong to a completed handling. If they are not stored together with the
+/// diff-base, they are removed after it is written, and the operator can crash in between. After a completed handling, the
+/// observed essence equals the diff-base; during a handling, it does not.
 pub(crate) fn is_over<'s>(
     object: &Object,
     settings: impl Into<PersistenceConfig<'s>>,
@@ -330,7 +336,7 @@ pub(crate) fn overlaid(object: &Object, patch: &Map<String, Value>) -> Option<Ar
     Object::decode(&value.to_string()).ok().map(Arc::new)
 }
 
-/// Our own part of a patch of which the rest was rejected: what the server does not accept is not in the last handled state.
+/// Kopf's own part of a patch whose other part was rejected: rejected fields are excluded from the diff-base.
 pub fn without_rejected(
     own: Map<String, Value>,
     rejected: &Map<String, Value>,
@@ -360,7 +366,7 @@ fn status_of(patch: &Map<String, Value>) -> Map<String, Value> {
     patch.get("status").map(|status| ("status".to_owned(), status.clone())).into_iter().collect()
 }
 
-/// The part of the known progress that is not on the object as it is known.
+/// The part of the known progress that the object does not have.
 fn missing_progress(object: &Object, own: &Map<String, Value>) -> Map<String, Value> {
     let is_missing = |(key, value): &(&String, &Value)| match value {
         Value::String(text) => object.annotation(key).as_deref() != Some(text),
@@ -368,15 +374,15 @@ fn missing_progress(object: &Object, own: &Map<String, Value>) -> Map<String, Va
     };
     let annotations = annotations_of(own).filter(is_missing);
     let mut missing = as_annotations(annotations.map(|(key, value)| (key.clone(), value.clone())).collect());
-    for (key, wanted) in own.iter().filter(|(key, _)| key.as_str() != "metadata") {
+    for (key, expected) in own.iter().filter(|(key, _)| key.as_str() != "metadata") {
         let present = object.field(&FieldPath::from_keys([key.as_str()]));
-        let part = missing_part(&Map::from_iter([(key.clone(), wanted.clone())]), |_| present.as_ref());
+        let part = missing_part(&Map::from_iter([(key.clone(), expected.clone())]), |_| present.as_ref());
         missing.extend(part);
     }
     missing
 }
 
-/// The part of a merge patch that does not hold on the object.
+/// The part of a merge patch that the object does not have.
 pub(super) fn missing(object: &Object, patch: &Map<String, Value>) -> Map<String, Value> {
     let object = object.to_value();
     missing_part(patch, |key| object.get(key))

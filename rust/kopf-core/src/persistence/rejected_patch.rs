@@ -1,21 +1,22 @@
-//! Pending patches: the parts of patches that the server rejects, kept in memory and sent again with growing pauses.
+//! Rejected patches: the parts of patches that the API server rejects, kept in memory and sent again with exponential
+//! back-off.
 //!
-//! A rejected part must hold nothing else: it is sent apart from the progress of handlers and from finalizers.
+//! They are sent separately from progress and finalizers, so that a rejection does not block those.
 
 use crate::json::merge_patch::{Patch, subtract};
 use crate::json::value::{Map, Value};
 use crate::time::Timestamp;
 
-/// The longest pause between two attempts, in seconds.
-const LONGEST_PAUSE: f64 = 600.0;
+/// The longest delay between two attempts, in seconds.
+const MAX_DELAY: f64 = 600.0;
 
 /// The parts of patches for one object that the API server rejects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RejectedPatch {
     patch: Map<String, Value>,
-    /// Rejections in a row.
+    /// Consecutive rejections.
     rejections: u32,
-    /// The moment of the next attempt.
+    /// The time of the next attempt; `None` if there is nothing to send.
     due: Option<Timestamp>,
 }
 
@@ -25,7 +26,7 @@ impl RejectedPatch {
         &self.patch
     }
 
-    /// The moment of the next attempt; none if there is nothing to send.
+    /// The time of the next attempt; `None` if there is nothing to send.
     pub fn due(&self) -> Option<Timestamp> {
         self.due
     }
@@ -38,14 +39,14 @@ impl RejectedPatch {
         }
     }
 
-    /// Keeps only these fields: the object has all others already.
+    /// Keeps only these fields: the object already has all others.
     pub fn retain(&mut self, missing: Map<String, Value>) {
         if missing != self.patch {
             self.set(missing);
         }
     }
 
-    /// Adds what was rejected at this moment; seconds until the next attempt.
+    /// Adds a rejected patch. Returns the seconds until the next attempt.
     pub fn reject(&mut self, rejected: Map<String, Value>, now: Timestamp) -> f64 {
         let mut patch = Patch(std::mem::take(&mut self.patch));
         patch.merge(rejected);
@@ -65,9 +66,9 @@ impl RejectedPatch {
     }
 }
 
-/// Seconds after so many earlier rejections: 1, 2, 4, 8, ..., 600.
+/// The delay in seconds after this many earlier rejections: 1, 2, 4, 8, ..., 600.
 fn pause(rejections: u32) -> f64 {
-    2.0_f64.powi(i32::try_from(rejections).unwrap_or(i32::MAX)).min(LONGEST_PAUSE)
+    2.0_f64.powi(i32::try_from(rejections).unwrap_or(i32::MAX)).min(MAX_DELAY)
 }
 
 #[cfg(test)]
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_up_to_ten_minutes() {
+    fn delays_grow_up_to_ten_minutes() {
         let mut pending = RejectedPatch::default();
         let now = Timestamp::from_micros(0);
         let rejected = map(json!({"status": {"a": 1}}));
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_object_has_is_not_sent() {
+    fn fields_that_the_object_already_has_are_not_sent() {
         let mut pending = RejectedPatch::default();
         pending.reject(map(json!({"status": {"a": 1, "b": 1}})), Timestamp::from_micros(0));
         pending.retain(map(json!({"status": {"b": 1}})));

@@ -1,6 +1,4 @@
-//! Resources of the cluster, the selectors that choose among them, and patterns of namespaces.
-//!
-//! Owns: identity and matching of resources. Must not know: how resources are discovered.
+//! API resources of the cluster, selectors that choose among them, and namespace patterns.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,40 +13,40 @@ mod selector;
 pub use namespaces::{is_exact_namespace, match_namespace};
 pub use selector::{AnyName, Selector};
 
-/// What is encoded in a segment of a path: all but the unreserved characters.
+/// The characters to percent-encode in a path segment: all except the unreserved ones and the colon.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
-/// A resource as the API server tells of it. Group, version and plural name are its identity.
+/// A resource as the API server describes it in discovery. Group, version and plural name are its identity.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub struct Resource {
-    /// The API group, empty for the core one.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// The version in the group.
+    /// The API version.
     pub version: String,
-    /// The name in URLs.
+    /// The plural name, as in URLs.
     pub plural: String,
-    /// The name in objects.
+    /// The kind, as in objects.
     #[serde(default)]
     pub kind: Option<String>,
-    /// The name of one.
+    /// The singular name.
     #[serde(default)]
     pub singular: Option<String>,
     /// Short names.
     #[serde(default)]
     pub shortcuts: BTreeSet<String>,
-    /// Names shared with other resources.
+    /// Categories, such as `all`.
     #[serde(default)]
     pub categories: BTreeSet<String>,
-    /// Parts with URLs of their own.
+    /// Subresources, such as `status`.
     #[serde(default)]
     pub subresources: BTreeSet<String>,
-    /// What can be done.
+    /// Supported verbs.
     #[serde(default)]
     pub verbs: BTreeSet<String>,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     #[serde(default)]
     pub namespaced: bool,
-    /// Whether this version is the preferred one of its group.
+    /// Whether this version is the preferred version of its group.
     #[serde(default = "preferred")]
     pub preferred: bool,
 }
@@ -58,11 +56,11 @@ fn preferred() -> bool {
 }
 
 impl Resource {
-    /// The path to the list, or to one object, or to its subresource. What makes no sense is left out: a namespace of
-    /// a resource without namespaces, a subresource without a name.
+    /// The URL path to the list, to one object, or to its subresource. Inapplicable parts are left out: the namespace of a
+    /// cluster-scoped resource, and a subresource without a name.
     ///
-    /// Each segment is percent-encoded: names of some kinds may have `?` or `#`. Segments that are empty, `.`, or `..` stay as
-    /// they are, and the HTTP client rejects such paths.
+    /// Each segment is percent-encoded: names of some kinds may contain `?` or `#`. Segments that are empty, `.`, or `..`
+    /// stay as they are, and the HTTP client rejects such paths.
     pub fn url(&self, namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> String {
         let core = self.group.is_empty() && self.version == "v1";
         let namespace = namespace.filter(|_| self.namespaced);
@@ -83,7 +81,7 @@ impl Resource {
         url
     }
 
-    /// Whether there is such a subresource.
+    /// Whether the resource has this subresource.
     pub fn has_subresource(&self, name: &str) -> bool {
         self.subresources.contains(name)
     }
@@ -148,7 +146,7 @@ mod tests {
         assert_eq!(
             pods.url(Some("ns"), Some(""), None),
             "/api/v1/namespaces/ns/pods/",
-            "never that of the list"
+            "never the path of the list"
         );
         let crds = resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", false);
         assert_eq!(

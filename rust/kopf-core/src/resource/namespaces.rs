@@ -1,6 +1,7 @@
-//! Patterns of namespaces: comma-separated globs, some of them negated.
+//! Namespace patterns: comma-separated globs, some of them negated.
 
-/// Whether the name matches the pattern. Later globs narrow (with `!`) or widen what the first one has matched.
+/// Whether the name matches the pattern. Only names that match the first glob can match (all names, if it is negated);
+/// later globs exclude some of them (with `!`) or include them again.
 pub fn match_namespace(name: &str, pattern: &str) -> bool {
     let mut globs = pattern.split(',').map(str::trim).peekable();
     let only_negations = globs.peek().is_some_and(|glob| glob.starts_with('!'));
@@ -11,7 +12,7 @@ pub fn match_namespace(name: &str, pattern: &str) -> bool {
     })
 }
 
-/// Whether the pattern is simply the name of a namespace.
+/// Whether the pattern is the name of one namespace.
 pub fn is_exact_namespace(pattern: &str) -> bool {
     !pattern.contains(['!', '*', '?', ','])
 }
@@ -49,7 +50,7 @@ fn glob_matches(name: &[char], glob: &[char]) -> bool {
     }
 }
 
-/// How much of the glob stands for that character; nothing if it does not.
+/// The length of the glob's part that matches this character; `None` if it does not match.
 fn one(c: char, glob: &[char]) -> Option<usize> {
     match glob.first()? {
         '?' => Some(1),
@@ -61,7 +62,7 @@ fn one(c: char, glob: &[char]) -> Option<usize> {
     }
 }
 
-/// Where the set closes; a bracket that comes first belongs to the set.
+/// The index of the closing bracket of a set; a bracket at its beginning belongs to the set.
 fn set_end(glob: &[char]) -> Option<usize> {
     let negated = usize::from(glob.get(1) == Some(&'!'));
     let first = 1 + negated + usize::from(glob.get(1 + negated) == Some(&']'));
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_names_have_nothing_special() {
+    fn exact_names_have_no_special_characters() {
         assert!(is_exact_namespace("default"));
         for pattern in ["a,b", "!a", "a*", "a?"] {
             assert!(!is_exact_namespace(pattern));

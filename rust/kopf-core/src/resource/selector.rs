@@ -1,4 +1,4 @@
-//! Selectors: what a decorator's arguments say about the resources that it is for.
+//! Selectors: the resources that a handler is declared for by the arguments of its decorator.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use serde_json::json;
 use super::Resource;
 use crate::json::value::{Value, write_repr_string};
 
-/// A name of any sort: kind, plural, singular or shortcut.
+/// A resource name of any sort: kind, plural, singular or short name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnyName {
     /// One name.
     Name(String),
-    /// Every resource there is, except for Kubernetes events.
+    /// All resources, except for Kubernetes events.
     Everything,
 }
 
@@ -38,7 +38,7 @@ impl<'de> Deserialize<'de> for AnyName {
     }
 }
 
-/// What a resource must be to be selected; unspecified fields accept anything.
+/// The criteria of a resource selector; unspecified fields accept any value.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(default)]
 pub struct Selector {
@@ -56,9 +56,9 @@ pub struct Selector {
     pub shortcut: Option<String>,
     /// One of the categories.
     pub category: Option<String>,
-    /// A name of any sort.
+    /// A resource name of any sort.
     pub any_name: Option<AnyName>,
-    /// Whether a Python function has the last word.
+    /// Whether a Python function decides additionally.
     pub callable: bool,
 }
 
@@ -72,10 +72,11 @@ impl Selector {
         any.or(self.plural.as_deref()).or(self.singular.as_deref()).or(self.kind.as_deref())
     }
 
-    /// Whether the resource is selected, as far as can be said here: a callable is to be asked in addition.
+    /// Whether the resource matches, apart from the callable, which is called in Python.
     pub fn check(&self, resource: &Resource) -> bool {
-        let same = |wanted: &Option<String>, actual: &str| wanted.as_ref().is_none_or(|w| w == actual);
-        let named = |wanted: &Option<String>, actual: &Option<String>| wanted.is_none() || wanted == actual;
+        let same = |expected: &Option<String>, actual: &str| expected.as_ref().is_none_or(|w| w == actual);
+        let named =
+            |expected: &Option<String>, actual: &Option<String>| expected.is_none() || expected == actual;
         let version = match &self.version {
             Some(version) => *version == resource.version,
             None => resource.preferred || self.callable,
@@ -91,7 +92,7 @@ impl Selector {
             && !(self.callable && is_events(resource))
     }
 
-    /// Whether it names a certain resource, not a class of resources.
+    /// Whether it names a specific resource, not a class of resources.
     pub fn is_specific(&self) -> bool {
         self.kind.is_some()
             || self.plural.is_some()
@@ -100,7 +101,7 @@ impl Selector {
             || matches!(self.any_name, Some(AnyName::Name(_)))
     }
 
-    /// The resources that it selects. A certain name means the core resource of that name, if there is one.
+    /// The selected resources. If a specific name matches a core resource, only core resources are selected.
     pub fn select(&self, resources: &[Arc<Resource>]) -> Vec<Arc<Resource>> {
         let mut selected: Vec<_> =
             resources.iter().filter(|resource| self.check(resource)).cloned().collect();
@@ -123,7 +124,8 @@ fn is_named(resource: &Resource, name: &AnyName) -> bool {
     }
 }
 
-/// Kubernetes events, which nobody means by everything: operators produce them by handling objects.
+/// Whether the resource is Kubernetes events. `EVERYTHING` excludes them, because operators create them by handling
+/// objects.
 fn is_events(resource: &Resource) -> bool {
     let core = resource.group.is_empty() && resource.version == "v1";
     let modern = resource.group == "events.k8s.io" && resource.preferred;
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn any_name_is_any_of_the_names() {
+    fn any_name_matches_each_of_the_names() {
         let pods = pods("", "v1", true);
         for name in ["pods", "Pod", "pod", "po"] {
             assert!(selector(json!({"any_name": name})).check(&pods), "{name}");
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_preferred_unless_named() {
+    fn only_preferred_versions_match_unless_one_is_specified() {
         let old = pods("x", "v1beta1", false);
         assert!(!selector(json!({"any_name": "pods"})).check(&old));
         assert!(selector(json!({"any_name": "pods", "version": "v1beta1"})).check(&old));
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_not_a_part_of_everything() {
+    fn everything_excludes_kubernetes_events() {
         let events = |group: &str, version: &str, preferred: bool| {
             resource(json!({"group": group, "version": version, "plural": "events", "kind": "Event",
                 "categories": ["all"], "preferred": preferred}))
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certain_name_prefers_the_core() {
+    fn a_specific_name_prefers_core_resources() {
         let all = [pods("", "v1", true), pods("metrics.k8s.io", "v1", true)];
         assert_eq!(selector(json!({"any_name": "pods"})).select(&all).len(), 1);
         assert_eq!(selector(json!({"category": "all"})).select(&all).len(), 2);
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_names_what_is_specified() {
+    fn the_text_contains_specified_fields_only() {
         let text = |value: Value| selector(value).to_string();
         assert_eq!(
             text(json!({"group": "kopf.dev", "any_name": "kopfexamples"})),

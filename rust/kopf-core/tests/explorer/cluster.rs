@@ -1,6 +1,6 @@
-//! The server's side of the model: one object, its versions, and what the operator's stream has not told yet.
+//! The API server of the model: one object, its versions, and undelivered watch events.
 //!
-//! Must not know: operators, handlers, laws.
+//! The module must not depend on operators, handlers, or laws.
 
 use kopf_core::cause::EventType;
 use kopf_core::object::Object;
@@ -17,17 +17,17 @@ pub const OURS: &str = "kopf.zalando.org/KopfFinalizerMarker";
 pub const THEIRS: &str = "example.com/theirs";
 pub const BASE: &str = "kopf.zalando.org/last-handled-configuration";
 
-/// One state of the object. It is decoded once, however many operators and copies of the model look at it.
+/// One version of the object, decoded once and shared by all copies of the model.
 #[derive(Debug)]
 pub struct Version {
     pub number: u64,
     pub body: Value,
     pub object: Arc<Object>,
-    /// What the author wants, without what handlers have written.
+    /// The author's part of the essence, without changes by handlers.
     pub essence: String,
-    /// What is kept as handled.
+    /// The diff-base.
     pub base: Option<String>,
-    /// Of everything but the number.
+    /// A hash of the body without the resource version.
     pub digest: u64,
 }
 
@@ -61,7 +61,7 @@ impl Version {
     }
 }
 
-/// What of an essence is the author's: handlers write a field of theirs.
+/// The author's part of an essence: without the field that handlers write.
 pub fn intent(essence: &Value) -> String {
     let mut intent = essence.clone();
     if let Some(spec) = intent.get_mut("spec").and_then(Value::as_object_mut) {
@@ -70,21 +70,21 @@ pub fn intent(essence: &Value) -> String {
     intent.to_string()
 }
 
-/// What the stream has yet to tell.
+/// An undelivered watch event.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct QueuedEvent {
     pub kind: EventType,
     pub version: Arc<Version>,
-    /// It comes before this moment.
+    /// The time by which it is delivered.
     pub by: Timestamp,
 }
 
-/// The server did not do it.
+/// A rejection of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// There is no such object.
+pub enum Rejection {
+    /// Status 404.
     Gone,
-    /// Somebody was faster.
+    /// Status 409 or 422: another client has changed the object.
     Conflict,
 }
 
@@ -92,13 +92,13 @@ pub enum Refusal {
 pub struct Cluster {
     pub latest: Arc<Version>,
     pub exists: bool,
-    pub stream: VecDeque<Told>,
+    pub stream: VecDeque<QueuedEvent>,
     pub now: Timestamp,
-    /// Seconds for which news may be under way.
+    /// Maximum delay of watch events, in seconds.
     pub lag: f64,
-    /// The latest version is the operator's own.
+    /// Whether the operator wrote the latest version.
     pub ours: bool,
-    /// How many writes of the operator have changed the object.
+    /// Number of writes of the operator that changed the object.
     pub writes: u32,
 }
 
@@ -108,57 +108,57 @@ impl Cluster {
                           "metadata": {"name": "x", "namespace": "ns", "uid": "u"}});
         let now = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
         let latest = Version::new(100, body);
-        let told = Told { kind: EventType::Added, version: Arc::clone(&latest), by: now.plus(lag) };
-        Self { latest, exists: true, stream: VecDeque::from([told]), now, lag, ours: false, writes: 0 }
+        let event = QueuedEvent { kind: EventType::Added, version: Arc::clone(&latest), by: now.plus(lag) };
+        Self { latest, exists: true, stream: VecDeque::from([event]), now, lag, ours: false, writes: 0 }
     }
 
-    /// Whether that much time may go by without any of the news having come.
+    /// Whether the clock may advance to this time before the next watch event is delivered.
     pub fn may_pass(&self, until: Timestamp) -> bool {
-        self.stream.front().is_none_or(|told| until <= told.by && self.lag > 0.0)
+        self.stream.front().is_none_or(|event| until <= event.by && self.lag > 0.0)
     }
 
-    /// Somebody else changes the object.
+    /// Another client changes the object by a merge patch.
     pub fn edit(&mut self, patch: &Value) {
         let mut body = self.latest.body.clone();
         merge(&mut body, patch);
         self.put(body);
     }
 
-    /// Somebody wants the object to go.
+    /// Another client deletes the object.
     pub fn delete(&mut self) {
         self.edit(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
     }
 
-    /// Somebody cleans up what they do not know.
+    /// Another client removes all annotations.
     pub fn strip(&mut self) {
         self.edit(&json!({"metadata": {"annotations": null}}));
     }
 
-    /// Somebody else's finalizer comes or goes.
-    pub fn guard(&mut self, on: bool) {
+    /// Another controller adds or removes its finalizer.
+    pub fn set_foreign_finalizer(&mut self, on: bool) {
         let mut body = self.latest.body.clone();
         finalizer::edit(&mut body, THEIRS, if on { Edit::Block } else { Edit::Allow });
         self.put(body);
     }
 
     /// The operator's merge patch.
-    pub fn merge_patch(&mut self, patch: &Value) -> Result<(), Refusal> {
+    pub fn merge_patch(&mut self, patch: &Value) -> Result<(), Rejection> {
         let mut body = self.latest.body.clone();
         merge(&mut body, patch);
         self.write(body)
     }
 
-    /// The operator's JSON patch: made for one version, and refused for any other one.
-    pub fn replace(&mut self, made_for: u64, body: Value) -> Result<(), Refusal> {
+    /// The effect of a JSON patch of the operator: made for one version, and rejected for any other.
+    pub fn replace(&mut self, made_for: u64, body: Value) -> Result<(), Rejection> {
         if self.exists && made_for != self.latest.number {
-            return Err(Refusal::Conflict);
+            return Err(Rejection::Conflict);
         }
         self.write(body)
     }
 
-    fn write(&mut self, body: Value) -> Result<(), Refusal> {
+    fn write(&mut self, body: Value) -> Result<(), Rejection> {
         if !self.exists {
-            return Err(Refusal::Gone);
+            return Err(Rejection::Gone);
         }
         let (before, ours) = (self.latest.number, self.ours);
         self.put(body);
@@ -170,7 +170,7 @@ impl Cluster {
 
     fn put(&mut self, body: Value) {
         let version = Version::new(self.latest.number + 1, body);
-        // What changes nothing makes no version, and nobody hears of it.
+        // A write that changes nothing creates no version and causes no watch event.
         if version.digest == self.latest.digest {
             return;
         }
@@ -178,7 +178,7 @@ impl Cluster {
         let kind = if self.exists { EventType::Modified } else { EventType::Deleted };
         self.latest = Arc::clone(&version);
         self.ours = false;
-        self.stream.push_back(Told { kind, version, by: self.now.plus(self.lag) });
+        self.stream.push_back(QueuedEvent { kind, version, by: self.now.plus(self.lag) });
     }
 }
 
@@ -198,7 +198,7 @@ fn merge(target: &mut Value, patch: &Value) {
             merge(map.entry(key.clone()).or_insert(Value::Null), value);
         }
     }
-    // The server drops maps that have become empty, in the metadata.
+    // The API server drops labels and annotations that have become empty.
     if let Some(metadata) = target.get_mut("metadata").and_then(Value::as_object_mut) {
         let is_empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
         metadata.retain(|key, value| !(matches!(key.as_str(), "labels" | "annotations") && is_empty(value)));

@@ -1,9 +1,9 @@
-//! Defects that operators have had, put into the model's operator one at a time: the explorer must find each.
+//! Known defects of operators, injected into the model one at a time: the explorer must find each.
 //!
-//! The production code knows nothing of them. They change what the cycle is told or what is made of its conclusion, as the
-//! defect once did. Rows and issues are those of Kopf and its kin.
+//! The production code does not contain them. Each flaw changes the inputs of the cycle or the execution of its decision as the
+//! defect did. Numbers refer to the contract and to issues of Kopf and similar projects.
 
-/// One defect.
+/// A defect to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flaw {
     NoWaiting,
@@ -13,7 +13,7 @@ pub enum Flaw {
     KeepsOldest,
     MergesKinds,
     SleepsThrough,
-    TrustsEcho,
+    ExpectsEvent,
     ForgetsFailed,
     NeverSlows,
     NeverSlower,
@@ -25,23 +25,23 @@ pub enum Flaw {
     KeepsFreshest,
     ReleasesEarly,
     OverwritesFinalizers,
-    ForgetsParting,
+    ForgetsHandledDeletion,
     ForgetsFunctions,
     EndsUnnoticed,
     ForgetsSeen,
     ForgetsStripped,
-    ForgetsParted,
+    ForgetsHandledDeletionAfterPatch,
     TrustsFreshest,
     TakesOwnForOthers,
     RemovesFirst,
 }
 
-/// A defect as it was, and as the explorer must find it.
+/// A defect, its origin, and the violations that it must cause.
 pub struct Case {
     pub flaw: Flaw,
-    /// What it was, and where.
+    /// The defect and where it occurred.
     pub history: &'static str,
-    /// The worlds in which it shows, and how: a part of what the witness says.
+    /// Names of worlds, each with a part of the violation that must be found there.
     pub found: &'static [(&'static str, &'static str)],
 }
 
@@ -49,149 +49,155 @@ const fn case(flaw: Flaw, history: &'static str, found: &'static [(&'static str,
     Case { flaw, history, found }
 }
 
-/// All of them.
+/// All known defects.
 pub const CASES: &[Case] = &[
     case(
         Flaw::NoWaiting,
-        "handling goes on at once after an own write, with whatever state comes (of the family of nolar/kopf#729, #732, #784, #844)",
-        &[("plain", "that is handled"), ("patient", ""), ("resuming", "")],
+        "handling continues right after a write, with any state that arrives (similar to nolar/kopf#729, #732, #784, #844)",
+        &[("plain", "already handled"), ("retrying", ""), ("resuming", "")],
     ),
     case(
         Flaw::ExactVersion,
-        "only the very version that was written ends the wait, though a later state may come in its stead (the same family; contract 2.3)",
-        &[("plain", "an own write is awaited that will never be told")],
+        "only the exact version of the write ends the wait, although a later state may arrive instead (similar to the previous; contract 2.3)",
+        &[("plain", "the operator waits for a watch event that cannot come")],
     ),
     case(
         Flaw::AwaitsNoop,
-        "the echo of a write that has changed nothing is awaited, by its very version (contract 2.6)",
-        &[("noisy", "an own write is awaited that will never be told")],
+        "after a write that changed nothing, its watch event is awaited by its exact version (contract 2.6)",
+        &[("noisy", "the operator waits for a watch event that cannot come")],
     ),
     case(
         Flaw::SkipsNext,
-        "the next event after an own write is taken for its echo, whatever it tells (the same family; operator-framework/java-operator-sdk#2944)",
-        &[("plain", ""), ("patient", "")],
+        "the next event after a write is taken for the event of this write, regardless of its content (operator-framework/java-operator-sdk#2944)",
+        &[("plain", ""), ("retrying", "")],
     ),
     case(
         Flaw::KeepsOldest,
-        "of the events that wait, the first one is kept, not the last (the same family: an update is swallowed)",
+        "of the queued events, the oldest is kept instead of the newest: an update is lost",
         &[("plain", "a change is lost")],
     ),
     case(
         Flaw::MergesKinds,
-        "events that are merged keep the kind of the first: a deletion is missed",
-        &[("plain", "an object that is no more is remembered")],
+        "merged events keep the type of the first: a deletion is missed",
+        &[("plain", "a deleted object is kept in memory")],
     ),
     case(
         Flaw::SleepsThrough,
         "a sleep for delayed handlers is not interrupted by new changes (zalando-incubator/kopf#161)",
-        &[("background", "a deletion is held for ever")],
+        &[("background", "a deletion is blocked forever")],
     ),
     case(
-        Flaw::TrustsEcho,
-        "an event is expected after any write, even if the write has changed nothing (contract 7.7; observed 2)",
+        Flaw::ExpectsEvent,
+        "an event is expected after any write, even one that changed nothing (contract 7.7; observed 2)",
         &[("filtered", "a change is lost")],
     ),
     case(
         Flaw::ForgetsFailed,
-        "an object whose write has failed waits for its next change (contract 12)",
-        &[("plain", "a deletion is held for ever"), ("patient", "a change is lost")],
+        "after a failed write, the object is not processed until its next change (contract 12)",
+        &[("plain", "a deletion is blocked forever"), ("retrying", "a change is lost")],
     ),
     case(
         Flaw::NeverSlows,
-        "a refused write is tried again at once, and again (zalando-incubator/kopf#346, #350, #351)",
-        &[("plain", "without growing pauses")],
+        "rejected writes are retried without delay (zalando-incubator/kopf#346, #350, #351)",
+        &[("plain", "without growing delays")],
     ),
     case(
         Flaw::NeverSlower,
-        "each refused write is taken for the first one: the pauses do not grow (ours, found here)",
-        &[("plain", "without growing pauses")],
+        "each rejected write is taken for the first one: the delays do not grow (ours, found here)",
+        &[("plain", "without growing delays")],
     ),
     case(
         Flaw::TrustsFailure,
-        "a write whose answer is lost is taken for refused, and the state before it for the last one (ours, found here)",
-        &[("noisy", "that is handled"), ("transforming", "has not seen the last change")],
+        "a write whose response is lost is taken for rejected, and the state before it for the latest (ours, found here)",
+        &[("noisy", "already handled"), ("transforming", "has not observed the last change")],
     ),
     case(
         Flaw::ForgetsHalf,
-        "if the second of two writes fails, the echo of the first one is not awaited (ours, found here)",
-        &[("filtered", "others are blamed"), ("plain", "is let go again")],
+        "if the second of two writes fails, the watch event of the first one is not awaited (ours, found here)",
+        &[("filtered", "other clients are blamed"), ("plain", "is released again")],
     ),
     case(
         Flaw::ForgetsMissing,
-        "the last states of an object that does not exist any more are handled (zalando-incubator/kopf#139, #160)",
+        "events of an object that no longer exists are handled (zalando-incubator/kopf#139, #160)",
         &[("resuming", "called again"), ("transforming", "called again")],
     ),
     case(
         Flaw::ResumesAgain,
-        "listed again is taken for started again (of the family of zalando-incubator/kopf#60, #223, #230; nolar/kopf#783)",
-        &[("resuming", "another look at what is done makes work")],
+        "a relist is taken for a restart (similar to zalando-incubator/kopf#60, #223, #230; nolar/kopf#783)",
+        &[("resuming", "a relist of a handled object causes work")],
     ),
     case(
         Flaw::KeepsNoProgress,
-        "progress is remembered in memory only: a restart begins anew (the same family)",
-        &[("patient", "")],
+        "progress is kept in memory only: a restart begins from the start (similar to the previous)",
+        &[("retrying", "")],
     ),
     case(
         Flaw::KeepsFreshest,
-        "what is kept as handled is the state at the time of the write, not the one that was handled (the same family)",
-        &[("plain", "a state is taken for handled that no handler has seen")],
+        "the diff-base is the state at the time of the write, not the handled one (similar to the previous)",
+        &[("plain", "a state is stored as handled that no handler has observed")],
     ),
     case(
         Flaw::ReleasesEarly,
-        "a deletion is let go though handlers wait for their retries, or daemons still run",
-        &[("patient", "a deletion is let go before d1 is done"), ("background", "while a daemon runs")],
+        "a deletion is released although handlers wait for retries, or daemons still run",
+        &[
+            ("retrying", "a deletion is released before d1 has finished"),
+            ("background", "while a daemon runs"),
+        ],
     ),
     case(
         Flaw::OverwritesFinalizers,
-        "the list of finalizers is written as it was seen (nolar/kopf#1106, #798, #1236, #1252; kube#964)",
-        &[("plain", "a finalizer of somebody else has come or gone")],
+        "the whole list of finalizers is overwritten (nolar/kopf#1106, #798, #1236, #1252; kube#964)",
+        &[("plain", "a finalizer of another controller was added or removed")],
     ),
     case(
-        Flaw::ForgetsParting,
-        "a release that was refused since somebody was faster makes the handlers start again (ours, found here; observed 4)",
+        Flaw::ForgetsHandledDeletion,
+        "after a conflict on the release, the deletion handlers start again (ours, found here; observed 4)",
         &[("plain", "d is called again for the same deletion"), ("background", "d is called again")],
     ),
     case(
         Flaw::ForgetsFunctions,
-        "functions whose write was refused since somebody was faster are forgotten (contract 8.4)",
-        &[("transforming", "a function is lost")],
+        "patch functions are lost after a conflict (contract 8.4)",
+        &[("transforming", "a patch function is lost")],
     ),
     case(
         Flaw::EndsUnnoticed,
-        "nobody looks after daemons that are still stopping",
-        &[("background", "a deletion is let go while a daemon runs")],
+        "no cycle follows the exit of stopping daemons",
+        &[("background", "a deletion is released while a daemon runs")],
     ),
     case(
         Flaw::ForgetsSeen,
-        "what the first handlers have seen is forgotten while the others are called: they miss the change in between (observed 1)",
-        &[("patient", "has not seen the last change")],
+        "the states observed by the first handlers are forgotten while the others are called: they miss the change in between (observed 1)",
+        &[("retrying", "has not observed the last change")],
     ),
     case(
         Flaw::ForgetsStripped,
-        "the object is believed, whoever has removed from it what was handled (as in Kopf 1.45)",
-        &[("plain", "what was handled is taken for new"), ("patient", "what was handled is taken for new")],
+        "the object is trusted even if another client has removed its diff-base (as in Kopf 1.45)",
+        &[
+            ("plain", "a handled object is taken for a new one"),
+            ("retrying", "a handled object is taken for a new one"),
+        ],
     ),
     case(
-        Flaw::ForgetsParted,
-        "a refused write of more than the end of a deletion makes its handlers start again (ours, found here)",
+        Flaw::ForgetsHandledDeletionAfterPatch,
+        "after a rejected write of a release with other changes, the deletion handlers start again (ours, found here)",
         &[("plain", "d is called again for the same deletion")],
     ),
     case(
         Flaw::TrustsFreshest,
-        "a finalizer that nobody needed is taken off a state that nobody has looked at (ours, found here)",
-        &[("filtered", "a deletion is let go before d is done")],
+        "a finalizer is removed from a version that no cycle has checked (ours, found here)",
+        &[("filtered", "a deletion is released before d has finished")],
     ),
     case(
         Flaw::TakesOwnForOthers,
-        "what handlers write between two handlers of one sequence is taken for a change of others: updates follow without end (ours)",
+        "changes made by handlers during a handling are taken for changes of other clients: updates follow without end (ours)",
         &[
-            ("stamping", "is called for what handlers have written"),
-            ("writing", "is called for what handlers have written"),
+            ("stamping", "is called for a change made by handlers"),
+            ("writing", "is called for a change made by handlers"),
         ],
     ),
     case(
         Flaw::RemovesFirst,
-        "progress in the status is removed before the last handled state is written (ours)",
-        &[("progress in the status", "from a state that it has not reached")],
+        "progress in the status is removed before the diff-base is stored (ours)",
+        &[("progress in the status", "from a state that it has not observed")],
     ),
 ];

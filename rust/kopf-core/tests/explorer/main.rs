@@ -1,46 +1,47 @@
-//! Explores what can happen to one object, its server and its operator: the laws of the whole, in all orders of events.
+//! A model checker for one object, its API server and its operator: checks the laws of handling in all orders of events.
 //!
-//! The model is the server with its stream (`cluster.rs`), the worker of one object around the real cycle (`operator.rs`),
-//! and a witness that sees both and the calls of handlers (`laws.rs`). Between any two effects, anything may happen:
-//! changes by others (essence, labels, noise, finalizers, stripped annotations, the deletion), news that are late or merged,
-//! broken streams, refused writes, lost answers, crashes, restarts.
+//! The model consists of the API server with its watch (`cluster.rs`), the worker of one object around the real cycle
+//! (`operator.rs`), and an oracle that observes both and the calls of handlers (`laws.rs`). Between any two effects, anything
+//! may happen: changes by other clients (essence, labels, status, finalizers, removed annotations, the deletion), late or
+//! merged watch events, interrupted watches, rejected writes, lost responses, crashes, restarts.
 //!
 //! The laws:
 //!
-//! * Nothing finished is called again for the same change, unless the operator dies before the object tells of it. Refused
-//!   writes and stripped annotations lose nothing of what the operator knows.
-//! * What was handled is never taken for new again; unless somebody has removed what tells so, and then the operator dies, or
-//!   the object was changed as well, while nothing was going on with it, for the first time.
-//! * No change is lost: at rest, what is kept as handled is the state of the object; nothing is kept as handled before all
-//!   handlers were called for it, and not unless one of them has seen it.
-//! * No handler misses a change: what it was shown, from the old state to the new one, joins what it was shown before, from
-//!   the creation to the last state (`ledger.rs`).
-//! * A deletion is held until all are done that want so in the very state that is let go, and daemons have stopped, and then
-//!   let go; finalizers of others are left alone.
-//! * Own writes are never taken for changes; none is awaited that will never be told; no deletion is let go twice.
-//! * All comes to rest, after a bounded number of writes, with growing pauses between refusals; another look makes no work.
+//! * A finished handler is not called again for the same change, unless the operator crashes before the progress is on the
+//!   object. Rejected writes and removed annotations lose no progress.
+//! * A handled object is never taken for a new one, unless another client has removed the diff-base, and either the operator
+//!   crashed afterwards, or the object was also changed while it was idle, for the first time.
+//! * No change is lost: when idle, the diff-base is the essence of the object. A diff-base is stored only after all handlers
+//!   were called, and only if a handler has observed it.
+//! * No handler misses a change: each call's old state is one that the handler observed before, from the creation to the last
+//!   state (`observed_states.rs`).
+//! * A deletion is blocked until all handlers that match the released state have finished and the daemons have exited; then it
+//!   is released. Finalizers of other controllers are never modified.
+//! * Our own writes are never taken for changes. The operator never waits for a watch event that cannot come. It releases no
+//!   deletion twice.
+//! * The operator becomes idle after a bounded number of writes, with growing delays between rejections. A relist afterwards
+//!   causes no work.
+//! * A handler is not called for changes made by handlers during the same handling, by patches or with other clients.
+//! * Other clients are not blamed for our own changes.
 //!
-//! * No handler is called for what handlers have written, in a sequence that goes on, by their patches or with clients of their own.
-//! * Others are not blamed for what we have done.
+//! Not explored: pauses of the operator, after which it trusts the object; partial patches; storages of users; objects whose
+//! essence exceeds the limit; sub-handlers.
 //!
-//! What is not explored: pauses of the operator, after which the object is believed; salvage of patches that are refused for
-//! ever; storages of users; objects whose essence does not fit; sub-handlers.
+//! Assumptions: watch events arrive in order and before the consistency timeout. Patch functions that remain for a later cycle,
+//! and the fact that only the release of a deletion is pending, are kept in memory: a crash may lose them.
 //!
-//! What is taken for granted: news come in their order and before the consistency timeout. Functions that were left for
-//! later, and the knowledge that only the release of a deletion is left to do, live in memory: a crash may lose them.
+//! The explorer itself is tested: it must find each defect of `flaws.rs` when the model's operator has it.
 //!
-//! The explorer is explored too: each defect of `flaws.rs` is put into the model's operator, and must be found.
-//!
-//! `make explore` runs it at length: `EXPLORE_STATES` and `EXPLORE_LIVES` say how long.
+//! `make explore` runs longer searches, limited by `EXPLORE_STATES` and `EXPLORE_RUNS` (the number of random runs).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
-#![allow(unreachable_pub, reason = "its modules are a test's")]
+#![allow(unreachable_pub, reason = "the modules belong to a test")]
 
 mod cluster;
 mod flaws;
 mod laws;
-mod ledger;
 mod model;
+mod observed_states;
 mod operator;
 mod search;
 mod worlds;
@@ -48,24 +49,24 @@ mod writing;
 
 use flaws::{CASES, Flaw};
 use model::Budget;
-use search::{Report, breaks, exhaust, wander};
+use search::{Report, explore_exhaustively, explore_randomly, finds};
 use std::collections::HashSet;
 use worlds::World;
 
-/// News come at once, or up to so many seconds later.
+/// Maximum delays of watch events, in seconds.
 const LAGS: [f64; 2] = [0.0, 4.0];
 
-/// All kinds of interferences.
+/// All kinds of interference, for random runs.
 const RICH: Budget = Budget {
     edits: 3,
     labels: 3,
     noise: 2,
     strips: 2,
-    guards: 1,
+    foreign_finalizers: 1,
     deletes: 1,
     relists: 2,
-    refusals: 3,
-    silences: 1,
+    rejections: 3,
+    lost_replies: 1,
     crashes: 1,
 };
 
@@ -74,66 +75,62 @@ const NONE: Budget = Budget {
     labels: 0,
     noise: 0,
     strips: 0,
-    guards: 0,
+    foreign_finalizers: 0,
     deletes: 0,
     relists: 0,
-    refusals: 0,
-    silences: 0,
+    rejections: 0,
+    lost_replies: 0,
     crashes: 0,
 };
 
-/// Small enough to try everything in seconds.
+/// Budgets small enough for an exhaustive search in seconds.
 const SMALL: [Budget; 6] = [
     Budget { edits: 1, crashes: 1, ..NONE },
     Budget { deletes: 1, crashes: 1, ..NONE },
-    Budget { edits: 1, refusals: 1, ..NONE },
-    Budget { deletes: 1, refusals: 1, ..NONE },
+    Budget { edits: 1, rejections: 1, ..NONE },
+    Budget { deletes: 1, rejections: 1, ..NONE },
     Budget { edits: 1, deletes: 1, relists: 1, ..NONE },
     Budget { noise: 1, deletes: 1, ..NONE },
 ];
 
-/// Large enough for most races of two or three.
+/// Budgets large enough for most races of two or three events.
 const LARGE: [Budget; 5] = [
-    Budget { labels: 3, deletes: 1, refusals: 1, ..NONE },
-    Budget { edits: 2, deletes: 1, crashes: 2, refusals: 1, ..NONE },
-    Budget { edits: 2, labels: 1, deletes: 1, relists: 1, silences: 1, ..NONE },
-    Budget { edits: 1, noise: 1, strips: 1, guards: 1, deletes: 1, crashes: 1, ..NONE },
-    Budget { edits: 1, labels: 1, noise: 1, refusals: 2, silences: 1, crashes: 1, ..NONE },
+    Budget { labels: 3, deletes: 1, rejections: 1, ..NONE },
+    Budget { edits: 2, deletes: 1, crashes: 2, rejections: 1, ..NONE },
+    Budget { edits: 2, labels: 1, deletes: 1, relists: 1, lost_replies: 1, ..NONE },
+    Budget { edits: 1, noise: 1, strips: 1, foreign_finalizers: 1, deletes: 1, crashes: 1, ..NONE },
+    Budget { edits: 1, labels: 1, noise: 1, rejections: 2, lost_replies: 1, crashes: 1, ..NONE },
 ];
 
 fn accept(report: Report) {
     if let Some(found) = report.found {
-        panic!("{}", found.told);
+        panic!("{}", found.text);
     }
 }
 
 #[test]
-fn everything_that_may_happen_within_a_small_budget_is_lawful() {
+fn exhaustive_runs_within_small_budgets_keep_the_laws() {
     let mut states = 0;
     for world in World::all(None) {
         for budget in SMALL {
-            let report = exhaust(&world, budget, 0.0, 100_000);
+            let report = explore_exhaustively(&world, budget, 0.0, 100_000);
             states += report.states;
-            let is_enough = report.complete && report.rests > 5;
+            let is_enough = report.complete && report.idle_states > 5;
             accept(report);
-            assert!(
-                is_enough,
-                "hardly anything has come to rest in the world \"{}\" with {budget:?}",
-                world.name
-            );
+            assert!(is_enough, "too few idle states in the world \"{}\" with {budget:?}", world.name);
         }
     }
-    assert!(states > 20_000, "hardly anything was seen: {states} states");
+    assert!(states > 20_000, "too few states: {states}");
 }
 
 #[test]
-fn random_lives_are_lawful() {
+fn random_runs_keep_the_laws() {
     for lag in LAGS {
         for (seed, world) in World::all(None).iter().enumerate() {
-            let report = wander(world, RICH, lag, seed as u64, 150);
-            let is_enough = report.rests > 100;
+            let report = explore_randomly(world, RICH, lag, seed as u64, 150);
+            let is_enough = report.idle_states > 100;
             accept(report);
-            assert!(is_enough, "hardly anything has come to rest in the world \"{}\"", world.name);
+            assert!(is_enough, "too few idle states in the world \"{}\"", world.name);
         }
     }
 }
@@ -142,76 +139,79 @@ fn random_lives_are_lawful() {
 fn each_known_defect_is_found() {
     let mut known = HashSet::new();
     for case in CASES {
-        assert!(known.insert(case.flaw), "{:?} is there twice", case.flaw);
-        for (name, wrong) in case.found {
+        assert!(known.insert(case.flaw), "{:?} has two rows", case.flaw);
+        for (name, violation) in case.found {
             let (flaw, history) = (case.flaw, case.history);
             assert!(
-                is_found(flaw, name, wrong),
-                "{flaw:?} ({history}) is not found in \"{name}\" as {wrong:?}"
+                is_found(flaw, name, violation),
+                "{flaw:?} ({history}) is not found in \"{name}\" as {violation:?}"
             );
         }
     }
-    assert!(known.len() >= 28, "defects are lost: only {} are known", known.len());
+    assert!(known.len() >= 28, "only {} defects are known", known.len());
 }
 
-/// Whether lives in that world end so, if its operator has the flaw; a flaw may show in many ways.
-fn is_found(flaw: Flaw, name: &str, wrong: &str) -> bool {
+/// Whether random runs with the flaw violate the expected law; a flaw may violate several.
+fn is_found(flaw: Flaw, name: &str, violation: &str) -> bool {
     let lag = if matches!(flaw, Flaw::TrustsFailure | Flaw::ForgetsHalf) { 4.0 } else { 0.0 };
     let world = World::all(Some(flaw)).into_iter().find(|world| world.name == name).unwrap();
-    breaks(&world, RICH, lag, wrong, 20_000)
+    finds(&world, RICH, lag, violation, 20_000)
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long it runs is an option of the test, not of the core")]
-fn wish(name: &str, usual: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+#[expect(clippy::disallowed_methods, reason = "the duration of the test is configurable")]
+fn limit_from_env(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 #[test]
 #[ignore = "takes minutes: make explore"]
-#[expect(clippy::print_stdout, reason = "its figures are its result")]
+#[expect(clippy::print_stdout, reason = "the numbers are the result")]
 fn at_length() {
-    let (states, lives) = (wish("EXPLORE_STATES", 80_000), wish("EXPLORE_LIVES", 80_000));
+    let (states, runs) = (limit_from_env("EXPLORE_STATES", 80_000), limit_from_env("EXPLORE_RUNS", 80_000));
     let (mut total, mut found) = (Report::default(), String::new());
     for lag in LAGS {
         for world in World::all(None) {
-            let reports = LARGE.map(|budget| exhaust(&world, budget, lag, states));
-            let reports = reports.into_iter().chain([wander(&world, RICH, lag, 1, lives)]);
+            let reports = LARGE.map(|budget| explore_exhaustively(&world, budget, lag, states));
+            let reports = reports.into_iter().chain([explore_randomly(&world, RICH, lag, 1, runs)]);
             let mut sum = Report { complete: true, ..Report::default() };
             for report in reports {
                 sum.states += report.states;
                 sum.acts += report.acts;
-                sum.rests += report.rests;
-                sum.complete &= report.complete || report.states == lives;
-                report.found.iter().for_each(|finding| found.push_str(&finding.told));
+                sum.idle_states += report.idle_states;
+                sum.complete &= report.complete || report.states == runs;
+                report.found.iter().for_each(|finding| found.push_str(&finding.text));
             }
             println!(
-                "{:>12}, news within {lag} s: {} states and lives, {} acts, {} rests, all within the budgets: {}",
-                world.name, sum.states, sum.acts, sum.rests, sum.complete,
+                "{:>12}, watch events within {lag} s: {} states and runs, {} acts, {} idle states, complete: {}",
+                world.name, sum.states, sum.acts, sum.idle_states, sum.complete,
             );
             total.states += sum.states;
             total.acts += sum.acts;
-            total.rests += sum.rests;
+            total.idle_states += sum.idle_states;
         }
     }
-    println!("in all: {} states and lives, {} acts, {} rests", total.states, total.acts, total.rests);
+    println!(
+        "total: {} states and runs, {} acts, {} idle states",
+        total.states, total.acts, total.idle_states
+    );
     assert!(found.is_empty(), "{found}");
 }
 
 #[test]
-#[ignore = "it is for whoever works on the flaws"]
-#[expect(clippy::print_stdout, reason = "its figures are its result")]
-fn where_flaws_show() {
+#[ignore = "a tool for work on the flaws"]
+#[expect(clippy::print_stdout, reason = "the numbers are the result")]
+fn worlds_that_find_each_flaw() {
     for case in CASES {
         println!("{:?}: {}", case.flaw, case.history);
         for (lag, name) in
             LAGS.iter().flat_map(|lag| World::all(None).into_iter().map(move |it| (*lag, it.name)))
         {
             let world = World::all(Some(case.flaw)).into_iter().find(|world| world.name == name).unwrap();
-            let report = wander(&world, RICH, lag, 7, 20_000);
+            let report = explore_randomly(&world, RICH, lag, 7, 20_000);
             if let Some(found) = report.found {
                 println!(
-                    "  {lag} {name}: {} ({} lives, {} acts)",
-                    found.wrong,
+                    "  {lag} {name}: {} ({} runs, {} acts)",
+                    found.violation,
                     report.states,
                     found.acts.len()
                 );

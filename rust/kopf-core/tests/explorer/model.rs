@@ -1,9 +1,9 @@
-//! The whole: a server, an operator, a witness, and all that may happen next.
+//! The model: the API server, an operator, an oracle, and all possible next steps.
 
 use crate::cluster::{Cluster, Version};
 use crate::flaws::Flaw;
-use crate::laws::Ghost;
-use crate::operator::{Luck, Operator, Stage};
+use crate::laws::Oracle;
+use crate::operator::{Operator, Reply, Stage};
 use crate::worlds::World;
 use kopf_core::cause::EventType;
 use serde_json::{Value, json};
@@ -11,63 +11,63 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// One thing that happens.
+/// One step of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
-    /// The author changes the object to this.
+    /// The author sets `spec.x` to this value.
     Edit(u8),
-    /// Somebody labels it, or takes the label away.
+    /// Another client adds or removes the label.
     Label(bool),
-    /// Somebody writes what is of no interest.
+    /// Another client changes the status.
     Noise,
-    /// Somebody removes all annotations.
+    /// Another client removes all annotations.
     Strip,
-    /// Somebody adds or removes a finalizer of theirs.
-    Guard(bool),
-    /// Somebody wants the object to go.
+    /// Another controller adds or removes its finalizer.
+    ForeignFinalizer(bool),
+    /// Another client deletes the object.
     Delete,
-    /// The stream tells the next news.
-    Tell,
-    /// The stream breaks, and the object is listed anew.
+    /// The watch delivers the next event.
+    Deliver,
+    /// The watch is interrupted, and the object relisted.
     Relist,
-    /// The operator does the next thing, with good or bad luck.
-    Step(Luck),
-    /// A daemon ends that was asked to.
+    /// The operator executes its next effect; a request of it ends with this reply.
+    Step(Reply),
+    /// The daemons exit after a stop request.
     Exit,
-    /// The operator dies.
+    /// The operator crashes.
     Crash,
-    /// Another one takes its place.
+    /// The operator restarts.
     Restart,
 }
 
-/// How often the world may interfere from now on.
+/// Number of further steps of each kind of interference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
     pub edits: u8,
     pub labels: u8,
     pub noise: u8,
     pub strips: u8,
-    pub guards: u8,
+    pub foreign_finalizers: u8,
     pub deletes: u8,
     pub relists: u8,
-    pub refusals: u8,
-    pub silences: u8,
+    pub rejections: u8,
+    pub lost_replies: u8,
     pub crashes: u8,
 }
 
 impl Budget {
-    /// The same with other figures.
+    /// Applies a function to each number.
     pub fn map(self, mut figure: impl FnMut(u8) -> u8) -> Self {
         Self {
             edits: figure(self.edits),
             labels: figure(self.labels),
             noise: figure(self.noise),
             strips: figure(self.strips),
-            guards: figure(self.guards),
+            foreign_finalizers: figure(self.foreign_finalizers),
             deletes: figure(self.deletes),
             relists: figure(self.relists),
-            refusals: figure(self.refusals),
-            silences: figure(self.silences),
+            rejections: figure(self.rejections),
+            lost_replies: figure(self.lost_replies),
             crashes: figure(self.crashes),
         }
     }
@@ -78,13 +78,17 @@ impl Budget {
             Act::Label(_) => &mut self.labels,
             Act::Noise => &mut self.noise,
             Act::Strip => &mut self.strips,
-            Act::Guard(true) => &mut self.guards,
+            Act::ForeignFinalizer(true) => &mut self.foreign_finalizers,
             Act::Delete => &mut self.deletes,
             Act::Relist => &mut self.relists,
-            Act::Step(Luck::Refused) => &mut self.refusals,
-            Act::Step(Luck::Unanswered) => &mut self.silences,
+            Act::Step(Reply::Rejected) => &mut self.rejections,
+            Act::Step(Reply::Lost) => &mut self.lost_replies,
             Act::Crash => &mut self.crashes,
-            Act::Guard(false) | Act::Step(Luck::Good) | Act::Tell | Act::Exit | Act::Restart => return None,
+            Act::ForeignFinalizer(false)
+            | Act::Step(Reply::Accepted)
+            | Act::Deliver
+            | Act::Exit
+            | Act::Restart => return None,
         })
     }
 }
@@ -93,19 +97,19 @@ impl Budget {
 pub struct Model {
     pub cluster: Cluster,
     pub operator: Operator,
-    pub ghost: Ghost,
+    pub oracle: Oracle,
     pub budget: Budget,
 }
 
 impl Model {
     pub fn new(budget: Budget, lag: f64) -> Self {
         let cluster = Cluster::new(lag);
-        let mut ghost = Ghost::default();
-        ghost.ledger.note(&cluster.latest);
-        Self { cluster, operator: Operator::new(), ghost, budget }
+        let mut oracle = Oracle::default();
+        oracle.observed.record(&cluster.latest);
+        Self { cluster, operator: Operator::new(), oracle, budget }
     }
 
-    /// What may happen now.
+    /// All possible next steps.
     pub fn choices(&self, world: &World) -> Vec<Act> {
         let mut acts = self.own_choices(world);
         acts.extend(self.foreign_choices(world).into_iter().filter(|act| self.affords(*act)));
@@ -117,7 +121,7 @@ impl Model {
         budget.of(act).is_none_or(|left| *left > 0)
     }
 
-    /// What the operator and its stream do.
+    /// Possible next steps of the operator and its watch.
     pub fn own_choices(&self, world: &World) -> Vec<Act> {
         let (cluster, operator) = (&self.cluster, &self.operator);
         if !operator.up {
@@ -125,32 +129,34 @@ impl Model {
         }
         let mut acts = Vec::new();
         if !cluster.stream.is_empty() {
-            acts.push(Act::Tell);
+            acts.push(Act::Deliver);
         }
-        if operator.asked && !operator.running.is_empty() {
+        if operator.stop_requested && !operator.running.is_empty() {
             acts.push(Act::Exit);
         }
-        let is_interrupted = matches!(operator.stage, Stage::Dozing { .. })
+        let is_interrupted = matches!(operator.stage, Stage::Sleeping { .. })
             && !operator.pending.is_empty()
             && world.flaw != Some(Flaw::SleepsThrough);
-        // Whoever waits for a daemon would look again and again.
-        let is_idle = matches!(operator.stage, Stage::Dozing { .. }) && acts.contains(&Act::Exit);
+        // Cycles that wait for a daemon would repeat without end.
+        let waits_for_exit = matches!(operator.stage, Stage::Sleeping { .. }) && acts.contains(&Act::Exit);
         let may_go_on = is_interrupted
-            || operator.asleep(cluster.now).is_none_or(|until| !is_idle && cluster.may_pass(until));
+            || operator
+                .sleeping_until(cluster.now)
+                .is_none_or(|until| !waits_for_exit && cluster.may_pass(until));
         let waits = matches!(operator.stage, Stage::Waiting { .. })
             && operator.pending.is_empty()
             && !cluster.stream.is_empty();
         if operator.is_busy() && may_go_on && !waits {
-            acts.push(Act::Step(Luck::Good));
+            acts.push(Act::Step(Reply::Accepted));
             if matches!(operator.stage, Stage::Writing(_)) {
-                acts.extend([Act::Step(Luck::Refused), Act::Step(Luck::Unanswered)]);
+                acts.extend([Act::Step(Reply::Rejected), Act::Step(Reply::Lost)]);
             }
         }
         acts.retain(|act| self.affords(*act));
         acts
     }
 
-    /// What anybody else may do.
+    /// Possible next steps of other clients, and failures.
     fn foreign_choices(&self, world: &World) -> Vec<Act> {
         let mut acts = Vec::new();
         if self.cluster.exists {
@@ -161,14 +167,14 @@ impl Model {
                 acts.push(Act::Label(latest.object.label("on").is_none()));
             }
             acts.extend([Act::Noise, Act::Strip]);
-            acts.push(Act::Guard(!latest.has_theirs()));
+            acts.push(Act::ForeignFinalizer(!latest.has_theirs()));
             if !latest.is_deleting() {
                 acts.push(Act::Delete);
             }
         }
         if self.operator.up {
             acts.push(Act::Relist);
-            // Of what clients of handlers have written, a new operator does not know whose it was.
+            // After a restart, the operator cannot recognise changes made by clients in handlers.
             if !world.is_writing() {
                 acts.push(Act::Crash);
             }
@@ -180,7 +186,7 @@ impl Model {
         if let Some(left) = self.budget.of(act) {
             *left -= 1;
         }
-        let Self { cluster, operator, ghost, .. } = self;
+        let Self { cluster, operator, oracle, .. } = self;
         match act {
             Act::Edit(value) => cluster.edit(&json!({"spec": {"x": value}})),
             Act::Label(on) => {
@@ -193,30 +199,30 @@ impl Model {
             }
             Act::Strip => {
                 cluster.strip();
-                ghost.annotations_removed = true;
+                oracle.annotations_removed = true;
             }
-            Act::Guard(on) => cluster.guard(on),
+            Act::ForeignFinalizer(on) => cluster.set_foreign_finalizer(on),
             Act::Delete => cluster.delete(),
-            Act::Tell => {
-                if let Some(told) = cluster.stream.pop_front() {
-                    operator.deliver(world, told.kind, told.version);
+            Act::Deliver => {
+                if let Some(event) = cluster.stream.pop_front() {
+                    operator.deliver(world, event.kind, event.version);
                 }
             }
             Act::Relist => self.relist(world),
-            Act::Step(luck) => {
-                operator.step(world, cluster, ghost, luck);
+            Act::Step(reply) => {
+                operator.step(world, cluster, oracle, reply);
             }
             Act::Exit => operator.exit(world),
-            Act::Crash => operator.crash(ghost),
+            Act::Crash => operator.crash(oracle),
             Act::Restart => {
                 operator.up = true;
                 self.relist(world);
             }
         }
-        self.ghost.ledger.note(&self.cluster.latest);
+        self.oracle.observed.record(&self.cluster.latest);
     }
 
-    /// What was under way is not told any more: the object is listed as it is.
+    /// Discards undelivered watch events, and lists the object.
     fn relist(&mut self, world: &World) {
         self.cluster.stream.clear();
         if self.cluster.exists {
@@ -226,47 +232,47 @@ impl Model {
         }
     }
 
-    /// Nothing happens any more, unless somebody interferes.
-    pub fn is_at_rest(&self) -> bool {
+    /// Whether nothing remains to be done without interference.
+    pub fn is_idle(&self) -> bool {
         self.operator.up && self.cluster.stream.is_empty() && !self.operator.is_busy()
     }
 
-    /// Judges a state of rest.
-    pub fn judge_rest(&mut self, world: &World) {
-        self.ghost.rested(world, &self.cluster, self.operator.known);
+    /// Checks the laws of an idle state.
+    pub fn check_idle(&mut self, world: &World) {
+        self.oracle.became_idle(world, &self.cluster, self.operator.known);
     }
 
-    /// Goes on without any interference until it is at rest, within reasonable bounds; then looks once more.
-    pub fn come_to_rest(&mut self, world: &World) {
+    /// Runs without interference until idle, within bounds; then relists, which must cause no work.
+    pub fn run_until_idle(&mut self, world: &World) {
         self.budget = Budget::default();
         let before = self.cluster.writes;
         if !self.run(world, 300) {
-            return self.ghost.accuse("it does not come to rest");
+            return self.oracle.report_violation("the operator does not become idle");
         }
         if self.cluster.writes > before + 40 {
-            self.ghost.accuse("it writes more and more");
+            self.oracle.report_violation("the number of writes grows without bound");
         }
-        self.judge_rest(world);
-        if self.ghost.wrong.is_some() {
+        self.check_idle(world);
+        if self.oracle.violation.is_some() {
             return;
         }
         if world.is_repetitive() {
-            // What a refused write has lost of an event handler, is written at the next event only.
+            // A rejected patch of an event handler is written again only with the next event.
             self.relist(world);
             self.run(world, 50);
         }
         let before = self.cluster.latest.number;
         self.relist(world);
-        let is_at_rest = self.run(world, 50);
-        if !is_at_rest || self.cluster.latest.number != before {
-            self.ghost.accuse("another look at what is done makes work");
+        let is_idle = self.run(world, 50);
+        if !is_idle || self.cluster.latest.number != before {
+            self.oracle.report_violation("a relist of a handled object causes work");
         }
     }
 
-    /// What comes of it without any interference, in words.
+    /// Runs without interference and returns the steps as text.
     pub fn end(&mut self, world: &World) -> Vec<String> {
-        let mut told = Vec::new();
-        while !self.is_at_rest() && self.ghost.wrong.is_none() && told.len() < 40 {
+        let mut lines = Vec::new();
+        while !self.is_idle() && self.oracle.violation.is_none() && lines.len() < 40 {
             let Some(act) = self.own_choices(world).first().copied() else { break };
             let before = self.cluster.latest.number;
             self.act(world, act);
@@ -275,43 +281,43 @@ impl Model {
             } else {
                 self.cluster.latest.body.to_string()
             };
-            told.push(format!("  {act:?} -> {body}"));
+            lines.push(format!("  {act:?} -> {body}"));
         }
-        told
+        lines
     }
 
     fn run(&mut self, world: &World, limit: usize) -> bool {
         for _ in 0..limit {
-            if self.is_at_rest() || self.ghost.wrong.is_some() {
+            if self.is_idle() || self.oracle.violation.is_some() {
                 return true;
             }
-            // The foreign finalizer is not ours to wait for.
+            // The operator does not wait for the finalizer of another controller.
             let Some(act) = self.own_choices(world).first().copied() else { return false };
             self.act(world, act);
         }
         false
     }
 
-    /// What makes two states the same: versions count by their order only.
+    /// A hash of the state, in which version numbers matter only by their order.
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        let Self { cluster, operator, ghost, budget } = self;
+        let Self { cluster, operator, oracle, budget } = self;
         let awaited = operator.consistency.as_ref().map(|it| format!("{it:?}"));
-        ((cluster.exists, cluster.ours), budget, ghost, cluster.now, awaited).hash(&mut hasher);
+        ((cluster.exists, cluster.ours), budget, oracle, cluster.now, awaited).hash(&mut hasher);
         let newest = cluster.latest.number;
-        let note = |version: &Version, hasher: &mut DefaultHasher| {
+        let add = |version: &Version, hasher: &mut DefaultHasher| {
             (version.digest, newest - version.number).hash(hasher);
         };
-        note(&cluster.latest, &mut hasher);
-        for told in &cluster.stream {
-            (told.kind, told.by).hash(&mut hasher);
-            note(&told.version, &mut hasher);
+        add(&cluster.latest, &mut hasher);
+        for event in &cluster.stream {
+            (event.kind, event.by).hash(&mut hasher);
+            add(&event.version, &mut hasher);
         }
         let memory = operator.memory.clone();
         (
             operator.up,
             operator.known,
-            operator.asked,
+            operator.stop_requested,
             (operator.skipping, operator.in_doubt),
             &operator.running,
         )
@@ -321,25 +327,25 @@ impl Model {
         format!("{:?}", operator.throttle).hash(&mut hasher);
         for event in &operator.pending {
             (event.kind, event.requeued).hash(&mut hasher);
-            note(&event.version, &mut hasher);
+            add(&event.version, &mut hasher);
         }
         match &operator.stage {
             Stage::Idle => 0.hash(&mut hasher),
             Stage::Waiting { event, opened } => {
-                note(&event.version, &mut hasher);
+                add(&event.version, &mut hasher);
                 (1, event.kind, event.requeued, format!("{opened:?}").len()).hash(&mut hasher);
             }
             Stage::Writing(writing) => {
-                note(&writing.event.version, &mut hasher);
+                add(&writing.event.version, &mut hasher);
                 let what = format!("{:?}", writing.decision);
                 (2, writing.event.kind, writing.merged, writing.recomposed, what).hash(&mut hasher);
                 writing.requests.as_ref().map(VecDeque::len).hash(&mut hasher);
                 if let Some(latest) = &writing.latest {
-                    note(latest, &mut hasher);
+                    add(latest, &mut hasher);
                 }
             }
-            Stage::Dozing { event, until } => {
-                note(&event.version, &mut hasher);
+            Stage::Sleeping { event, until } => {
+                add(&event.version, &mut hasher);
                 (3, until).hash(&mut hasher);
             }
         }

@@ -1,12 +1,12 @@
-//! The operator's side of the model: the worker of one object, stopped between any two effects.
+//! The operator of the model: the worker of one object, which can be interrupted between any two effects.
 //!
-//! It does what the engine's worker and dispatcher do around the core's cycle, with the core's own consistency, throttle and
-//! roster, and one step at a time: it can be stopped, outrun or killed between any two of them. The calls of handlers are
-//! told to `Ghost`, which must know nothing of how they came about.
+//! It does what the engine's worker and dispatcher do around the core's cycle, with the core's own consistency, error back-off
+//! and daemon rules, one effect at a time. Between any two effects, it can crash, or another client can change the object. It
+//! reports calls of handlers to `Oracle`, which must not depend on how they came about.
 
 use crate::cluster::{Cluster, Version};
 use crate::flaws::Flaw;
-use crate::laws::Ghost;
+use crate::laws::Oracle;
 use crate::worlds::World;
 use kopf_core::activation::{Activation, Command, CommandResult, Completion};
 use kopf_core::cause::EventType;
@@ -30,25 +30,25 @@ pub struct Event {
     pub requeued: bool,
 }
 
-/// Where the operator stands between two steps.
+/// The state of the worker between two effects.
 #[derive(Clone, Debug)]
 pub enum Stage {
     Idle,
-    /// A cycle waits for the own write; its inputs, since it can be lived again from them.
+    /// A cycle waits for the watch event of our last write. Holds its inputs, so that the cycle can be replayed.
     Waiting {
         event: Event,
         opened: Opened,
     },
-    /// A cycle is over, and these are its writes.
+    /// A cycle has ended, and its decision is being written.
     Writing(Box<Writing>),
-    /// Delayed handlers are waited for.
-    Dozing {
+    /// The worker sleeps until delayed handlers are due.
+    Sleeping {
         event: Event,
         until: Timestamp,
     },
 }
 
-/// What a cycle is opened with, and what it was answered since.
+/// The inputs of a cycle and the results of its effects so far.
 #[derive(Clone, Debug)]
 pub struct Opened {
     memory: ObjectMemory,
@@ -60,33 +60,33 @@ pub struct Opened {
 pub struct Writing {
     pub event: Event,
     pub decision: Decision,
-    /// The merge patches that are left, once they are known.
+    /// Remaining merge patches, once computed.
     pub requests: Option<VecDeque<Value>>,
-    /// The merge patches are done with.
+    /// Whether all merge patches are sent.
     pub merged: bool,
-    /// What was changed of the freshest state.
+    /// Changes by the JSON patch to the latest version.
     pub transformed: serde_json::Map<String, Value>,
-    /// What the server has answered last.
+    /// The version in the last response.
     pub latest: Option<Arc<Version>>,
-    /// The object as the cycle has looked at it.
+    /// The object that the cycle decided about.
     pub object: Arc<Object>,
-    /// Somebody was faster, and it was computed anew.
+    /// Whether the JSON patch was rejected with a conflict and computed again.
     pub recomposed: bool,
 }
 
-/// How a request ends.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Luck {
-    /// As it should.
-    Good,
-    /// The server refuses it.
-    Refused,
-    /// It is done, but the answer does not come.
-    Unanswered,
+pub enum Reply {
+    /// The API server accepts it.
+    Accepted,
+    /// The API server rejects it.
+    Rejected,
+    /// The API server accepts it, but the response is lost.
+    Lost,
 }
 
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct Operator {
     pub up: bool,
     pub known: bool,
@@ -97,13 +97,13 @@ pub struct Operator {
     pub stage: Stage,
     pub running: Vec<usize>,
     pub ended: Vec<Arc<str>>,
-    /// Those that run are asked to stop.
-    pub asked: bool,
-    /// What daemons see.
+    /// Whether running daemons are requested to stop.
+    pub stop_requested: bool,
+    /// The version that daemons observe.
     pub seen: Option<Arc<Version>>,
-    /// What is awaited may never come.
+    /// Whether the awaited watch event may never come.
     pub in_doubt: bool,
-    /// The flaw of taking the next event for the own echo is about to strike.
+    /// Whether the next event is ignored (`Flaw::SkipsNext`).
     pub skipping: bool,
 }
 
@@ -119,20 +119,20 @@ impl Operator {
             stage: Stage::Idle,
             running: Vec::new(),
             ended: Vec::new(),
-            asked: false,
+            stop_requested: false,
             seen: None,
             in_doubt: false,
             skipping: false,
         }
     }
 
-    /// It dies, and all that it remembered with it.
-    pub fn crash(&mut self, ghost: &mut Ghost) {
-        ghost.crashed();
+    /// The operator crashes and loses its memory.
+    pub fn crash(&mut self, oracle: &mut Oracle) {
+        oracle.crashed();
         *self = Self { up: false, ..Self::new() };
     }
 
-    /// The stream tells something.
+    /// The watch delivers an event.
     pub fn deliver(&mut self, world: &World, kind: EventType, version: Arc<Version>) {
         if !self.known {
             self.known = true;
@@ -159,16 +159,16 @@ impl Operator {
         self.pending.push_back(event);
     }
 
-    /// A listing does not have the object.
+    /// A listing does not contain the object.
     pub fn vanish(&mut self) {
-        // Busy ones are forgotten when their worker is done; here, that makes no difference.
+        // The engine forgets a busy object when its worker ends; in the model, the difference does not matter.
         *self = Self::new();
     }
 
-    /// A daemon has ended, as it was asked to.
+    /// The daemons exit after a stop request.
     pub fn exit(&mut self, world: &World) {
         self.running.clear();
-        self.asked = false;
+        self.stop_requested = false;
         if world.flaw != Some(Flaw::EndsUnnoticed)
             && self.known
             && self.pending.is_empty()
@@ -179,33 +179,33 @@ impl Operator {
         }
     }
 
-    /// The moment before which nothing can be done; none if something can be done now, or if there is nothing.
-    pub fn asleep(&self, now: Timestamp) -> Option<Timestamp> {
+    /// The time until which the worker sleeps; none if it is idle or can continue now.
+    pub fn sleeping_until(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.stage {
             Stage::Idle if self.pending.is_empty() => None,
             Stage::Idle => self.throttle.remaining(now).map(|left| now.plus(left)),
-            Stage::Dozing { until, .. } => Some(*until),
+            Stage::Sleeping { until, .. } => Some(*until),
             Stage::Waiting { .. } | Stage::Writing(_) => None,
         }
     }
 
-    /// Whether there is anything to do, now or later, without news.
+    /// Whether the worker has work now or later, without further watch events.
     pub fn is_busy(&self) -> bool {
         !matches!(self.stage, Stage::Idle) || !self.pending.is_empty()
     }
 
-    /// Does the next thing. False if that is to wait for news.
-    pub fn step(&mut self, world: &World, cluster: &mut Cluster, ghost: &mut Ghost, luck: Luck) -> bool {
+    /// Executes the next effect. Returns false if the worker must wait for a watch event.
+    pub fn step(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle, reply: Reply) -> bool {
         match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Idle => {
-                if let Some(until) = self.asleep(cluster.now) {
+                if let Some(until) = self.sleeping_until(cluster.now) {
                     cluster.now = until;
                     self.throttle.release();
                     let last = self.pending.pop_back();
                     self.pending = last.into_iter().collect();
                 }
                 let Some(event) = self.pending.pop_front() else { return false };
-                self.begin(world, cluster, ghost, event);
+                self.begin(world, cluster, oracle, event);
             }
             Stage::Waiting { event, mut opened } => {
                 let arrived = !self.pending.is_empty();
@@ -215,14 +215,14 @@ impl Operator {
                         return false;
                     }
                     if !self.in_doubt {
-                        ghost.accuse("an own write is awaited that will never be told");
+                        oracle.report_violation("the operator waits for a watch event that cannot come");
                     }
                     cluster.now = self.consistency.take().and_then(|it| it.deadline()).unwrap_or(cluster.now);
                 }
                 opened.answers.push((EffectResult::Consistent(!arrived), cluster.now));
-                self.live(world, cluster, ghost, event, opened);
+                self.run_cycle(world, cluster, oracle, event, opened);
             }
-            Stage::Dozing { event, until } => {
+            Stage::Sleeping { event, until } => {
                 let is_interrupted = !self.pending.is_empty() && world.flaw != Some(Flaw::SleepsThrough);
                 if is_interrupted {
                     return true;
@@ -230,18 +230,18 @@ impl Operator {
                 cluster.now = cluster.now.max(until);
                 self.pending.clear();
                 let event = Event { kind: EventType::Modified, requeued: true, ..event };
-                self.begin(world, cluster, ghost, event);
+                self.begin(world, cluster, oracle, event);
             }
-            Stage::Writing(writing) => self.write(world, cluster, ghost, *writing, luck),
+            Stage::Writing(writing) => self.write(world, cluster, oracle, *writing, reply),
         }
         true
     }
 
-    fn begin(&mut self, world: &World, cluster: &mut Cluster, ghost: &mut Ghost, event: Event) {
+    fn begin(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle, event: Event) {
         let consistent = self.is_consistent(world, &event.version, cluster.now);
         let consistent = consistent || world.flaw == Some(Flaw::NoWaiting);
         let moment = CycleInput { now: cluster.now, entropy: 0, consistent };
-        ghost.looked(world, &event.version);
+        oracle.cycle_started(world, &event.version);
         if world.flaw == Some(Flaw::ForgetsStripped) && event.version.base.is_none() {
             self.memory.invalidate();
         }
@@ -249,13 +249,13 @@ impl Operator {
             self.memory.observe(&event.version.object, &world.rules.settings, &world.plan);
         }
         let opened = Opened { memory: self.memory.clone(), moment, answers: Vec::new() };
-        self.live(world, cluster, ghost, event, opened);
+        self.run_cycle(world, cluster, oracle, event, opened);
     }
 
     fn is_consistent(&mut self, world: &World, version: &Version, now: Timestamp) -> bool {
-        let told = version.object.resource_version().map(|number| versioned(world, number));
+        let observed = version.object.resource_version().map(|number| versioned(world, number));
         let Some(consistency) = &mut self.consistency else { return true };
-        consistency.seen(told.as_deref());
+        consistency.seen(observed.as_deref());
         let reached = consistency.is_reached(now);
         if reached {
             self.consistency = None;
@@ -264,12 +264,12 @@ impl Operator {
         reached
     }
 
-    /// Lives a cycle from its beginning: what was answered before is answered again, and nobody is called twice for that.
-    fn live(
+    /// Runs a cycle from its start. Replays the results of earlier effects, without calling handlers again.
+    fn run_cycle(
         &mut self,
         world: &World,
         cluster: &mut Cluster,
-        ghost: &mut Ghost,
+        oracle: &mut Oracle,
         event: Event,
         opened: Opened,
     ) {
@@ -284,14 +284,14 @@ impl Operator {
         }
         let mut patch = serde_json::Map::new();
         loop {
-            for note in cycle.drain_log() {
-                ghost.heard(&note, &event.version);
+            for message in cycle.drain_log() {
+                oracle.logged(&message, &event.version);
             }
             let answer = match next {
                 Effect::Run(script) => {
-                    EffectResult::Completion(self.answer(world, cluster, ghost, &event, &script, &mut patch))
+                    EffectResult::Completion(self.answer(world, cluster, oracle, &event, &script, &mut patch))
                 }
-                Effect::Spawn(wanted) => self.staff(world, &wanted),
+                Effect::Spawn(desired) => self.sync_daemons(world, &desired),
                 Effect::AwaitConsistency => {
                     self.stage = Stage::Waiting { event, opened: Opened { memory, moment, answers } };
                     return;
@@ -310,7 +310,7 @@ impl Operator {
         &self,
         world: &World,
         cluster: &mut Cluster,
-        ghost: &mut Ghost,
+        oracle: &mut Oracle,
         event: &Event,
         script: &Activation,
         patch: &mut serde_json::Map<String, Value>,
@@ -320,7 +320,7 @@ impl Operator {
         let mut steps = Vec::new();
         for step in &script.steps {
             let (Command::Watch { attempt, .. } | Command::Handle { attempt }) = step else {
-                panic!("the worlds have no such handlers: {step:?}");
+                panic!("unexpected command: {step:?}");
             };
             let id = &world.rules.registry.handlers[attempt.handler].id;
             let outcome = settle(world, attempt, cluster.now);
@@ -336,9 +336,9 @@ impl Operator {
                 cluster.edit(&more);
             }
             if let (Command::Handle { .. }, Some(change)) = (step, &script.change) {
-                ghost.called(world, cluster, &event.version, id, change, outcome.final_);
+                oracle.called(world, cluster, &event.version, id, change, outcome.final_);
                 if outcome.final_ {
-                    fns |= ghost.leaves_function(world, &event.version, id);
+                    fns |= oracle.leaves_function(world, &event.version, id);
                 }
             }
             steps.push(CommandResult::Attempted(outcome));
@@ -346,10 +346,10 @@ impl Operator {
         Completion { steps, patch: (!patch.is_empty()).then(|| patch.clone()), fns, ..Completion::default() }
     }
 
-    fn staff(&mut self, world: &World, wanted: &daemon::DesiredDaemons) -> EffectResult {
-        let assessed = daemon::diff(wanted, &self.running, &self.ended, &world.rules.registry, None);
+    fn sync_daemons(&mut self, world: &World, desired: &daemon::DesiredDaemons) -> EffectResult {
+        let assessed = daemon::diff(desired, &self.running, &self.ended, &world.rules.registry, None);
         self.running.extend(assessed.start);
-        self.asked |= !assessed.stop.is_empty();
+        self.stop_requested |= !assessed.stop.is_empty();
         let is_watched = !assessed.stop.is_empty() && world.flaw != Some(Flaw::EndsUnnoticed);
         EffectResult::Spawned { delay: is_watched.then_some(60.0), holds: assessed.holds }
     }
@@ -359,7 +359,7 @@ impl Operator {
         self.memory.fully_handled_once |= decision.fully_handled_once;
         self.memory.annotations_removed |= decision.annotations_removed;
         if event.kind == EventType::Deleted {
-            // Nothing is remembered, unless something has come that is not told to be gone.
+            // The memory is dropped, except for events that arrived after the deletion.
             let pending = std::mem::take(&mut self.pending);
             *self = Self { known: !pending.is_empty(), pending, ..Self::new() };
             return;
@@ -380,7 +380,7 @@ impl Operator {
     }
 }
 
-/// What has no order is compared for equality.
+/// Resource versions that are not numbers are compared for equality only.
 pub fn versioned(world: &World, number: &str) -> String {
     if matches!(world.flaw, Some(Flaw::ExactVersion | Flaw::AwaitsNoop)) {
         format!("v{number}")

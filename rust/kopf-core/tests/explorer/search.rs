@@ -1,35 +1,35 @@
-//! How the model is searched: everything within a budget, or lives at random; and how a finding is told.
+//! Searches of the model: exhaustive within a budget, or random; and the description of findings.
 
 use crate::model::{Act, Budget, Model};
 use crate::worlds::World;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-/// What came of a search.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Different states that were seen.
+    /// Number of distinct states.
     pub states: usize,
-    /// Acts that were tried.
+    /// Number of executed acts.
     pub acts: usize,
-    /// States in which nothing was left to do.
-    pub rests: usize,
-    /// Whether everything within the budget was seen.
+    /// Number of idle states.
+    pub idle_states: usize,
+    /// Whether the search covered the whole budget.
     pub complete: bool,
-    /// A broken law, and how it came to that.
+    /// The first violation.
     pub found: Option<Finding>,
 }
 
-/// A broken law.
+/// A violation, and the acts that lead to it.
 #[derive(Debug)]
 pub struct Finding {
-    pub wrong: String,
+    pub violation: String,
     pub acts: Vec<Act>,
-    pub told: String,
+    pub text: String,
 }
 
-/// Tries everything that may happen within the budget, up to so many states.
-pub fn exhaust(world: &World, budget: Budget, lag: f64, limit: usize) -> Report {
+/// Explores all states within the budget, up to `limit` states.
+pub fn explore_exhaustively(world: &World, budget: Budget, lag: f64, limit: usize) -> Report {
     let mut report = Report { complete: true, ..Report::default() };
     let mut seen = HashSet::new();
     let mut history: Vec<(usize, Option<Act>)> = vec![(0, None)];
@@ -43,9 +43,9 @@ pub fn exhaust(world: &World, budget: Budget, lag: f64, limit: usize) -> Report 
             report.complete = false;
             break;
         }
-        if let Some(wrong) = judge(world, &model, &mut report) {
+        if let Some(violation) = judge(world, &model, &mut report) {
             let acts = path(&history, position);
-            report.found = Some(tell(world, budget, lag, &wrong, acts));
+            report.found = Some(minimize(world, budget, lag, &violation, acts));
             break;
         }
         for act in model.choices(world) {
@@ -59,68 +59,68 @@ pub fn exhaust(world: &World, budget: Budget, lag: f64, limit: usize) -> Report 
     report
 }
 
-/// Lives so many lives at random, each with a budget of its own within the given one.
-pub fn wander(world: &World, rich: Budget, lag: f64, seed: u64, lives: usize) -> Report {
+/// Explores the given number of random runs, each within a random part of the budget.
+pub fn explore_randomly(world: &World, rich: Budget, lag: f64, seed: u64, runs: usize) -> Report {
     let mut report = Report::default();
-    let mut chance = Chance(seed);
-    for _ in 0..lives {
-        let Life { budget, acts, wrong } = live(world, rich, lag, &mut chance, &mut report);
-        if let Some(wrong) = wrong {
-            report.found = Some(tell(world, budget, lag, &wrong, acts));
+    let mut random = Random(seed);
+    for _ in 0..runs {
+        let RandomRun { budget, acts, violation } = random_run(world, rich, lag, &mut random, &mut report);
+        if let Some(violation) = violation {
+            report.found = Some(minimize(world, budget, lag, &violation, acts));
             break;
         }
     }
     report
 }
 
-/// Whether one of so many lives at random breaks a law in this way; other findings are ignored.
-pub fn breaks(world: &World, rich: Budget, lag: f64, wrong: &str, lives: usize) -> bool {
-    let (mut report, mut chance) = (Report::default(), Chance(0));
-    (0..lives).any(|_| {
-        let life = live(world, rich, lag, &mut chance, &mut report);
-        life.wrong.is_some_and(|found| found.contains(wrong))
+/// Whether one of the random runs violates a law with this text; other violations are ignored.
+pub fn finds(world: &World, rich: Budget, lag: f64, violation: &str, runs: usize) -> bool {
+    let (mut report, mut random) = (Report::default(), Random(0));
+    (0..runs).any(|_| {
+        let run = random_run(world, rich, lag, &mut random, &mut report);
+        run.violation.is_some_and(|found| found.contains(violation))
     })
 }
 
-/// One life, and the law that it breaks, if any.
-struct Life {
+/// One random run, and its violation, if any.
+struct RandomRun {
     budget: Budget,
     acts: Vec<Act>,
-    wrong: Option<String>,
+    violation: Option<String>,
 }
 
-fn live(world: &World, rich: Budget, lag: f64, chance: &mut Chance, report: &mut Report) -> Life {
-    let budget = rich.map(|most| chance.up_to(most));
+fn random_run(world: &World, rich: Budget, lag: f64, random: &mut Random, report: &mut Report) -> RandomRun {
+    let budget = rich.map(|most| random.up_to(most));
     let mut model = Model::new(budget, lag);
     let mut acts = Vec::new();
     for _ in 0..80 {
-        // Mostly, things go on; interferences at each step would come to nothing.
+        // Mostly the operator continues; interference at each step would leave no progress.
         let own = model.own_choices(world);
-        let choices = if chance.below(4) > 0 && !own.is_empty() { own } else { model.choices(world) };
-        if choices.is_empty() || model.ghost.wrong.is_some() {
+        let choices = if random.below(4) > 0 && !own.is_empty() { own } else { model.choices(world) };
+        if choices.is_empty() || model.oracle.violation.is_some() {
             break;
         }
-        let act = choices[chance.below(choices.len())];
+        let act = choices[random.below(choices.len())];
         acts.push(act);
         model.act(world, act);
         report.acts += 1;
     }
     report.states += 1;
-    let wrong = judge(world, &model, report);
-    Life { budget, acts, wrong }
+    let violation = judge(world, &model, report);
+    RandomRun { budget, acts, violation }
 }
 
-/// Whether a law is broken, here or when all come to rest.
+/// Returns the violation of a law, here or after the operator has become idle.
 fn judge(world: &World, model: &Model, report: &mut Report) -> Option<String> {
     let mut last = model.clone();
-    if last.ghost.wrong.is_none() && last.is_at_rest() {
-        report.rests += 1;
-        last.judge_rest(world);
+    if last.oracle.violation.is_none() && last.is_idle() {
+        report.idle_states += 1;
+        last.check_idle(world);
     }
-    if last.ghost.wrong.is_none() {
-        last.come_to_rest(world);
+    if last.oracle.violation.is_none() {
+        last.run_until_idle(world);
     }
-    last.ghost.wrong
+    last.oracle.violation
 }
 
 fn path(history: &[(usize, Option<Act>)], position: usize) -> Vec<Act> {
@@ -134,35 +134,35 @@ fn path(history: &[(usize, Option<Act>)], position: usize) -> Vec<Act> {
     acts
 }
 
-/// The same finding with as few acts as possible, told act by act.
-fn tell(world: &World, budget: Budget, lag: f64, wrong: &str, mut acts: Vec<Act>) -> Finding {
-    let mut wrong = wrong.to_owned();
+/// Reduces a finding to as few acts as possible, and describes it act by act.
+fn minimize(world: &World, budget: Budget, lag: f64, violation: &str, mut acts: Vec<Act>) -> Finding {
+    let mut violation = violation.to_owned();
     let mut position = 0;
     while position < acts.len() {
         let mut fewer = acts.clone();
         fewer.remove(position);
         match replay(world, budget, lag, &fewer) {
             Some((same, taken)) if taken == fewer => {
-                (wrong, acts, position) = (same, fewer, 0);
+                (violation, acts, position) = (same, fewer, 0);
             }
             _ => position += 1,
         }
     }
-    let mut told = format!("In the world \"{}\": {wrong}\n", world.name);
+    let mut text = format!("In the world \"{}\": {violation}\n", world.name);
     let mut model = Model::new(budget, lag);
     for act in &acts {
         let before = model.cluster.latest.number;
         model.act(world, *act);
         let latest = &model.cluster.latest;
         let body = if latest.number == before { String::new() } else { format!(" -> {}", latest.body) };
-        let _ = writeln!(told, "  {act:?}{body}");
+        let _ = writeln!(text, "  {act:?}{body}");
     }
-    let _ = writeln!(told, "and then, up to its rest:");
-    let _ = writeln!(told, "{}", model.end(world).join("\n"));
-    Finding { wrong, acts, told }
+    let _ = writeln!(text, "then, until idle:");
+    let _ = writeln!(text, "{}", model.end(world).join("\n"));
+    Finding { violation, acts, text }
 }
 
-/// Does the acts that are possible; tells what is wrong then, if anything, and which acts it took.
+/// Executes the acts. Returns the violation, if any, and the executed acts; none if an act is impossible.
 fn replay(world: &World, budget: Budget, lag: f64, acts: &[Act]) -> Option<(String, Vec<Act>)> {
     let mut model = Model::new(budget, lag);
     let mut taken = Vec::new();
@@ -173,13 +173,13 @@ fn replay(world: &World, budget: Budget, lag: f64, acts: &[Act]) -> Option<(Stri
         model.act(world, *act);
         taken.push(*act);
     }
-    judge(world, &model, &mut Report::default()).map(|wrong| (wrong, taken))
+    judge(world, &model, &mut Report::default()).map(|violation| (violation, taken))
 }
 
-/// A small generator of chance, the same everywhere.
-struct Chance(u64);
+/// A random number generator, the same on all platforms.
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn up_to(&mut self, most: u8) -> u8 {
         u8::try_from(self.below(usize::from(most) + 1)).unwrap()
     }

@@ -1,4 +1,4 @@
-//! The operators whose lives are explored: which handlers they have, and how those behave.
+//! The operators to explore: their handlers, and how these behave.
 
 use crate::cluster::Version;
 use crate::flaws::Flaw;
@@ -16,34 +16,34 @@ use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What an operator is, and what is not true of it because of a flaw.
+/// The configuration of an operator, and the flaw injected into it.
 #[derive(Debug)]
 pub struct World {
     pub name: &'static str,
     pub rules: Arc<OperatorConfig>,
     pub plan: Arc<ResourceHandlers>,
     pub flaw: Option<Flaw>,
-    /// Each event counts, not only the newest state.
+    /// Every watch event is processed, not only the newest.
     pub every_event: bool,
-    /// Some handlers are only for objects with a label.
+    /// Some handlers match only labelled objects.
     pub filtered: bool,
-    /// Who must have been called before a creation, or another change, or a deletion is done.
+    /// Handlers that must be called before a creation, an update, or a deletion is finished.
     pub creators: Vec<Arc<str>>,
     pub updaters: Vec<Arc<str>>,
-    pub farewells: Vec<Arc<str>>,
-    /// Who succeeds at the second attempt only, ten seconds later.
+    pub deleters: Vec<Arc<str>>,
+    /// Handlers that succeed at the second attempt, ten seconds later.
     flaky: Vec<&'static str>,
-    /// Who never succeeds.
-    hopeless: Vec<&'static str>,
-    /// Who writes the same into the status each time.
+    /// Handlers that fail permanently.
+    failing: Vec<&'static str>,
+    /// Handlers that write the same status at each call.
     repetitive: Vec<&'static str>,
-    /// Who writes a field of the essence, by the patch,
+    /// Handlers that change a field of the essence by their patch.
     stamping: Vec<&'static str>,
-    /// or with a client of its own.
+    /// Handlers that change a field of the essence with another client.
     writing: Vec<&'static str>,
-    /// Who returns a result.
+    /// Handlers that return a result.
     returning: Vec<&'static str>,
-    /// Who leaves a function.
+    /// The handler that leaves a patch function.
     pub leaves_function: Option<&'static str>,
 }
 
@@ -71,7 +71,7 @@ impl World {
             });
             ids.map(|one| Arc::clone(&one.id)).collect::<Vec<_>>()
         };
-        let (creators, updaters, farewells) =
+        let (creators, updaters, deleters) =
             (unfiltered(Reason::Create), unfiltered(Reason::Update), unfiltered(Reason::Delete));
         let every_event = all.iter().any(|one| matches!(one.kind, Kind::Watching));
         let filtered = all.iter().any(|one| !one.labels.is_empty());
@@ -92,9 +92,9 @@ impl World {
             filtered,
             creators,
             updaters,
-            farewells,
+            deleters,
             flaky: Vec::new(),
-            hopeless: Vec::new(),
+            failing: Vec::new(),
             repetitive: Vec::new(),
             stamping: Vec::new(),
             writing: Vec::new(),
@@ -103,11 +103,11 @@ impl World {
         }
     }
 
-    /// All of them, with the same flaw.
+    /// All worlds with the same flaw.
     pub fn all(flaw: Option<Flaw>) -> Vec<Self> {
         vec![
             Self::plain(flaw),
-            Self::patient(flaw),
+            Self::retrying(flaw),
             Self::resuming(flaw),
             Self::filtered(flaw),
             Self::noisy(flaw),
@@ -134,9 +134,9 @@ impl World {
     }
 
     /// Two handlers of each kind, one after another, with retries.
-    fn patient(flaw: Option<Flaw>) -> Self {
+    fn retrying(flaw: Option<Flaw>) -> Self {
         let world = Self::new(
-            "patient",
+            "retrying",
             flaw,
             vec![
                 json!({"id": "c1", "reason": "create"}),
@@ -147,10 +147,10 @@ impl World {
                 json!({"id": "d2", "reason": "delete"}),
             ],
         );
-        Self { flaky: vec!["c1", "u2", "d1"], hopeless: vec!["d2"], ..world }
+        Self { flaky: vec!["c1", "u2", "d1"], failing: vec!["d2"], ..world }
     }
 
-    /// Handlers for several reasons at once; no finalizer.
+    /// Handlers for several reasons; no finalizer.
     fn resuming(flaw: Option<Flaw>) -> Self {
         let world = Self::new(
             "resuming",
@@ -166,7 +166,7 @@ impl World {
         Self { flaky: vec!["r"], ..world }
     }
 
-    /// Some handlers are for labelled objects only; an event handler makes each event count.
+    /// Some handlers match only labelled objects; an event handler requires every event.
     fn filtered(flaw: Option<Flaw>) -> Self {
         let on = json!([["on", {"present": true}]]);
         let world = Self::new(
@@ -183,7 +183,7 @@ impl World {
         Self { flaky: vec!["u"], repetitive: vec!["e"], ..world }
     }
 
-    /// An event handler writes the same again and again, while the object has a label.
+    /// An event handler writes the same status repeatedly, while the object has a label.
     fn noisy(flaw: Option<Flaw>) -> Self {
         let on = json!([["on", {"present": true}]]);
         let world = Self::new(
@@ -211,7 +211,7 @@ impl World {
         )
     }
 
-    /// Changes that depend on the freshest state.
+    /// A patch function, applied to the latest version.
     fn transforming(flaw: Option<Flaw>) -> Self {
         let world = Self::new(
             "transforming",
@@ -221,12 +221,12 @@ impl World {
         Self { leaves_function: Some("u"), ..world }
     }
 
-    /// Three handlers of each kind, the first of which change the object by their patch.
+    /// Several handlers for each reason; the first ones change the essence by their patch.
     fn stamping(flaw: Option<Flaw>) -> Self {
         Self { stamping: vec!["c1", "u1"], flaky: vec!["u2"], ..Self::three("stamping", flaw) }
     }
 
-    /// The same with a client of their own.
+    /// As `stamping`, but with another client.
     fn writing(flaw: Option<Flaw>) -> Self {
         Self { writing: vec!["c1", "u1"], flaky: vec!["c2"], ..Self::three("writing", flaw) }
     }
@@ -237,7 +237,7 @@ impl World {
         Self::new(name, flaw, handlers.map(|(id, reason)| json!({"id": id, "reason": reason})).to_vec())
     }
 
-    /// The progress is in the status, which is written on its own; the last handled state is there, too, or is not.
+    /// The progress is stored in the status, which needs a separate request; optionally also the diff-base.
     fn in_status(flaw: Option<Flaw>, whole: bool) -> Self {
         let name = if whole { "all in the status" } else { "progress in the status" };
         let handlers = vec![
@@ -268,7 +268,7 @@ impl World {
         Self { flaky: vec!["u2", "d1"], returning: vec!["c2", "u1"], ..world }
     }
 
-    /// The merge patches that write a conclusion.
+    /// The merge patches of a decision.
     pub fn requests(&self, object: &Object, decision: &Decision) -> VecDeque<Value> {
         let Decision { patch, outcomes, .. } = decision;
         if !self.plan.resource.has_subresource("status") || patch.is_empty() {
@@ -283,7 +283,7 @@ impl World {
         requests.into_iter().map(|request| Value::Object(request.patch)).collect()
     }
 
-    /// Whether the deletion of the object, as it is, is to be held for that handler.
+    /// Whether the handler requires the deletion of this version to be blocked.
     pub fn holds_deletion(&self, id: &str, version: &Version) -> bool {
         let handler = self.rules.registry.handlers.iter().find(|one| &*one.id == id);
         handler.is_some_and(|it| filters::metadata(it, &version.object) == FilterVerdict::Yes)
@@ -302,12 +302,12 @@ impl World {
         is_writing.then(|| json!({ id: "seen" }))
     }
 
-    /// What the handler puts into the spec by its patch.
+    /// The change of the spec by the patch of the handler.
     pub fn stamps(&self, id: &str, version: &Version) -> Option<Value> {
         self.stamping.contains(&id).then(|| stamp(version))
     }
 
-    /// What the handler writes with its own client, with the server's notes of that.
+    /// The change by another client in the handler, with the managed fields that the API server sets.
     pub fn writes(&self, id: &str, version: &Version) -> Option<Value> {
         let managed = json!([{"manager": "python-requests", "fieldsV1": {"f:spec": {"f:stamp": {}}}}]);
         self.writing
@@ -318,7 +318,7 @@ impl World {
     pub fn raises(&self, attempt: &Attempt) -> CallResult {
         let id = &*self.rules.registry.handlers[attempt.handler].id;
         let message = "boo".to_owned();
-        if self.hopeless.contains(&id) {
+        if self.failing.contains(&id) {
             return CallResult::Permanent { message };
         }
         if self.flaky.contains(&id) && attempt.retry == 0 {

@@ -1,9 +1,9 @@
-//! The operator's writes: what of a conclusion reaches the server, and what is remembered of that, or of a failure.
+//! The writes of the operator: the requests of a decision, and the state kept after success or failure.
 
-use crate::cluster::{BASE, Cluster, OURS, Refusal, Version};
+use crate::cluster::{BASE, Cluster, OURS, Rejection, Version};
 use crate::flaws::Flaw;
-use crate::laws::Ghost;
-use crate::operator::{Event, Luck, Operator, Stage, Writing, versioned};
+use crate::laws::Oracle;
+use crate::operator::{Event, Operator, Reply, Stage, Writing, versioned};
 use crate::worlds::World;
 use kopf_core::cycle::Decision;
 use kopf_core::json::json_patch::{apply_merge, merge_patch};
@@ -17,20 +17,20 @@ use kopf_core::time::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Seconds for which the own write is awaited.
+/// Consistency timeout, in seconds.
 const WINDOW: f64 = 5.0;
-/// Seconds after unexpected errors.
+/// Error delays, in seconds.
 const PAUSES: [f64; 3] = [1.0, 2.0, 3.0];
 
 impl Operator {
-    /// The next request of a conclusion, or what follows from all of them.
+    /// Sends the next request of a decision, or finishes the writing.
     pub fn write(
         &mut self,
         world: &World,
         cluster: &mut Cluster,
-        ghost: &mut Ghost,
+        oracle: &mut Oracle,
         mut writing: Writing,
-        luck: Luck,
+        reply: Reply,
     ) {
         let decision = &writing.decision;
         if !writing.merged {
@@ -42,25 +42,25 @@ impl Operator {
                     freshen(&mut patch, cluster);
                 }
                 let is_last = writing.merged && decision.finalizer.is_none() && !decision.fns;
-                let sent = self.send(cluster, luck, |cluster| cluster.merge_patch(&patch));
-                if matches!(sent, Ok(_) | Err(Failure::Unanswered)) {
-                    ghost.wrote(world, cluster);
+                let sent = self.send(cluster, reply, |cluster| cluster.merge_patch(&patch));
+                if matches!(sent, Ok(_) | Err(Failure::Lost)) {
+                    oracle.wrote(world, cluster);
                 }
                 match sent {
                     Ok(version) => writing.latest = Some(version),
                     Err(failure) => {
                         writing.merged = false;
-                        return self.failed(world, cluster, ghost, &writing, failure);
+                        return self.failed(world, cluster, oracle, &writing, failure);
                     }
                 }
-                if luck == Luck::Good && !is_last {
+                if reply == Reply::Accepted && !is_last {
                     self.stage = Stage::Writing(Box::new(writing));
                     return;
                 }
             }
         }
         let decision = &writing.decision;
-        let mut outrun = false;
+        let mut has_conflict = false;
         if decision.finalizer.is_some() || decision.fns {
             let base = Arc::clone(writing.latest.as_ref().unwrap_or(&writing.event.version));
             let mut body = base.body.clone();
@@ -82,66 +82,66 @@ impl Operator {
                 finalizer::edit(&mut body, OURS, edit);
                 if edit == Edit::Allow && base.is_deleting() {
                     let looked_at = writing.latest.as_ref().map_or(&writing.object, |latest| &latest.object);
-                    let leftovers = pending_state::stale_progress(looked_at, persistence, &world.plan);
-                    if leftovers != pending_state::stale_progress(&base.object, persistence, &world.plan) {
-                        ghost.accuse("what is not on the object is to be removed from it");
+                    let stale = pending_state::stale_progress(looked_at, persistence, &world.plan);
+                    if stale != pending_state::stale_progress(&base.object, persistence, &world.plan) {
+                        oracle.report_violation("progress is to be removed that is not on the object");
                     }
-                    apply_merge(&mut body, &leftovers.0);
+                    apply_merge(&mut body, &stale.0);
                 }
             }
             if body != base.body {
-                let body_wanted = body.clone();
+                let desired_body = body.clone();
                 let before = Arc::clone(&cluster.latest);
                 let sent = match world.flaw {
                     Some(Flaw::OverwritesFinalizers) => {
                         let finalizers = body["metadata"].get("finalizers").cloned().unwrap_or_default();
                         let patch = json!({"metadata": {"finalizers": finalizers}});
-                        self.send(cluster, luck, |cluster| cluster.merge_patch(&patch))
+                        self.send(cluster, reply, |cluster| cluster.merge_patch(&patch))
                     }
-                    _ => self.send(cluster, luck, |cluster| cluster.replace(base.number, body)),
+                    _ => self.send(cluster, reply, |cluster| cluster.replace(base.number, body)),
                 };
-                let changes = merge_patch(&base.body, &body_wanted);
-                let is_outrun = matches!(sent, Err(Failure::Refused(_)));
-                if is_outrun && writing.decision.deletion_handled && cluster.ours && !self.in_doubt {
-                    ghost.accuse("a deletion that is let go is let go again");
+                let changes = merge_patch(&base.body, &desired_body);
+                let is_rejected = matches!(sent, Err(Failure::Rejected(_)));
+                if is_rejected && writing.decision.deletion_handled && cluster.ours && !self.in_doubt {
+                    oracle.report_violation("a released deletion is released again");
                 }
-                if matches!(sent, Ok(_) | Err(Failure::Unanswered)) {
-                    ghost.edited(world, cluster, &before, !self.running.is_empty());
+                if matches!(sent, Ok(_) | Err(Failure::Lost)) {
+                    oracle.edited(world, cluster, &before, !self.running.is_empty());
                 }
                 match sent {
                     Ok(version) => {
                         writing.latest = Some(version);
                         writing.transformed = changes;
                     }
-                    Err(Failure::Refused(Refusal::Conflict)) if !writing.recomposed => {
+                    Err(Failure::Rejected(Rejection::Conflict)) if !writing.recomposed => {
                         return self.recompose(cluster, writing);
                     }
-                    Err(Failure::Refused(Refusal::Conflict)) => outrun = true,
-                    Err(failure) => return self.failed(world, cluster, ghost, &writing, failure),
+                    Err(Failure::Rejected(Rejection::Conflict)) => has_conflict = true,
+                    Err(failure) => return self.failed(world, cluster, oracle, &writing, failure),
                 }
             }
         }
-        ghost.succeeded();
+        oracle.succeeded();
         self.throttle.succeed();
         self.recorded(world, &writing);
-        self.after(world, cluster, writing, outrun);
+        self.after(world, cluster, writing, has_conflict);
     }
 
-    #[expect(clippy::unused_self, reason = "it is the operator who sends")]
+    #[expect(clippy::unused_self, reason = "a request belongs to the operator")]
     fn send(
         &self,
         cluster: &mut Cluster,
-        luck: Luck,
-        request: impl FnOnce(&mut Cluster) -> Result<(), Refusal>,
+        reply: Reply,
+        request: impl FnOnce(&mut Cluster) -> Result<(), Rejection>,
     ) -> Result<Arc<Version>, Failure> {
-        if luck == Luck::Refused {
+        if reply == Reply::Rejected {
             return Err(Failure::Error);
         }
-        request(cluster).map_err(Failure::Refused)?;
-        if luck == Luck::Unanswered { Err(Failure::Unanswered) } else { Ok(Arc::clone(&cluster.latest)) }
+        request(cluster).map_err(Failure::Rejected)?;
+        if reply == Reply::Lost { Err(Failure::Lost) } else { Ok(Arc::clone(&cluster.latest)) }
     }
 
-    /// Somebody was faster: what depends on the freshest state is computed anew from that.
+    /// Computes the JSON patch again from the latest version, after a conflict.
     fn recompose(&mut self, cluster: &Cluster, writing: Writing) {
         let latest = Some(Arc::clone(&cluster.latest));
         self.stage = Stage::Writing(Box::new(Writing { latest, recomposed: true, ..writing }));
@@ -151,30 +151,30 @@ impl Operator {
         &mut self,
         world: &World,
         cluster: &Cluster,
-        ghost: &mut Ghost,
+        oracle: &mut Oracle,
         writing: &Writing,
         failure: Failure,
     ) {
         let now = cluster.now;
-        if failure == Failure::Refused(Refusal::Gone) {
+        if failure == Failure::Rejected(Rejection::Gone) {
             if world.flaw != Some(Flaw::ForgetsMissing) {
                 self.doubt(now);
             }
-            ghost.succeeded();
+            oracle.succeeded();
             self.throttle.succeed();
             let unwritten = Decision { patch: Patch::default(), ..writing.decision.clone() };
             self.recorded(world, &Writing { decision: unwritten, ..writing.clone() });
             self.pending.retain(|event| !event.requeued);
             return;
         }
-        let stays_parted = writing.decision.deletion_handled_after_failed_write(&world.rules.settings);
+        let stays_handled = writing.decision.deletion_handled_after_failed_write(&world.rules.settings);
         let is_more = !writing.decision.patch.is_empty();
         self.memory.deletion_handled = match world.flaw {
-            Some(Flaw::ForgetsParting) => false,
-            Some(Flaw::ForgetsParted) => stays_parted && !is_more,
-            _ => stays_parted,
+            Some(Flaw::ForgetsHandledDeletion) => false,
+            Some(Flaw::ForgetsHandledDeletionAfterPatch) => stays_handled && !is_more,
+            _ => stays_handled,
         };
-        // What could not be written is known to the memory, and lost with it.
+        // Unwritten state is kept in memory, and lost with it.
         if writing.merged || writing.decision.patch.is_empty() {
             self.recorded(world, writing);
         } else {
@@ -184,16 +184,16 @@ impl Operator {
             self.memory.failed(&writing.object, (patch, false), handling_status, settings, plan);
         }
         self.memory.remaining_fns = writing.decision.fns && world.flaw != Some(Flaw::ForgetsFunctions);
-        // What was written before the failure comes back as well.
+        // Writes accepted before the failure also cause watch events.
         if let Some(latest) = &writing.latest
             && world.flaw != Some(Flaw::ForgetsHalf)
         {
             self.note_write(world, now, &writing.event, latest);
         }
-        if failure == Failure::Unanswered && world.flaw != Some(Flaw::TrustsFailure) {
+        if failure == Failure::Lost && world.flaw != Some(Flaw::TrustsFailure) {
             self.doubt(now);
         }
-        ghost.failed(now);
+        oracle.failed(now);
         let pauses = if world.flaw == Some(Flaw::NeverSlows) { &[0.0] } else { &PAUSES[..] };
         if world.flaw == Some(Flaw::NeverSlower) {
             self.throttle.succeed();
@@ -229,20 +229,22 @@ impl Operator {
         self.consistency.get_or_insert_default().mark_unknown(WINDOW, now);
     }
 
-    fn after(&mut self, world: &World, cluster: &Cluster, writing: Writing, outrun: bool) {
+    fn after(&mut self, world: &World, cluster: &Cluster, writing: Writing, has_conflict: bool) {
         let Writing { event, decision, latest, .. } = writing;
-        self.memory.deletion_handled = decision.deletion_handled && world.flaw != Some(Flaw::ForgetsParting);
-        self.memory.remaining_fns = outrun && decision.fns && world.flaw != Some(Flaw::ForgetsFunctions);
+        self.memory.deletion_handled =
+            decision.deletion_handled && world.flaw != Some(Flaw::ForgetsHandledDeletion);
+        self.memory.remaining_fns =
+            has_conflict && decision.fns && world.flaw != Some(Flaw::ForgetsFunctions);
         if let Some(latest) = &latest {
             self.note_write(world, cluster.now, &event, latest);
         }
         let changed = latest.as_ref().is_some_and(|latest| latest.number != event.version.number);
-        let trusts = world.flaw == Some(Flaw::TrustsEcho) && latest.is_some();
+        let trusts = world.flaw == Some(Flaw::ExpectsEvent) && latest.is_some();
         if changed {
             self.pending.retain(|event| !event.requeued);
         }
         if let (false, Some(delay)) = (changed || trusts, decision.delay) {
-            self.stage = Stage::Dozing { event, until: cluster.now.plus(delay) };
+            self.stage = Stage::Sleeping { event, until: cluster.now.plus(delay) };
         }
     }
 
@@ -265,15 +267,15 @@ impl Operator {
     }
 }
 
-/// Why a request was of no use.
+/// The failure of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
-    Refused(Refusal),
+    Rejected(Rejection),
     Error,
-    Unanswered,
+    Lost,
 }
 
-/// The essence as it is on the server now, instead of the one that was handled.
+/// Replaces the diff-base with the essence of the latest version.
 fn freshen(patch: &mut Value, cluster: &Cluster) {
     let annotations = patch.get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
     if let Some(base) = annotations.and_then(|all| all.get_mut(BASE))

@@ -1,6 +1,7 @@
-//! A world of one object for stories and laws: a store that applies what cycles conclude, and a Python that answers as told.
+//! A simulation of one operator and one object, for stories and laws. It executes the effects of cycles, applies patches to the
+//! object, and returns prepared results in place of Python.
 
-#![allow(dead_code, reason = "stories and laws use different parts of it")]
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(unreachable_pub, reason = "it is a module of several test binaries")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -30,7 +31,7 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// One object, one operator.
+/// One object, its operator, and the prepared results of handlers.
 #[derive(Clone)]
 #[allow(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct World {
@@ -42,43 +43,43 @@ pub struct World {
     pub version: u64,
     pub now: Timestamp,
     pub memory: ObjectMemory,
-    /// What was written is known afterwards, and what others have removed from that is missed.
+    /// Whether accepted writes are kept in `memory`, so that annotations removed by other clients are noticed.
     pub remembers: bool,
     pub entropy: u64,
-    /// What the next calls of handlers raise; afterwards, nothing.
+    /// Results of the next calls, per handler id; with an empty queue, a handler succeeds.
     pub raises: BTreeMap<String, VecDeque<CallResult>>,
-    /// What the next calls of handlers put into the patch.
+    /// Changes of the patch by the next calls, per handler id.
     pub patches: BTreeMap<String, VecDeque<Value>>,
-    /// What callable filters say, if not yes: prematch, full.
-    pub says: BTreeMap<String, (bool, bool)>,
-    /// What the next calls of the user's lifecycle choose, by ids.
+    /// Results of callable filters that do not match: prematch, full match.
+    pub filter_results: BTreeMap<String, (bool, bool)>,
+    /// Handler ids selected by the next calls of the lifecycle function.
     pub picks: VecDeque<Vec<String>>,
-    /// The next script raises this.
+    /// Error of the next activation.
     pub script_error: Option<String>,
-    /// The next cycle begins with an own write under way, and this is how waiting ends.
+    /// Set if the next cycle starts before the watch event of our last write; true if waiting ends with that event.
     pub inconsistent: Option<bool>,
-    /// The daemons and timers that run, by their handlers.
+    /// Running daemons and timers, as positions in `handlers`.
     pub running: Vec<usize>,
-    /// The ids of those that have ended for good.
+    /// Ids of daemons and timers that exited and are not to be restarted.
     pub ended: Vec<Arc<str>>,
-    /// Those that are asked to stop take so many seconds for it.
+    /// Seconds that daemons take to exit after a stop request; they exit at once if none.
     pub lingering: Option<f64>,
-    /// The handlers' patch will have transformation functions.
+    /// Whether handlers leave transformation functions in the patch.
     pub fns: bool,
-    /// Somebody changes the object before the next edit of the finalizers, which is refused therefore.
-    pub outrun: bool,
+    /// The API server rejects the next edit of the finalizers with a conflict.
+    pub conflict: bool,
 }
 
-/// What happened in one cycle.
+/// The results of one cycle.
 #[derive(Default)]
 pub struct Run {
     pub transcript: Vec<String>,
-    pub crossings: usize,
-    /// Which change handlers were really called, for which reason, and whether it was the last time.
+    pub activations: usize,
+    /// Called change handlers: the id, the reason, and whether the outcome is final.
     pub calls: Vec<(String, &'static str, bool)>,
     pub decision: Decision,
-    /// The object has another version than before.
-    pub echoes: bool,
+    /// Whether the resource version has changed, so that a watch event follows.
+    pub changed: bool,
 }
 
 impl World {
@@ -97,7 +98,7 @@ impl World {
             entropy: 0,
             raises: BTreeMap::new(),
             patches: BTreeMap::new(),
-            says: BTreeMap::new(),
+            filter_results: BTreeMap::new(),
             picks: VecDeque::new(),
             script_error: None,
             inconsistent: None,
@@ -105,7 +106,7 @@ impl World {
             ended: Vec::new(),
             lingering: None,
             fns: false,
-            outrun: false,
+            conflict: false,
         }
     }
 
@@ -113,19 +114,19 @@ impl World {
         self.handlers.push(serde_json::from_value(handler).unwrap());
     }
 
-    /// The user changes the object.
+    /// A user changes the object by a merge patch.
     pub fn edit(&mut self, patch: &Value) {
         let mut body = self.body.clone();
         merge(&mut body, patch);
         self.put(body);
     }
 
-    /// The user asks for the object's deletion.
+    /// A user deletes the object: it is marked for deletion, and removed if it has no finalizers.
     pub fn delete(&mut self) {
         self.edit(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
     }
 
-    /// The operator starts anew: it remembers nothing, and lists the object.
+    /// The operator restarts with empty memory, and lists the object.
     pub fn restart(&mut self) {
         self.memory = ObjectMemory { noticed_by_listing: true, ..ObjectMemory::default() };
         self.running.clear();
@@ -151,7 +152,7 @@ impl World {
         Arc::new(Object::decode(&self.body.to_string()).unwrap())
     }
 
-    /// One cycle for the object as it is, and its conclusion applied to the object.
+    /// Runs one cycle for the current object, and applies its decision.
     pub fn cycle(&mut self, event: EventType) -> Run {
         let mut run = Run::default();
         let registry = Arc::new(Registry { handlers: self.handlers.clone() });
@@ -169,12 +170,12 @@ impl World {
         let (mut cycle, mut next) = Cycle::open(observation, &self.memory, plan, rules, moment);
         let mut patch = Map::new();
         loop {
-            for note in cycle.drain_log() {
-                run.transcript.push(told(&note, &object));
+            for message in cycle.drain_log() {
+                run.transcript.push(formatted(&message, &object));
             }
             next = match next {
                 Effect::Run(activation) => {
-                    run.crossings += 1;
+                    run.activations += 1;
                     let reply = self.answer(&activation, &mut patch, &mut run);
                     cycle.resume(EffectResult::Completion(reply), self.now)
                 }
@@ -183,7 +184,7 @@ impl World {
                     run.transcript.push(format!("await consistency: {arrived}"));
                     cycle.resume(EffectResult::Consistent(arrived), self.now)
                 }
-                Effect::Spawn(wanted) => cycle.resume(self.staff(&wanted, &mut run), self.now),
+                Effect::Spawn(desired) => cycle.resume(self.sync_daemons(&desired, &mut run), self.now),
                 Effect::Done(decision) => {
                     run.decision = *decision;
                     break;
@@ -196,7 +197,7 @@ impl World {
         run
     }
 
-    /// What was written is known from then on.
+    /// Keeps the accepted write in memory, as the engine does.
     fn remember(
         &mut self,
         run: &Run,
@@ -208,14 +209,14 @@ impl World {
         }
         self.memory.annotations_removed |= run.decision.annotations_removed;
         let (latest, patch) = (self.object(), &run.decision.patch.0);
-        let accepted = Accepted { patch, latest: run.echoes.then_some(&*latest) };
+        let accepted = Accepted { patch, latest: run.changed.then_some(&*latest) };
         self.memory.record_write(object, accepted, run.decision.handling_status.clone(), settings, plan);
     }
 
-    /// Daemons and timers start at once, and stop at once if they do not linger.
-    fn staff(&mut self, wanted: &DesiredDaemons, run: &mut Run) -> EffectResult {
+    /// Starts and stops daemons and timers. They exit at once unless `lingering` is set.
+    fn sync_daemons(&mut self, desired: &DesiredDaemons, run: &mut Run) -> EffectResult {
         let registry = Registry { handlers: self.handlers.clone() };
-        let assessed = daemon::diff(wanted, &self.running, &self.ended, &registry, None);
+        let assessed = daemon::diff(desired, &self.running, &self.ended, &registry, None);
         for handler in assessed.start {
             run.transcript.push(format!("start {}", self.id(handler)));
             self.running.push(handler);
@@ -230,49 +231,49 @@ impl World {
                 self.running.remove(position);
             }
         }
-        if wanted.reset {
-            run.transcript.push("idling begins anew".to_owned());
+        if desired.reset {
+            run.transcript.push("idle period restarts".to_owned());
         }
         EffectResult::Spawned { delay, holds: assessed.holds }
     }
 
     fn apply(&mut self, run: &mut Run) {
         let decision = &run.decision;
-        let mut said = Vec::new();
+        let mut lines = Vec::new();
         if let Some(error) = &decision.error {
-            said.push(format!("error {error}"));
+            lines.push(format!("error {error}"));
         }
         if !decision.patch.is_empty() {
-            said.push(format!("patch {}", Value::Object(decision.patch.0.clone())));
+            lines.push(format!("patch {}", Value::Object(decision.patch.0.clone())));
         }
         if decision.fns {
-            said.push("patch functions".to_owned());
+            lines.push("patch functions".to_owned());
         }
         match decision.finalizer {
-            Some(Edit::Block) => said.push("finalizer block".to_owned()),
-            Some(Edit::Allow) => said.push("finalizer allow".to_owned()),
+            Some(Edit::Block) => lines.push("finalizer block".to_owned()),
+            Some(Edit::Allow) => lines.push("finalizer allow".to_owned()),
             None => {}
         }
         if let Some(delay) = decision.delay {
-            said.push(format!("delay {delay}"));
+            lines.push(format!("delay {delay}"));
         }
         if decision.fully_handled_once && !self.memory.fully_handled_once {
-            said.push("fully handled once".to_owned());
+            lines.push("fully handled once".to_owned());
         }
         self.memory.fully_handled_once = decision.fully_handled_once;
         self.memory.deletion_handled = decision.deletion_handled;
         if self.exists {
             let mut body = self.body.clone();
             merge(&mut body, &Value::Object(decision.patch.0.clone()));
-            if let Some(edit) = decision.finalizer.filter(|_| !std::mem::take(&mut self.outrun)) {
+            if let Some(edit) = decision.finalizer.filter(|_| !std::mem::take(&mut self.conflict)) {
                 finalizer::edit(&mut body, &self.settings.persistence.finalizer, edit);
             }
-            run.echoes = self.put(body);
+            run.changed = self.put(body);
         }
-        if said.is_empty() {
-            said.push("nothing".to_owned());
+        if lines.is_empty() {
+            lines.push("nothing".to_owned());
         }
-        run.transcript.append(&mut said);
+        run.transcript.append(&mut lines);
     }
 
     fn id(&self, handler: usize) -> String {
@@ -302,10 +303,10 @@ impl World {
         run: &mut Run,
     ) -> CommandResult {
         match step {
-            Command::Index(_) => panic!("the indices are not the cycle's"),
+            Command::Index(_) => panic!("a cycle runs no index handlers"),
             Command::Watch { handler, guarded, attempt } => {
                 let id = self.id(*handler);
-                if *guarded && self.says.get(&id).is_some_and(|says| !says.0) {
+                if *guarded && self.filter_results.get(&id).is_some_and(|result| !result.0) {
                     run.transcript.push(format!("skip {id}"));
                     CommandResult::Skipped
                 } else {
@@ -313,8 +314,8 @@ impl World {
                     CommandResult::Attempted(self.attempt(attempt, patch, run))
                 }
             }
-            Command::Spawn { handlers } => self.asked(handlers, "spawning", run),
-            Command::Match { handlers } => self.asked(handlers, reason, run),
+            Command::Spawn { handlers } => self.filter(handlers, "spawning", run),
+            Command::Match { handlers } => self.filter(handlers, reason, run),
             Command::Pick { handlers } => {
                 let shown: Vec<String> = handlers
                     .iter()
@@ -326,15 +327,15 @@ impl World {
                     |id: &String| self.handlers.iter().position(|handler| *handler.id == **id).unwrap();
                 CommandResult::Picked(picked.iter().map(index).collect())
             }
-            Command::Load { ids, extra_fields } => self.recall(ids, extra_fields),
+            Command::Load { ids, extra_fields } => self.load_state(ids, extra_fields),
             Command::Store(keep) => {
-                self.keep(keep, patch);
+                self.store_state(keep, patch);
                 CommandResult::Skipped
             }
             Command::Handle { attempt } => {
                 let id = self.id(attempt.handler);
                 let forbidden = attempt.precheck(self.now).is_some();
-                let verb = if forbidden { "refuse" } else { "call" };
+                let verb = if forbidden { "skip" } else { "call" };
                 run.transcript.push(format!("{verb} {id} for {reason}, retry {}", attempt.retry));
                 let outcome = self.attempt(attempt, patch, run);
                 if !forbidden {
@@ -345,16 +346,16 @@ impl World {
         }
     }
 
-    fn asked(&self, handlers: &[usize], reason: &str, run: &mut Run) -> CommandResult {
+    fn filter(&self, handlers: &[usize], reason: &str, run: &mut Run) -> CommandResult {
         let ids: Vec<String> = handlers.iter().map(|handler| self.id(*handler)).collect();
-        run.transcript.push(format!("ask {} for {reason}", ids.join(", ")));
-        let says = |id: &String| self.says.get(id).copied().unwrap_or((true, true));
-        let answers = ids.iter().map(says).map(|(prematch, full)| FilterResult { prematch, full });
+        run.transcript.push(format!("match {} for {reason}", ids.join(", ")));
+        let result = |id: &String| self.filter_results.get(id).copied().unwrap_or((true, true));
+        let answers = ids.iter().map(result).map(|(prematch, full)| FilterResult { prematch, full });
         CommandResult::Matched(answers.collect())
     }
 
-    /// The user's storages do the same as ours, so that the two can be compared.
-    fn recall(&self, ids: &[Arc<str>], extra_fields: &[FieldPath]) -> CommandResult {
+    /// Loads state as a storage implemented in Python. It is equivalent to the default storage, so that both can be compared.
+    fn load_state(&self, ids: &[Arc<str>], extra_fields: &[FieldPath]) -> CommandResult {
         let (object, ours) = (self.object(), Persistence::default());
         let mut old = ours.diffbase_storage.fetch(&object).unwrap();
         if let Some(old) = &mut old {
@@ -368,7 +369,7 @@ impl World {
         CommandResult::Loaded(Box::new(LoadedState { old, new, records: records.collect() }))
     }
 
-    fn keep(&mut self, keep: &StoreRequest, patch: &mut Map<String, Value>) {
+    fn store_state(&mut self, keep: &StoreRequest, patch: &mut Map<String, Value>) {
         let (object, ours) = (self.object(), Persistence::default());
         let mut whole = Patch(std::mem::take(patch));
         for (id, record) in &keep.records {
@@ -408,14 +409,14 @@ impl World {
     }
 }
 
-fn told(note: &LogMessage, object: &Object) -> String {
-    let text = note.text(object);
-    // Whole bodies are no good prose.
-    let text = match note {
+fn formatted(message: &LogMessage, object: &Object) -> String {
+    let text = message.text(object);
+    // Whole bodies would make the stories unreadable.
+    let text = match message {
         LogMessage::InProgress(_) => text.split('{').next().unwrap().to_owned() + "{...}",
         _ => text,
     };
-    format!("{} {text}", note.level().as_str())
+    format!("{} {text}", message.level().as_str())
 }
 
 pub fn resource() -> Arc<Resource> {
@@ -429,7 +430,7 @@ pub fn resource() -> Arc<Resource> {
     )
 }
 
-/// As the API server merges.
+/// Applies a merge patch as the API server does.
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
@@ -448,7 +449,7 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// As one patch is merged into another: nulls are kept.
+/// Merges one patch into another: keeps nulls.
 fn merge_kept(target: &mut Value, patch: &Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {

@@ -1,6 +1,7 @@
-//! Managed webhook configurations: created, kept up to date, and left in order at the exit.
+//! Management of webhook configurations: creation, updates, and the clean-up at the exit.
 //!
-//! They are written only when what they are to say has changed. Their content is a rule of the core. See contract/api 9.3.
+//! A configuration is written only when its content changes. `kopf_core::admission::configuration` decides the content.
+//! See contract/api 9.3.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +24,12 @@ use crate::host::{Host, LogRecord};
 
 const LOGGER: &str = "kopf._core.engines.admission";
 const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1";
-/// When to try again what the server could not do by its own fault.
+/// The pause before a retry of a temporary failure.
 const RETRY: Duration = Duration::from_secs(10);
-/// How long the exit waits for the last write.
+/// The timeout of the clean-up request at the exit.
 const CLEANUP: Duration = Duration::from_secs(10);
 
-/// Keeps the configurations of one operator.
+/// Manages the webhook configurations of one operator.
 pub struct Managed {
     api: Api,
     host: Arc<dyn Host>,
@@ -39,7 +40,7 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// Nothing is written yet.
+    /// Writes nothing yet.
     pub fn new(
         api: Api,
         host: Arc<dyn Host>,
@@ -50,18 +51,19 @@ impl Managed {
         Self { api, host, registry, site, name, written: vec![] }
     }
 
-    /// Writes whatever changes, until it is refused.
+    /// Creates the configurations and writes every change of them. Temporary failures are logged and retried; returns
+    /// at the first failure that is not temporary.
     pub async fn run(&mut self) -> Failure {
         loop {
             match self.keep_until_error().await {
-                ManageError::Refused(error) => return error.into(),
+                ManageError::Rejected(error) => return error.into(),
                 ManageError::Failed(error) => {
                     let seconds = RETRY.as_secs();
                     let text = format!(
                         "Cannot write the admission webhook {}: {error}. Will try again in {seconds} seconds.",
                         self.name
                     );
-                    self.say(Level::Error, text);
+                    self.log(Level::Error, text);
                     self.api.clock().sleep(RETRY).await;
                 }
             }
@@ -82,13 +84,14 @@ impl Managed {
                 }
             }
             if self.site.changed().await.is_err() {
-                // The desk lives as long as the operator does.
+                // The router exists as long as the operator.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Leaves only the webhooks that stay without us. What was never written is not cleaned up.
+    /// Removes our webhooks from the configurations, except for the persistent ones. Configurations that were never
+    /// written are left as they are.
     pub async fn clean_up(&mut self) {
         let site = self.site.borrow().clone();
         let (Some(served), Some(client)) = (site.served, site.client) else { return };
@@ -96,7 +99,7 @@ impl Managed {
             if !self.written.iter().any(|(known, _)| *known == flavour) {
                 continue;
             }
-            self.say(Level::Info, format!("Cleaning up the admission webhook {}.", self.name));
+            self.log(Level::Info, format!("Cleaning up the admission webhook {}.", self.name));
             let webhooks = self.webhooks(flavour, &served, &client, true);
             let problem = match timeout(CLEANUP, self.write(flavour, &webhooks)).await {
                 Ok(Ok(())) => continue,
@@ -104,13 +107,13 @@ impl Managed {
                 Err(_) => format!("no answer in {} seconds", CLEANUP.as_secs()),
             };
             let text = format!("Cannot clean up the admission webhook {}: {problem}", self.name);
-            self.say(Level::Error, text);
+            self.log(Level::Error, text);
         }
     }
 
-    /// The configurations are there from the start on, so that they can be patched.
+    /// Creates the configurations, so that they can be patched later.
     async fn create_all(&mut self) -> Result<(), RequestError> {
-        // Not before the cluster is known to be there and to let us in.
+        // The first scan shows that the API server is reachable and accepts the credentials.
         while self.site.borrow_and_update().served.is_none() && self.site.changed().await.is_ok() {}
         for flavour in WebhookType::ALL {
             self.create(flavour).await?;
@@ -132,7 +135,7 @@ impl Managed {
             Err(error) => {
                 if error.status() == Some(403) {
                     let resource = format!("{}.v1.admissionregistration.k8s.io", flavour.plural());
-                    self.say(Level::Error, format!("Not enough RBAC permissions to create a {resource}."));
+                    self.log(Level::Error, format!("Not enough RBAC permissions to create a {resource}."));
                 }
                 Err(error)
             }
@@ -150,10 +153,10 @@ impl Managed {
         if self.written.iter().any(|(known, written)| *known == flavour && *written == webhooks) {
             return Ok(());
         }
-        self.say(Level::Info, format!("Reconfiguring the {} webhook {}.", flavour.as_str(), self.name));
+        self.log(Level::Info, format!("Reconfiguring the {} webhook {}.", flavour.as_str(), self.name));
         match self.write(flavour, &webhooks).await {
             Err(error) if error.status() == Some(404) => {
-                // Somebody has deleted it.
+                // Another client has deleted the configuration.
                 self.create(flavour).await?;
                 self.write(flavour, &webhooks).await?;
             }
@@ -185,16 +188,16 @@ impl Managed {
         configuration::webhooks(&self.registry.handlers, &of_handler, flavour, site)
     }
 
-    fn say(&self, level: Level, text: String) {
+    fn log(&self, level: Level, text: String) {
         self.host.log(LogRecord::general(level, LOGGER, text));
     }
 }
 
-/// Why the management of webhook configurations has stopped.
+/// The reason why the management of webhook configurations has stopped.
 enum ManageError {
-    /// The server does not want it: nothing will change by trying again.
-    Refused(RequestError),
-    /// The server could not do it now.
+    /// The API server rejects the request: a retry would fail, too.
+    Rejected(RequestError),
+    /// A temporary failure: the request is retried.
     Failed(RequestError),
 }
 
@@ -202,11 +205,11 @@ impl From<RequestError> for ManageError {
     fn from(error: RequestError) -> Self {
         match &error {
             RequestError::Transport(_) | RequestError::Timeout => Self::Failed(error),
-            RequestError::Api(refusal) if refusal.status == 429 || refusal.status >= 500 => {
+            RequestError::Api(api_error) if api_error.status == 429 || api_error.status >= 500 => {
                 Self::Failed(error)
             }
             RequestError::Api(_) | RequestError::Malformed(_) | RequestError::Login(_) => {
-                Self::Refused(error)
+                Self::Rejected(error)
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Admission: reviews come, handlers are called, answers go.
+//! Admission reviews: parsing, routing to handlers, responses.
 //!
-//! Owns the way of a review from its text to the answer ([`AdmissionRouter`]), whoever brings it: our own server (`server`, with `tls`),
-//! or one that the user wrote. `managed` tells the cluster of our webhooks. What is asked and answered, the core decides.
+//! [`AdmissionRouter`] takes a review from its JSON to the response, both from our server (`server`, with `tls`) and
+//! from one that the user wrote. `managed` writes the webhook configurations. `kopf_core::admission` decides which
+//! handlers are called and how their results are merged.
 
 use crate::host::admission::{Rejection, Review, ReviewTask};
 use std::sync::{Arc, OnceLock};
@@ -27,7 +28,7 @@ pub mod tls;
 pub struct AdmissionState {
     /// The resources that have admission handlers; none before the cluster is scanned.
     pub served: Option<Arc<AdmissionResources>>,
-    /// How the cluster reaches the server of webhooks, as that server says; none before it does.
+    /// The `clientConfig` of the webhook server; none before the server is started.
     pub client: Option<Arc<Value>>,
 }
 
@@ -41,29 +42,30 @@ pub struct AdmissionRouter {
 }
 
 impl AdmissionRouter {
-    /// It knows nothing of the cluster yet.
+    /// A router without resources: the cluster is not scanned yet.
     pub fn new(registry: Arc<Registry>, host: Arc<dyn Host>) -> Self {
         Self { registry, host, site: watch::Sender::default(), api: OnceLock::new(), compat: false }
     }
 
-    /// Whether reviews for unknown handlers, or for the one with an empty id, are allowed without asking, as Kopf 1.45 does.
+    /// Whether reviews for unknown handlers, or with an empty handler id, are allowed without calling handlers, as in
+    /// Kopf 1.45.
     #[must_use]
     pub fn with_compat(self, compat: bool) -> Self {
         Self { compat, ..self }
     }
 
-    /// All handlers that are declared.
+    /// All declared handlers.
     pub fn handlers(&self) -> &[Handler] {
         &self.registry.handlers
     }
 
-    /// Takes the way to the API server.
+    /// Sets the client of the API server.
     pub fn connect(&self, api: Api) {
-        // An operator lives once, and so does its way to the server.
+        // Called once per operator.
         let _first = self.api.set(api);
     }
 
-    /// Where the API server is, and of which version, for those who want to recognise the cluster.
+    /// The address of the API server and its version. A webhook server uses them to recognise the kind of cluster.
     pub async fn locate(&self) -> Result<(String, String), RequestError> {
         let unknown =
             || RequestError::Malformed("The operator is not connected to a cluster yet.".to_owned());
@@ -75,26 +77,27 @@ impl AdmissionRouter {
         Ok((api.server().await?, version.to_owned()))
     }
 
-    /// Takes the resources that have admission handlers now.
+    /// Sets the resources that have admission handlers.
     pub fn serve(&self, served: AdmissionResources) {
         self.site.send_modify(|site| site.served = Some(Arc::new(served)));
     }
 
-    /// Takes the address by which the cluster reaches the server.
+    /// Sets the `clientConfig` by which the API server reaches the webhook server.
     pub fn publish_endpoint(&self, client: Value) {
         self.site.send_modify(|site| site.client = Some(Arc::new(client)));
     }
 
-    /// To be told of changes.
+    /// A receiver of changes of the state.
     pub fn subscribe(&self) -> watch::Receiver<AdmissionState> {
         self.site.subscribe()
     }
 
-    /// Reads a review and finds its handlers.
+    /// Parses a review and finds its handlers.
     ///
     /// # Errors
-    /// It is not a review, or not for us. A review for a handler that is not declared is not allowed silently: the webhook
-    /// configuration does not fit the operator, such as after a handler was renamed. An empty id stands for all handlers.
+    /// The text is not a review, or has no declared handler. A review for an undeclared handler is an error and is not
+    /// allowed silently: the webhook configuration does not match the operator, such as after a handler was renamed. An
+    /// empty id stands for all handlers.
     pub fn open(&self, text: &[u8], mut hint: ReviewFilter<'_>) -> Result<Review, ReviewError> {
         if !self.compat {
             hint.webhook = hint.webhook.filter(|id| !id.is_empty());

@@ -1,4 +1,4 @@
-//! Reviews from the desk to the answer, with a scripted other side.
+//! Reviews from the router to the response, with a scripted host.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::host::LogRecord;
 
-/// The other side, which answers nothing by itself.
+/// A host that only keeps its tasks.
 #[derive(Default)]
 struct Python {
     jobs: Mutex<Vec<HostTask>>,
@@ -76,7 +76,7 @@ fn a_review_becomes_a_job_with_its_handlers() {
 }
 
 #[test]
-fn what_is_for_nobody_is_allowed_without_asking_the_other_side() {
+fn reviews_without_handlers_are_allowed_without_calling_python() {
     let python = Arc::new(Python::default());
     let allowed = |admission_router: &AdmissionRouter, webhook| {
         let answer =
@@ -110,16 +110,16 @@ fn reviews_without_an_id_are_for_all_handlers() {
 }
 
 #[test]
-fn senseless_reviews_have_statuses() {
+fn malformed_reviews_are_rejected_with_a_status() {
     let admission_router = admission_router(&Arc::default());
     let status =
         |body: &str| call(&admission_router, "fn", body).blocking_recv().unwrap().unwrap_err().status;
     assert_eq!(status("{"), 400);
     assert_eq!(status("{}"), 500);
     assert_eq!(status(&review("others").to_string()), 404);
-    let mut nobody = review("ks");
-    nobody["request"]["userInfo"] = Value::Null;
-    assert_eq!(status(&nobody.to_string()), 400);
+    let mut anonymous = review("ks");
+    anonymous["request"]["userInfo"] = Value::Null;
+    assert_eq!(status(&anonymous.to_string()), 400);
 }
 
 #[tokio::test]

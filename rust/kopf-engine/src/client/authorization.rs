@@ -1,4 +1,4 @@
-//! The `Authorization` header: fixed, or read again from a file or a plugin when it is time.
+//! The `Authorization` header: fixed, or read again from a file or an exec plugin.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,22 +16,23 @@ use crate::time::clock::Clock;
 
 /// How often a token file is read again, in seconds.
 const FILE_INTERVAL: f64 = 60.0;
-/// How long before its expiration a token of a plugin is renewed at most, in seconds: a fifth of its life if that is shorter.
+/// How long before its expiration a plugin's token is renewed, in seconds. Short-lived tokens are renewed after four
+/// fifths of their lifetime.
 const RENEWAL_LEAD: f64 = 60.0;
-/// A plugin does not run more often than this, in seconds.
+/// The minimum interval between runs of a plugin, in seconds.
 const PLUGIN_INTERVAL: f64 = 1.0;
-/// After how many seconds a failed plugin runs again while its old token is still valid.
+/// The delay before a failed plugin runs again while its old token is valid, in seconds.
 const PLUGIN_RETRY: f64 = 5.0;
 
-/// Where the header comes from.
+/// The source of the header.
 pub(crate) enum Authorization {
-    /// There is none: a client certificate, or anonymous requests.
+    /// No header: a client certificate, or anonymous requests.
     None,
-    /// Always the same.
+    /// A constant header.
     Fixed(HeaderValue),
-    /// The token is in a file, which is replaced now and then.
+    /// A token from a file, which may be replaced at any time.
     File(TokenFile),
-    /// The token comes from a plugin, and expires.
+    /// A token from a plugin, with an expiration.
     Plugin(Box<Plugin>),
 }
 
@@ -50,14 +51,14 @@ pub(crate) struct Plugin {
 #[derive(Clone)]
 struct Current {
     value: HeaderValue,
-    /// When to look for another one.
+    /// When to run the plugin again.
     renewal: Timestamp,
-    /// When it is of no use any more.
+    /// When the token becomes invalid.
     expiration: Option<Timestamp>,
 }
 
 impl Authorization {
-    /// The header of what a kubeconfig or a service account says.
+    /// The header for the user of a kubeconfig or for a service account.
     pub(crate) fn of(auth: &AuthInfo, clock: &Clock) -> Result<Self, LoginError> {
         if let (Some(user), Some(password)) = (&auth.username, &auth.password) {
             return basic(user, password).map(Self::Fixed);
@@ -73,7 +74,8 @@ impl Authorization {
             return Ok(Self::File(TokenFile { path, current }));
         }
         match &auth.auth_provider {
-            // The plugins built into old clients are gone; what they have left in the file may still be valid.
+            // The plugins built into old clients do not exist any more; the tokens that they have stored in the file
+            // may be valid.
             Some(provider) => {
                 let token = ["id-token", "access-token"].iter().find_map(|key| provider.config.get(*key));
                 let token = token.ok_or_else(|| {
@@ -88,7 +90,7 @@ impl Authorization {
         }
     }
 
-    /// The header of what a plugin has printed.
+    /// The header for the output of a plugin.
     pub(crate) fn of_plugin(
         config: ExecConfig,
         status: &ExecStatus,
@@ -104,10 +106,10 @@ impl Authorization {
         }
     }
 
-    /// The header of this moment. May wait for a plugin.
+    /// The current header. May wait for a plugin.
     ///
     /// # Errors
-    /// The token has expired, and there is no other one.
+    /// The token has expired and cannot be renewed.
     pub(crate) async fn header(&self, clock: &Clock) -> Result<Option<HeaderValue>, LoginError> {
         match self {
             Self::None => Ok(None),
@@ -117,7 +119,7 @@ impl Authorization {
         }
     }
 
-    /// The bytes that make these credentials different from others.
+    /// The bytes that distinguish these credentials from others.
     pub(crate) fn identity(&self) -> Vec<u8> {
         match self {
             Self::None => vec![],
@@ -133,7 +135,7 @@ impl TokenFile {
         let mut current = lock(&self.current);
         if current.renewal <= clock.now() {
             current.renewal = clock.now().plus(FILE_INTERVAL);
-            // Some remove the file after the start: the last token counts then.
+            // Some users remove the file after the start: then the last token stays in use.
             if let Ok(value) = read(&self.path) {
                 current.value = value;
             }
@@ -178,12 +180,12 @@ impl Plugin {
     }
 }
 
-/// A login error because of a plugin.
+/// The login error for a failed plugin.
 pub(crate) fn plugin_error(error: &exec::ExecError) -> LoginError {
     LoginError(format!("The kubeconfig cannot be used: {error}"))
 }
 
-/// When what a plugin has printed expires, if it does.
+/// The expiration in the output of a plugin, if it has one.
 pub(crate) fn expiration_of(status: &ExecStatus) -> Result<Option<Timestamp>, LoginError> {
     let Some(text) = &status.expiration_timestamp else { return Ok(None) };
     let parsed = Timestamp::parse(text).ok_or_else(|| {
@@ -213,12 +215,12 @@ fn read(path: &PathBuf) -> Result<HeaderValue, LoginError> {
     bearer(&token)
 }
 
-/// The header of a token. As kubectl does, whitespace around the token does not count.
+/// The header for a token. As in kubectl, whitespace around the token is ignored.
 pub(crate) fn bearer(token: &str) -> Result<HeaderValue, LoginError> {
     sensitive(&format!("Bearer {}", token.trim()), "The token")
 }
 
-/// The header of a user and a password.
+/// The header for a user and a password.
 pub(crate) fn basic(user: &str, password: &SecretString) -> Result<HeaderValue, LoginError> {
     if user.contains(':') {
         return Err(LoginError("The username has a colon: that is impossible in HTTP.".to_owned()));
@@ -230,7 +232,7 @@ pub(crate) fn basic(user: &str, password: &SecretString) -> Result<HeaderValue, 
     sensitive(&format!("Basic {}", STANDARD.encode(pair)), "The username")
 }
 
-/// A header that is never shown. The error does not quote it.
+/// A header value that is never logged. The error does not quote it.
 pub(crate) fn sensitive(text: &str, what: &str) -> Result<HeaderValue, LoginError> {
     let mut value = HeaderValue::from_str(text).map_err(|_| {
         LoginError(format!(

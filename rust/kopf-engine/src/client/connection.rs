@@ -1,7 +1,8 @@
-//! One way to the API server: its address, the credentials, and the connections to it.
+//! A connection to the API server: its address, one set of credentials, and the pool of TCP connections.
 //!
-//! Made from the results of login handlers, or from a kubeconfig or a service account. kube reads kubeconfigs and prepares TLS;
-//! the requests go through hyper (`http1.rs`). Retries are in `api.rs`, the choice between several credentials is in `credential_store.rs`.
+//! Created from the results of login handlers, from a kubeconfig, or from a service account. kube reads kubeconfigs and
+//! prepares TLS; the requests are sent with hyper (`http1`). Requests are retried in the parent module, and [the
+//! store](super::credentials) selects one of several connections.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,20 +34,20 @@ use crate::time::clock::Clock;
 /// The token of a pod's service account.
 const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// For how long a connection may be opened, unless the settings say otherwise.
+/// The timeout for opening a connection, unless the settings specify another one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest body of a response, apart from watches: far more than a page of a listing usually has.
+/// The maximum body of a response in bytes, apart from watches: far more than a page of a listing usually has.
 pub(crate) const MAX_BODY: usize = 512 * 1024 * 1024;
 
-/// What all connections of an operator have in common.
+/// The options of all connections of an operator.
 #[derive(Debug, Clone)]
 pub struct ConnectionOptions {
-    /// The header `User-Agent`.
+    /// The `User-Agent` header.
     pub agent: String,
-    /// Whether kubeconfigs and service accounts use the proxies of the environment.
+    /// Whether connections from kubeconfigs and service accounts use the proxies of the environment.
     pub trust_env: bool,
-    /// Whether contradictory credentials are accepted, as Kopf 1.45 does.
+    /// Whether contradictory credentials are accepted, as in Kopf 1.45.
     pub compat: bool,
     /// The clock for expirations.
     pub clock: Clock,
@@ -59,11 +60,11 @@ pub(crate) struct RequestHead<'r> {
     /// The path and the query.
     pub(crate) url: &'r str,
     pub(crate) accept: &'r str,
-    /// The type of the body, if there is one.
+    /// The content type of the body, if there is one.
     pub(crate) content_type: Option<&'r str>,
 }
 
-/// Why there is no response.
+/// The reason why there is no response.
 enum SendError {
     Request(RequestError),
     Transport(BoxError),
@@ -77,26 +78,26 @@ impl From<BoxError> for SendError {
 
 /// The connections made with one set of credentials.
 pub struct Connection {
-    /// Which login handler it comes from.
+    /// The id of the login handler.
     pub key: String,
-    /// Higher ones are used first.
+    /// Connections with a higher priority are used first.
     pub priority: i64,
-    /// When it stops being valid, in seconds since the epoch.
+    /// The end of validity, in seconds since the epoch.
     pub expiration: Option<f64>,
     /// The server's address, for the log.
     pub server: String,
     /// The namespace of objects without one.
     pub default_namespace: Option<String>,
-    /// Distinguishes changed credentials from unchanged ones, without keeping the secrets for that.
+    /// A hash that distinguishes changed credentials from unchanged ones without keeping the secrets.
     pub fingerprint: u64,
     client: Http1Client,
     authorization: Authorization,
     clock: Clock,
     /// The headers of all requests.
     headers: HeaderMap,
-    /// The beginning of all paths.
+    /// The prefix of all paths.
     base: String,
-    /// One side does not accept the other's certificate.
+    /// One side has rejected the other's certificate.
     distrust: AtomicBool,
 }
 
@@ -132,8 +133,8 @@ impl Connection {
         Ok(Self { priority: 20, fingerprint, ..connection })
     }
 
-    /// Connects as the current context of the kubeconfig says: `KUBECONFIG`, else `~/.kube/config`. Runs the exec plugin of the
-    /// context, if there is one; cancelling this kills the plugin.
+    /// Connects with the current context of the kubeconfig: `KUBECONFIG`, else `~/.kube/config`. Runs the exec plugin
+    /// of the context, if there is one. Cancelling this kills the plugin.
     pub async fn from_kubeconfig(options: &ConnectionOptions) -> Result<Self, LoginError> {
         Self::of_kubeconfig(Kubeconfig::read().map_err(|error| unusable(&error))?, options).await
     }
@@ -169,7 +170,7 @@ impl Connection {
                 {
                     auth.client_certificate_data = Some(STANDARD.encode(certificate));
                     auth.client_key_data = Some(SecretString::from(STANDARD.encode(key.expose_secret())));
-                    // Other certificates need other connections: the next login makes them.
+                    // Other certificates need other connections, which the next login creates.
                     expiration = crate::client::authorization::expiration_of(&status)?;
                 }
                 Authorization::of_plugin(plugin, &status, &options.clock)?
@@ -189,7 +190,7 @@ impl Connection {
         authorization: Authorization,
         options: &ConnectionOptions,
     ) -> Result<Self, LoginError> {
-        // The rest of them is about the header: kube must neither read the files nor run the plugin again.
+        // The rest is for the header. It is removed, so that kube neither reads the files nor runs the plugin again.
         let given = std::mem::take(&mut config.auth_info);
         let headers = headers_of(&config, &given, &options.agent)?;
         config.auth_info.client_certificate = given.client_certificate;
@@ -231,7 +232,7 @@ impl Connection {
         Self { server, default_namespace, base, ..self }
     }
 
-    /// Connects to the server of a test.
+    /// Connects to a test server.
     #[cfg(test)]
     pub(crate) fn fake(key: &str, connector: Connector) -> Self {
         let mut headers = HeaderMap::new();
@@ -243,12 +244,12 @@ impl Connection {
         )
     }
 
-    /// Whether a handshake has failed because of a certificate: those that were read may have been replaced since.
+    /// Whether a handshake has failed because of a certificate: the files with certificates may have been replaced.
     pub fn is_distrusted(&self) -> bool {
         self.distrust.load(Ordering::Relaxed)
     }
 
-    /// The `Authorization` header of this moment, if there is one. May wait for an exec plugin.
+    /// The current `Authorization` header, if there is one. May wait for an exec plugin.
     pub(crate) async fn authorization(&self) -> Result<Option<HeaderValue>, RequestError> {
         let header = self.authorization.header(&self.clock).await;
         header.map_err(|error| RequestError::Transport(error.0))
@@ -256,7 +257,7 @@ impl Connection {
 
     /// Sends one request, and waits for the head of the response. Cancel safe.
     ///
-    /// `connect_timeout` is for a connection that is not open yet.
+    /// `connect_timeout` applies if a new connection is needed.
     pub(crate) async fn send(
         &self,
         head: RequestHead<'_>,
@@ -273,7 +274,8 @@ impl Connection {
             Ok(request.map(|()| Full::new(body.clone())))
         };
         let options = SendOptions {
-            // The engine repeats patches after failures anyway; creations are rather not repeated.
+            // The engine repeats patches after failures in any case; creations are not repeated, as they are not
+            // idempotent.
             is_repeatable: matches!(*head.method, Method::GET | Method::PATCH),
             connect_timeout: connect_timeout.unwrap_or(CONNECT_TIMEOUT),
         };
@@ -313,7 +315,7 @@ impl Connection {
 /// Reads the body of a response to its end.
 ///
 /// # Errors
-/// The connection broke, or the body is longer than the limit.
+/// The connection failed, or the body is longer than the limit.
 pub(crate) async fn read_body(mut body: ResponseBody, limit: usize) -> Result<Bytes, RequestError> {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
@@ -340,7 +342,7 @@ pub(crate) async fn read_body(mut body: ResponseBody, limit: usize) -> Result<By
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
-/// Refuses paths in which a name is empty, `.`, or `..`: servers and proxies would take them for other paths.
+/// Rejects paths with a segment that is empty, `.`, or `..`: servers and proxies would normalise them to other paths.
 fn check_path(url: &str) -> Result<(), RequestError> {
     let path = url.split('?').next().unwrap_or_default();
     let mut segments = path.split('/');
@@ -358,7 +360,7 @@ fn headers_of(config: &Config, auth: &AuthInfo, agent: &str) -> Result<HeaderMap
         HeaderValue::from_str(agent).map_err(|error| LoginError(format!("Bad User-Agent: {error}")))?;
     let mut impersonating = Config::new(config.cluster_url.clone());
     impersonating.auth_info.clone_from(auth);
-    // kube's layer adds the headers; behind it, a service returns them.
+    // kube's layer adds the headers to a request, which this service returns.
     let service = tower::service_fn(|request: Request<Empty<Bytes>>| {
         ready(Ok::<_, BoxError>(request.into_parts().0.headers))
     });
@@ -371,7 +373,7 @@ fn headers_of(config: &Config, auth: &AuthInfo, agent: &str) -> Result<HeaderMap
     Ok(headers)
 }
 
-/// The header `Host`: the port only if it is not the usual one.
+/// The `Host` header. The port is included only if it is not the default one.
 fn host_of(uri: &Uri) -> String {
     let host = uri.host().unwrap_or_default();
     match (uri.port_u16(), uri.scheme_str()) {
@@ -396,7 +398,7 @@ fn seconds_of(moment: kopf_core::time::Timestamp) -> f64 {
     moment.micros() as f64 / 1_000_000.0
 }
 
-/// The server's address as people write it, without a password, if it has one.
+/// The server's address without its password, if it has one.
 fn address_of(config: &Config) -> String {
     let url = config.cluster_url.to_string();
     let url = url.trim_end_matches('/');
@@ -411,14 +413,14 @@ pub fn has_service_account() -> bool {
     Path::new(TOKEN_FILE).exists()
 }
 
-/// Whether there is a kubeconfig: named by the environment, or at its usual place.
+/// Whether there is a kubeconfig: named by the environment, or at the default path.
 pub fn has_kubeconfig() -> bool {
     let named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
     let home = std::env::home_dir().is_some_and(|home| home.join(".kube/config").exists());
     named || home
 }
 
-/// Whether any of the kubeconfigs that the environment names exists.
+/// Whether any of the kubeconfigs named by the environment exists.
 pub fn has_named_kubeconfig() -> bool {
     std::env::var_os("KUBECONFIG")
         .is_some_and(|paths| std::env::split_paths(&paths).any(|path| path.is_file()))
@@ -431,7 +433,7 @@ fn fingerprint(parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// Everything that makes two sets of credentials different.
+/// All fields that distinguish two sets of credentials.
 fn identity_of(given: &Credentials) -> String {
     let secret = |value: &Option<SecretString>| value.as_ref().map(|it| it.expose_secret().to_owned());
     format!(
@@ -445,7 +447,7 @@ fn identity_of(given: &Credentials) -> String {
     )
 }
 
-/// The `Authorization` header of what a login handler has given.
+/// The `Authorization` header for the result of a login handler.
 fn header_of(given: &Credentials) -> Result<Option<HeaderValue>, LoginError> {
     if let (Some(user), Some(password)) = (&given.username, &given.password) {
         return crate::client::authorization::basic(user, password).map(Some);
@@ -463,7 +465,8 @@ fn header_of(given: &Credentials) -> Result<Option<HeaderValue>, LoginError> {
 
 const CONTRADICTORY: &str = "specifying a root certificates file with the insecure flag is not allowed";
 
-/// The server and TLS of what a login handler has given. Everything that HTTP cannot send is an error here, not in a request.
+/// The server and TLS for the result of a login handler. Values that HTTP cannot send are rejected here, not when a
+/// request is sent.
 pub(crate) fn config_of(given: &Credentials, compat: bool) -> Result<Config, LoginError> {
     let url: Uri = given.server.trim().parse().map_err(|error| {
         // Addresses with a password are not quoted.
@@ -526,7 +529,7 @@ fn certificate_of(given: &Credentials) -> Result<AuthInfo, LoginError> {
     Ok(auth)
 }
 
-/// PEM as it is, or out of its base64.
+/// PEM, either plain or encoded in base64.
 fn pem_of(data: &str, what: &str) -> Result<Vec<u8>, LoginError> {
     if data.trim_start().starts_with("-----BEGIN ") {
         return Ok(data.as_bytes().to_vec());

@@ -16,14 +16,14 @@ use super::http1::{Connector, Transport};
 use super::redact::explained;
 use crate::error::LoginError;
 
-/// When a connection without traffic is probed first, and how often then.
+/// The idle time before the first TCP keep-alive probe, and the interval of the probes.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
-/// For how long sent bytes may stay without an acknowledgement: the connection is dead then.
+/// How long sent bytes may stay unacknowledged before the connection fails.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A proxy on the way to the API server.
+/// A proxy for requests to the API server.
 pub(crate) struct Proxy {
     kind: ProxyKind,
     uri: Uri,
@@ -40,7 +40,8 @@ impl Proxy {
     /// Reads the address of a proxy, such as `http://user:password@host:3128`.
     ///
     /// # Errors
-    /// It is not an address, or the kind of proxy is not supported. The address is not quoted, as it may have a password.
+    /// The address is not a URL, or the kind of proxy is not supported. The error does not quote the address, as it may
+    /// contain a password.
     pub(crate) fn parse(address: &str, server: &Uri) -> Result<Self, LoginError> {
         let scheme = address.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
         let scheme = scheme.ok_or_else(|| {
@@ -66,7 +67,7 @@ impl Proxy {
         Ok(Self { kind, uri: found.uri().clone() })
     }
 
-    /// The proxy that the environment (`HTTPS_PROXY`, `NO_PROXY`, and so on) has for the server.
+    /// The proxy for the server according to the environment (`HTTPS_PROXY`, `NO_PROXY`, and so on).
     pub(crate) fn of_environment(server: &Uri) -> Option<Self> {
         let found = Matcher::from_env().intercept(server)?;
         let is_tls = found.uri().scheme_str() == Some("https");
@@ -81,11 +82,11 @@ impl Proxy {
     }
 }
 
-/// How to connect to the server of the configuration. No connection is made yet.
+/// The connector for the server of the configuration. Opens no connection yet.
 pub(crate) fn connector(config: &Config, proxy: Option<Proxy>) -> Result<Connector, LoginError> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
-    // Nagle's algorithm costs 40 ms per write.
+    // Nagle's algorithm delays writes by up to 40 ms.
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
@@ -108,7 +109,7 @@ pub(crate) fn connector(config: &Config, proxy: Option<Proxy>) -> Result<Connect
             over(config, authorized(Tunnel::new(uri, tcp), authorization))
         }
         Some(Proxy { kind: ProxyKind::Http { is_tls: true, authorization }, uri }) => {
-            // The proxy's certificate is checked against the system's authorities.
+            // The proxy's certificate is verified with the system's CA certificates.
             let tls = Config::new(uri.clone())
                 .rustls_https_connector_with_connector(tcp)
                 .map_err(|error| unusable(&error))?;
@@ -124,7 +125,7 @@ fn authorized<C>(tunnel: Tunnel<C>, authorization: Option<HeaderValue>) -> Tunne
     }
 }
 
-/// TLS over such connections, if the server's address has it.
+/// Adds TLS to the connections if the server's address is `https`.
 fn over<C>(config: &Config, connector: C) -> Result<Connector, LoginError>
 where
     C: tower::Service<Uri> + Clone + Send + Sync + 'static,
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_of_proxies_are_taken_out_of_their_addresses() {
+    fn proxy_credentials_are_extracted_from_the_address() {
         let proxy = parsed("http://user:p%40ss@proxy:3128").unwrap();
         assert_eq!(proxy.uri, "http://proxy:3128/");
         let ProxyKind::Http { is_tls: false, authorization: Some(value) } = proxy.kind else { panic!() };

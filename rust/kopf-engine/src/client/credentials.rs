@@ -1,8 +1,8 @@
 //! The credential store: the connections with working credentials, and the only place where logins start.
 //!
-//! A request uses the connection with the highest priority. When the API server rejects its credentials, the connection is
-//! removed; with the last one gone, the login handlers run again while all requests wait. Credentials that were rejected lately
-//! are not used again.
+//! A request uses the connection with the highest priority. When the API server rejects its credentials, the connection
+//! is removed. When the last one is removed, the login handlers run again while all requests wait. Recently rejected
+//! credentials are not used again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,50 +35,51 @@ const NOT_FOUND: &str = "No login handler has returned any. Set KUBECONFIG, crea
 const INTERRUPTED: &str = "The login was interrupted by the operator's exit.";
 /// The delays between logins while the server rejects all credentials.
 const RETRIES: Backoff = Backoff::endless(&[0.5, 1.0, 2.0, 5.0, 10.0]);
-/// How many rejected credentials of one login handler are remembered.
+/// How many rejected credentials are remembered per login handler.
 const REMEMBERED: usize = 3;
-/// How much time a login has once the operator is stopping: some last requests may need it.
+/// How long a login may continue when the operator is stopping: its last requests may need the credentials.
 const EXIT_GRACE: Duration = Duration::from_secs(5);
 
-/// A login that is under way. All who need its result poll it; it stands still when there are none.
-type Flight = Shared<BoxFuture<'static, Result<(), LoginError>>>;
+/// A running login, shared by all requests that wait for it. It is polled only by them, so it pauses while there are
+/// none.
+type SharedLogin = Shared<BoxFuture<'static, Result<(), LoginError>>>;
 
-/// The working connections with their credentials. All logins start here.
+/// The store of working connections. All logins start here.
 pub struct CredentialStore {
     store: Arc<Store>,
-    /// There is at most one login at a time.
-    flight: Mutex<Option<Flight>>,
+    /// The login that is running, or the last one. There is at most one at a time.
+    current_login: Mutex<Option<SharedLogin>>,
 }
 
 /// The options of the credential store.
 #[derive(Clone)]
 pub struct CredentialStoreOptions {
-    /// What all connections have in common.
+    /// The options of all connections.
     pub connections: ConnectionOptions,
-    /// For how many seconds all credentials may be rejected, once some were accepted.
+    /// How many seconds logins are repeated while all credentials are rejected, once some were accepted.
     pub login_timeout: f64,
-    /// The operator is stopping.
+    /// Cancelled when the operator is stopping.
     pub stopping: CancellationToken,
 }
 
-/// The connections and the state of logins. Its locks are never held while something is awaited.
+/// The connections and the state of logins. Its locks are never held over an `await`.
 struct Store {
     host: Arc<dyn Host>,
     options: CredentialStoreOptions,
     open: RwLock<Vec<Arc<Connection>>>,
     logins: Mutex<LoginState>,
     turn: AtomicUsize,
-    /// Some credentials were accepted already: a rejection may pass.
+    /// Some credentials were accepted before: from then on, a rejection is treated as temporary.
     was_authorized: AtomicBool,
-    /// No credentials were accepted lately.
+    /// All credentials were rejected, or certificates were not accepted, since the last accepted request.
     in_doubt: AtomicBool,
 }
 
 #[derive(Default)]
 struct LoginState {
     happened: bool,
-    refused: HashMap<String, VecDeque<u64>>,
-    /// The server and the login handlers whose credentials were all rejected by it before.
+    rejected_fingerprints: HashMap<String, VecDeque<u64>>,
+    /// The server and the keys of the login handlers whose credentials it has all rejected.
     rejected: Option<(String, String)>,
     /// Since when all credentials are rejected.
     since: Option<Timestamp>,
@@ -87,16 +88,16 @@ struct LoginState {
     renewal: Option<Timestamp>,
 }
 
-/// Why there was no login.
+/// The failure of a login.
 enum LoginFailure {
-    /// It will not be better later.
+    /// A permanent failure: logins are not repeated.
     Final(LoginError),
-    /// It may be.
+    /// A temporary failure: the login may be repeated.
     Passing(LoginError),
 }
 
 impl CredentialStore {
-    /// A vault with the given credentials. If there are none, the first request starts a login.
+    /// A store with the given credentials. If there are none, the first request starts a login.
     pub fn new(
         host: Arc<dyn Host>,
         options: CredentialStoreOptions,
@@ -115,27 +116,27 @@ impl CredentialStore {
         let open = given.iter().map(|(key, given)| Connection::from_credentials(key, given, options));
         let open: Result<Vec<_>, _> = open.map(|one| one.map(Arc::new)).collect();
         store.replace(open?);
-        Ok(Self { store: Arc::new(store), flight: Mutex::default() })
+        Ok(Self { store: Arc::new(store), current_login: Mutex::default() })
     }
 
-    /// Adds a connection, as if it had come from a login.
+    /// Adds a connection, as a login does.
     #[cfg(test)]
     pub(crate) fn admit(&self, connection: Connection) {
         self.store.open.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(connection));
     }
 
-    /// The best connection; logs in if there is none. Cancel safe: a login goes on for others who wait for it, and for those
-    /// who come later.
+    /// The best connection; logs in if there is none. Cancel safe: the login continues for other requests, including
+    /// later ones.
     pub async fn connection(&self) -> Result<Arc<Connection>, LoginError> {
         loop {
             if let Some(best) = self.store.best() {
                 return Ok(best);
             }
-            self.fly(|store| Box::pin(async move { store.obtain().await })).await?;
+            self.join_login(|store| Box::pin(async move { store.obtain().await })).await?;
         }
     }
 
-    /// The server has accepted the credentials. Never waits.
+    /// Records that the server has accepted the credentials. Never waits.
     pub fn on_authorized(&self) {
         if self.store.was_authorized.swap(true, Ordering::Relaxed)
             && !self.store.in_doubt.load(Ordering::Relaxed)
@@ -147,48 +148,51 @@ impl CredentialStore {
         (logins.since, logins.failures, logins.renewal) = (None, 0, None);
     }
 
-    /// Throws away a connection whose credentials the server rejects; unless that has happened already: requests that were
-    /// rejected at the same time come here after a new login, maybe with the same credentials.
-    pub fn invalidate(&self, refused: &Connection) {
+    /// Removes a connection whose credentials the server rejects. Does nothing if it was removed already: requests that
+    /// were rejected at the same time arrive here after a new login, which may return the same credentials.
+    pub fn invalidate(&self, rejected: &Connection) {
         let was_known = {
             let mut open = self.store.open.write().unwrap_or_else(PoisonError::into_inner);
             let before = open.len();
-            open.retain(|known| !std::ptr::eq(Arc::as_ptr(known), refused));
+            open.retain(|known| !std::ptr::eq(Arc::as_ptr(known), rejected));
             open.len() < before
         };
         if !was_known {
             return;
         }
         let mut logins = self.store.logins();
-        let history = logins.refused.entry(refused.key.clone()).or_default();
-        if !history.contains(&refused.fingerprint) {
-            history.push_back(refused.fingerprint);
+        let history = logins.rejected_fingerprints.entry(rejected.key.clone()).or_default();
+        if !history.contains(&rejected.fingerprint) {
+            history.push_back(rejected.fingerprint);
             if history.len() > REMEMBERED {
                 history.pop_front();
             }
         }
     }
 
-    /// Logs in again if the server's certificate is not trusted, or ours is not: files with certificates are replaced now and
-    /// then. The connections stay in use if nothing else is found, for it may be the server that has changed for a while.
+    /// Logs in again if one side rejects the other's certificate, as files with certificates may be replaced at any
+    /// time. The connections stay in use if the login finds nothing else: the server's change may be temporary.
     pub async fn renew(&self, distrusted: &Connection) {
         if !self.store.can_renew(distrusted) {
             return;
         }
         let server = distrusted.server.clone();
         // The failure is logged, and the old connections stay.
-        let _renewed = self.fly(|store| Box::pin(async move { store.renew(&server).await })).await;
+        let _renewed = self.join_login(|store| Box::pin(async move { store.renew(&server).await })).await;
     }
 
-    /// The address of the server that requests go to now, for the log; empty if there are no connections.
+    /// The address of the server that requests are sent to now, for the log; empty if there are no connections.
     pub fn server(&self) -> String {
         self.store.best().map(|best| best.server.clone()).unwrap_or_default()
     }
 
-    /// The login that is under way, or a new one.
-    fn fly(&self, login: impl FnOnce(Arc<Store>) -> BoxFuture<'static, Result<(), LoginError>>) -> Flight {
-        let mut flight = self.flight.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(current) = flight.as_ref().filter(|current| current.peek().is_none()) {
+    /// Joins the running login, or starts a new one.
+    fn join_login(
+        &self,
+        login: impl FnOnce(Arc<Store>) -> BoxFuture<'static, Result<(), LoginError>>,
+    ) -> SharedLogin {
+        let mut current_login = self.current_login.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(current) = current_login.as_ref().filter(|current| current.peek().is_none()) {
             return current.clone();
         }
         let stopping = self.store.options.stopping.clone();
@@ -204,7 +208,7 @@ impl CredentialStore {
                 () = exiting => Err(LoginError(INTERRUPTED.to_owned())),
             }
         };
-        flight.insert(new.boxed().shared()).clone()
+        current_login.insert(new.boxed().shared()).clone()
     }
 }
 
@@ -223,17 +227,17 @@ impl Store {
 
     fn best(&self) -> Option<Arc<Connection>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        // The server's clock is meant: it goes on while this machine sleeps.
+        // Expirations are set by other machines, so this is the clock that advances while this machine is suspended.
         let now = self.clock().now_for_others();
         let valid = || open.iter().filter(|known| known.expiration.is_none_or(|moment| moment > unix(now)));
         let highest = valid().map(|known| known.priority).max()?;
-        // Equals take turns, so that each of them gets its part of the load.
+        // Connections with the same priority take turns, to spread the load.
         let equals: Vec<_> = valid().filter(|known| known.priority == highest).collect();
         let turn = if equals.len() > 1 { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
         equals.get(turn % equals.len()).map(|chosen| Arc::clone(chosen))
     }
 
-    /// Logs in until there is a connection, or until there is no sense in it.
+    /// Logs in until there is a connection, or until more logins are useless.
     async fn obtain(&self) -> Result<(), LoginError> {
         loop {
             if self.best().is_some() {
@@ -249,14 +253,14 @@ impl Store {
                 Err(LoginFailure::Passing(error)) => error,
             };
             let Some(delay) = self.delay() else { return Err(error) };
-            self.say(Level::Warning, LOGGER, format!("The credentials are read again in {delay} seconds."));
+            self.log(Level::Warning, LOGGER, format!("The credentials are read again in {delay} seconds."));
             self.clock().sleep(seconds(delay)).await;
-            // What was rejected may be accepted now: it is often the server that is at fault.
-            self.logins().refused.clear();
+            // The rejected credentials may be accepted now: the failure is often that of the server.
+            self.logins().rejected_fingerprints.clear();
         }
     }
 
-    /// How long to wait until the next login; none if there is no sense in it.
+    /// The delay in seconds before the next login; none if it would be useless.
     fn delay(&self) -> Option<f64> {
         let now = self.clock().now();
         if !self.was_authorized.load(Ordering::Relaxed) {
@@ -273,7 +277,8 @@ impl Store {
         delay
     }
 
-    /// Whether it is time to read the credentials again because of certificates; from then on, it is not for a while.
+    /// Whether the credentials may be read again now because of certificates. If so, also sets the earliest moment of the
+    /// next attempt.
     fn can_renew(&self, distrusted: &Connection) -> bool {
         if self.options.login_timeout <= 0.0 || !self.was_authorized.load(Ordering::Relaxed) {
             return false;
@@ -290,16 +295,16 @@ impl Store {
         let Some(delay) = RETRIES.step(logins.failures) else { return false };
         logins.failures = logins.failures.saturating_add(1);
         logins.renewal = Some(now.plus(delay));
-        logins.refused.clear();
+        logins.rejected_fingerprints.clear();
         true
     }
 
     async fn renew(&self, server: &str) -> Result<(), LoginError> {
         self.in_doubt.store(true, Ordering::Relaxed);
         let what = format!("Certificates are not accepted between {server} and us");
-        self.say(Level::Warning, LOGGER, format!("{what}: the credentials are read again."));
+        self.log(Level::Warning, LOGGER, format!("{what}: the credentials are read again."));
         if let Err(LoginFailure::Final(error) | LoginFailure::Passing(error)) = self.log_in().await {
-            self.say(Level::Warning, LOGGER, format!("The credentials cannot be read again: {error}"));
+            self.log(Level::Warning, LOGGER, format!("The credentials cannot be read again: {error}"));
         }
         Ok(())
     }
@@ -307,7 +312,7 @@ impl Store {
     async fn log_in(&self) -> Result<(), LoginFailure> {
         let happened = std::mem::replace(&mut self.logins().happened, true);
         let title = if happened { "Re-authentication" } else { "Initial authentication" };
-        self.say(Level::Info, LOGGER, format!("{title} has been initiated."));
+        self.log(Level::Info, LOGGER, format!("{title} has been initiated."));
         let (reply, answer) = oneshot::channel();
         self.host.submit(HostTask::Login(LoginTask { reply }));
         let login = answer.await.map_err(|_| LoginFailure::Final(LoginError(INTERRUPTED.to_owned())))?;
@@ -316,14 +321,17 @@ impl Store {
             Err(text) => return Err(self.failed(LoginError(text)).await),
         };
         let found = match &login {
-            // The files are perhaps being written.
+            // The files may be incomplete while they are being written.
             Login::Provided(items) => self.connect(items).map_err(LoginFailure::Passing)?,
             Login::Fallback => self.fall_back().await.map_err(LoginFailure::Passing)?,
         };
         let fresh: Vec<_> = {
             let mut logins = self.logins();
             let (known, fresh): (Vec<_>, Vec<_>) = found.into_iter().partition(|one: &Connection| {
-                logins.refused.get(&one.key).is_some_and(|history| history.contains(&one.fingerprint))
+                logins
+                    .rejected_fingerprints
+                    .get(&one.key)
+                    .is_some_and(|history| history.contains(&one.fingerprint))
             });
             if fresh.is_empty() {
                 let keys: Vec<_> = known.iter().map(|one| one.key.as_str()).collect();
@@ -333,16 +341,16 @@ impl Store {
         };
         if fresh.is_empty() {
             let why = "no credentials were retrieved from the login handlers.";
-            self.say(Level::Warning, LOGGER, format!("{title} has failed: {why}"));
+            self.log(Level::Warning, LOGGER, format!("{title} has failed: {why}"));
             return Ok(());
         }
-        self.say(Level::Info, LOGGER, format!("{title} has finished."));
+        self.log(Level::Info, LOGGER, format!("{title} has finished."));
         self.replace(fresh);
         Ok(())
     }
 
-    /// The login handlers have failed for good: that ends the operator. Kopf 1.45 stays without credentials until it is
-    /// stopped.
+    /// The login handlers have failed permanently, which stops the operator. Kopf 1.45 continues without credentials
+    /// until it is stopped.
     async fn failed(&self, error: LoginError) -> LoginFailure {
         if self.options.connections.compat {
             self.options.stopping.cancelled().await;
@@ -350,7 +358,7 @@ impl Store {
         LoginFailure::Final(error)
     }
 
-    /// Connects with the results of login handlers. Those that cannot be used are left out, unless there are no others.
+    /// Connects with the results of login handlers. Unusable ones are skipped, unless there are no others.
     fn connect(&self, items: &[(String, Credentials)]) -> Result<Vec<Connection>, LoginError> {
         let (mut found, mut failure) = (vec![], None);
         for (key, given) in items {
@@ -359,7 +367,7 @@ impl Store {
                 Err(error) => {
                     let text =
                         format!("The credentials of the login handler {key:?} cannot be used: {error}");
-                    self.say(Level::Error, LOGGER, text);
+                    self.log(Level::Error, LOGGER, text);
                     failure = failure.or(Some(error));
                 }
             }
@@ -370,8 +378,9 @@ impl Store {
         }
     }
 
-    /// Without login handlers: the service account, the kubeconfig. If one cannot be used, the other one can; but if
-    /// `KUBECONFIG` names a file, the service account is not used, as in kubectl. Kopf 1.45 prefers the service account.
+    /// Logs in without login handlers: with the service account and the kubeconfig. If one of them is unusable, the
+    /// other one is used. If `KUBECONFIG` names a file, the service account is not used, as in kubectl. Kopf 1.45
+    /// prefers the service account.
     async fn fall_back(&self) -> Result<Vec<Connection>, LoginError> {
         let options = &self.options.connections;
         let mut found = vec![];
@@ -397,22 +406,22 @@ impl Store {
         match got {
             Ok(connection) => {
                 let text = format!("Activity '{}' succeeded.", connection.key);
-                self.say(Level::Info, FALLBACK_LOGGER, text);
+                self.log(Level::Info, FALLBACK_LOGGER, text);
                 found.push(connection);
             }
             Err(error) => {
-                self.say(Level::Error, FALLBACK_LOGGER, error.to_string());
+                self.log(Level::Error, FALLBACK_LOGGER, error.to_string());
                 *failure = Some(error);
             }
         }
     }
 
-    fn say(&self, level: Level, logger: &'static str, text: String) {
+    fn log(&self, level: Level, logger: &'static str, text: String) {
         self.host.log(LogRecord::general(level, logger, text));
     }
 }
 
-/// Why there is no connection: nothing was found, or the server has rejected all that was found.
+/// The error when there is no connection: no credentials were found, or the server has rejected all of them.
 fn ran_out(rejected: Option<&(String, String)>) -> LoginError {
     let reason = match rejected {
         Some((server, keys)) => format!(
@@ -423,7 +432,7 @@ fn ran_out(rejected: Option<&(String, String)>) -> LoginError {
     LoginError(format!("{RAN_OUT} {reason}"))
 }
 
-/// Seconds since the epoch. Expiration moments of credentials are told in that.
+/// Seconds since the epoch, as in the expiration of credentials.
 #[expect(clippy::cast_precision_loss, reason = "microseconds of today are exact in a float")]
 fn unix(moment: Timestamp) -> f64 {
     moment.micros() as f64 / 1_000_000.0

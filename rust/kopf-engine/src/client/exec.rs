@@ -1,7 +1,7 @@
 //! Exec plugins of kubeconfigs: commands that print credentials.
 //!
-//! Rules: <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>. The output is
-//! never quoted, for it has the credentials.
+//! Rules: <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>. The
+//! output contains credentials, so it is never quoted.
 
 use std::io::{self, IsTerminal as _};
 use std::process::Stdio;
@@ -15,23 +15,23 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// How long a plugin may run; longer if a person has to answer it.
+/// How long a plugin may run, if it is not interactive.
 const TIMEOUT: Duration = Duration::from_mins(1);
 const INTERACTIVE_TIMEOUT: Duration = Duration::from_mins(5);
-/// The longest output: certificates and tokens are far shorter.
+/// The maximum output in bytes: certificates and tokens are far shorter.
 const MAX_OUTPUT: u64 = 1024 * 1024;
 
-/// What a plugin has printed.
+/// The output of a plugin.
 #[derive(Deserialize)]
 struct ExecCredential {
     status: Option<ExecStatus>,
 }
 
-/// The credentials of a plugin.
+/// The credentials in the output.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ExecStatus {
-    /// When they expire, as RFC 3339 has it.
+    /// The expiration time in RFC 3339.
     pub(crate) expiration_timestamp: Option<String>,
     /// The bearer token.
     pub(crate) token: Option<SecretString>,
@@ -41,7 +41,7 @@ pub(crate) struct ExecStatus {
     pub(crate) client_key_data: Option<SecretString>,
 }
 
-/// Why there are no credentials from a plugin.
+/// The reason why a plugin has returned no credentials.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExecError {
     #[error("the auth plugin has no command")]
@@ -66,7 +66,7 @@ pub(crate) enum ExecError {
     Read(#[source] io::Error),
 }
 
-/// Runs a plugin. If this is cancelled, or takes too long, the plugin is killed.
+/// Runs a plugin. The plugin is killed when this is cancelled or the timeout expires.
 pub(crate) async fn run(config: &ExecConfig) -> Result<ExecStatus, ExecError> {
     let name = config.command.clone().ok_or(ExecError::NoCommand)?;
     let is_interactive = match config.interactive_mode {
@@ -98,7 +98,7 @@ fn command(config: &ExecConfig, name: &str, is_interactive: bool) -> Result<Comm
     for name in config.drop_env.iter().flatten() {
         command.env_remove(name);
     }
-    // What plugins ask people and report to them goes to the terminal, if there is one; never to the log.
+    // Plugins prompt and report on the terminal, if there is one; never in the log.
     let (input, errors) =
         if is_interactive { (Stdio::inherit(), Stdio::inherit()) } else { (Stdio::null(), Stdio::null()) };
     command.stdin(input).stderr(errors).stdout(Stdio::piped()).kill_on_drop(true);
@@ -122,7 +122,7 @@ async fn output(command: &mut Command, config: &ExecConfig, name: &str) -> Resul
     if status.success() { Ok(output) } else { Err(ExecError::Exit(status)) }
 }
 
-/// Reads YAML, hence JSON, as kubectl does.
+/// Parses YAML, hence also JSON, as kubectl does.
 fn parse(output: &[u8]) -> Result<ExecStatus, ExecError> {
     let parsed: Result<ExecCredential, serde_saphyr::Error> = serde_saphyr::from_slice(output);
     let status = parsed.map_err(|error| ExecError::Parse(super::redact::place(error.location())))?.status;

@@ -1,7 +1,7 @@
 //! The HTTP/1.1 client: hyper's connections to one server, with a pool of idle ones.
 //!
-//! The task that sends a request also drives its connection: there is no task and no channel between threads per connection.
-//! A response gives its connection back to the pool when its body is read to the end; otherwise the connection is closed.
+//! The task that sends a request also drives its connection, so there is no task or channel per connection. A response
+//! returns its connection to the pool when its body is read to the end; otherwise the connection is closed.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -22,14 +22,14 @@ use tower::BoxError;
 /// Idle connections are closed after this time; API servers close them somewhat later.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// For how long a reused connection may stay without an answer before a repeatable request goes over a new connection: it may
-/// have died silently, and the peer or a proxy in between may still acknowledge the bytes.
+/// How long a repeatable request waits for a response on a reused connection before it is sent over a new one. The old
+/// connection may be broken without notice, while the peer or a proxy in between still acknowledges the bytes.
 const REUSED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest head of a response, and the read buffer of a connection.
+/// The maximum head of a response, and the read buffer of a connection, in bytes.
 const MAX_HEAD: usize = 256 * 1024;
 
-/// The bytes of a connection: TCP, TLS over it, or the memory of a test.
+/// The bytes of a connection: TCP, TLS over TCP, or an in-memory stream of a test.
 pub(crate) trait Transport: hyper::rt::Read + hyper::rt::Write + Send + Unpin {}
 
 impl<T: hyper::rt::Read + hyper::rt::Write + Send + Unpin> Transport for T {}
@@ -44,12 +44,12 @@ pub(crate) struct Http1Client {
     pool: Arc<Pool>,
 }
 
-/// How a request is sent.
+/// The options of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendOptions {
-    /// Whether the request can be sent twice: then a reused connection that fails before the response costs nothing but time.
+    /// Whether the request can be sent twice: then the failure of a reused connection before the response is retried.
     pub(crate) is_repeatable: bool,
-    /// For how long a connection may be opened.
+    /// The timeout for opening a connection.
     pub(crate) connect_timeout: Duration,
 }
 
@@ -59,27 +59,27 @@ impl Http1Client {
         Self { connector, pool: Arc::default() }
     }
 
-    /// Sends a request, maybe twice, and waits for the head of the response.
+    /// Sends a request, at most twice, and waits for the head of the response.
     ///
     /// Cancel safe: the connection of an abandoned request is closed.
     ///
     /// # Errors
-    /// Of the function that makes the request; or the server cannot be reached, or closes the connection.
+    /// An error of the function that builds the request; or the server cannot be reached, or closes the connection.
     pub(crate) async fn send<E: From<BoxError>>(
         &self,
         request: impl Fn() -> Result<Request<Full<Bytes>>, E>,
         options: SendOptions,
     ) -> Result<Response<ResponseBody>, E> {
         while let Some(connection) = self.pool.take() {
-            let mut suspicion = Suspicion(Some(&self.pool));
+            let mut guard = CloseIdleOnFailure(Some(&self.pool));
             let exchange = self.exchange(connection, request()?);
             if !options.is_repeatable {
                 let response = exchange.await?;
-                suspicion.0 = None;
+                guard.0 = None;
                 return Ok(response);
             }
             if let Ok(Ok(response)) = timeout(REUSED_TIMEOUT, exchange).await {
-                suspicion.0 = None;
+                guard.0 = None;
                 return Ok(response);
             }
         }
@@ -116,10 +116,11 @@ impl Http1Client {
     }
 }
 
-/// A reused connection that fails, or is abandoned without a response, closes the idle ones: they have been idle for longer.
-struct Suspicion<'p>(Option<&'p Pool>);
+/// Closes the idle connections if a reused connection fails or is abandoned without a response: they were idle for
+/// longer.
+struct CloseIdleOnFailure<'p>(Option<&'p Pool>);
 
-impl Drop for Suspicion<'_> {
+impl Drop for CloseIdleOnFailure<'_> {
     fn drop(&mut self) {
         if let Some(pool) = self.0 {
             pool.clear();
@@ -127,19 +128,19 @@ impl Drop for Suspicion<'_> {
     }
 }
 
-/// The connection was not established in time.
+/// The timeout for opening a connection has expired.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was not established in {} seconds", .0.as_secs_f64())]
 struct ConnectTimeout(Duration);
 
-/// Boxed where it is kept: it would make the futures of all requests large.
+/// Kept in a box, as it would make the futures of all requests large.
 struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
     driver: http1::Connection<Box<dyn Transport>, Full<Bytes>>,
 }
 
 impl Connection {
-    /// Whether it is open, and nothing unexpected has come.
+    /// Whether the connection is open and has received no unexpected bytes.
     fn is_idle(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         Pin::new(&mut self.driver).poll(&mut context).is_pending() && self.sender.is_ready()
@@ -181,7 +182,7 @@ impl Body for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        // The last poll gives the connection back.
+        // The last poll returns the connection to the pool.
         false
     }
 
@@ -196,9 +197,9 @@ struct Pool(Mutex<PoolState>);
 
 #[derive(Default)]
 struct PoolState {
-    /// The most recently used one is the last one.
+    /// Ordered by use, the most recently used connection last.
     idle: Vec<(Box<Connection>, Instant)>,
-    /// The task that closes idle connections; there is at most one.
+    /// The task that closes idle connections; at most one runs.
     closing: Option<AbortOnDropHandle<()>>,
 }
 

@@ -1,8 +1,8 @@
 //! Requests to the API server: sending, retrying, reading.
 //!
-//! Every request of the engine passes here. Retried are failures of transport, 5xx, 403, 429, with the pauses of
-//! `settings.networking.error_backoffs`; 401 throws the credentials away and goes on with others. Rules: contract/engine 1.9.
-//! Streams are opened here, but what becomes of them is the watcher's affair.
+//! The engine sends every request through [`Api`]. Failures of transport, 5xx, 403, and 429 are retried with the delays
+//! of `settings.networking.error_backoffs`; a 401 discards the credentials and continues with others. Rules:
+//! contract/engine 1.9. Watches are opened here; `watch` reads and restarts them.
 
 pub(crate) mod authorization;
 pub mod connection;
@@ -37,25 +37,25 @@ use crate::time::virtual_time::Busy;
 
 const LOGGER: &str = "kopf._cogs.clients.api";
 
-/// Lists and objects with the metadata only, or all of it from servers that cannot do that. Servers that can are strict about
-/// which is which.
+/// Lists of objects with their metadata only, or full objects from servers that do not support that. Supporting servers
+/// distinguish strictly between lists and single objects.
 const ACCEPT_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const ACCEPT_OBJECTS: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// The body of a request with its content type.
 #[derive(Debug, Clone, Copy)]
 pub enum RequestBody<'a> {
-    /// Nothing.
+    /// No body.
     None,
-    /// Nothing, and a list with no more than the metadata of its objects is wanted back.
+    /// No body; the response is to be a list with only the metadata of objects.
     PartialList,
-    /// Nothing, and objects with no more than their metadata are wanted back, one after another.
+    /// No body; the response is to be a stream of objects with only their metadata.
     PartialObjects,
     /// A new object.
     Json(&'a [u8]),
-    /// RFC 7386.
+    /// A merge patch, RFC 7386.
     MergePatch(&'a [u8]),
-    /// RFC 6902.
+    /// A JSON patch, RFC 6902.
     JsonPatch(&'a [u8]),
 }
 
@@ -85,14 +85,14 @@ impl<'a> RequestBody<'a> {
     }
 }
 
-/// The body of a watch, as it comes.
+/// The body of a watch, read piece by piece.
 pub struct WatchBody(ResponseBody);
 
 impl WatchBody {
     /// The next piece; none at the end.
     ///
     /// # Errors
-    /// The connection broke.
+    /// The connection failed.
     pub async fn frame(&mut self) -> Option<Result<Frame<Bytes>, hyper::Error>> {
         self.0.frame().await
     }
@@ -106,22 +106,22 @@ struct OpenStream<'a> {
     _busy: Option<Busy>,
 }
 
-/// The way to the API server for everything in the engine.
+/// The client of the API server for the whole engine.
 #[derive(Clone)]
 pub struct Api {
     credential_store: Arc<CredentialStore>,
     settings: Arc<Settings>,
     host: Arc<dyn Host>,
-    /// The requests that may be under way at once, apart from watches.
+    /// Limits the concurrent requests, apart from watches.
     permits: Arc<Semaphore>,
-    /// Pauses between attempts follow it; timeouts do not.
+    /// The clock of the delays between attempts; timeouts do not use it.
     clock: Clock,
-    /// How many requests there were.
+    /// The number of requests sent.
     requests: Arc<AtomicUsize>,
 }
 
 impl Api {
-    /// Uses the vault's credentials and the settings' timeouts and back-offs.
+    /// A client with the credentials of the store, and with the timeouts and back-offs of the settings.
     pub fn new(
         credential_store: Arc<CredentialStore>,
         settings: Arc<Settings>,
@@ -133,27 +133,27 @@ impl Api {
         Self { credential_store, settings, host, permits, clock, requests: Arc::default() }
     }
 
-    /// What time it is for those who talk to the server.
+    /// The clock of the delays.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Where the server is that the requests go to now.
+    /// The address of the server that requests are sent to now.
     pub async fn server(&self) -> Result<String, RequestError> {
         Ok(self.credential_store.connection().await?.server.clone())
     }
 
-    /// The namespace for whatever has none of its own, if the credentials have one.
+    /// The namespace for objects that specify none, if the credentials have one.
     pub async fn default_namespace(&self) -> Result<Option<String>, RequestError> {
         Ok(self.credential_store.connection().await?.default_namespace.clone())
     }
 
-    /// Reads something; the whole answer at once.
+    /// Sends a GET request, and returns the whole body of the response.
     pub async fn get(&self, url: &str) -> Result<Bytes, RequestError> {
         self.request(&Method::GET, url, RequestBody::None).await
     }
 
-    /// Sends one attempt of a request, whose failure says nothing to the log and is not retried.
+    /// Sends a request once: its failure is neither logged nor retried.
     pub async fn request_once(
         &self,
         method: &Method,
@@ -163,7 +163,7 @@ impl Api {
         self.attempt(method, url, payload).await
     }
 
-    /// Sends a patch or an object; the whole answer at once.
+    /// Sends a patch or an object, and returns the whole body of the response.
     pub async fn request(
         &self,
         method: &Method,
@@ -173,7 +173,7 @@ impl Api {
         self.request_with(method, url, payload, &self.settings.networking.error_backoffs).await
     }
 
-    /// The same with other delays between the attempts than the settings'.
+    /// The same with other delays between the attempts than those of the settings.
     pub async fn request_with(
         &self,
         method: &Method,
@@ -231,9 +231,10 @@ impl Api {
         within(opened.deadline, read_body(opened.response.into_body(), MAX_BODY)).await
     }
 
-    /// Opens a watch: one attempt, apart from changes of credentials.
+    /// Opens a watch with a single attempt, which may be repeated only with other credentials.
     ///
-    /// The head of the response must come in time, or before `settings.watching.inactivity_timeout` at the latest.
+    /// The head of the response must arrive before the request timeout, and before
+    /// `settings.watching.inactivity_timeout` at the latest.
     pub async fn stream(&self, url: &str, payload: RequestBody<'_>) -> Result<WatchBody, RequestError> {
         let watching = &self.settings.watching;
         let networking = &self.settings.networking;
@@ -246,9 +247,10 @@ impl Api {
         Ok(WatchBody(opened.response.into_body()))
     }
 
-    /// Gets the head of a successful response. Rejected credentials are replaced until there are no others.
+    /// Sends a request, and returns the head of a successful response. Rejected credentials are replaced until there
+    /// are no others.
     ///
-    /// The limit is for the request alone. Neither it nor the permit is spent on waiting for a login.
+    /// The timeout and the permit are for the request alone, not for waiting for a login.
     async fn open<'a>(
         &self,
         method: &Method,
@@ -289,7 +291,7 @@ impl Api {
             if status.is_success() {
                 return Ok(OpenStream { response, deadline, _permit: permit, _busy: busy });
             }
-            let error = within(deadline, refusal(response, url)).await?;
+            let error = within(deadline, read_error(response, url)).await?;
             drop((permit, busy));
             if status != StatusCode::UNAUTHORIZED {
                 return Err(RequestError::Api(Box::new(error)));
@@ -309,24 +311,25 @@ impl Api {
     }
 }
 
-/// What may pass by itself: 403 too, as permissions are often granted a moment after the operator is started.
+/// Whether the failure may be temporary. This includes 403: permissions are often granted shortly after the operator's
+/// start.
 fn is_retriable(error: &RequestError) -> bool {
     match error {
-        RequestError::Api(refusal) => matches!(refusal.status, 403 | 429 | 500..),
+        RequestError::Api(api_error) => matches!(api_error.status, 403 | 429 | 500..),
         RequestError::Transport(_) | RequestError::Timeout => true,
         RequestError::Malformed(_) | RequestError::Login(_) => false,
     }
 }
 
-/// How long the server asks us to wait, if it is overloaded.
+/// The delay in seconds that an overloaded server requests.
 fn retry_after(error: &RequestError) -> Option<f64> {
     match error {
-        RequestError::Api(refusal) if refusal.status == 429 => refusal.retry_after,
+        RequestError::Api(api_error) if api_error.status == 429 => api_error.retry_after,
         _ => None,
     }
 }
 
-async fn refusal(response: Response<ResponseBody>, url: &str) -> Result<ApiError, RequestError> {
+async fn read_error(response: Response<ResponseBody>, url: &str) -> Result<ApiError, RequestError> {
     let status = response.status().as_u16();
     let header = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
     let retry_after = header.map(str::to_owned);

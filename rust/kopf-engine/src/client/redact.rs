@@ -1,14 +1,15 @@
-//! What errors of connections say, and what they do not: whoever reads logs must not learn credentials from them.
+//! The texts of connection errors for the log, without credentials.
 //!
-//! Parsers quote what they cannot read, and that may be the output of a plugin or a file with tokens: of those errors, only the
-//! place is told. All others are shown with their whole chain of causes: the outermost one alone rarely says what is wrong.
+//! Parsers quote their input, which may be the output of a plugin or a file with tokens: only the position of such
+//! errors is shown. All other errors are shown with their whole chain of sources, as the outermost error alone rarely
+//! explains the failure.
 
 use std::error::Error;
 
 use kube::client::AuthError;
 use kube::config::KubeconfigError;
 
-/// The error and its causes, in one line.
+/// The error and its sources, in one line.
 pub(crate) fn explained(error: &(dyn Error + 'static)) -> String {
     if let Some(text) = chain(error).find_map(redacted) {
         return text;
@@ -23,7 +24,7 @@ pub(crate) fn explained(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// What is said instead of an error that quotes secrets.
+/// The replacement for an error that quotes secrets.
 fn redacted(error: &(dyn Error + 'static)) -> Option<String> {
     match error.downcast_ref() {
         Some(KubeconfigError::Parse(error)) => {
@@ -36,7 +37,7 @@ fn redacted(error: &(dyn Error + 'static)) -> Option<String> {
     }
     match error.downcast_ref()? {
         AuthError::AuthExecRun { out, .. } => {
-            let hint = "run it by hand to see what it says";
+            let hint = "run it by hand to see its output";
             Some(format!("the command of the auth plugin failed with {}: {hint}", out.status))
         }
         AuthError::AuthExecParse(error) => {
@@ -51,16 +52,16 @@ pub(crate) fn place(location: Option<serde_saphyr::Location>) -> String {
     location.map_or_else(String::new, |it| format!(" at line {}, column {}", it.line(), it.column()))
 }
 
-/// The error and what it comes from.
+/// The error and its sources.
 fn chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| {
-        // What an error of I/O wraps is not its source: that one's source is.
+        // `source()` of an I/O error skips the wrapped error and returns that one's source.
         let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         wrapped.map_or_else(|| error.source(), |wrapped| Some(wrapped))
     })
 }
 
-/// Whether it is the certificate of one side that the other one does not accept.
+/// Whether one side rejects the other's certificate.
 pub(crate) fn is_about_certificates(error: &(dyn Error + 'static)) -> bool {
     chain(error).find_map(<dyn Error>::downcast_ref).is_some_and(|error| {
         matches!(error, rustls::Error::InvalidCertificate(_) | rustls::Error::AlertReceived(_))
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_are_found_within_errors_of_io_too() {
+    fn sources_of_io_errors_are_found() {
         let inner = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let outer = io::Error::other(io::Error::other(inner));
         assert!(is_about_certificates(&outer));
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_parsers_quote_is_not_told() {
+    fn quotes_of_parsers_are_not_shown() {
         let parse = |text: &str| serde_saphyr::from_str::<u8>(text).err().map(Box::new).unwrap();
         for error in [
             Box::new(KubeconfigError::Parse(parse("[planted]"))) as Box<dyn Error>,

@@ -1,4 +1,4 @@
-//! The gate that holds handlers back until all indices are filled.
+//! The index gate: it holds handlers back until all indices are filled.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,14 +12,14 @@ use crate::metrics::Health;
 use crate::time::duration::seconds;
 
 const LOGGER: &str = "kopf._core.reactor.orchestration";
-/// Seconds until it is said why no handlers are called yet; the last pause repeats.
-const COMPLAINTS: [f64; 2] = [30.0, 120.0];
-const LAST_COMPLAINT: f64 = 600.0;
+/// Seconds until the log line that handlers wait for the indices; the last delay repeats.
+const LOG_DELAYS: [f64; 2] = [30.0, 120.0];
+const LAST_LOG_DELAY: f64 = 600.0;
 
 /// A gate that opens when its last guard is dropped, and then stays open.
 #[derive(Debug, Default)]
 pub struct IndexGate {
-    /// How many there are, by what they wait for.
+    /// Number of guards by the name of the resource that they wait for.
     blockers: Mutex<BTreeMap<Arc<str>, usize>>,
     opened: CancellationToken,
 }
@@ -32,7 +32,7 @@ pub struct IndexGateGuard {
 }
 
 impl IndexGate {
-    /// Blocks it until something has come; nothing if it is open already.
+    /// A guard for the resource of this name; none if the gate is open already.
     pub fn block(self: &Arc<Self>, what: impl Into<Arc<str>>) -> Option<IndexGateGuard> {
         let mut blockers = self.blockers.lock().unwrap_or_else(PoisonError::into_inner);
         if self.opened.is_cancelled() {
@@ -43,14 +43,14 @@ impl IndexGate {
         Some(IndexGateGuard { index_gate: Arc::clone(self), what })
     }
 
-    /// What is waited for.
+    /// The names of the resources that the gate waits for.
     fn blockers(&self) -> Vec<Arc<str>> {
         self.blockers.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// Says what is waited for if that takes long; rarely.
+    /// Logs, at increasing intervals, which resources the gate waits for.
     pub async fn log_waiting(&self, health: &Health, host: &dyn Host) {
-        for pause in COMPLAINTS.iter().copied().chain(std::iter::repeat(LAST_COMPLAINT)) {
+        for pause in LOG_DELAYS.iter().copied().chain(std::iter::repeat(LAST_LOG_DELAY)) {
             tokio::select! {
                 () = self.opened() => return,
                 () = sleep(seconds(pause)) => {}
@@ -67,7 +67,7 @@ impl IndexGate {
         }
     }
 
-    /// Waits until it is open.
+    /// Waits until the gate is open.
     pub async fn opened(&self) {
         self.opened.cancelled().await;
     }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_barrier_opens_with_its_last_blocker_and_stays_open() {
+    fn the_gate_opens_with_its_last_guard_and_stays_open() {
         let index_gate = Arc::new(IndexGate::default());
         let (first, second) = (index_gate.block("a"), index_gate.block("b"));
         assert!(first.is_some() && second.is_some());
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_keeps_it_closed_is_said_rarely() {
+    async fn the_reason_of_a_closed_gate_is_logged_rarely() {
         let other_side = crate::testing::OtherSide::default();
         let health = Health::new(crate::time::clock::Clock::start());
         health.troubled(
@@ -117,7 +117,7 @@ mod tests {
         );
         let index_gate = Arc::new(IndexGate::default());
         let gate_guard = index_gate.block("things cluster-wide");
-        let complaining = index_gate.log_waiting(&health, &other_side);
+        let logging = index_gate.log_waiting(&health, &other_side);
         let waiting = async {
             sleep(seconds(29.0)).await;
             assert_eq!(other_side.lines("").len(), 0);
@@ -127,6 +127,6 @@ mod tests {
             assert_eq!(other_side.lines("They wait for the objects of: things cluster-wide (403).").len(), 2);
             drop(gate_guard);
         };
-        tokio::join!(complaining, waiting);
+        tokio::join!(logging, waiting);
     }
 }

@@ -1,4 +1,4 @@
-//! The context of an operator: what all its tasks share.
+//! The context of an operator, shared by its tasks.
 
 pub mod index_gate;
 
@@ -23,49 +23,49 @@ use index_gate::IndexGate;
 
 /// The context of an operator, shared by its tasks.
 pub struct OperatorContext {
-    /// The handlers and the settings, as at the start.
+    /// The handlers and the settings at the start.
     pub rules: Arc<OperatorConfig>,
-    /// The same as of now.
+    /// The current handlers and settings.
     pub current: LiveConfig,
-    /// The way to the server.
+    /// The API client.
     pub api: Api,
-    /// The other side of the border.
+    /// The host: Python, or a test's.
     pub host: Arc<dyn Host>,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
-    /// Set when the operator begins to stop: nobody waits for delays any longer.
+    /// Cancelled when the operator begins to stop: delays are cut short.
     pub stopping: CancellationToken,
-    /// Set when there is no more time: what runs is cancelled.
+    /// Cancelled at the end of the grace period: running work is cancelled.
     pub killing: CancellationToken,
-    /// All workers.
+    /// The tasks of all workers.
     pub workers: TaskTracker,
-    /// Told whenever a worker is done: there may be room again.
+    /// Notified when a worker ends: backpressure is checked again.
     pub freed: Notify,
-    /// How many workers wait for nothing but the time: they hold no streams.
+    /// Number of workers that only sleep: they do not count for backpressure.
     pub sleeping_workers: AtomicUsize,
-    /// Daemons and timers.
+    /// The daemons and timers.
     pub daemons: Arc<DaemonContext>,
-    /// The source of the cycles' numbers.
+    /// The source of cycle ids.
     pub cycles: Arc<AtomicU64>,
-    /// Why the operator is paused, if it is.
+    /// Whether the operator is paused, and why.
     pub pause: Arc<Pause>,
-    /// How the streams are.
+    /// The health of the watches.
     pub health: Arc<Health>,
-    /// Who we are among the operators.
+    /// This operator's identity among its peers.
     pub identity: String,
-    /// Closed until the indices are filled; none if there are none.
+    /// Closed until the indices are filled; none for operators without indices.
     pub index_gate: Option<Arc<IndexGate>>,
-    /// Who may have cycles without workers.
+    /// The dispatchers that may own detached cycles.
     pub detached: DetachedRegistry,
     /// The resources whose status the operator may not write.
     pub denials: Denials,
-    /// How many bytes of objects wait for their turn, of all streams.
+    /// Bytes of the objects that wait in the backlogs of all watches.
     pub parked: Arc<AtomicUsize>,
-    /// Why the operator cannot go on.
+    /// The fatal error of the operator, if there is one.
     pub failing: Arc<Failing>,
 }
 
-/// A sleeping worker, which does not count as working; until this is dropped.
+/// Excludes a sleeping worker from [`OperatorContext::working`] until this is dropped.
 pub struct SleepingGuard<'a>(&'a OperatorContext);
 
 impl Drop for SleepingGuard<'_> {
@@ -75,25 +75,25 @@ impl Drop for SleepingGuard<'_> {
 }
 
 impl OperatorContext {
-    /// A worker begins to wait for the time.
+    /// Marks the calling worker as sleeping.
     pub fn sleeping(&self) -> SleepingGuard<'_> {
         self.sleeping_workers.fetch_add(1, Ordering::Relaxed);
         self.freed.notify_waiters();
         SleepingGuard(self)
     }
 
-    /// How many objects are worked on.
+    /// Number of objects that are worked on.
     pub fn working(&self) -> usize {
         self.workers.len().saturating_sub(self.sleeping_workers.load(Ordering::Relaxed))
     }
 
-    /// A number for a new cycle.
+    /// An id for a new cycle.
     pub fn next_cycle(&self) -> CycleId {
         self.cycles.fetch_add(1, Ordering::Relaxed)
     }
 }
 
-/// A dispatcher that may have cycles without workers.
+/// A dispatcher that may own cycles without workers.
 pub trait DetachedCycles: Send + Sync {
     /// Cancels all of them.
     fn cancel_all(&self);
@@ -108,14 +108,14 @@ impl DetachedRegistry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A dispatcher is there; others may have gone.
+    /// Registers a dispatcher; dropped ones are removed.
     pub fn register(&self, dispatcher: Weak<dyn DetachedCycles>) {
         let mut known = self.lock();
         known.retain(|one| one.strong_count() > 0);
         known.push(dispatcher);
     }
 
-    /// There is no more time: what still runs is cancelled, and nobody waits for it any longer.
+    /// The grace period is over: cancels running work and detached cycles.
     pub fn give_up(&self) {
         let dispatchers: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
         for dispatcher in dispatchers {

@@ -1,10 +1,10 @@
-//! The way to the wheel's task: what comes together is heard together.
+//! The channel to the scheduler, with batching of commands.
 //!
-//! The other side answers in batches, but each answer alone would wake the wheel up, and it would be asleep again before the
-//! next one: waking costs more than what is said.
+//! The host completes calls in batches. Sent one by one, each completion would wake the scheduler's task, which costs more than
+//! processing the command.
 //!
-//! The queue is bounded by the daemons and timers that there are: each of them has one message on its way at most, besides
-//! those of its start and its end. The sender may be a thread of Python, which must not wait for the engine.
+//! The queue is bounded in effect by the number of daemons and timers: each has at most one command in the queue, in addition
+//! to those of its start and its end. The sender may be a Python thread, which must not wait for the engine.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +22,7 @@ struct Inner {
     held: Mutex<Held>,
 }
 
-/// What is to be said at once.
+/// The commands collected by [`CommandSender::batch`].
 #[derive(Default)]
 struct Held {
     holders: usize,
@@ -38,10 +38,10 @@ impl Default for CommandSender {
 }
 
 impl CommandSender {
-    /// Says all that is said meanwhile at once, afterwards.
-    pub fn batch(&self, say: impl FnOnce()) {
+    /// Calls the function, and sends all commands sent meanwhile as one batch afterwards.
+    pub fn batch(&self, send: impl FnOnce()) {
         let bulk = Bulk::begin(self);
-        say();
+        send();
         drop(bulk);
     }
 
@@ -50,12 +50,12 @@ impl CommandSender {
         if held.holders > 0 {
             held.messages.push(message);
         } else {
-            // It fails only when the operator is over.
+            // It fails only after the end of the operator.
             let _ = self.0.sender.send(message);
         }
     }
 
-    /// For the wheel: where it hears. Only once.
+    /// The receiver, for the scheduler; none on further calls.
     pub(super) fn take(&self) -> Option<UnboundedReceiver<SchedulerCommand>> {
         self.0.receiver.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -79,7 +79,7 @@ impl Drop for Bulk<'_> {
         let mut held = self.0.held();
         held.holders -= 1;
         if held.holders == 0 && !held.messages.is_empty() {
-            // While nobody can say anything that would be heard before.
+            // The lock is still held, so that no later command overtakes the batch.
             let messages = std::mem::take(&mut held.messages);
             let _ = self.0.0.sender.send(SchedulerCommand::Many(messages));
         }
@@ -90,7 +90,7 @@ impl Drop for Bulk<'_> {
 mod tests {
     use super::*;
 
-    fn heard(receiver: &mut UnboundedReceiver<SchedulerCommand>) -> Vec<usize> {
+    fn received_sizes(receiver: &mut UnboundedReceiver<SchedulerCommand>) -> Vec<usize> {
         let mut sizes = vec![];
         while let Ok(message) = receiver.try_recv() {
             sizes.push(if let SchedulerCommand::Many(messages) = message { messages.len() } else { 1 });
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_in_bulk_is_heard_at_once_and_in_order() {
+    fn batched_commands_arrive_together_and_in_order() {
         let command_sender = CommandSender::default();
         let mut receiver = command_sender.take().unwrap();
         assert!(command_sender.take().is_none());
@@ -107,10 +107,10 @@ mod tests {
         command_sender.batch(|| {
             command_sender.send(SchedulerCommand::Wake(vec![]));
             command_sender.batch(|| command_sender.send(SchedulerCommand::Wake(vec![])));
-            assert_eq!(heard(&mut receiver), [1]);
+            assert_eq!(received_sizes(&mut receiver), [1]);
         });
         command_sender.send(SchedulerCommand::Wake(vec![]));
         command_sender.batch(|| {});
-        assert_eq!(heard(&mut receiver), [2, 1]);
+        assert_eq!(received_sizes(&mut receiver), [2, 1]);
     }
 }

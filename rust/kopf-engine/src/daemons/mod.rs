@@ -43,33 +43,33 @@ use object::effects::Effects;
 #[derive(Default)]
 pub struct DaemonManager {
     command_sender: CommandSender,
-    /// The objects that have any, by their addresses.
+    /// The objects with daemons or timers, by their addresses in memory.
     objects: Mutex<HashMap<usize, Arc<ObjectDaemons>>>,
     paused: AtomicBool,
     closing: AtomicBool,
-    /// Those who see off those who stop.
+    /// The tasks that wait for stopping daemons.
     terminations: TaskTracker,
-    /// Those who write patches.
+    /// The tasks that write patches.
     writers: TaskTracker,
 }
 
-/// What daemons and timers need of their operator.
+/// The context of daemons and timers: their part of the operator's context.
 pub struct DaemonContext {
-    /// The handlers and the settings, as at the start.
+    /// The handlers and the settings at the start.
     pub rules: Arc<OperatorConfig>,
-    /// The same as of now.
+    /// The current handlers and settings.
     pub current: LiveConfig,
     /// The client of the API server.
     pub api: Api,
     /// The host of the handlers.
     pub host: Arc<dyn Host>,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
     /// Cancelled when the operator begins to stop.
     pub stopping: CancellationToken,
-    /// The source of the numbers of cycles and runs.
+    /// The source of the ids of cycles and runs.
     pub cycles: Arc<AtomicU64>,
-    /// Why the operator cannot go on.
+    /// The fatal error of the operator, if there is one.
     pub failing: Arc<Failing>,
     /// All daemons and timers.
     pub manager: DaemonManager,
@@ -87,24 +87,24 @@ pub trait ObjectOwner: Send + Sync {
 
 /// The result of reconciling the desired and the running daemons.
 pub enum Reconciled {
-    /// All is done.
+    /// Nothing is left to wait for.
     Done(EffectResult),
-    /// Some are to stop, and that may take a moment: see `ObjectDaemons::terminate_step`.
+    /// Some are stopping, which may take a moment: see `ObjectDaemons::terminate_step`.
     Stopping {
-        /// Whose they are.
+        /// The daemons and timers of the object.
         object_daemons: Arc<ObjectDaemons>,
-        /// The deletion is to be held.
+        /// Whether they hold the deletion of the object.
         holds: bool,
     },
 }
 
 impl DaemonManager {
-    /// With this way to its wheel.
+    /// A manager with this channel to its scheduler.
     pub fn reached_by(command_sender: CommandSender) -> Self {
         Self { command_sender, ..Self::default() }
     }
 
-    /// Why nobody may run now, if so.
+    /// The reason why no daemon may run now, if there is one: the operator is stopping or paused.
     pub(crate) fn halted(&self) -> Option<StopReasons> {
         if self.closing.load(Ordering::Acquire) {
             return Some(StopReasons::OPERATOR_EXITING);
@@ -130,23 +130,23 @@ impl DaemonManager {
 }
 
 impl DaemonContext {
-    /// The number of a new run.
+    /// The id of a new run.
     pub(crate) fn next_run(&self) -> RunId {
         self.cycles.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Starts and stops daemons and timers, as far as that can be done at once.
+    /// Starts and stops daemons and timers, as far as possible without waiting.
     pub(crate) fn reconcile_daemons(
         self: &Arc<Self>,
         owner: &Arc<dyn ObjectOwner>,
         (known, is_gone): (&mut Option<Arc<ObjectDaemons>>, bool),
         object: &Arc<Object>,
-        wanted: &DesiredDaemons,
+        desired: &DesiredDaemons,
     ) -> Reconciled {
         let nothing = |holds| Reconciled::Done(EffectResult::Spawned { delay: None, holds });
         let shared = self;
-        if wanted.gone || is_gone {
-            // There will be no other cycle for them.
+        if desired.gone || is_gone {
+            // No further cycle of the object will stop them.
             if let Some(object_daemons) = known.take() {
                 shared.terminate_daemons(vec![object_daemons], StopReasons::RESOURCE_DELETED);
             }
@@ -155,7 +155,7 @@ impl DaemonContext {
         let now = shared.clock.now();
         let object_daemons = match &*known {
             Some(object_daemons) => Arc::clone(object_daemons),
-            None if wanted.handlers.is_empty() => return nothing(false),
+            None if desired.handlers.is_empty() => return nothing(false),
             None => {
                 let object_daemons = Arc::new(ObjectDaemons::new(owner, key_of(object), object, now));
                 Arc::clone(known.insert(object_daemons))
@@ -165,20 +165,20 @@ impl DaemonContext {
         let (holds, stopping) = {
             let mut state = object_daemons.state();
             state.move_to(owner);
-            if wanted.reset {
+            if desired.reset {
                 state.reset(shared, &object_daemons, now, &mut out);
             }
             let halted = shared.manager.halted();
             let running = state.running();
-            let assessed = diff(wanted, &running, &state.ended, &shared.rules.registry, halted);
+            let assessed = diff(desired, &running, &state.ended, &shared.rules.registry, halted);
             state.ask_to_stop(shared, &object_daemons, &assessed.stop, now, &mut out);
             for handler in assessed.start {
                 state.start(shared, &object_daemons, handler, now, &mut out);
             }
-            (assessed.holds, state.is_anybody_stopping())
+            (assessed.holds, state.has_stopping_runs())
         };
         out.flush(shared);
-        // Somebody has told it to halt just now, and has not seen those that were started.
+        // The operator has just been halted, and the daemons started here were not among those stopped.
         if let Some(reason) = shared.manager.halted()
             && !stopping
         {
@@ -187,7 +187,7 @@ impl DaemonContext {
         if stopping { Reconciled::Stopping { object_daemons, holds } } else { nothing(holds) }
     }
 
-    /// Stops all daemons and timers, and starts no others: another operator has taken over.
+    /// Stops all daemons and timers and starts no others: another operator has taken over.
     pub fn pause_daemons(self: &Arc<Self>) {
         if !self.manager.paused.swap(true, Ordering::AcqRel) {
             let all = self.manager.objects().values().cloned().collect();
@@ -195,12 +195,12 @@ impl DaemonContext {
         }
     }
 
-    /// Lets daemons and timers be started again: with the next events of their objects, such as of a listing.
+    /// Allows starting daemons and timers again, with the next events of their objects, such as those of a listing.
     pub fn resume_daemons(&self) {
         self.manager.paused.store(false, Ordering::Release);
     }
 
-    /// Stops all daemons and timers for good, and waits for them as long as they were promised.
+    /// Stops all daemons and timers for good, and waits for them within their grace periods.
     pub async fn close_daemons(self: &Arc<Self>) {
         self.manager.closing.store(true, Ordering::Release);
         let all: Vec<_> = self.manager.objects().values().cloned().collect();
@@ -209,7 +209,7 @@ impl DaemonContext {
         self.manager.terminations.wait().await;
         self.manager.writers.close();
         let grace = seconds(self.current.get().settings.queueing.exit_timeout);
-        // What cannot be written in time is lost, as with workers.
+        // Patches that are not written in time are lost, as those of workers.
         let _ = timeout(grace, self.manager.writers.wait()).await;
     }
 }

@@ -19,16 +19,16 @@ use crate::host::{LogRecord, RunId, RunReply};
 use crate::patching::{PatchFailure, Patching, PatchingError, WriteRequest, WriteResult};
 use crate::time::duration::seconds;
 
-/// How many reports are taken at once.
+/// Maximum number of commands that are processed at once.
 const BATCH: usize = 1_000;
-/// With so many sleepers, waking up for each of them alone costs more than the calls.
+/// Number of scheduled runs above which wake-ups are coalesced: single wake-ups would cost more than the calls.
 const COALESCE_ABOVE: usize = 100;
-/// How many seconds the first of a crowd waits for the others.
+/// Seconds between coalesced wake-ups.
 const COALESCE_WINDOW: f64 = 0.008;
-/// Seconds until a patch that was refused is sent again.
+/// Seconds until a rejected patch is sent again.
 const WRITE_PAUSES: [f64; 3] = [1.0, 2.0, 5.0];
 
-/// Turns the wheel until the operator is over.
+/// Runs the scheduler until the end of the operator.
 pub async fn run_scheduler(shared: Arc<DaemonContext>) {
     let Some(mut receiver) = shared.manager.command_sender.take() else { return };
     let clock = shared.clock.clone();
@@ -60,23 +60,23 @@ pub async fn run_scheduler(shared: Arc<DaemonContext>) {
 struct Scheduler {
     shared: Arc<DaemonContext>,
     heap: BinaryHeap<Reverse<ScheduledRun>>,
-    /// When the last crowd was woken up.
+    /// The time of the last coalesced wake-up.
     coalesced_at: Option<Timestamp>,
 }
 
 impl Scheduler {
-    /// When to wake up for somebody.
+    /// The time of the next wake-up; none if nothing is scheduled.
     fn next(&self) -> Option<Timestamp> {
         let Reverse(first) = self.heap.peek()?;
-        let is_crowd = self.heap.len() > COALESCE_ABOVE;
+        let is_coalesced = self.heap.len() > COALESCE_ABOVE;
         Some(
             self.coalesced_at
-                .filter(|_| is_crowd)
+                .filter(|_| is_coalesced)
                 .map_or(first.at, |last| first.at.max(last.plus(COALESCE_WINDOW))),
         )
     }
 
-    /// Wakes up all whose time has come.
+    /// Starts all runs that are due.
     fn run_due(&mut self, out: &mut Effects) {
         let now = self.shared.clock.now();
         if self.next().is_none_or(|next| next > now) {
@@ -88,8 +88,8 @@ impl Scheduler {
             let mut state = object_daemons.state();
             let Some(position) = state.find(due.run) else { continue };
             let run = &state.runs[position];
-            // It was parked, or has another sleep since then.
-            if run.place != RunState::Sleeping || run.turn != due.turn {
+            // The run was parked, or is scheduled for another time since then.
+            if run.state != RunState::Sleeping || run.turn != due.turn {
                 continue;
             }
             state.apply_action(&self.shared, &object_daemons, position, Action::Sleep(due.at), now, out);
@@ -110,7 +110,7 @@ impl Scheduler {
                 self.written(&object_daemons, run, &outcome, result, out);
             }
             SchedulerCommand::Flush(reply) => {
-                // Whoever waits for it may be gone.
+                // The receiver may be dropped.
                 let _ = reply.send(());
             }
             SchedulerCommand::Wake(objects) => SchedulerCommand::wake_all(&objects),
@@ -152,7 +152,7 @@ impl Scheduler {
         if patch.is_empty() && !reply.fns {
             return state.advance(&self.shared, &object_daemons, position, &outcome, out);
         }
-        state.runs[position].place = RunState::Writing;
+        state.runs[position].state = RunState::Writing;
         let object = Arc::clone(state.patched.as_ref().unwrap_or(&state.object));
         let resource = Arc::clone(&state.resource);
         drop(state);
@@ -214,7 +214,7 @@ impl Scheduler {
                 state.advance(&self.shared, object_daemons, position, outcome, out);
             }
             Err(PatchFailure { error, .. }) => {
-                // A patch that is refused is no reason not to be called any more.
+                // After a rejected patch, the daemon or timer continues.
                 let is_over =
                     self.shared.rules.settings.compat || matches!(error, PatchingError::Function(_));
                 let handler = state.runs[position].routine.handler();
@@ -236,7 +236,7 @@ impl Scheduler {
     }
 }
 
-/// Nothing is sent again for daemons and timers after a while: what was rejected of a patch is a failure here.
+/// Converts rejected parts of a patch into a failure: for daemons and timers, they are not sent again later.
 fn rejected(result: Result<WriteResult, PatchFailure>) -> Result<WriteResult, PatchFailure> {
     let mut applied = result?;
     let Some(last) = applied.rejections.pop() else { return Ok(applied) };

@@ -1,4 +1,4 @@
-//! Daemons and timers with a clock that stands still until everybody waits for it, and with a Python that answers as told.
+//! Daemons and timers with a paused clock and scripted Python functions.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,15 +22,15 @@ use crate::host::{Host, HostTask, LogRecord, RunReply, RunTask};
 use crate::objects::dispatcher::Dispatcher;
 use crate::watch::EventHandler as _;
 
-/// The other side: calls return at once, unless they are told to stay; flags are seen only by those who look.
+/// The host: calls return at once, or run until [`Python::leave`] if `holds_calls` is set.
 struct Python {
     start: Instant,
-    /// What happened, and when: in seconds of the paused clock.
+    /// The events, with their times in seconds of the paused clock.
     seen: Mutex<Vec<(f64, String)>>,
-    stays: AtomicBool,
-    /// Those who stay leave when they are cancelled.
-    gives_in: AtomicBool,
-    staying: Mutex<Vec<RunTask>>,
+    holds_calls: AtomicBool,
+    /// Running calls end when they are cancelled.
+    ends_on_cancel: AtomicBool,
+    held_calls: Mutex<Vec<RunTask>>,
 }
 
 impl Python {
@@ -44,7 +44,7 @@ impl Python {
     }
 
     fn leave(&self) {
-        for job in self.staying.lock().unwrap().drain(..) {
+        for job in self.held_calls.lock().unwrap().drain(..) {
             answer(job);
         }
     }
@@ -60,8 +60,8 @@ impl Host for Python {
         match job {
             HostTask::Run(job) => {
                 self.note(format!("call {}", job.attempt.label));
-                if self.stays.load(Ordering::Relaxed) {
-                    self.staying.lock().unwrap().push(job);
+                if self.holds_calls.load(Ordering::Relaxed) {
+                    self.held_calls.lock().unwrap().push(job);
                 } else {
                     answer(job);
                 }
@@ -69,8 +69,8 @@ impl Host for Python {
             HostTask::Signal(job) => {
                 for signal in &job.signals {
                     self.note(format!("signal {:b}", signal.reasons.bits()));
-                    if signal.cancel && self.gives_in.load(Ordering::Relaxed) {
-                        self.staying.lock().unwrap().retain(|job| job.run != signal.run);
+                    if signal.cancel && self.ends_on_cancel.load(Ordering::Relaxed) {
+                        self.held_calls.lock().unwrap().retain(|job| job.run != signal.run);
                     }
                 }
                 job.reply.send(());
@@ -106,9 +106,9 @@ fn stage(handlers: Value) -> Stage {
     let python = Arc::new(Python {
         start: Instant::now(),
         seen: Mutex::default(),
-        stays: AtomicBool::new(false),
-        gives_in: AtomicBool::new(true),
-        staying: Mutex::default(),
+        holds_calls: AtomicBool::new(false),
+        ends_on_cancel: AtomicBool::new(true),
+        held_calls: Mutex::default(),
     });
     let host: Arc<dyn Host> = Arc::clone(&python) as Arc<dyn Host>;
     let registry = Arc::new(Registry { handlers: serde_json::from_value(handlers).unwrap() });
@@ -127,8 +127,8 @@ fn stage(handlers: Value) -> Stage {
 }
 
 impl Stage {
-    /// The object comes, with our finalizer already there.
-    #[expect(clippy::needless_pass_by_value, reason = "what is written at the call")]
+    /// Dispatches the object with our finalizer already set.
+    #[expect(clippy::needless_pass_by_value, reason = "literals at the call")]
     fn comes(&mut self, extra: Value) {
         self.comes_as("x", &extra);
     }
@@ -164,7 +164,7 @@ async fn a_timer_ticks_and_keeps_no_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_is_a_function_is_asked_for() {
+async fn an_initial_delay_function_is_called() {
     let mut stage = stage(json!([{"id": "t", "kind": "timer", "initial_delay_callable": true}]));
     stage.comes(json!({}));
     let seen = stage.after(8.0).await;
@@ -178,7 +178,7 @@ async fn a_sleeping_timer_stops_at_once_when_it_does_not_match_any_more() {
         {"id": "d", "kind": "daemon"},
     ]);
     let mut stage = stage(handlers);
-    stage.python.stays.store(true, Ordering::Relaxed);
+    stage.python.holds_calls.store(true, Ordering::Relaxed);
     stage.comes(json!({"labels": {"run": "yes"}}));
     stage.python.leave();
     stage.after(5.0).await;
@@ -188,13 +188,13 @@ async fn a_sleeping_timer_stops_at_once_when_it_does_not_match_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_daemon_is_pressed_step_by_step_by_the_cycles_of_its_object() {
+async fn the_cycles_of_an_object_terminate_its_daemon_step_by_step() {
     let handlers = json!([
         {"id": "d", "kind": "daemon", "cancellation_backoff": 5, "cancellation_timeout": 10},
     ]);
     let mut stage = stage(handlers);
-    stage.python.stays.store(true, Ordering::Relaxed);
-    stage.python.gives_in.store(false, Ordering::Relaxed);
+    stage.python.holds_calls.store(true, Ordering::Relaxed);
+    stage.python.ends_on_cancel.store(false, Ordering::Relaxed);
     stage.comes(json!({}));
     stage.after(1.0).await;
     stage.comes(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
@@ -207,13 +207,13 @@ async fn a_daemon_is_pressed_step_by_step_by_the_cycles_of_its_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_daemon_wakes_up_its_object() {
+async fn the_exit_of_a_daemon_starts_a_cycle_of_its_object() {
     let mut stage = stage(json!([{"id": "d", "kind": "daemon"}]));
-    stage.python.stays.store(true, Ordering::Relaxed);
+    stage.python.holds_calls.store(true, Ordering::Relaxed);
     stage.comes(json!({}));
     stage.comes(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
     stage.after(2.0).await;
-    // The worker waits for the next look, in 60 seconds.
+    // The worker sleeps until the next termination step, in 60 seconds.
     assert_eq!(stage.shared.workers.len(), 1);
     stage.python.leave();
     let seen = stage.after(1.0).await;
@@ -222,10 +222,10 @@ async fn the_end_of_a_daemon_wakes_up_its_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_runs_for_vanished_objects_is_stopped() {
+async fn daemons_of_removed_objects_are_stopped() {
     let handlers = json!([{"id": "d", "kind": "daemon", "cancellation_timeout": 5}]);
     let mut stage = stage(handlers);
-    stage.python.stays.store(true, Ordering::Relaxed);
+    stage.python.holds_calls.store(true, Ordering::Relaxed);
     stage.sink.on_init();
     stage.comes_as("x", &json!({}));
     stage.comes_as("y", &json!({}));
@@ -237,15 +237,15 @@ async fn whatever_runs_for_vanished_objects_is_stopped() {
     let seen = stage.after(10.0).await;
     let expected = [(1.0, "refresh"), (1.0, "signal 100"), (1.0, "signal 1000100"), (1.0, "dismiss 1000101")];
     assert_eq!(seen, at(&expected));
-    assert_eq!(stage.python.staying.lock().unwrap().len(), 1);
+    assert_eq!(stage.python.held_calls.lock().unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_stops_all_and_a_listing_afterwards_starts_them_again() {
+async fn a_pause_stops_all_daemons_and_the_next_listing_starts_them_again() {
     let handlers = json!([{"id": "d", "kind": "daemon", "cancellation_timeout": 5}, {"id": "t", "kind": "timer", "interval": 2}]);
     let mut stage = stage(handlers);
     stage.comes(json!({}));
-    stage.python.stays.store(true, Ordering::Relaxed);
+    stage.python.holds_calls.store(true, Ordering::Relaxed);
     stage.after(1.0).await;
     stage.shared.daemons.pause_daemons();
     stage.comes(json!({}));
@@ -253,20 +253,20 @@ async fn a_pause_stops_all_and_a_listing_afterwards_starts_them_again() {
     assert_eq!(seen, at(&[(1.0, "dismiss 1001")]));
     stage.shared.daemons.resume_daemons();
     stage.comes(json!({}));
-    // The daemon has ended by itself before the pause, and stays so.
+    // The daemon has exited on its own before the pause, and is not restarted.
     assert_eq!(stage.after(1.0).await, at(&[(11.0, "call Timer 't'")]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_exit_waits_for_daemons_as_long_as_they_were_promised() {
+async fn the_operator_exit_waits_for_daemons_within_their_timeouts() {
     let handlers = json!([
         {"id": "a", "kind": "daemon", "cancellation_backoff": 2, "cancellation_timeout": 3},
         {"id": "b", "kind": "daemon"},
         {"id": "t", "kind": "timer", "initial_delay": 1000},
     ]);
     let mut stage = stage(handlers);
-    stage.python.stays.store(true, Ordering::Relaxed);
-    stage.python.gives_in.store(false, Ordering::Relaxed);
+    stage.python.holds_calls.store(true, Ordering::Relaxed);
+    stage.python.ends_on_cancel.store(false, Ordering::Relaxed);
     stage.comes(json!({}));
     stage.after(1.0).await;
     stage.shared.daemons.close_daemons().await;
@@ -279,7 +279,7 @@ async fn the_exit_waits_for_daemons_as_long_as_they_were_promised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_is_gone_at_once_starts_nobody() {
+async fn an_object_deleted_at_once_starts_no_daemons() {
     let mut stage = stage(json!([{"id": "d", "kind": "daemon"}]));
     let body = json!({"apiVersion": "kopf.dev/v1", "kind": "K", "metadata": {"name": "x", "uid": "x"}});
     stage.sink.event(EventType::Deleted, Object::decode(&body.to_string()).unwrap());
@@ -287,7 +287,7 @@ async fn an_object_that_is_gone_at_once_starts_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn crowds_are_called_together_and_hardly_late() {
+async fn many_timers_are_coalesced_with_little_delay() {
     let mut stage = stage(json!([{"id": "t", "kind": "timer", "interval": 1}]));
     for number in 0..500 {
         stage.comes_as(&format!("x{number}"), &json!({}));
@@ -295,24 +295,24 @@ async fn crowds_are_called_together_and_hardly_late() {
     }
     stage.python.seen();
     let seen = stage.after(10.0).await;
-    // 8 milliseconds of a second are lost at most.
+    // At most 8 milliseconds per second are lost.
     assert!((4_900..=5_000).contains(&seen.len()), "{}", seen.len());
     assert!(stage.shared.workers.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_is_a_sleep_as_any_other() {
+async fn a_retry_keeps_no_task() {
     let mut stage = stage(json!([{"id": "d", "kind": "daemon"}]));
-    stage.python.stays.store(true, Ordering::Relaxed);
+    stage.python.holds_calls.store(true, Ordering::Relaxed);
     stage.comes(json!({}));
-    let job = stage.python.staying.lock().unwrap().pop().unwrap();
+    let job = stage.python.held_calls.lock().unwrap().pop().unwrap();
     let now = Timestamp::from_micros(job.attempt.started.micros());
     let raised = CallResult::Temporary { message: "boo".to_owned(), delay: Some(5.0) };
     let outcome = job.attempt.evaluate(&raised, now).outcome;
     job.reply.send(RunReply { outcome: Some(outcome), patch: None, fns: false });
     let seen = stage.after(10.0).await;
     assert_eq!(seen, at(&[(0.0, "call Daemon 'd'"), (5.0, "call Daemon 'd'")]));
-    // A call that is lost is an end, and nobody has asked for it.
-    drop(stage.python.staying.lock().unwrap().pop());
+    // A lost call counts as an exit on its own.
+    drop(stage.python.held_calls.lock().unwrap().pop());
     assert_eq!(stage.after(1.0).await[0], (10.0, "dismiss 1".to_owned()));
 }

@@ -1,7 +1,7 @@
-//! Where an operator works: in the whole cluster, or in the namespaces whose names match its patterns.
+//! The namespaces that an operator serves: the whole cluster, or the namespaces whose names match its patterns.
 //!
-//! Globs are the core's to match. Other patterns are understood by the other side of the border only; as names do not change,
-//! each name is asked about once.
+//! The core matches globs. Other patterns can be matched only by the host; as names do not change, each name is matched
+//! once.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,17 +15,17 @@ use crate::host::{Host, HostTask, MatchNamespacesTask};
 pub enum NamespaceScope {
     /// The whole cluster.
     Cluster,
-    /// The namespaces whose names fit any of the patterns.
+    /// The namespaces whose names match any of the patterns.
     Namespaces {
-        /// Globs.
+        /// The globs.
         patterns: Vec<String>,
-        /// Whether there are other patterns, to be asked about.
+        /// Whether there are other patterns, which the host matches.
         foreign: bool,
     },
 }
 
 impl NamespaceScope {
-    /// Whether the name fits, or may fit if asked about.
+    /// Whether the name matches a glob, or may match a pattern of the host.
     pub fn may_have(&self, name: &str) -> bool {
         match self {
             Self::Cluster => true,
@@ -33,7 +33,7 @@ impl NamespaceScope {
         }
     }
 
-    /// Whether the name fits a glob.
+    /// Whether the name matches a glob.
     fn has(&self, name: &str) -> bool {
         match self {
             Self::Cluster => true,
@@ -41,7 +41,7 @@ impl NamespaceScope {
         }
     }
 
-    /// Whether all patterns are names.
+    /// Whether all patterns are plain names.
     pub fn is_exact(&self) -> bool {
         match self {
             Self::Cluster => false,
@@ -51,7 +51,7 @@ impl NamespaceScope {
         }
     }
 
-    /// The names that are known without a look at the cluster.
+    /// The names that are known without listing namespaces.
     pub fn exact(&self) -> BTreeSet<String> {
         match self {
             Self::Cluster => BTreeSet::new(),
@@ -62,12 +62,12 @@ impl NamespaceScope {
     }
 }
 
-/// The cached results of the functions that match names of namespaces.
+/// The cached results of the host's matching of namespace names.
 #[derive(Debug, Default)]
 pub struct NamespaceMatches(HashMap<String, bool>);
 
 impl NamespaceMatches {
-    /// Those of the names that fit; the unknown ones are asked about.
+    /// The names that match; the host is called for the unknown ones.
     pub async fn served(
         &mut self,
         namespace_scope: &NamespaceScope,
@@ -79,7 +79,7 @@ impl NamespaceMatches {
         if !names.is_empty() {
             let (reply, answer) = oneshot::channel();
             host.submit(HostTask::Locate(MatchNamespacesTask { names: names.clone(), reply }));
-            // Without an answer, the operator is exiting.
+            // There is no reply only when the operator is exiting.
             self.0.extend(names.into_iter().zip(answer.await.unwrap_or_default()));
         }
         let fits = |name: &String| namespace_scope.has(name) || self.0.get(name).copied().unwrap_or_default();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn names_fit_any_of_the_patterns() {
+    fn names_match_any_of_the_patterns() {
         let namespace_scope = namespaces(&["prod", "test-*, !test-old"], false);
         for (name, fits) in [("prod", true), ("test-1", true), ("test-old", false), ("other", false)] {
             assert_eq!(namespace_scope.may_have(name), fits, "{name}");

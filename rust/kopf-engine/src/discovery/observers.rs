@@ -1,6 +1,7 @@
-//! Observation of what there is to serve: custom resources that come and go, namespaces that come and go.
+//! Observation of custom resources and namespaces: their creation, changes, and deletion.
 //!
-//! Both are ordinary streams whose events become messages to the orchestrator. What follows from them is decided there.
+//! Both are ordinary watches, whose events become messages to the orchestrator. The orchestrator decides on the
+//! reaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,54 +24,55 @@ const LOGGER: &str = "kopf._core.reactor.observation";
 /// An event of discovery for the orchestrator.
 #[derive(Debug)]
 pub enum DiscoveryEvent {
-    /// A group was looked at; this is what it has now.
+    /// A group was scanned; these are its resources.
     Scanned(Scanned),
-    /// The resources of this group may have changed; if one is named, it should be served now or in a moment.
+    /// The resources of this group may have changed. If a resource is named, it is served now or will be soon.
     Group(String, Option<String>),
-    /// They changed a while ago: the server tells of its definitions before it serves them as they are.
+    /// They changed some time ago: the API server sends events of CRDs before it serves the changed resources.
     Look(String),
-    /// All namespaces that are there now, and whose names may matter.
+    /// All existing namespaces that may match the operator's patterns.
     Namespaces(BTreeSet<String>),
-    /// The stream of this observer is refused for good; it goes on without.
+    /// The watch of this observer is rejected permanently; the operator continues without it.
     Refused(Source),
 }
 
-/// What a look at a group has found.
+/// The result of a scan of a group.
 #[derive(Debug)]
 pub struct Scanned {
     /// The group.
     pub group: String,
-    /// Which look it was.
+    /// The number of the scan.
     pub look: u64,
-    /// Its resources.
+    /// The resources of the group.
     pub found: Result<Vec<Arc<Resource>>, RequestError>,
 }
 
-/// The queue of discovery events. A newer event replaces an older one, so its length is bounded by the groups and namespaces.
+/// The queue of discovery events. A newer event replaces an older one, so its length is bounded by the numbers of
+/// groups and namespaces.
 #[derive(Debug, Default)]
 pub struct DiscoveryQueue {
     waiting: Mutex<Waiting>,
     arrived: Notify,
 }
 
-/// All news that wait.
+/// All queued events.
 #[derive(Debug, Default)]
 pub struct Waiting {
-    /// The groups that may have changed, with the resources that should be there.
+    /// The groups that may have changed, with the resources that should exist.
     pub groups: BTreeMap<String, BTreeSet<String>>,
-    /// The groups to look at once more.
+    /// The groups to be scanned once more.
     pub looks: BTreeSet<String>,
-    /// The results of the last looks, by groups.
+    /// The results of the last scans, by groups.
     pub scanned: BTreeMap<String, Scanned>,
-    /// All namespaces that are there now.
+    /// All existing namespaces.
     pub namespaces: Option<BTreeSet<String>>,
-    /// The observers that are refused.
+    /// The observers whose watches are rejected.
     pub refused: Vec<Source>,
     is_any: bool,
 }
 
 impl DiscoveryQueue {
-    /// Adds news, without waiting.
+    /// Adds an event, without waiting.
     pub fn send(&self, news: DiscoveryEvent) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.is_any = true;
@@ -85,7 +87,7 @@ impl DiscoveryQueue {
         self.arrived.notify_one();
     }
 
-    /// Waits for news, and takes all there are.
+    /// Waits for events, and takes all of them.
     pub async fn take(&self) -> Waiting {
         loop {
             let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
@@ -97,28 +99,28 @@ impl DiscoveryQueue {
     }
 }
 
-/// The observer that an event comes from.
+/// The observer to which an event belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Of custom resource definitions.
+    /// The observer of CRDs.
     Definitions,
-    /// Of namespaces.
+    /// The observer of namespaces.
     Namespaces,
 }
 
-/// Turns the events of custom resource definitions into news of their groups.
+/// Turns the events of CRDs into discovery events of their groups.
 pub struct DefinitionsSink {
-    /// The orchestrator.
+    /// The queue of the orchestrator.
     pub news: Arc<DiscoveryQueue>,
-    /// Whether the first listing is over: what it has was just scanned, unless it was made in between.
+    /// Whether the initial listing is complete. Its CRDs were just scanned, except for those created in between.
     pub settled: bool,
-    /// The groups and plurals that were there when the cluster was scanned.
+    /// The groups and plurals that existed when the cluster was scanned.
     pub scanned: BTreeSet<(String, String)>,
 }
 
 impl EventHandler for DefinitionsSink {
     fn event(&mut self, kind: EventType, object: Object) {
-        // The name is enough, and so a schema may be as long and as deep as it likes.
+        // Only the name is needed, so that schemas of any size and depth are accepted.
         let Some((plural, group)) = object.name().and_then(|name| name.split_once('.')) else { return };
         let known = (group.to_owned(), plural.to_owned());
         if kind == EventType::Listed && !self.settled && self.scanned.contains(&known) {
@@ -142,33 +144,33 @@ impl EventHandler for DefinitionsSink {
 
     async fn ready(&self) {}
 
-    fn retries_on(&self, refusal: &ApiError) -> bool {
-        refusal.status != 403
+    fn retries_on(&self, rejection: &ApiError) -> bool {
+        rejection.status != 403
     }
 }
 
-/// Turns the events of namespaces into the set of those that are there.
+/// Turns the events of namespaces into the set of existing ones.
 pub struct NamespacesSink {
-    /// The orchestrator.
+    /// The queue of the orchestrator.
     pub news: Arc<DiscoveryQueue>,
-    /// Which names may matter.
+    /// The names that may match.
     pub namespace_scope: NamespaceScope,
-    /// Which of them are there.
+    /// The existing namespaces with such names.
     pub served: BTreeSet<String>,
-    /// Which were in the listing that goes on, if one does.
+    /// The namespaces of the current listing, while it is in progress.
     pub listed: Option<BTreeSet<String>>,
-    /// For the log.
+    /// The host, for the log.
     pub host: Arc<dyn Host>,
 }
 
 impl NamespacesSink {
-    fn tell(&self) {
+    fn send_names(&self) {
         if self.listed.is_none() {
             self.news.send(DiscoveryEvent::Namespaces(self.served.clone()));
         }
     }
 
-    /// A namespace that is being deleted is served as long as something of it is left to be cleaned up.
+    /// A namespace that is being deleted is served until its content is cleaned up.
     fn is_over(&self, kind: EventType, object: &Object) -> bool {
         if kind == EventType::Deleted {
             return true;
@@ -210,7 +212,7 @@ impl EventHandler for NamespacesSink {
                 listed.insert(name.to_owned());
             }
         }
-        self.tell();
+        self.send_names();
     }
 
     fn rejected(&mut self, identity: Object, deleted: bool) {
@@ -225,12 +227,12 @@ impl EventHandler for NamespacesSink {
         if let Some(listed) = self.listed.take() {
             self.served.retain(|name| listed.contains(name));
         }
-        self.tell();
+        self.send_names();
     }
 
     async fn ready(&self) {}
 
-    fn retries_on(&self, refusal: &ApiError) -> bool {
-        refusal.status != 403
+    fn retries_on(&self, rejection: &ApiError) -> bool {
+        rejection.status != 403
     }
 }

@@ -1,7 +1,7 @@
-//! Discovery: which resources the API server serves.
+//! Discovery: the resources that the API server serves.
 //!
-//! Only the groups that matter are asked, all in parallel. Which of the resources are then served by the operator is a rule
-//! of the core (`selection.rs`). See contract/engine 1.4.
+//! Only the groups in the scope are requested, all in parallel. The core decides which of the resources the operator
+//! serves (`selection.rs`). See contract/engine 1.4.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use serde::de::DeserializeOwned;
 use crate::client::Api;
 use crate::error::RequestError;
 
-/// The groups of an operator's interest: some, or all that there are.
+/// The groups to be scanned: some or all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// A handler has a selector without a group.
+    /// All groups: a handler has a selector without a group.
     Everything,
     /// Each selector names its group.
     Groups(BTreeSet<String>),
 }
 
 impl Scope {
-    /// Whether the group is of interest.
+    /// Whether the group is in the scope.
     pub fn has(&self, group: &str) -> bool {
         match self {
             Self::Everything => true,
@@ -98,8 +98,8 @@ async fn scan_groups(api: &Api, scope: &Scope) -> Result<Vec<Resource>, RequestE
         return Ok(vec![]);
     }
     let groups: Groups = read(api, "/apis").await?.unwrap_or(Groups { groups: vec![] });
-    let wanted = groups.groups.iter().filter(|group| scope.has(&group.name));
-    let found = wanted.flat_map(|group| {
+    let in_scope = groups.groups.iter().filter(|group| scope.has(&group.name));
+    let found = in_scope.flat_map(|group| {
         let preferred = group.preferred_version.as_ref().map(|preferred| preferred.version.as_str());
         group
             .versions
@@ -116,7 +116,7 @@ async fn scan_version(
     preferred: bool,
 ) -> Result<Vec<Resource>, RequestError> {
     let url = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-    // A group may vanish between the two requests.
+    // A group may be deleted between the two requests.
     let entries: Entries = read(api, &url).await?.unwrap_or(Entries { resources: vec![] });
     let mut subresources: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (name, subresource) in entries.resources.iter().filter_map(|entry| entry.name.split_once('/')) {
@@ -151,7 +151,7 @@ fn resource(
     }
 }
 
-/// A discovery document, or nothing if there is none.
+/// A discovery document; none if it does not exist.
 async fn read<T: DeserializeOwned>(api: &Api, url: &str) -> Result<Option<T>, RequestError> {
     match api.get(url).await {
         Ok(body) => serde_json::from_slice(&body).map(Some).map_err(|error| {

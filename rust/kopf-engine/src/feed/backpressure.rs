@@ -1,4 +1,4 @@
-//! Backpressure: reading of a watch is held while too much is in progress.
+//! Backpressure: watches are not read while too much work is in progress.
 
 use futures::future::OptionFuture;
 use tokio::sync::Notify;
@@ -6,15 +6,15 @@ use tokio::sync::Notify;
 use crate::objects::dispatcher::Dispatcher;
 use crate::time::duration::seconds;
 
-/// How many objects may be worked on at once, before reading of the streams is held.
+/// Number of objects with work in progress above which watches are not read.
 pub(super) const MAX_WORKING: usize = 5_000;
-/// How much may wait for the other side at once: enough for it not to wait for the server, and no objects in memory that
-/// could as well wait in the server's.
+/// Number of tasks in the host's queue above which watches are not read: enough to keep Python busy, while further events stay
+/// in the API server's buffers instead of our memory.
 pub(super) const MAX_HOST_BACKLOG: usize = 256;
-/// Seconds between the looks, if nothing is notified.
+/// Seconds between the checks if no notification arrives.
 const PAUSE: f64 = 1.0;
 
-/// Waits until there is room for more events of a stream.
+/// Waits until the dispatcher can take more events of a watch, or until the operator stops.
 pub(super) async fn wait_for_room(dispatcher: &Dispatcher) {
     let shared = &dispatcher.shared;
     let is_full = || {
@@ -25,7 +25,7 @@ pub(super) async fn wait_for_room(dispatcher: &Dispatcher) {
         if shared.host.backlog() <= MAX_HOST_BACKLOG && !is_full() {
             return;
         }
-        // They exist before it is looked at again, and know of all that is notified since then: nothing is missed.
+        // Both are created before the second check, so a notification after the check is not missed.
         let freed = shared.freed.notified();
         let taken = OptionFuture::from(shared.host.taken().map(Notify::notified));
         if shared.host.backlog() <= MAX_HOST_BACKLOG && !is_full() {
@@ -35,7 +35,7 @@ pub(super) async fn wait_for_room(dispatcher: &Dispatcher) {
             () = freed => {}
             Some(()) = taken => {}
             () = shared.stopping.cancelled() => {}
-            // For an other side that does not notify.
+            // For hosts without notifications.
             () = tokio::time::sleep(seconds(PAUSE)) => {}
         }
     }

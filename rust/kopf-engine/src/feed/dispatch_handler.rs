@@ -1,6 +1,4 @@
-//! The end of a stream that feeds a dispatcher: it takes what comes, and says when there is no room for more.
-//!
-//! Must not know: what becomes of an object.
+//! The event handler of a watch that feeds a dispatcher, with backpressure.
 
 use std::sync::Arc;
 
@@ -16,9 +14,9 @@ use crate::watch::EventHandler;
 
 /// The event handler of a watch that feeds a dispatcher.
 pub struct DispatchHandler {
-    /// Where the events go.
+    /// The dispatcher that receives the events.
     pub dispatcher: Arc<Dispatcher>,
-    /// What holds the events until the indices are filled.
+    /// Buffers the events until the index gate opens; none afterwards.
     pub gated: Option<GatedHandler>,
 }
 
@@ -27,7 +25,7 @@ impl EventHandler for DispatchHandler {
         let Some(object) = self.dispatcher.filter_event(kind, object) else { return };
         let Some(gated) = &self.gated else { return self.dispatcher.dispatch(kind, object) };
         if let Some(object) = gated.hold(&self.dispatcher, kind, object) {
-            // The indices are filled.
+            // The index gate is open.
             self.gated = None;
             self.dispatcher.dispatch(kind, object);
         }

@@ -1,10 +1,10 @@
 //! The initial indexing: all objects of the indexed resources are indexed before any other handler is called.
 //!
 //! The index gate is closed at the start of an operator with indices. Until it opens, the events of indexed resources wait in
-//! their slots, and the first state of each object is indexed, a few at a time, without workers and so without their limit.
-//! Feeds of other resources wait. What keeps the gate closed is a guard that is dropped with its feed, so a feed that ends
-//! cannot keep the gate closed. Once open, the gate stays open: resources that appear later are indexed with their handling.
-//! Operators without indices have no gate.
+//! their slots. The first state of each object is indexed without a worker, so the worker limit does not apply. Feeds of other
+//! resources wait. The guards that keep the gate closed are dropped with their feed, so a feed that ends cannot keep it closed.
+//! Once open, the gate stays open: resources that appear later are indexed with their handling. Operators without indices have
+//! no gate.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,10 +22,10 @@ use super::backpressure::wait_for_room;
 use crate::context::index_gate::{IndexGate, IndexGateGuard};
 use crate::host::{ActivationTask, CycleId, HostTask, Responder};
 use crate::object_key::key_of;
-use crate::objects::dispatcher::{Dispatcher, learn};
+use crate::objects::dispatcher::{Dispatcher, record_indexing};
 use crate::objects::slots::{QueuedEvent, Slot};
 
-/// How many objects of one stream are indexed at once.
+/// Maximum number of objects of one watch that are indexed concurrently.
 const WINDOW: usize = 1_000;
 
 /// Buffers events until the index gate opens.
@@ -38,21 +38,21 @@ pub struct GatedHandler {
 }
 
 impl GatedHandler {
-    /// Holds an event. It is given back if its object is not to be held any longer.
+    /// Buffers an event. Returns the object if the gate is open and the event is to be dispatched.
     pub fn hold(&self, dispatcher: &Dispatcher, kind: EventType, object: Object) -> Option<Object> {
         let key = key_of(&object);
         let mut slots = dispatcher.slots();
         let active = &mut slots.entry(&key, kind).active;
         if active.is_none() {
             let Some(gate_guard) = self.index_gate.block(Arc::clone(&self.what)) else { return Some(object) };
-            // The filler is there as long as the stream is.
+            // The indexer runs as long as the watch.
             let _ = self.sender.send((key, gate_guard));
         }
         let event =
             QueuedEvent { kind, object: Arc::new(object), requeued: false, indexed: false, received: None };
         let active = active.get_or_insert_default();
         if !dispatcher.shared.rules.settings.compat {
-            // The first one is being indexed; of those that follow, the newest is enough, however long it takes.
+            // The first state is being indexed; of the following ones, only the newest is needed.
             active.pending.truncate(1);
         }
         active.pending.push_back(event);
@@ -60,7 +60,7 @@ impl GatedHandler {
         None
     }
 
-    /// The first listing is over.
+    /// Called when the first listing is complete.
     pub fn listed(&mut self) {
         self.listing = None;
     }
@@ -73,10 +73,10 @@ pub(super) struct InitialIndexer {
 }
 
 /// An object that is being indexed.
-struct Asked {
+struct Indexing {
     key: Arc<str>,
     cycle: CycleId,
-    round: IndexPass,
+    index_pass: IndexPass,
     reply: oneshot::Receiver<Completion>,
     _blocker: IndexGateGuard,
 }
@@ -86,22 +86,22 @@ impl InitialIndexer {
         let limit = self.dispatcher.shared.rules.settings.queueing.worker_limit;
         let window = limit.unwrap_or(WINDOW).clamp(1, WINDOW);
         let mut held = vec![];
-        let mut asked = VecDeque::new();
+        let mut indexing = VecDeque::new();
         loop {
-            while asked.len() < window
+            while indexing.len() < window
                 && let Ok((key, gate_guard)) = self.receiver.try_recv()
             {
                 held.push(Arc::clone(&key));
-                asked.extend(self.ask(key, gate_guard));
+                indexing.extend(self.start_indexing(key, gate_guard));
             }
-            if let Some(first) = asked.pop_front() {
-                self.learn(first).await;
+            if let Some(first) = indexing.pop_front() {
+                self.finish_indexing(first).await;
                 continue;
             }
             tokio::select! {
                 Some((key, gate_guard)) = self.receiver.recv() => {
                     held.push(Arc::clone(&key));
-                    asked.extend(self.ask(key, gate_guard));
+                    indexing.extend(self.start_indexing(key, gate_guard));
                 }
                 () = index_gate.opened() => break,
             }
@@ -114,14 +114,14 @@ impl InitialIndexer {
         std::future::pending().await
     }
 
-    /// Begins to index the first state of an object, if there is anything to do with it.
-    fn ask(&self, key: Arc<str>, gate_guard: IndexGateGuard) -> Option<Asked> {
+    /// Starts indexing the first state of an object; none if no index needs it.
+    fn start_indexing(&self, key: Arc<str>, gate_guard: IndexGateGuard) -> Option<Indexing> {
         let Dispatcher { shared, plan, .. } = &*self.dispatcher;
         let mut slots = self.dispatcher.slots();
         let slot = slots.get(&key)?;
         let event = slot.active.as_ref()?.pending.front()?.clone();
-        let round = self.dispatcher.index_pass(slot, &event);
-        let Some(round) = round else {
+        let index_pass = self.dispatcher.index_pass(slot, &event);
+        let Some(index_pass) = index_pass else {
             mark_indexed(slot);
             return None;
         };
@@ -134,21 +134,24 @@ impl InitialIndexer {
             resource: Arc::clone(&plan.resource),
             event: event.kind,
             object: event.object,
-            activation: Activation { steps: vec![Command::Index(round.clone())], ..Activation::default() },
+            activation: Activation {
+                steps: vec![Command::Index(index_pass.clone())],
+                ..Activation::default()
+            },
             reply: Responder::through(sender),
         }));
-        Some(Asked { key, cycle, round, reply, _blocker: gate_guard })
+        Some(Indexing { key, cycle, index_pass, reply, _blocker: gate_guard })
     }
 
-    /// Takes what came of it. If a filter has failed, the object is indexed once more when it is handled, with all that follows
-    /// from errors there; but the others do not wait for that.
-    async fn learn(&self, asked: Asked) {
-        let reply = asked.reply.await;
+    /// Records the results of one object. If a filter has raised, the object is indexed again when it is handled, and the error
+    /// is treated there. The initial indexing does not wait for that.
+    async fn finish_indexing(&self, indexing: Indexing) {
+        let reply = indexing.reply.await;
         let shared = &self.dispatcher.shared;
-        shared.host.submit(HostTask::Close { cycle: asked.cycle, carry: false });
+        shared.host.submit(HostTask::Close { cycle: indexing.cycle, carry: false });
         let Ok(mut reply) = reply else { return };
-        if let Some(slot) = self.dispatcher.slots().get(&asked.key)
-            && learn(&self.dispatcher, slot, &asked.round, &mut reply)
+        if let Some(slot) = self.dispatcher.slots().get(&indexing.key)
+            && record_indexing(&self.dispatcher, slot, &indexing.index_pass, &mut reply)
         {
             mark_indexed(slot);
         }
@@ -168,7 +171,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn of_what_is_held_the_first_and_the_newest_are_kept() {
+    async fn held_events_keep_the_first_and_the_newest_state() {
         let stage = crate::testing::Stage::new(&serde_json::json!({}), |_| (200, None));
         let things = crate::testing::resource("example.com", "things", true);
         let plan = Arc::new(stage.shared.rules.registry.plan(&things, &|_| true));

@@ -1,4 +1,4 @@
-//! The task that looks up what has become of objects that a watch with a derived selector does not deliver any more.
+//! The task that looks up objects that a watch with a derived selector does not deliver any more.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::time::duration::seconds;
 use crate::watch::{Stream, pause_after};
 
 const LOGGER: &str = "kopf._cogs.clients.watching";
-/// For how many objects the server is asked at once.
-const AT_ONCE: usize = 8;
+/// Maximum number of concurrent lookups.
+const MAX_CONCURRENT_LOOKUPS: usize = 8;
 
 /// The task that looks up objects that were deselected.
 pub(crate) struct MembershipResolver<'a> {
@@ -27,39 +27,39 @@ pub(crate) struct MembershipResolver<'a> {
 }
 
 impl MembershipResolver<'_> {
-    pub(crate) async fn run(&self, news: &Notify) -> Result<Infallible, RequestError> {
-        // Until then, nothing is handled, whatever it is.
+    pub(crate) async fn run(&self, lookup_requested: &Notify) -> Result<Infallible, RequestError> {
+        // Until the gate opens, no object is handled.
         if let Some(index_gate) = &self.dispatcher.shared.index_gate {
             index_gate.opened().await;
         }
-        let mut asking = FuturesUnordered::new();
+        let mut running = FuturesUnordered::new();
         loop {
-            while asking.len() < AT_ONCE
+            while running.len() < MAX_CONCURRENT_LOOKUPS
                 && let Some(next) = self.next()
             {
-                asking.push(self.seek(next));
+                running.push(self.look_up(next));
             }
             tokio::select! {
-                Some(done) = asking.next() => done?,
-                () = news.notified() => {}
+                Some(done) = running.next() => done?,
+                () = lookup_requested.notified() => {}
             }
         }
     }
 
     fn next(&self) -> Option<(Arc<str>, Box<str>, u64)> {
-        self.dispatcher.slots().departures.as_mut()?.next()
+        self.dispatcher.slots().tracker.as_mut()?.next()
     }
 
-    /// Asks for one object until there is an answer, or until the stream tells of it again.
-    async fn seek(&self, (key, address, ticket): (Arc<str>, Box<str>, u64)) -> Result<(), RequestError> {
+    /// Looks up one object, with retries, until the server answers or the watch delivers the object again.
+    async fn look_up(&self, (key, address, ticket): (Arc<str>, Box<str>, u64)) -> Result<(), RequestError> {
         let Some((namespace, name)) = address.split_once('/') else { return Ok(()) };
         let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
         let pause = &self.dispatcher.shared.pause;
         let mut failures = 0;
         loop {
-            // Others may handle the objects meanwhile.
+            // During a pause, other operators may handle the objects.
             pause.over().await;
-            if !self.begin(&key, ticket) {
+            if !self.begin_lookup(&key, ticket) {
                 return Ok(());
             }
             let pauses = pause.count();
@@ -74,7 +74,7 @@ impl MembershipResolver<'_> {
                     self.dispatcher.on_found(&key, ticket, found);
                     return Ok(());
                 }
-                // The kind itself is gone.
+                // The resource itself is not served any more.
                 Err(error) if error.status() == Some(404) => {
                     self.dispatcher.on_found(&key, ticket, None);
                     return Ok(());
@@ -82,12 +82,12 @@ impl MembershipResolver<'_> {
                 Err(error @ RequestError::Login(_)) => return Err(error),
                 Err(error) => error,
             };
-            self.back_off(&format!("Cannot see what has become of {address}"), &error, failures).await;
+            self.back_off(&format!("Cannot look up {address}"), &error, failures).await;
             failures += 1;
         }
     }
 
-    /// Waits after so many failures, and this one.
+    /// Logs the failure and waits for the retry delay; `failures` is the number of earlier failures in a row.
     pub(crate) async fn back_off(&self, what: &str, error: &RequestError, failures: u32) {
         let pause = pause_after(error, failures);
         let (resource, shared) = (&self.stream.resource, &self.dispatcher.shared);
@@ -96,13 +96,12 @@ impl MembershipResolver<'_> {
         shared.clock.sleep(seconds(pause)).await;
     }
 
-    /// Whether it is still of interest; if so, what is asked for now is as it is now.
-    fn begin(&self, key: &str, ticket: u64) -> bool {
+    /// Whether the lookup is still needed. If so, the response will show the current state: the object is not stale any more.
+    fn begin_lookup(&self, key: &str, ticket: u64) -> bool {
         let mut slots = self.dispatcher.slots();
-        let is_looked_up =
-            slots.departures.as_ref().is_some_and(|departures| departures.is_looked_up(key, ticket));
+        let is_looked_up = slots.tracker.as_ref().is_some_and(|tracker| tracker.is_looked_up(key, ticket));
         if let Some(slot) = slots.get(key).filter(|_| is_looked_up) {
-            slot.place = Membership::Deselected;
+            slot.membership = Membership::Deselected;
         }
         is_looked_up
     }

@@ -23,29 +23,29 @@ pub use dispatch_handler::DispatchHandler;
 use indexing::{GatedHandler, InitialIndexer};
 use membership_resolver::MembershipResolver;
 
-/// Follows a stream of objects; if its selector is derived, finds out what becomes of those that it loses.
+/// Follows a watch. If its selector is derived, also looks up the objects that stop matching it.
 ///
 /// # Errors
-/// As of the stream itself.
+/// As of [`Stream::follow`].
 pub async fn follow(stream: &Stream, dispatcher: Arc<Dispatcher>) -> Result<Infallible, RequestError> {
-    let told = |it: &MembershipTracker| (Arc::clone(&it.news), Arc::clone(&it.listed));
-    let told = dispatcher.slots().departures.as_deref().map(told);
-    let Some((news, listed)) = told else { return follow_indexed(stream, dispatcher).await };
-    if let Some(departures) = &mut dispatcher.slots().departures {
-        departures.restart();
+    let signals = |it: &MembershipTracker| (Arc::clone(&it.lookup_requested), Arc::clone(&it.listed));
+    let signals = dispatcher.slots().tracker.as_deref().map(signals);
+    let Some((lookup_requested, listed)) = signals else { return follow_indexed(stream, dispatcher).await };
+    if let Some(tracker) = &mut dispatcher.slots().tracker {
+        tracker.restart();
     }
     let resolver = MembershipResolver { stream, dispatcher: &dispatcher };
     tokio::select! {
         ended = follow_indexed(stream, Arc::clone(&dispatcher)) => ended,
-        ended = resolver.run(&news) => ended,
-        ended = resolver.clear(&listed), if label_selector::uses_finalizer(&dispatcher.plan, &dispatcher.shared.rules.registry) => ended,
+        ended = resolver.run(&lookup_requested) => ended,
+        ended = resolver.release_orphans(&listed), if label_selector::uses_finalizer(&dispatcher.plan, &dispatcher.shared.rules.registry) => ended,
     }
 }
 
-/// Follows a stream of objects; if there is a barrier, not before all indices are filled.
+/// Follows a watch. With an index gate, the events are buffered until all indices are filled.
 ///
 /// # Errors
-/// As of the stream itself.
+/// As of [`Stream::follow`].
 async fn follow_indexed(stream: &Stream, dispatcher: Arc<Dispatcher>) -> Result<Infallible, RequestError> {
     let mut sink = DispatchHandler { dispatcher: Arc::clone(&dispatcher), gated: None };
     let Some(index_gate) = dispatcher.shared.index_gate.clone() else {
@@ -55,10 +55,10 @@ async fn follow_indexed(stream: &Stream, dispatcher: Arc<Dispatcher>) -> Result<
         index_gate.opened().await;
         return stream.follow(&mut sink).await;
     }
-    // It blocks from before its first listing until it has been listed.
+    // The guard exists from before the first listing until its end.
     let Some(gate_guard) = dispatcher.take_gate_guard() else { return stream.follow(&mut sink).await };
     dispatcher.is_filling.store(true, Ordering::Release);
-    // There is one message per object at most.
+    // The channel is bounded in effect: at most one message per object.
     let (sender, receiver) = unbounded_channel();
     let what = Arc::clone(&gate_guard.what);
     sink.gated =

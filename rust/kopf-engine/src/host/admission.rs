@@ -1,4 +1,4 @@
-//! Admission reviews on their way to the handlers.
+//! Admission reviews for the host.
 
 use http::StatusCode;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use kopf_core::json::value::Value;
 use kopf_core::resource::Resource;
 use tokio::sync::oneshot;
 
-/// A review that has found its handlers.
+/// A review with its handlers.
 #[derive(Debug)]
 pub struct Review {
-    /// What is asked.
+    /// The admission request.
     pub request: Request,
-    /// What kind of object it is about.
+    /// The resource of the object under review.
     pub resource: Arc<Resource>,
-    /// Who is to be called.
+    /// The handlers to be called.
     pub candidates: Vec<Candidate>,
 }
 
@@ -28,21 +28,21 @@ pub struct ReviewTask {
     pub headers: Vec<(String, String)>,
     /// The client's certificate.
     pub peer: Option<Arc<Value>>,
-    /// Where the answer goes: as JSON, or what went wrong.
+    /// The channel for the response: a JSON text, or the rejection.
     pub reply: oneshot::Sender<Result<Vec<u8>, Rejection>>,
 }
 
-/// A request that has no answer.
+/// A review that is rejected with an HTTP error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     /// The HTTP status.
     pub status: u16,
-    /// What to say.
+    /// The reason phrase of the response.
     pub reason: String,
 }
 
 impl Rejection {
-    /// With the usual words.
+    /// With the standard reason phrase of the status.
     pub fn of(status: StatusCode) -> Self {
         let reason = status.canonical_reason().unwrap_or_default().to_owned();
         Self { status: status.as_u16(), reason }

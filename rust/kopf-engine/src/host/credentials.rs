@@ -1,6 +1,7 @@
-//! What login handlers give: where the API server is and how to be let in.
+//! The results of login handlers: the address of the API server and the credentials.
 //!
-//! Plain data with the names of `kopf.ConnectionInfo`. Nothing here prints a secret: `Debug` shows which parts are set.
+//! Plain data with the field names of `kopf.ConnectionInfo`. Secrets are never printed: `Debug` only shows which fields
+//! are set.
 
 use std::fmt;
 
@@ -10,9 +11,9 @@ use serde::Deserialize;
 /// The result of a login activity.
 #[derive(Debug, Clone)]
 pub enum Login {
-    /// The credentials by the id of the login handler that gave them; empty if none gave any.
+    /// The credentials by the id of the login handler; empty if no handler has returned any.
     Provided(Vec<(String, Credentials)>),
-    /// There are no login handlers: look for a service account and a kubeconfig.
+    /// There are no login handlers: the service account and the kubeconfig are used.
     Fallback,
 }
 
@@ -24,13 +25,13 @@ pub struct Credentials {
     pub server: String,
     /// Credentials of a higher priority are used first.
     pub priority: i64,
-    /// The namespace for whatever has none of its own.
+    /// The namespace for objects and requests that specify none.
     pub default_namespace: Option<String>,
-    /// When they stop being valid, in seconds since the epoch.
+    /// The end of validity, in seconds since the epoch.
     pub expiration: Option<f64>,
-    /// The file with the authority's certificates.
+    /// The file with the CA certificates.
     pub ca_path: Option<String>,
-    /// The authority's certificates: PEM, or its base64.
+    /// The CA certificates: PEM, or its base64.
     pub ca_data: Option<String>,
     /// Whether the server's certificate is not verified.
     pub insecure: Option<bool>,
@@ -50,9 +51,9 @@ pub struct Credentials {
     pub private_key_path: Option<String>,
     /// The client's private key: PEM, or its base64.
     pub private_key_data: Option<SecretString>,
-    /// The proxy on the way to the server.
+    /// The proxy for requests to the server.
     pub proxy_url: Option<String>,
-    /// Whether the environment's proxy variables are obeyed.
+    /// Whether the proxy variables of the environment are used.
     pub trust_env: bool,
 }
 

@@ -1,8 +1,8 @@
-//! The port to the language of the handlers: what the engine asks of the other side, and how it is answered.
+//! The interface to the host of the handlers: the tasks that the engine submits, and their replies.
 //!
-//! Whoever implements [`Host`] runs the user's code. The engine neither knows in which language that is, nor on which
-//! threads: it hands over [`HostTask`]s, which may be collected in batches, and waits for their replies.
-//! Nothing here may hold an object of the other side.
+//! An implementation of [`Host`] runs the user's code. The engine depends neither on its language nor on its threads.
+//! It submits [`HostTask`]s, which may be collected in batches, and waits for their replies. No type here may hold an
+//! object of the host's language.
 
 pub mod admission;
 pub mod credentials;
@@ -26,32 +26,32 @@ use crate::host::credentials::Login;
 /// The number of one processing cycle of one object, unique in the process.
 pub type CycleId = u64;
 
-/// The port to the host of the handlers. All methods return at once: they only put items into a queue.
+/// The host of the handlers. All methods return at once: they only put items into a queue.
 pub trait Host: Send + Sync + 'static {
-    /// Hands over a piece of work. Its reply comes through the channel inside of the job.
+    /// Submits a task. Its reply comes through the channel in the task.
     fn submit(&self, job: HostTask);
 
-    /// Hands over many pieces of work at once.
+    /// Submits several tasks at once.
     fn submit_all(&self, jobs: Vec<HostTask>) {
         for job in jobs {
             self.submit(job);
         }
     }
 
-    /// Hands over a log line, in order with the jobs.
+    /// Submits a log record, in order with the tasks.
     fn log(&self, entry: LogRecord);
 
-    /// How much was handed over and is not taken yet.
+    /// How many submitted items the host has not taken from the queue yet.
     fn backlog(&self) -> usize {
         0
     }
 
-    /// Notified whenever something of that was taken.
+    /// Notified each time the host takes items from the queue.
     fn taken(&self) -> Option<&Notify> {
         None
     }
 
-    /// Whether log lines of this level are wanted, so that nothing is formatted in vain.
+    /// Whether log records of this level are enabled, so that disabled ones are not formatted.
     fn enabled(&self, level: Level) -> bool;
 }
 
@@ -60,109 +60,109 @@ pub trait Host: Send + Sync + 'static {
 pub enum HostTask {
     /// Run the handlers and filters of one object, in the given order.
     Activation(ActivationTask),
-    /// Apply the transformation functions of a cycle's patch to the freshest state of the object.
+    /// Apply the transformation functions of a cycle's patch to the latest state of the object.
     Transform(TransformTask),
-    /// The cycle is over: forget its patch and whatever else was kept for it.
+    /// The cycle has ended: drop its patch and all other data kept for it.
     Close {
-        /// Which one.
+        /// The cycle.
         cycle: CycleId,
-        /// The transformation functions could not be applied: put them into the patch of the object's next cycle.
+        /// Whether to carry the transformation functions over to the object's next cycle, as they could not be applied.
         carry: bool,
     },
-    /// The operator stops and does not wait for this cycle any longer: cancel what runs of it.
+    /// The operator is stopping and does not wait for this cycle any longer: cancel its running handlers.
     Cancel(CycleId),
-    /// The object is gone: forget its memo.
+    /// The object is gone: drop its memo.
     Forget(Arc<str>),
     /// Call a daemon or a timer.
     Run(RunTask),
-    /// Ask a daemon or a timer for its initial delay.
+    /// Get the initial delay of a daemon or a timer.
     Delay(DelayTask),
-    /// Raise the flags of daemons and timers, and give them a moment.
+    /// Set the stop flags of daemons and timers, and give them a moment to exit.
     Signal(SignalTask),
-    /// The object has changed: its live body is to be replaced.
+    /// The object has changed: replace its live body.
     Refresh {
         /// The daemons and timers that share the body.
         runs: Vec<RunId>,
         /// Its new state.
         object: Arc<Object>,
     },
-    /// A daemon or a timer has ended: forget what is kept of it.
+    /// A daemon or a timer has ended: drop the data kept for it.
     Dismiss {
-        /// Which one.
+        /// The run of the daemon or timer.
         run: RunId,
-        /// What is to be seen on its flag, if somebody still looks at it.
+        /// The reasons to set on its stop flag, which may still be referenced.
         reasons: StopReasons,
     },
     /// Get credentials from the login handlers.
     Login(LoginTask),
     /// Call the handlers of an admission review.
     Review(Box<ReviewTask>),
-    /// Ask the selectors that are functions which of the resources they want.
+    /// Call the selectors that are functions, to match resources.
     Select(MatchResourcesTask),
-    /// Ask the probes how the operator is.
+    /// Call the probes.
     Probe(ProbeTask),
-    /// Ask the patterns of namespaces that only the other side understands.
+    /// Match the namespace patterns that only the host can evaluate.
     Locate(MatchNamespacesTask),
 }
 
 /// One activation of a cycle. The activations of a cycle share the patch.
 #[derive(Debug)]
 pub struct ActivationTask {
-    /// The cycle, the key to what the other side keeps between the scripts of it.
+    /// The cycle: the host keeps data between its activations under this key.
     pub cycle: CycleId,
     /// The key of the object's memo.
     pub uid: Arc<str>,
-    /// What kind of object it is.
+    /// The resource of the object.
     pub resource: Arc<Resource>,
-    /// The type of the event that is handled.
+    /// The type of the handled event.
     pub event: EventType,
-    /// The object as it came with that event.
+    /// The object as received with that event.
     pub object: Arc<Object>,
-    /// What to do.
+    /// The commands to run.
     pub activation: Activation,
-    /// Where the outcomes go; none if they are lost.
+    /// Receives the outcomes; none if the activation was lost.
     pub reply: Responder<Option<Completion>>,
 }
 
-/// A request to apply the functions of a patch.
+/// A request to call the transformation functions of a patch.
 #[derive(Debug)]
 pub struct TransformTask {
     /// The cycle whose patch has the functions.
     pub cycle: CycleId,
-    /// The object as it is known to be now.
+    /// The latest known state of the object.
     pub object: Arc<Object>,
-    /// The object as it should be, or what the functions raised.
+    /// Receives the object as changed by the functions, or the error that a function raised.
     pub reply: oneshot::Sender<Result<Value, String>>,
 }
 
-/// One daemon or timer of one object, from its start to its end; unique in the process, also among cycles.
+/// One daemon or timer of one object, from its start to its end. Unique in the process, also among cycles.
 pub type RunId = CycleId;
 
 /// One call of a daemon or a timer.
 #[derive(Debug)]
 pub struct RunTask {
-    /// Whose call it is.
+    /// The run to which the call belongs.
     pub run: RunId,
     /// The key of the object.
     pub uid: Arc<str>,
-    /// What kind of object it is.
+    /// The resource of the object.
     pub resource: Arc<Resource>,
-    /// The object as it is now.
+    /// The current object.
     pub object: Arc<Object>,
-    /// What to call, and its limits.
+    /// The handler to call, and its limits.
     pub attempt: Attempt,
-    /// Keep the transformation functions of the previous call: they could not be applied.
+    /// Keep the transformation functions of the previous call, as they could not be applied.
     pub carry: bool,
-    /// Where the outcome goes.
+    /// Receives the outcome.
     pub reply: Responder<RunReply>,
 }
 
-/// What came of one call of a daemon or a timer.
+/// The result of one call of a daemon or a timer.
 #[derive(Debug, Default)]
 pub struct RunReply {
     /// The outcome; none if the call was cancelled or lost.
     pub outcome: Option<Outcome>,
-    /// What is to be merged into the object, results included.
+    /// The merge patch for the object, results included.
     pub patch: Option<Map<String, Value>>,
     /// Whether there are transformation functions.
     pub fns: bool,
@@ -171,50 +171,50 @@ pub struct RunReply {
 /// A request for the initial delay of a daemon or a timer.
 #[derive(Debug)]
 pub struct DelayTask {
-    /// Who is asked.
+    /// The run of the daemon or timer.
     pub run: RunId,
-    /// Which handler it is.
+    /// The handler's index in the registry.
     pub handler: usize,
     /// The key of the object.
     pub uid: Arc<str>,
-    /// What kind of object it is.
+    /// The resource of the object.
     pub resource: Arc<Resource>,
-    /// The object as it is now.
+    /// The current object.
     pub object: Arc<Object>,
-    /// The seconds; none if the function raised, which is logged on the other side.
+    /// Receives the delay in seconds; none if the function raised, which the host logs.
     pub reply: Responder<Option<f64>>,
 }
 
-/// A request to raise flags.
+/// A request to set stop flags.
 #[derive(Debug)]
 pub struct SignalTask {
-    /// Whose flags, and what is to be seen on them.
+    /// The runs and the reasons to set on their flags.
     pub signals: Vec<Signal>,
-    /// Told when they have had their moment to end at once. What ended is told before.
+    /// Notified after the moment in which they can exit at once. Their results are reported before that.
     pub reply: Responder<()>,
 }
 
-/// One flag to raise.
+/// One stop flag to set.
 #[derive(Debug, Clone, Copy)]
 pub struct Signal {
-    /// Whose flag.
+    /// The run of the daemon or timer.
     pub run: RunId,
-    /// What is to be seen on it.
+    /// The reasons to set on the flag.
     pub reasons: StopReasons,
-    /// It is also to be cancelled.
+    /// Whether the run is also cancelled.
     pub cancel: bool,
 }
 
-/// A reply handle that always replies: with the default if it is dropped.
+/// A reply handle that always replies: with the default value if it is dropped.
 pub struct Responder<T: Default>(Option<Box<dyn FnOnce(T) + Send>>);
 
 impl<T: Default> Responder<T> {
-    /// The reply goes into this function, from any thread.
+    /// A handle that calls the function with the reply, from any thread.
     pub fn new(report: impl FnOnce(T) + Send + 'static) -> Self {
         Self(Some(Box::new(report)))
     }
 
-    /// Answers.
+    /// Sends the reply.
     pub fn send(mut self, reply: T) {
         if let Some(report) = self.0.take() {
             report(reply);
@@ -223,10 +223,10 @@ impl<T: Default> Responder<T> {
 }
 
 impl<T: Send + 'static> Responder<Option<T>> {
-    /// The reply goes through the channel, which is closed without one if it is lost.
+    /// A handle that sends the reply through the channel. The channel is closed without a reply if that is lost.
     pub fn through(channel: oneshot::Sender<T>) -> Self {
         Self::new(move |reply| {
-            // Nobody may wait any longer.
+            // The receiver may not exist any more.
             let _ = reply.map(|reply| channel.send(reply));
         })
     }
@@ -242,32 +242,32 @@ impl<T: Default> Drop for Responder<T> {
 
 impl<T: Default> fmt::Debug for Responder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Reporter").field(&self.0.is_some()).finish()
+        f.debug_tuple("Responder").field(&self.0.is_some()).finish()
     }
 }
 
 /// A request for credentials.
 #[derive(Debug)]
 pub struct LoginTask {
-    /// The credentials of all login handlers, or why there are none.
+    /// Receives the credentials of all login handlers, or the error of the login.
     pub reply: oneshot::Sender<Result<Login, String>>,
 }
 
 /// A request to match resources by functions.
 #[derive(Debug)]
 pub struct MatchResourcesTask {
-    /// The handlers (indices in the registry) with such selectors.
+    /// The handlers (indices in the registry) whose selectors are functions.
     pub handlers: Vec<usize>,
-    /// The resources to choose from.
+    /// The resources to match.
     pub resources: Vec<Arc<Resource>>,
-    /// For each handler, for each resource, whether it is wanted; or what the function raised.
+    /// Receives, for each handler and each resource, whether it matches; or the error that a function raised.
     pub reply: oneshot::Sender<Result<Vec<Vec<bool>>, String>>,
 }
 
-/// A request for the operator's health.
+/// A request for the results of the probes.
 #[derive(Debug)]
 pub struct ProbeTask {
-    /// The results of all probes, as JSON; none if a probe has failed, which was logged then.
+    /// Receives the results of all probes as JSON; none if a probe has failed, which the host logs.
     pub reply: oneshot::Sender<Option<String>>,
 }
 
@@ -276,47 +276,47 @@ pub struct ProbeTask {
 pub struct MatchNamespacesTask {
     /// The names.
     pub names: Vec<String>,
-    /// For each of them, whether it is to be served.
+    /// Receives, for each name, whether the operator serves it.
     pub reply: oneshot::Sender<Vec<bool>>,
 }
 
 /// A log record for the host.
 #[derive(Debug)]
 pub struct LogRecord {
-    /// How severe it is.
+    /// The severity.
     pub level: Level,
     /// The logger's name.
     pub logger: &'static str,
-    /// The text. Secrets never get in here.
+    /// The message. It never contains secrets.
     pub text: String,
-    /// The object that it is about.
+    /// The object to which the record belongs.
     pub object: Option<Arc<Object>>,
-    /// Whether it may become a Kubernetes event of that object, if such posting is on.
+    /// Whether the record may be posted as a Kubernetes event of that object, if posting is enabled.
     pub posted: bool,
-    /// The cycle whose last exception is to be logged along, with its traceback.
+    /// The cycle whose last exception is logged with its traceback.
     pub exception_of: Option<CycleId>,
 }
 
-/// The logger of everything that is about one object.
+/// The logger of records about objects.
 pub const OBJECTS: &str = "kopf.objects";
 
 impl LogRecord {
-    /// A line which is about no object in particular.
+    /// A record without an object.
     pub fn general(level: Level, logger: &'static str, text: impl Into<String>) -> Self {
         Self { level, logger, text: text.into(), object: None, posted: false, exception_of: None }
     }
 
-    /// A line about an object, which never becomes a Kubernetes event.
+    /// A record about an object, which is never posted as a Kubernetes event.
     pub fn local(level: Level, object: &Arc<Object>, text: impl Into<String>) -> Self {
         Self { object: Some(Arc::clone(object)), ..Self::general(level, OBJECTS, text) }
     }
 
-    /// A line about an object, which may become a Kubernetes event.
+    /// A record about an object, which may be posted as a Kubernetes event.
     pub fn posted(level: Level, object: &Arc<Object>, text: impl Into<String>) -> Self {
         Self { posted: true, ..Self::local(level, object, text) }
     }
 
-    /// The same with the traceback of the exception that ended the cycle's script.
+    /// The same record with the traceback of the exception that ended the cycle's activation.
     #[must_use]
     pub fn with_exception_of(mut self, cycle: CycleId) -> Self {
         self.exception_of = Some(cycle);

@@ -1,7 +1,7 @@
-//! The limit of open connections. Above it, the connection that has been idle for the longest time is closed.
+//! The limit of open connections. When it is reached, a new connection replaces the one that has been idle for longest.
 //!
-//! Clients reconnect when an idle connection is closed. A connection whose request is being handled is not closed; if there is
-//! no idle one, the new connection waits.
+//! Clients reconnect after an idle connection is closed. A connection whose request is being handled is not closed. If
+//! none is idle, the new connection waits.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,42 +11,42 @@ use tokio_util::sync::CancellationToken;
 
 /// The limit of open connections of a server.
 pub(crate) struct ConnectionLimit {
-    room: usize,
-    present: Mutex<Present>,
+    limit: usize,
+    connections: Mutex<Connections>,
     change: Notify,
 }
 
 #[derive(Default)]
-struct Present {
+struct Connections {
     count: usize,
     turn: u64,
-    /// Those that wait for nothing of ours, in the order of their last signs of life; and how they are sent away.
+    /// The idle connections, in the order of their last activity, with the tokens that close them.
     idle: BTreeMap<u64, CancellationToken>,
 }
 
-/// The permit of one connection, until it is dropped.
+/// The permit of one connection, released on drop.
 pub(crate) struct ConnectionPermit {
     connection_limit: Arc<ConnectionLimit>,
-    leaving: CancellationToken,
+    eviction: CancellationToken,
     state: Mutex<State>,
 }
 
 #[derive(Clone, Copy)]
 enum State {
     Idle(u64),
-    Served,
+    Active,
 }
 
-/// A connection that waits for an answer, until this is dropped.
+/// Marks a connection as active, not idle, until it is dropped.
 pub(crate) struct Service<'a>(&'a ConnectionPermit);
 
 impl ConnectionLimit {
-    /// So many at most.
-    pub(crate) fn new(room: usize) -> Arc<Self> {
-        Arc::new(Self { room, present: Mutex::default(), change: Notify::new() })
+    /// A limit of `limit` connections.
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, connections: Mutex::default(), change: Notify::new() })
     }
 
-    /// Waits until there is room.
+    /// Waits for a permit; closes the longest idle connection if the limit is reached.
     pub(crate) async fn enter(self: &Arc<Self>) -> ConnectionPermit {
         loop {
             let change = self.change.notified();
@@ -57,47 +57,47 @@ impl ConnectionLimit {
         }
     }
 
-    /// Takes the place of another one, if there is no other room.
+    /// A permit, maybe in place of the longest idle connection; none if all connections are active.
     pub(crate) fn try_enter(self: &Arc<Self>) -> Option<ConnectionPermit> {
-        let mut present = self.lock();
-        if present.count < self.room {
-            present.count += 1;
+        let mut connections = self.lock();
+        if connections.count < self.limit {
+            connections.count += 1;
         } else {
-            let (_, leaving) = present.idle.pop_first()?;
-            leaving.cancel();
+            let (_, eviction) = connections.idle.pop_first()?;
+            eviction.cancel();
         }
-        let leaving = CancellationToken::new();
-        let state = Mutex::new(State::Idle(present.sit(&leaving)));
-        Some(ConnectionPermit { connection_limit: Arc::clone(self), leaving, state })
+        let eviction = CancellationToken::new();
+        let state = Mutex::new(State::Idle(connections.add_idle(&eviction)));
+        Some(ConnectionPermit { connection_limit: Arc::clone(self), eviction, state })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Present> {
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Present {
-    fn sit(&mut self, leaving: &CancellationToken) -> u64 {
+impl Connections {
+    fn add_idle(&mut self, eviction: &CancellationToken) -> u64 {
         self.turn += 1;
-        self.idle.insert(self.turn, leaving.clone());
+        self.idle.insert(self.turn, eviction.clone());
         self.turn
     }
 }
 
 impl ConnectionPermit {
-    /// Until it is sent away.
-    pub(crate) async fn sent_away(&self) {
-        self.leaving.cancelled().await;
+    /// Waits until the connection is evicted: closed in favour of another one.
+    pub(crate) async fn evicted(&self) {
+        self.eviction.cancelled().await;
     }
 
-    /// It waits for an answer from now on.
+    /// Marks the connection as active.
     pub(crate) fn serve(&self) -> Service<'_> {
         let mut state = self.state();
-        // Who has been sent away meanwhile, stays so.
+        // An evicted connection stays evicted.
         if let State::Idle(turn) = *state
             && self.connection_limit.lock().idle.remove(&turn).is_some()
         {
-            *state = State::Served;
+            *state = State::Active;
         }
         Service(self)
     }
@@ -110,8 +110,8 @@ impl ConnectionPermit {
 impl Drop for Service<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        if matches!(*state, State::Served) {
-            *state = State::Idle(self.0.connection_limit.lock().sit(&self.0.leaving));
+        if matches!(*state, State::Active) {
+            *state = State::Idle(self.0.connection_limit.lock().add_idle(&self.0.eviction));
             self.0.connection_limit.change.notify_one();
         }
     }
@@ -120,14 +120,14 @@ impl Drop for Service<'_> {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let state = *self.state();
-        let mut present = self.connection_limit.lock();
-        // Of those who were sent away, the place is taken already.
-        let had_place = match state {
-            State::Idle(turn) => present.idle.remove(&turn).is_some(),
-            State::Served => true,
+        let mut connections = self.connection_limit.lock();
+        // The permit of an evicted connection was already passed on.
+        let had_permit = match state {
+            State::Idle(turn) => connections.idle.remove(&turn).is_some(),
+            State::Active => true,
         };
-        if had_place {
-            present.count -= 1;
+        if had_permit {
+            connections.count -= 1;
             self.connection_limit.change.notify_one();
         }
     }
@@ -139,17 +139,17 @@ mod tests {
 
     use futures::FutureExt as _;
 
-    /// How many there are, and how many of them are idle.
+    /// The numbers of all and of idle connections.
     fn figures(connection_limit: &ConnectionLimit) -> (usize, usize) {
-        let present = connection_limit.lock();
-        (present.count, present.idle.len())
+        let connections = connection_limit.lock();
+        (connections.count, connections.idle.len())
     }
 
-    fn is_sent_away(permit: &ConnectionPermit) -> bool {
-        permit.leaving.is_cancelled()
+    fn is_evicted(permit: &ConnectionPermit) -> bool {
+        permit.eviction.is_cancelled()
     }
 
-    /// Two that have come one after the other; after that, the first one was served.
+    /// Two connections opened one after the other; the first one was active after that.
     fn two_of(connection_limit: &Arc<ConnectionLimit>) -> [ConnectionPermit; 2] {
         let [first, second] =
             [connection_limit.try_enter(), connection_limit.try_enter()].map(Option::unwrap);
@@ -158,20 +158,20 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_silent_for_the_longest_time_makes_room() {
+    fn the_longest_idle_connection_is_evicted() {
         let connection_limit = ConnectionLimit::new(2);
         let [first, second] = two_of(&connection_limit);
         let _third = connection_limit.try_enter().unwrap();
-        assert_eq!([is_sent_away(&first), is_sent_away(&second)], [false, true]);
-        // The place of the second one is taken: nothing becomes free by its end.
+        assert_eq!([is_evicted(&first), is_evicted(&second)], [false, true]);
+        // The second connection's permit was passed on: its end releases nothing.
         drop(second);
         let _fourth = connection_limit.try_enter().unwrap();
-        assert!(is_sent_away(&first));
+        assert!(is_evicted(&first));
         assert_eq!(connection_limit.lock().count, 2);
     }
 
     #[test]
-    fn whoever_is_served_is_not_sent_away_and_newcomers_wait() {
+    fn active_connections_are_not_evicted_and_new_ones_wait() {
         let connection_limit = ConnectionLimit::new(1);
         let only = connection_limit.try_enter().unwrap();
         let service = only.serve();
@@ -180,11 +180,11 @@ mod tests {
         assert!(entering.as_mut().now_or_never().is_none());
         drop(service);
         assert!(entering.now_or_never().is_some());
-        assert!(is_sent_away(&only));
+        assert!(is_evicted(&only));
     }
 
     #[test]
-    fn places_become_free_when_connections_end() {
+    fn permits_are_released_when_connections_end() {
         let connection_limit = ConnectionLimit::new(1);
         let only = connection_limit.try_enter().unwrap();
         let service = only.serve();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_sent_away_before_being_served_leaves_no_trace() {
+    fn connections_evicted_while_idle_leave_no_state() {
         let connection_limit = ConnectionLimit::new(1);
         let [first, second] = two_of(&connection_limit);
         drop(first);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// The time is counted from when the other side does not take it at once, until it has taken everything: so readers of
-/// single bytes have no more of it than others. Who takes all at once costs no timer.
+/// Starts when a write first blocks, and ends when everything is flushed; partial progress does not reset it. Writes
+/// that do not block need no timer.
 pub(crate) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
@@ -17,12 +17,12 @@ pub(crate) struct WriteTimeout<S> {
 }
 
 impl<S> WriteTimeout<S> {
-    /// So much of it.
+    /// A stream with this write timeout.
     pub(crate) fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, waiting: None }
     }
 
-    /// Goes on as it came, or ends the waiting.
+    /// Passes the result of the write on, or fails when the timeout expires.
     fn wait<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             return polled;
@@ -90,7 +90,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_reads_nothing_is_given_up() {
+    async fn a_client_that_reads_nothing_is_a_timeout() {
         let (near, _far) = duplex(16);
         let mut near = WriteTimeout::new(near, LIMIT);
         let start = tokio::time::Instant::now();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_reads_single_bytes_is_given_up_too() {
+    async fn a_client_that_reads_single_bytes_is_a_timeout() {
         let (near, mut far) = duplex(16);
         let reading = tokio::spawn(async move {
             let mut count = 0;
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_answer_has_its_own_time() {
+    async fn each_response_has_a_separate_timeout() {
         let (near, mut far) = duplex(16);
         let reading = tokio::spawn(async move {
             let mut seen = 0;

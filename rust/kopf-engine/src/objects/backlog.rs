@@ -1,74 +1,75 @@
-//! What was there already when a stream began: it waits behind what happens now.
+//! The backlog: initial objects of a watch, which are handled after current changes.
 //!
-//! Only so many objects of a listing are worked on at once. The others wait in their slots, with no task, until one of those
-//! has had its turn; unless they change, which makes them as urgent as any other change. What waits is bounded in bytes, for
-//! all streams of an operator together: then the streams that have a part in it are held. Nothing here waits or talks.
+//! Only a limited number of listed objects is worked on concurrently. The others wait in their slots, without a task, until one
+//! of those is done. An object that changes meanwhile leaves the backlog and is handled at once. The waiting objects are
+//! bounded in bytes, for all watches of an operator together; above that, watches with a non-empty backlog are not read. This
+//! module does no I/O and does not block.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many objects of a listing are worked on at once.
+/// Maximum number of listed objects that are worked on concurrently.
 pub const WINDOW: usize = 500;
-/// How many bytes of objects may wait in an operator, before reading of the streams is held.
+/// Bytes of waiting objects per operator above which watches are not read.
 const MOST_BYTES: usize = 256 * 1024 * 1024;
 
-/// The objects of one stream that wait for their turn.
+/// The waiting objects of one watch.
 #[derive(Debug, Default)]
 pub struct Backlog {
     waiting: VecDeque<Arc<str>>,
     running: usize,
     bytes: usize,
-    /// The bytes of all streams.
+    /// Bytes of the waiting objects of all watches.
     total: Arc<AtomicUsize>,
 }
 
 impl Backlog {
-    /// One of several that share their limit.
+    /// A backlog that shares its limit of bytes with others.
     pub fn sharing(total: Arc<AtomicUsize>) -> Self {
         Self { waiting: VecDeque::new(), running: 0, bytes: 0, total }
     }
 
-    /// Whether another one has to wait.
+    /// Whether further listed objects have to wait.
     pub fn is_full(&self, window: usize) -> bool {
         self.running >= window
     }
 
-    /// Whether too much is kept to read on. A stream of which nothing waits is never held by the others.
+    /// Whether the watch is not to be read. A watch with an empty backlog is never held by the others.
     pub fn is_heavy(&self) -> bool {
         self.bytes > 0 && self.total.load(Ordering::Relaxed) > MOST_BYTES
     }
 
-    /// One of a listing is worked on.
+    /// The work on a listed object has begun.
     pub fn began(&mut self) {
         self.running += 1;
     }
 
-    /// One of them has had its turn.
+    /// The work on a listed object is done.
     pub fn ended(&mut self) {
         self.running = self.running.saturating_sub(1);
     }
 
-    /// One waits, with so many bytes.
+    /// Adds an object, with its size in bytes.
     pub fn park(&mut self, key: Arc<str>, bytes: usize) {
         self.waiting.push_back(key);
         self.bytes += bytes;
         self.total.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// One of those that wait does not do so any longer.
+    /// An object of this size has left the backlog.
     pub fn left(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         self.total.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Whether nothing waits.
+    /// Whether no object waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// The next one; it may have left meanwhile.
+    /// The key of the next object; the object may have left the backlog meanwhile.
     pub fn pop(&mut self) -> Option<Arc<str>> {
         let next = self.waiting.pop_front();
         if self.waiting.is_empty() {
@@ -89,14 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_streams_share_the_limit() {
+    fn all_watches_share_the_limit() {
         let total = Arc::new(AtomicUsize::new(0));
         let [mut first, mut second, third] = [(); 3].map(|()| Backlog::sharing(Arc::clone(&total)));
         first.park(Arc::from("a"), MOST_BYTES);
         assert!(!first.is_heavy());
         second.park(Arc::from("b"), 1);
         assert!(first.is_heavy() && second.is_heavy());
-        assert!(!third.is_heavy(), "nothing of it waits");
+        assert!(!third.is_heavy(), "its backlog is empty");
         drop(first);
         assert!(!second.is_heavy());
         second.left(5);

@@ -1,8 +1,8 @@
 //! Objects that a derived label selector does not match any more.
 //!
-//! The watch reports such an object as deleted, and a list does not contain it; a deletion looks the same. So the object is
-//! looked up. If it exists, its new state is handled as a change, and it is forgotten when nothing is left to do. The watch does
-//! not report its changes, so it is looked up again after each write of ours. If it does not exist, it was deleted. The
+//! The watch reports such an object as deleted, and a list does not contain it, as after a deletion. So the object is looked
+//! up. If it does not exist, it was deleted. If it exists, its new state is handled as a change, and its slot is removed when
+//! nothing is left to do. The watch does not report its further changes, so it is looked up again after each of our writes. The
 //! selectors are derived in `kopf_core::handler::label_selector`.
 
 use std::collections::{HashMap, VecDeque};
@@ -12,18 +12,18 @@ use kopf_core::handler::label_selector::DerivedSelector;
 use kopf_core::object::Object;
 use tokio::sync::Notify;
 
-/// If so many are to be asked for, the stream is not read any further.
+/// Number of pending lookups above which the watch is not read.
 pub(crate) const MAX_LOOKUPS: usize = 500;
 
 /// Whether the derived selector of the watch matches an object.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Membership {
-    /// The stream tells of it.
+    /// The watch delivers the object.
     #[default]
     Selected,
-    /// The stream does not tell of it any more.
+    /// The watch does not deliver the object any more.
     Deselected,
-    /// The same, and it is not now as the server has last told it.
+    /// Deselected, and our copy is stale because we patched the object.
     Stale,
 }
 
@@ -31,26 +31,26 @@ pub enum Membership {
 #[derive(Debug)]
 pub struct MembershipTracker {
     pub(crate) selector: DerivedSelector,
-    /// Where the known objects are to be asked for: namespaces and names by keys.
+    /// Namespaces and names of the known objects, by their keys: for lookups.
     pub(crate) addresses: HashMap<Arc<str>, Box<str>>,
     pub(crate) lookups: HashMap<Arc<str>, PendingLookup>,
     pub(crate) queue: VecDeque<(Arc<str>, u64)>,
     pub(crate) tickets: u64,
-    pub(crate) news: Arc<Notify>,
+    pub(crate) lookup_requested: Arc<Notify>,
     pub(crate) listed: Arc<Notify>,
 }
 
 /// An object whose current state is looked up.
 #[derive(Debug)]
 pub(crate) struct PendingLookup {
-    /// What the answer must be for, to be of any use.
+    /// Identifies this lookup; responses to earlier ones are ignored.
     pub(crate) ticket: u64,
-    /// What the stream has told of its deletion; nothing if a listing did not have it.
+    /// The object of the deletion event; none if a listing did not contain the object.
     pub(crate) last: Option<Arc<Object>>,
 }
 
 impl MembershipTracker {
-    /// From a stream with this selector.
+    /// A tracker for a watch with this selector.
     pub fn from(selector: DerivedSelector) -> Self {
         Self {
             selector,
@@ -58,24 +58,24 @@ impl MembershipTracker {
             lookups: HashMap::new(),
             queue: VecDeque::new(),
             tickets: 0,
-            news: Arc::default(),
+            lookup_requested: Arc::default(),
             listed: Arc::default(),
         }
     }
 
-    /// The stream tells of the object: whoever looks for it may stop.
-    pub(crate) fn arrived(&mut self, key: &Arc<str>, object: &Object) {
+    /// The watch delivers the object: a pending lookup is cancelled.
+    pub(crate) fn on_selected(&mut self, key: &Arc<str>, object: &Object) {
         self.lookups.remove(key);
-        self.note(key, object);
+        self.record_address(key, object);
     }
 
-    pub(crate) fn note(&mut self, key: &Arc<str>, object: &Object) {
+    pub(crate) fn record_address(&mut self, key: &Arc<str>, object: &Object) {
         let address =
             || [object.namespace().unwrap_or_default(), object.name().unwrap_or_default()].join("/");
         self.addresses.entry(Arc::clone(key)).or_insert_with(|| address().into_boxed_str());
     }
 
-    /// Has the server asked for an object; false if it is not known where that is.
+    /// Requests a lookup of an object; false if its address is unknown.
     pub(crate) fn enqueue_lookup(&mut self, key: &Arc<str>, last: Option<Arc<Object>>) -> bool {
         if !self.addresses.contains_key(key) {
             return false;
@@ -84,7 +84,7 @@ impl MembershipTracker {
             self.tickets += 1;
             self.lookups.insert(Arc::clone(key), PendingLookup { ticket: self.tickets, last });
             self.queue.push_back((Arc::clone(key), self.tickets));
-            self.news.notify_one();
+            self.lookup_requested.notify_one();
         }
         true
     }
@@ -93,7 +93,7 @@ impl MembershipTracker {
         self.lookups.get(key).is_some_and(|lookups| lookups.ticket == ticket)
     }
 
-    /// The next object to ask for, where it is, and the ticket.
+    /// The next object to look up, its address, and the ticket.
     pub(crate) fn next(&mut self) -> Option<(Arc<str>, Box<str>, u64)> {
         while let Some((key, ticket)) = self.queue.pop_front() {
             if self.is_looked_up(&key, ticket)
@@ -106,7 +106,7 @@ impl MembershipTracker {
         None
     }
 
-    /// The task that asks has ended, though there may be something to ask for: starts it again.
+    /// The lookup task has ended although lookups may be pending: starts it again.
     pub(crate) fn restart(&mut self) {
         let mut tickets: Vec<_> =
             self.lookups.iter().map(|(key, lookups)| (Arc::clone(key), lookups.ticket)).collect();
@@ -114,13 +114,13 @@ impl MembershipTracker {
         self.queue = tickets.into();
     }
 
-    /// An object is forgotten.
+    /// Removes an object.
     pub(crate) fn forget(&mut self, key: &str) {
         self.addresses.remove(key);
         self.lookups.remove(key);
     }
 
-    /// Takes over what another stream has left of the same objects.
+    /// Takes over the state of the previous watch of the same objects.
     pub fn inherit(&mut self, other: Self) {
         self.addresses.extend(other.addresses);
         for (key, lookups) in other.lookups {

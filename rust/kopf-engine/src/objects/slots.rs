@@ -1,7 +1,7 @@
-//! What is remembered of each object between its cycles: as little as possible.
+//! The per-object state between cycles, kept as small as possible.
 //!
-//! A slot of an idle object has its memory, the version of our last write until that is seen, and nothing else: no task, no
-//! timer, no body. Nothing here waits or talks.
+//! The slot of an idle object has its memory and, until it is observed, the version of our last write. It has no task, no
+//! timer, no body. This module does no I/O and does not block.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,53 +25,53 @@ use crate::objects::membership::{MAX_LOOKUPS, Membership, MembershipTracker};
 /// An event in the queue of its object.
 #[derive(Debug, Clone)]
 pub struct QueuedEvent {
-    /// What the server says has happened.
+    /// The type of the event.
     pub kind: EventType,
     /// The new state.
     pub object: Arc<Object>,
-    /// It is no event: a delay is over, and the last state is looked at again.
+    /// Not a watch event: a delay is over, and the last state is handled again.
     pub requeued: bool,
-    /// The indices have it already.
+    /// The indices already contain the object.
     pub indexed: bool,
-    /// The state as it was told, if the object is looked at otherwise.
+    /// The object as received, if the cycle works on one with unconfirmed writes overlaid.
     pub received: Option<Arc<Object>>,
 }
 
 /// The work in progress of an object.
 #[derive(Debug, Default)]
 pub struct InFlight {
-    /// What has come since the current cycle began.
+    /// The events since the start of the current cycle.
     pub pending: VecDeque<QueuedEvent>,
-    /// Tells the worker that something has come.
+    /// Notifies the worker about new events.
     pub arrived: Arc<Notify>,
     /// Events were skipped, and that was logged.
     pub overflowed: bool,
-    /// There is no worker here: the one of a predecessor is still at work.
+    /// There is no worker here: the predecessor's worker still handles the object.
     pub awaited: bool,
-    /// There is a successor: what waits for the time does not wait any longer.
+    /// There is a successor: delays are cut short.
     pub leaving: bool,
-    /// There is no worker yet: it waits for its turn in the backlog, with so many bytes.
+    /// There is no worker yet: the object waits in the backlog, with this size in bytes.
     pub parked: Option<usize>,
-    /// There is no worker: the cycle waits for nothing but the reply.
+    /// There is no worker: the cycle only waits for its completion.
     pub detached_cycle: Option<DetachedCycle>,
 }
 
 /// A cycle in progress.
 #[derive(Debug)]
 pub struct OpenCycle {
-    /// Its number.
+    /// The id of the cycle.
     pub id: CycleId,
-    /// Where it stands.
+    /// The state machine.
     pub cycle: Cycle,
-    /// What is next, until somebody goes on with it.
+    /// The next effect; none while a worker executes it.
     pub next: Option<Effect>,
-    /// What it is about.
+    /// The event of the cycle.
     pub event: QueuedEvent,
-    /// What the indices need first.
-    pub round: Option<IndexPass>,
-    /// The other side is done with it already.
+    /// The index commands to run first.
+    pub index_pass: Option<IndexPass>,
+    /// The host has already closed the cycle.
     pub closed: bool,
-    /// What is to be logged of it.
+    /// The log records to emit.
     pub log_messages: Vec<LogRecord>,
 }
 
@@ -79,42 +79,42 @@ pub struct OpenCycle {
 #[derive(Debug)]
 pub struct DetachedCycle {
     pub(super) open_cycle: Box<OpenCycle>,
-    /// It counts as a worker for those who wait until all are done.
+    /// Counts as a worker for those who wait until all workers are done.
     pub(super) _token: TaskTrackerToken,
 }
 
 impl DetachedCycle {
-    /// The number of the cycle.
+    /// The id of the cycle.
     pub fn id(&self) -> CycleId {
         self.open_cycle.id
     }
 }
 
-/// One object.
+/// The state of one object.
 #[derive(Default)]
 pub struct Slot {
-    /// What the core remembers.
+    /// The memory of the core.
     pub memory: ObjectMemory,
-    /// The echo of our last write, while it is awaited.
+    /// The last write of ours whose watch event is still awaited.
     pub consistency: Option<Box<Consistency>>,
-    /// How its indexing went; none if it was never indexed.
+    /// The results of indexing; none if the object was never indexed.
     pub indexing: Option<Box<Indexing>>,
-    /// The pauses after unexpected errors.
+    /// The back-off after unexpected errors.
     pub throttle: ErrorBackoff,
-    /// The worker, if there is one.
+    /// The work in progress; none if the object is idle.
     pub active: Option<Box<InFlight>>,
-    /// Its daemons and timers, if it ever had any.
+    /// The daemons and timers, if there ever were any.
     pub object_daemons: Option<Arc<ObjectDaemons>>,
-    /// The object is deleted: nothing is to be remembered after the last event.
+    /// The object is deleted: the slot is removed after the last event.
     pub gone: bool,
-    /// Where it is, if its stream has a derived selector.
-    pub place: Membership,
+    /// Whether the derived selector of the watch matches the object.
+    pub membership: Membership,
     /// The number of the last listing that had the object.
     pub seen: u32,
 }
 
 impl Slot {
-    /// What it has waited with in the backlog, if it has.
+    /// Takes the object out of the backlog; returns its events.
     pub fn unpark(&mut self, backlog: &mut Backlog) -> Option<VecDeque<QueuedEvent>> {
         let bytes = self.active.as_ref()?.parked?;
         backlog.left(bytes);
@@ -129,35 +129,35 @@ impl Slot {
     }
 }
 
-/// An object that is missing in a list.
+/// An object that does not exist any more.
 pub struct RemovedObject {
     /// Its key.
     pub key: Arc<str>,
     /// Its daemons and timers.
     pub object_daemons: Option<Arc<ObjectDaemons>>,
-    /// It is not known any more; otherwise, its worker forgets it.
+    /// The slot is removed already; otherwise, the worker removes it.
     pub forgotten: bool,
 }
 
-/// All objects of one stream.
+/// The slots of the objects of one watch.
 #[derive(Default)]
 pub struct Slots {
-    /// Those that wait behind what is new.
+    /// The objects of the listing that wait for their turn.
     pub backlog: Backlog,
-    /// What becomes of objects that the stream does not tell of any more, if its selector is derived.
-    pub departures: Option<Box<MembershipTracker>>,
+    /// Lookups of objects that the watch does not deliver any more; only if its selector is derived.
+    pub tracker: Option<Box<MembershipTracker>>,
     map: HashMap<Arc<str>, Slot>,
     listing: u32,
     pauses: u64,
 }
 
 impl Slots {
-    /// No objects yet; with what becomes of them if the stream loses them, and with what counts the bytes that wait.
-    pub fn with(departures: Option<Box<MembershipTracker>>, parked: Arc<AtomicUsize>) -> Self {
-        Self { departures, backlog: Backlog::sharing(parked), ..Self::default() }
+    /// No objects yet. `parked` counts the bytes of the backlogs of all watches.
+    pub fn with(tracker: Option<Box<MembershipTracker>>, parked: Arc<AtomicUsize>) -> Self {
+        Self { tracker, backlog: Backlog::sharing(parked), ..Self::default() }
     }
 
-    /// The object's slot; a new one remembers how the object was first noticed.
+    /// The object's slot; a new slot records how the object was first observed.
     pub fn entry(&mut self, key: &Arc<str>, kind: EventType) -> &mut Slot {
         let listing = self.listing;
         let slot = self.map.entry(Arc::clone(key)).or_insert_with(|| Slot {
@@ -165,18 +165,18 @@ impl Slots {
             ..Slot::default()
         });
         slot.seen = listing;
-        // It was not in a listing, but it is there nevertheless.
+        // A listing did not have the object, but it exists.
         slot.gone &= kind == EventType::Deleted;
-        slot.place = Membership::Selected;
+        slot.membership = Membership::Selected;
         slot
     }
 
-    /// The object's slot, if it is known.
+    /// The object's slot, if there is one.
     pub fn get(&mut self, key: &str) -> Option<&mut Slot> {
         self.map.get_mut(key)
     }
 
-    /// The object is there, though it cannot be read: what is known of it stays as it is.
+    /// The object exists, though it cannot be decoded: its slot stays as it is.
     pub fn keep_known(&mut self, key: &str) {
         let listing = self.listing;
         if let Some(slot) = self.map.get_mut(key) {
@@ -184,7 +184,7 @@ impl Slots {
         }
     }
 
-    /// Lets an object wait for its turn in the backlog.
+    /// Adds the object and its event to the backlog.
     pub fn park(&mut self, key: &Arc<str>, event: QueuedEvent) {
         let bytes = event.object.raw().len();
         let Some(slot) = self.map.get_mut(key) else { return };
@@ -193,22 +193,23 @@ impl Slots {
         self.backlog.park(Arc::clone(key), bytes);
     }
 
-    /// What an object has waited with in the backlog, if it has.
+    /// Takes the object out of the backlog; returns its events.
     pub fn unpark(&mut self, key: &str) -> Option<VecDeque<QueuedEvent>> {
         self.map.get_mut(key)?.unpark(&mut self.backlog)
     }
 
-    /// Forgets an object.
+    /// Removes the slot of an object.
     pub fn remove(&mut self, key: &str) {
         self.map.remove(key);
     }
 
-    /// Takes an object out, with all that is known of it.
+    /// Removes the slot of an object and returns it.
     pub fn take(&mut self, key: &str) -> Option<Slot> {
         self.map.remove(key)
     }
 
-    /// Takes an object over that a predecessor has worked on; with the events that have come here meanwhile. It may be gone.
+    /// Takes over the slot of a predecessor, and returns the events received here meanwhile. If the object is deleted, it is
+    /// returned as removed instead.
     pub fn adopt(&mut self, key: &Arc<str>, slot: Slot) -> (Option<RemovedObject>, VecDeque<QueuedEvent>) {
         let known = self.map.remove(key);
         let (is_gone, seen) = known.as_ref().map_or((false, self.listing), |known| (known.gone, known.seen));
@@ -230,12 +231,13 @@ impl Slots {
         }
     }
 
-    /// A listing is over: the objects that it did not have are forgotten. Busy ones are when their worker is done.
+    /// A listing is complete: removes the slots of the objects that it did not have. Slots of busy objects are removed by their
+    /// workers.
     pub fn end_listing(&mut self) -> Vec<RemovedObject> {
         self.enqueue_missing();
         let listing = self.listing;
         let vanished = self.forget(|slot| slot.seen != listing);
-        self.end_departing();
+        self.prune_addresses();
         vanished
     }
 
@@ -250,16 +252,16 @@ impl Slots {
         self.map.iter().filter(|(_, slot)| is_missing(slot)).map(|(key, _)| Arc::clone(key)).collect()
     }
 
-    /// The stream is over: all objects are forgotten. Busy ones are when their worker is done.
+    /// The watch has ended: removes all slots. Slots of busy objects are removed by their workers.
     pub fn end(&mut self) -> Vec<RemovedObject> {
         self.forget(|_| true)
     }
 
-    /// The stream is over, but another one goes on with the same objects, in another version of their kind. Busy ones are
-    /// finished here, and follow then; until then, their events wait there.
+    /// The watch has ended, and a successor continues with the same objects, in another version of their resource. Busy objects
+    /// are finished here and handed over then; until then, their events wait in the successor.
     pub fn hand_over(&mut self, successor: &mut Self) {
         self.map.retain(|key, slot| {
-            // The listing of the other stream brings those here that are still waiting.
+            // The listing of the successor delivers the objects of the backlog.
             slot.unpark(&mut self.backlog);
             let seen = successor.listing;
             let Some(active) = &mut slot.active else {
@@ -273,7 +275,7 @@ impl Slots {
             successor.map.insert(Arc::clone(key), Slot { active, seen, ..Slot::default() });
             true
         });
-        if let (Some(mine), Some(theirs)) = (self.departures.take(), &mut successor.departures) {
+        if let (Some(mine), Some(theirs)) = (self.tracker.take(), &mut successor.tracker) {
             theirs.inherit(*mine);
         }
     }
@@ -292,13 +294,13 @@ impl Slots {
         vanished
     }
 
-    /// Forgets the cycles that wait for their replies without workers; their numbers.
+    /// Removes the detached cycles; returns their ids.
     pub fn give_up(&mut self) -> Vec<CycleId> {
         let active = self.map.values_mut().filter_map(|slot| slot.active.as_mut());
         active.filter_map(|active| active.detached_cycle.take()).map(|one| one.id()).collect()
     }
 
-    /// An object is gone, though nobody has told: it is forgotten. A busy one is when its worker is done.
+    /// An object is gone without a deletion event: removes its slot. The slot of a busy object is removed by its worker.
     pub fn mark_removed(&mut self, key: &Arc<str>) -> Option<RemovedObject> {
         let vanished = self.map.get_mut(key).filter(|slot| !slot.gone)?.mark_removed(key, &mut self.backlog);
         if vanished.forgotten {
@@ -307,13 +309,13 @@ impl Slots {
         Some(vanished)
     }
 
-    /// The keys of the objects that are worked on.
+    /// The keys of the busy objects.
     pub fn busy(&self) -> Vec<Arc<str>> {
         let is_busy = |slot: &Slot| slot.active.as_ref().is_some_and(|active| active.parked.is_none());
         self.map.iter().filter(|(_, slot)| is_busy(slot)).map(|(key, _)| Arc::clone(key)).collect()
     }
 
-    /// How many objects are known.
+    /// Number of known objects.
     pub fn len(&self) -> usize {
         self.map.len()
     }
@@ -325,59 +327,55 @@ impl Slots {
 }
 
 impl Slots {
-    /// Seeks the objects that the listing did not have, if that does not mean that they are gone.
+    /// Requests lookups of the objects that the listing did not have, unless their absence means deletion.
     pub(crate) fn enqueue_missing(&mut self) {
         let missing = self.missing();
-        let Some(departures) = &mut self.departures else { return };
-        let lookups: Vec<_> =
-            missing.into_iter().filter(|key| departures.enqueue_lookup(key, None)).collect();
+        let Some(tracker) = &mut self.tracker else { return };
+        let lookups: Vec<_> = missing.into_iter().filter(|key| tracker.enqueue_lookup(key, None)).collect();
         for key in lookups {
             self.on_deselected(&key);
         }
     }
 
-    /// A listing is over: forgets where those objects are that are not known any more.
-    pub(crate) fn end_departing(&mut self) {
-        if let Some(mut departures) = self.departures.take() {
-            departures.listed.notify_one();
-            departures
-                .addresses
-                .retain(|key, _| self.get(key).is_some() || departures.lookups.contains_key(key));
-            self.departures = Some(departures);
+    /// A listing is complete: removes the addresses of unknown objects.
+    pub(crate) fn prune_addresses(&mut self) {
+        if let Some(mut tracker) = self.tracker.take() {
+            tracker.listed.notify_one();
+            tracker.addresses.retain(|key, _| self.get(key).is_some() || tracker.lookups.contains_key(key));
+            self.tracker = Some(tracker);
         }
     }
 
-    /// The stream has lost the object.
+    /// The watch does not deliver the object any more.
     pub(crate) fn on_deselected(&mut self, key: &str) {
         let listing = self.listing();
         if let Some(slot) = self.get(key) {
-            slot.place = Membership::Deselected;
-            // It is not forgotten with those that are gone.
+            slot.membership = Membership::Deselected;
+            // The object is not removed with those that the listing did not have.
             slot.seen = listing;
         }
     }
 
-    /// Nothing is left to be done for an object that the stream has lost: it is forgotten if that was all; then true.
+    /// A cycle of a deselected object is done: removes the slot if nothing is left to do; then true.
     pub(crate) fn leave(&mut self, key: &Arc<str>) -> bool {
         let Some(slot) = self.get(key) else { return false };
-        let place = slot.place;
-        // Those who do not stop are not to be started again beside themselves.
-        let is_staffed =
-            slot.object_daemons.as_ref().is_some_and(|object_daemons| object_daemons.is_staffed());
-        let Some(departures) = &mut self.departures else { return false };
-        let is_looked_up = departures.lookups.contains_key(key);
-        if is_looked_up || (place == Membership::Stale && departures.enqueue_lookup(key, None)) || is_staffed
+        let membership = slot.membership;
+        // Daemons that are still stopping must not be started a second time.
+        let has_runs = slot.object_daemons.as_ref().is_some_and(|object_daemons| object_daemons.has_runs());
+        let Some(tracker) = &mut self.tracker else { return false };
+        let is_looked_up = tracker.lookups.contains_key(key);
+        if is_looked_up || (membership == Membership::Stale && tracker.enqueue_lookup(key, None)) || has_runs
         {
             return false;
         }
-        departures.forget(key);
+        tracker.forget(key);
         self.remove(key);
         true
     }
 
-    /// Whether there is so much to ask for that there should not be more.
+    /// Whether so many lookups are pending that the watch is not to be read.
     pub(crate) fn has_many_lookups(&self) -> bool {
-        self.departures.as_ref().is_some_and(|departures| departures.lookups.len() > MAX_LOOKUPS)
+        self.tracker.as_ref().is_some_and(|tracker| tracker.lookups.len() > MAX_LOOKUPS)
     }
 }
 
@@ -405,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_listing_does_not_have_is_forgotten_unless_it_is_busy() {
+    fn objects_missing_in_a_listing_are_removed_unless_they_are_busy() {
         let mut slots = Slots::default();
         slots.entry(&key("stays"), EventType::Added);
         slots.entry(&key("goes"), EventType::Added);
@@ -415,19 +413,19 @@ mod tests {
         assert_eq!(forgotten(&slots.end_listing()), [key("goes")]);
         assert!(slots.get("goes").is_none());
         assert_eq!(slots.get("stays").map(|slot| slot.gone), Some(false));
-        // Its worker forgets it in the end, unless it comes back.
+        // Its worker removes the slot in the end, unless the object comes back.
         assert_eq!(slots.get("busy").map(|slot| slot.gone), Some(true));
         assert!(!slots.entry(&key("busy"), EventType::Modified).gone);
     }
 
     #[test]
-    fn what_is_kept_of_an_idle_object_is_small() {
+    fn the_slot_of_an_idle_object_is_small() {
         let kept = size_of::<(Arc<str>, Slot)>();
-        assert!(kept <= 112, "{kept} bytes are kept of each object, besides its key of 36 letters");
+        assert!(kept <= 112, "a slot has {kept} bytes, in addition to its key of 36 letters");
     }
 
     #[test]
-    fn all_is_forgotten_with_the_stream() {
+    fn all_slots_are_removed_with_the_watch() {
         let mut slots = Slots::default();
         slots.entry(&key("idle"), EventType::Listed);
         slots.entry(&key("busy"), EventType::Listed).active = Some(Box::default());
@@ -436,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_its_turn_is_not_busy_and_is_forgotten_with_what_it_weighs() {
+    fn waiting_objects_are_not_busy_and_their_bytes_are_released_on_removal() {
         let (mut slots, mut successor) = (Slots::default(), Slots::default());
         for name in ["goes", "moves"] {
             let parked = InFlight { parked: Some(200_000_000), ..InFlight::default() };
@@ -453,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_handed_over_to_another_version() {
+    fn slots_are_handed_over_to_another_version() {
         let (mut slots, mut successor) = (Slots::default(), Slots::default());
         slots.entry(&key("idle"), EventType::Listed).memory.fully_handled_once = true;
         let busy = slots.entry(&key("busy"), EventType::Listed);
@@ -476,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_in_either_version_is_not_taken_over() {
+    fn objects_deleted_in_either_version_are_not_handed_over() {
         for by_predecessor in [true, false] {
             let (mut slots, mut successor) = (Slots::default(), Slots::default());
             slots.entry(&key("a"), EventType::Listed).active = Some(Box::default());
@@ -485,7 +483,7 @@ mod tests {
                 slots.get("a").unwrap().gone = true;
             } else {
                 successor.begin_listing(0);
-                assert!(forgotten(&successor.end_listing()).is_empty(), "it is still worked on");
+                assert!(forgotten(&successor.end_listing()).is_empty(), "it is still busy");
             }
             let (gone, pending) = successor.adopt(&key("a"), slots.take("a").unwrap());
             assert!(gone.is_some_and(|gone| gone.forgotten) && pending.is_empty());

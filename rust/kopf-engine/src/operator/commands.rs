@@ -22,16 +22,16 @@ const LOGGER: &str = "kopf._core.engines.peering";
 /// A one-shot command to run instead of the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Pause the others: a record with the identity, priority and lifetime of the settings.
+    /// Pauses other operators: writes a record with the identity, priority and lifetime of the settings.
     Freeze,
-    /// Let the others go on: no such record.
+    /// Resumes them: removes this record.
     Resume,
 }
 
-/// Does it, and comes back.
+/// Runs the command.
 ///
 /// # Errors
-/// There is no peering; or nobody could be paused, since none of the objects exists.
+/// If there is no peering resource, or if none of the peering objects exists.
 pub async fn run(
     shared: &OperatorContext,
     namespace_scope: &NamespaceScope,
@@ -92,7 +92,7 @@ async fn write(
     Ok(found)
 }
 
-/// The namespaces that fit the patterns; only a look into the cluster tells, unless all patterns are names.
+/// The namespaces that match the patterns. If all patterns are names, no request is needed.
 async fn namespaces(shared: &OperatorContext, patterns: &[String]) -> Result<BTreeSet<String>, RequestError> {
     let exact = || patterns.iter().filter(|pattern| is_exact_namespace(pattern)).cloned().collect();
     if patterns.iter().all(|pattern| is_exact_namespace(pattern)) {

@@ -1,7 +1,7 @@
-//! The operator: its start, its life, and its end in stages.
+//! The operator: start, run, and shutdown in stages.
 //!
-//! When it is asked to stop: first the streams, so that nothing new comes; then the workers get
-//! `settings.queueing.exit_timeout` to finish what they do; then what is left is cancelled. See contract/engine 2.4 and 12.
+//! Shutdown: first the watches are stopped, so that no new events arrive. Then the workers get `settings.queueing.exit_timeout`
+//! to finish. Then the remaining work is cancelled. See contract/engine 2.4 and 12.
 
 pub mod commands;
 pub mod orchestrator;
@@ -33,7 +33,7 @@ use crate::context::{DetachedRegistry, OperatorContext};
 use crate::daemons::{self, CommandSender, DaemonManager};
 use crate::discovery::namespaces::NamespaceScope;
 use crate::error::{Failure, FailureKind};
-use crate::event_recorder::{EventSender, Mail, mailbox};
+use crate::event_recorder::{EventReceiver, EventSender, event_channel};
 use crate::host::credentials::Credentials;
 use crate::host::{Host, LogRecord};
 use crate::live_config::LiveConfig;
@@ -47,36 +47,36 @@ use crate::time::clock::Clock;
 use crate::time::duration::seconds;
 use crate::time::pause::Pause;
 
-/// Everything that makes one operator.
+/// The configuration of one operator.
 pub struct Config {
-    /// Its handlers.
+    /// The handlers.
     pub registry: Arc<Registry>,
-    /// Its settings.
+    /// The settings.
     pub settings: Settings,
-    /// How the handlers of one cycle are chosen.
+    /// The selection of the handlers of one cycle.
     pub lifecycle: Lifecycle,
-    /// What time it is to it.
+    /// The clock.
     pub clock: Clock,
-    /// Where it works.
+    /// The namespaces to serve.
     pub namespace_scope: NamespaceScope,
-    /// Where admission reviews are taken in.
+    /// Receives admission reviews.
     pub admission: Arc<AdmissionRouter>,
-    /// What the server is told of who asks.
+    /// The `User-Agent` of all requests.
     pub agent: String,
-    /// Who we are among the operators.
+    /// This operator's identity among its peers.
     pub identity: String,
-    /// Where the operator's health is served, if anywhere.
+    /// The endpoint of the probes, if they are served.
     pub liveness: Option<Endpoint>,
-    /// Credentials that are there from the beginning; the login handlers are asked when these are used up.
+    /// Initial credentials; when these are used up, the login handlers are called.
     pub credentials: Vec<(String, Credentials)>,
-    /// What is to be done instead of working.
+    /// A one-shot command to run instead of the operator.
     pub command: Option<Command>,
 }
 
-/// A running operator. It goes on until it is told to stop, even if all handles are dropped.
+/// A running operator. It runs until it is stopped, even if all handles are dropped.
 #[derive(Clone)]
 pub struct Operator {
-    mailbox: EventSender,
+    event_sender: EventSender,
     stopping: CancellationToken,
     outcome: Arc<OnceLock<Result<(), Failure>>>,
     finished: CancellationToken,
@@ -87,14 +87,14 @@ pub struct Operator {
 impl Operator {
     /// Starts an operator and returns at once.
     pub fn start(runtime: &Handle, config: Config, host: Arc<dyn Host>) -> Self {
-        let (mailbox, mail) = mailbox();
+        let (event_sender, event_receiver) = event_channel();
         let rules = OperatorConfig {
             registry: Arc::clone(&config.registry),
             settings: Arc::new(config.settings.clone()),
             lifecycle: config.lifecycle,
         };
         let operator = Self {
-            mailbox,
+            event_sender,
             stopping: CancellationToken::new(),
             outcome: Arc::default(),
             finished: CancellationToken::new(),
@@ -103,39 +103,39 @@ impl Operator {
         };
         let this = operator.clone();
         runtime.spawn(async move {
-            // Those who wait are answered in any case.
+            // Tasks waiting in `finished()` are released in any case.
             let _finished = this.finished.clone().drop_guard();
-            let life = Box::pin(run(&this, config, mail, host));
-            let outcome = guarded("The operator", life).await;
+            let running = Box::pin(run(&this, config, event_receiver, host));
+            let outcome = guarded("The operator", running).await;
             let _ = this.outcome.set(outcome.unwrap_or_else(|panicked| Err(panicked.into())));
         });
         operator
     }
 
-    /// Where Kubernetes events are put to be posted.
-    pub fn mailbox(&self) -> &EventSender {
-        &self.mailbox
+    /// The sender of Kubernetes events.
+    pub fn event_sender(&self) -> &EventSender {
+        &self.event_sender
     }
 
-    /// Lets many answers of daemons and timers be given as one: the engine goes on with them when all are there.
+    /// Calls the function, and sends all its completions of daemons and timers to the engine as one batch.
     pub fn batch(&self, answer: impl FnOnce()) {
         self.command_sender.batch(answer);
     }
 
-    /// Asks it to stop. Further calls change nothing.
+    /// Requests the shutdown. Further calls have no effect.
     pub fn stop(&self) {
         self.stopping.cancel();
     }
 
-    /// Changes its settings, as far as they are not read only once at the start.
+    /// Changes the settings, except for those that are read only once at the start.
     pub fn configure(&self, settings: Settings) {
         self.rules.configure(settings);
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the operator.
     ///
     /// # Errors
-    /// It ended without being asked to.
+    /// If the operator ended without a request to stop.
     pub async fn finished(&self) -> Result<(), Failure> {
         self.finished.cancelled().await;
         self.outcome.get().cloned().unwrap_or_else(|| {
@@ -144,7 +144,12 @@ impl Operator {
     }
 }
 
-async fn run(operator: &Operator, config: Config, mail: Mail, host: Arc<dyn Host>) -> Result<(), Failure> {
+async fn run(
+    operator: &Operator,
+    config: Config,
+    event_receiver: EventReceiver,
+    host: Arc<dyn Host>,
+) -> Result<(), Failure> {
     let stopping = operator.stopping.clone();
     let networking = &config.settings.networking;
     let options = CredentialStoreOptions {
@@ -205,25 +210,26 @@ async fn run(operator: &Operator, config: Config, mail: Mail, host: Arc<dyn Host
         };
     }
     // These end with the operator: probes are served until the shutdown is complete. Dropping the set stops the server.
-    let mut attendants = JoinSet::new();
+    let mut essential_tasks = JoinSet::new();
     if let Some(endpoint) = config.liveness {
-        let beside = (!shared.rules.settings.compat).then(|| Arc::clone(&shared.health));
-        let serving = Probes::listen(endpoint, Arc::clone(&host), beside).await?.serve();
-        attend(&mut attendants, &shared, "The server of probes", serving);
+        let health = (!shared.rules.settings.compat).then(|| Arc::clone(&shared.health));
+        let serving = Probes::listen(endpoint, Arc::clone(&host), health).await?.serve();
+        spawn_essential(&mut essential_tasks, &shared, "The server of probes", serving);
     }
     let scheduling = daemons::run_scheduler(Arc::clone(&shared.daemons));
-    attend(&mut attendants, &shared, "The scheduler of daemons and timers", scheduling);
-    attend(&mut attendants, &shared, "The pausing of daemons and timers", pause_daemons(Arc::clone(&shared)));
+    spawn_essential(&mut essential_tasks, &shared, "The scheduler of daemons and timers", scheduling);
+    let pausing = pause_daemons(Arc::clone(&shared));
+    spawn_essential(&mut essential_tasks, &shared, "The pausing of daemons and timers", pausing);
     if let Some(index_gate) = shared.index_gate.clone() {
         let whole = Arc::clone(&shared);
-        let complaining = async move { index_gate.log_waiting(&whole.health, &*whole.host).await };
-        attend(&mut attendants, &shared, "The observer of the indices", complaining);
+        let logging = async move { index_gate.log_waiting(&whole.health, &*whole.host).await };
+        spawn_essential(&mut essential_tasks, &shared, "The observer of the indices", logging);
     }
     admission.connect(shared.api.clone());
     let mut managed = managed(&shared, &admission);
-    let mut orchestrator = Orchestrator::new(Arc::clone(&shared), admission, namespace_scope, mail);
+    let mut orchestrator = Orchestrator::new(Arc::clone(&shared), admission, namespace_scope, event_receiver);
     let outcome = tokio::select! {
-        // What fails because of the exit is no failure.
+        // Failures caused by the shutdown are ignored.
         biased;
         () = stopping.cancelled() => Ok(()),
         outcome = guarded("The orchestrator of the watch-streams", orchestrator.run()) => {
@@ -235,7 +241,7 @@ async fn run(operator: &Operator, config: Config, mail: Mail, host: Arc<dyn Host
         failure = shared.failing.failed() => Err(failure),
     };
     stopping.cancel();
-    // First of all: from now on, the cluster must not wait for answers of ours.
+    // This comes first: from now on, the cluster must not wait for our admission responses.
     if let Some(managed) = &mut managed {
         managed.clean_up().await;
     }
@@ -243,19 +249,19 @@ async fn run(operator: &Operator, config: Config, mail: Mail, host: Arc<dyn Host
     outcome
 }
 
-/// Starts a task that is needed as long as the operator lives: its panic ends the operator.
-fn attend(
-    attendants: &mut JoinSet<()>,
+/// Spawns a task that is required as long as the operator runs: its panic ends the operator.
+fn spawn_essential(
+    essential_tasks: &mut JoinSet<()>,
     shared: &Arc<OperatorContext>,
     task: &'static str,
     future: impl Future<Output = ()> + Send + 'static,
 ) {
     let shared = Arc::clone(shared);
-    attendants.spawn(async move { shared.failing.guard(task, future).await });
+    essential_tasks.spawn(async move { shared.failing.guard(task, future).await });
 }
 
-/// Stops daemons and timers at the beginning of each pause; after it, the listings start them again. The only place that
-/// does so.
+/// Stops daemons and timers at the start of each pause; the listings after the pause start them again. No other code stops them
+/// for pauses.
 async fn pause_daemons(shared: Arc<OperatorContext>) {
     loop {
         shared.pause.paused_since(shared.pause.count()).await;
@@ -265,7 +271,7 @@ async fn pause_daemons(shared: Arc<OperatorContext>) {
     }
 }
 
-/// The keeper of webhook configurations, if the settings want one.
+/// The manager of webhook configurations, if the settings enable it.
 fn managed(shared: &OperatorContext, admission: &AdmissionRouter) -> Option<Managed> {
     let name = shared.rules.settings.admission.managed.clone()?;
     let (api, host) = (shared.api.clone(), Arc::clone(&shared.host));
@@ -280,12 +286,12 @@ async fn keep(managed: &mut Option<Managed>) -> Failure {
     }
 }
 
-/// Stops the streams, lets the workers finish, and cancels those that do not; meanwhile, daemons and timers are stopped.
+/// Stops the watches, lets the workers finish, and cancels those that do not; meanwhile, daemons and timers are stopped.
 async fn shutdown(orchestrator: &mut Orchestrator, shared: &Arc<OperatorContext>) {
     orchestrator.stop().await;
     shared.workers.close();
     tokio::join!(finish_workers(orchestrator, shared), shared.daemons.close_daemons());
-    // Only now: others may begin as soon as we are not among the peers any more.
+    // Only now: other operators may start handling as soon as our record is removed.
     orchestrator.leave().await;
 }
 

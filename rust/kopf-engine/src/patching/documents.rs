@@ -1,6 +1,4 @@
-//! The documents that patching sends, and what it finds in the answers to them.
-//!
-//! Must not know: requests, attempts, conflicts.
+//! The documents that patching sends, and checks of the objects in the responses.
 
 use kopf_core::json::diff::{DiffItem, diff_left};
 use kopf_core::json::path::FieldPath;
@@ -8,7 +6,7 @@ use kopf_core::json::value::{Map, Value, truthy};
 use kopf_core::object::Object;
 use serde::{Serialize, Serializer};
 
-/// A patch without what goes elsewhere.
+/// A patch without the field that is sent separately.
 pub(super) struct Part<'p>(pub(super) &'p Map<String, Value>, pub(super) Option<&'static str>);
 
 impl Part<'_> {
@@ -35,26 +33,26 @@ impl Serialize for Part<'_> {
     }
 }
 
-/// Values are written without an adapter between text and bytes; it never fails.
+/// Serializes directly to bytes. It cannot fail for such values.
 pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// What the object has not kept of a merge patch, beside what is nothing anyway.
+/// The differences between a merge patch and the object in the response, without harmless ones.
 pub(super) fn lost(latest: &Object, merged: &Map<String, Value>) -> Vec<DiffItem> {
     if latest.contains_patch(merged) {
         return vec![];
     }
     let kept = touched_part(latest, merged);
-    let wanted = Value::Object(merged.clone());
-    let lost = diff_left(Some(&wanted), Some(&kept));
+    let expected = Value::Object(merged.clone());
+    let lost = diff_left(Some(&expected), Some(&kept));
     lost.into_iter().filter(|item| !is_harmless(item)).collect()
 }
 
-/// What the object has in the fields that the patch is about: the rest, managed fields above all, is not even parsed.
-fn touched_part(object: &Object, wanted: &Map<String, Value>) -> Value {
+/// The fields of the object that the patch contains. The rest, especially the managed fields, is not even parsed.
+fn touched_part(object: &Object, patch: &Map<String, Value>) -> Value {
     let mut part = Map::new();
-    for (key, value) in wanted {
+    for (key, value) in patch {
         let field = |keys: &[&str]| object.field(&FieldPath::from_keys(keys.iter().copied()));
         let found = match value {
             Value::Object(inner) if key == "metadata" => {
@@ -68,18 +66,18 @@ fn touched_part(object: &Object, wanted: &Map<String, Value>) -> Value {
     Value::Object(part)
 }
 
-/// Whether the object is already as the operations would make it.
+/// Whether the object is already in the state that the operations lead to.
 pub(super) fn holds(object: &Object, operations: &[Value]) -> bool {
     let value = object.to_value();
-    let is_wanted = |operation: &Value| {
+    let is_applied = |operation: &Value| {
         let text = |key: &str| operation.get(key).and_then(Value::as_str).unwrap_or_default();
         let present = value.pointer(text("path"));
         match (text("op"), operation.get("value")) {
             ("remove", _) => present.is_none(),
-            (_, wanted) => present == wanted,
+            (_, expected) => present == expected,
         }
     };
-    !operations.is_empty() && operations.iter().all(is_wanted)
+    !operations.is_empty() && operations.iter().all(is_applied)
 }
 
 pub(super) fn is_about_status(operation: &Value) -> bool {
@@ -87,7 +85,7 @@ pub(super) fn is_about_status(operation: &Value) -> bool {
     path == "/status" || path.starts_with("/status/")
 }
 
-/// The server drops emptied maps and lists of the metadata: nothing is lost with them.
+/// Whether the difference is only an emptied map or list of the metadata, which the server drops.
 fn is_harmless(item: &DiffItem) -> bool {
     let falsy = |value: &Option<Value>| value.as_ref().is_none_or(|value| !truthy(value));
     let keys: Vec<&str> = item.path.keys().iter().map(AsRef::as_ref).collect();

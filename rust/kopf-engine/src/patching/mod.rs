@@ -1,9 +1,9 @@
-//! Patching: one cycle's changes go to the API server in the fewest requests, at most four.
+//! Patching: writes the changes of one cycle to the API server in the fewest requests, at most four.
 //!
-//! The merge patch first, apart for the body and for the status if that is a subresource; then what must be computed from the
-//! freshest state, as a JSON patch that fails on a conflict: finalizers and transformation functions. Parts that the
-//! server has rejected before go last, in requests of their own.
-//! Rules: contract/engine 8.3-8.5.
+//! The merge patch is sent first: the body and the status separately if the status is a subresource. The finalizers and
+//! the transformation functions follow as a JSON patch, which is computed from the latest state and fails on a
+//! conflict. Parts that the server has rejected before are sent last, in separate requests. Rules: contract/engine
+//! 8.3-8.5.
 
 use std::sync::Arc;
 
@@ -41,29 +41,30 @@ pub use rejections::{Denials, Rejection};
 use status::{StatusWritten, as_patch, is_final};
 use transform::TransformRequest;
 
-/// Seconds between attempts of what has met a conflict that is not its own: a merge patch has no versions to conflict.
+/// The delays in seconds before a merge patch is retried after a 409. Such a conflict is not ours, as merge patches
+/// contain no resource version.
 const CONFLICT_PAUSES: [f64; 3] = [0.1, 0.3, 1.0];
 
 /// The changes to write to an object.
 pub struct WriteRequest {
-    /// The cycle which wants it.
+    /// The cycle that requests the write.
     pub cycle: CycleId,
     /// The merge patch.
     pub patch: Patch,
-    /// The progress in its final state: see `Decision`.
+    /// The parts of the merge patch with the final progress: see `Decision`.
     pub outcomes: Patch,
-    /// What is to be done with our finalizer.
+    /// The edit of our finalizer.
     pub finalizer: Option<Edit>,
-    /// All is done for the deletion of the object: whatever becomes of it, it is to be let go.
+    /// Deletion handlers have finished: our finalizer is removed even if the object has changed since the decision.
     pub deletion_handled: bool,
-    /// Whether the handlers left transformation functions.
+    /// Whether the handlers have added transformation functions.
     pub functions: bool,
-    /// The merge patch that the server has rejected before.
+    /// The merge patch that the server has rejected before; it is sent again.
     pub pending: Map<String, Value>,
 }
 
 impl WriteRequest {
-    /// Nothing yet.
+    /// An empty request.
     pub fn of(cycle: CycleId) -> Self {
         Self {
             cycle,
@@ -76,7 +77,7 @@ impl WriteRequest {
         }
     }
 
-    /// Whether there is nothing to be changed.
+    /// Whether there are no changes to write.
     pub fn is_empty(&self) -> bool {
         self.patch.is_empty() && self.pending.is_empty() && self.finalizer.is_none() && !self.functions
     }
@@ -90,17 +91,17 @@ pub struct WriteResult {
     pub latest: Option<Arc<Object>>,
     /// The object does not exist any more.
     pub gone: bool,
-    /// The functions are to be tried again in the next cycle: somebody was faster.
+    /// The functions have to be called again in the next cycle: there were conflicts with newer changes.
     pub carry: bool,
-    /// What the functions have made was rejected.
+    /// The server has rejected the result of the functions.
     pub functions_rejected: bool,
-    /// What was accepted, as a merge patch: also of what was computed from the freshest state.
+    /// The accepted changes as a merge patch, including the finalizers and the results of the functions.
     pub merged: Map<String, Value>,
-    /// The merge patch that was not accepted, or of unknown fate; apart from what was rejected.
+    /// The merge patch that was not accepted, or for which no response was received; without the rejected parts.
     pub unwritten: Map<String, Value>,
-    /// The parts of the merge patch that were rejected, though they hold nothing else.
+    /// The parts of the merge patch that were rejected while the rest was written.
     pub rejections: Vec<Rejection>,
-    /// What must be computed from the freshest state was not applied, and that state may not be read.
+    /// The JSON patch had a conflict, and the latest state cannot be read for lack of permissions.
     pub refused: bool,
 }
 
@@ -111,23 +112,23 @@ impl WriteResult {
         self.merged = merged.0;
     }
 
-    /// What the server has accepted.
+    /// The accepted changes, for the pending state.
     pub fn accepted(&self) -> Accepted<'_> {
         Accepted { patch: &self.merged, latest: self.latest.as_deref() }
     }
 
-    /// Whether the server may have done what it has not answered to.
+    /// Whether the server may have applied a change although it has not responded.
     pub fn is_in_doubt(&self) -> bool {
         self.rejections.iter().any(|rejection| is_of_unknown_fate(&rejection.error))
     }
 }
 
-/// A change that is not applied in full.
+/// A change that was not applied in full.
 #[derive(Debug)]
 pub struct PatchFailure {
-    /// What came of it before the failure.
+    /// The result of the requests before the failure.
     pub applied: Box<WriteResult>,
-    /// What went wrong.
+    /// The failure.
     pub error: PatchingError,
 }
 
@@ -135,37 +136,38 @@ fn failure<T>(applied: WriteResult, error: PatchingError) -> Result<T, PatchFail
     Err(PatchFailure { applied: Box::new(applied), error })
 }
 
-/// Sends changes of objects of one resource.
+/// Writes changes to objects of one resource.
 pub struct Patching<'a> {
-    /// The way to the server.
+    /// The client of the API server.
     pub api: &'a Api,
     /// For the log and for the transformation functions.
     pub host: &'a Arc<dyn Host>,
-    /// What kind the objects are of.
+    /// The resource of the objects.
     pub resource: &'a Resource,
     /// The name of our finalizer.
     pub finalizer: &'a str,
-    /// Whether conflicts are left to the next event, as the reference does.
+    /// Whether conflicts are left to the next watch event, as in Kopf 1.45.
     pub compat: bool,
-    /// Whose progress goes with an object that is let go, and where it is; if it has stayed there until then.
+    /// The handlers and the storage of the progress to be purged when an object is released, if it is stored in the
+    /// object.
     pub release_cleanup: Option<(&'a ResourceHandlers, &'a Persistence)>,
 }
 
-/// Why a change could not be applied in full.
+/// The reason why a change was not applied in full.
 #[derive(Debug, thiserror::Error)]
 pub enum PatchingError {
-    /// The server refused, or could not be reached. What was in the change is not applied in full.
+    /// The server has rejected the request or could not be reached. The change is not applied in full.
     #[error("{0}")]
     Request(#[from] RequestError),
-    /// The server rejects a patch, and writing a part of it has failed for another reason.
+    /// The server has rejected a patch, and writing a part of it has failed for another reason.
     #[error("{rejection}; then a part of the patch could not be written: {error}")]
     Partial {
-        /// The answer to the whole patch.
+        /// The rejection of the whole patch.
         rejection: Box<Self>,
-        /// The failure of the request with a part of it.
+        /// The failure of the request with a part of the patch.
         error: RequestError,
     },
-    /// The server rejects what the transformation functions have made.
+    /// The server has rejected the result of the transformation functions.
     #[error("The server rejects the result of the transformation functions: {0}")]
     Functions(RequestError),
     /// A transformation function raised.
@@ -174,7 +176,7 @@ pub enum PatchingError {
 }
 
 impl PatchingError {
-    /// The failure of the last request, if it was a request.
+    /// The failure of the last request, if the failure is one of a request.
     pub fn request(&self) -> Option<&RequestError> {
         match self {
             Self::Request(error) | Self::Partial { error, .. } | Self::Functions(error) => Some(error),
@@ -182,12 +184,12 @@ impl PatchingError {
         }
     }
 
-    /// Whether it is the content that the server does not like: it will not like it any better later.
+    /// Whether the server rejects the content: a retry would fail, too.
     pub fn is_rejection(&self) -> bool {
         matches!(self, Self::Request(error) if is_rejection(error))
     }
 
-    /// Whether the server may have done it nevertheless: it has not refused, only its answer is missing.
+    /// Whether the server may have applied the change: it has not rejected it, but there is no response.
     pub fn is_of_unknown_fate(&self) -> bool {
         self.request().is_some_and(is_of_unknown_fate)
     }
@@ -202,11 +204,11 @@ fn is_of_unknown_fate(error: &RequestError) -> bool {
 }
 
 impl Patching<'_> {
-    /// Applies the change to the object, as it was seen by the cycle.
+    /// Applies the change to the object as seen by the cycle.
     ///
     /// # Errors
-    /// If not all of it is applied, apart from what only the status subresource, or the server's schema, has rejected: that
-    /// is in [`WriteResult::rejections`].
+    /// The change is not applied in full. Parts rejected only by the status subresource or by the server's schema are
+    /// no error: they are in [`WriteResult::rejections`].
     pub async fn apply(
         &self,
         object: &Arc<Object>,
@@ -230,16 +232,16 @@ impl Patching<'_> {
         change: WriteRequest,
     ) -> Result<WriteResult, PatchFailure> {
         let WriteRequest { cycle, patch, outcomes, finalizer, deletion_handled, functions, pending } = change;
-        // If it comes to nothing, the functions are not lost.
+        // If nothing is applied, the functions are carried over to the next cycle.
         let mut applied = WriteResult { carry: functions && !self.compat, ..WriteResult::default() };
         if !patch.is_empty() {
-            // Nothing waits for a status that is known to be rejected, and no deletion waits for any.
-            let is_patient = pending.is_empty() && object.deletion_timestamp().is_none();
-            applied = self.merge(object, patch.0, &outcomes, is_patient, applied).await?;
+            // The status is not retried if it is known to be rejected, or if the object is being deleted.
+            let may_retry = pending.is_empty() && object.deletion_timestamp().is_none();
+            applied = self.merge(object, patch.0, &outcomes, may_retry, applied).await?;
         }
         if functions || finalizer.is_some() {
-            let wanted = TransformRequest { cycle, finalizer, deletion_handled, functions };
-            applied = self.transform(object, wanted, applied).await?;
+            let request = TransformRequest { cycle, finalizer, deletion_handled, functions };
+            applied = self.transform(object, request, applied).await?;
         }
         if !pending.is_empty() {
             applied = self.merge_pending(object, pending, applied).await;
@@ -247,13 +249,13 @@ impl Patching<'_> {
         Ok(applied)
     }
 
-    /// Merges the patch into the object, in as few requests as it takes.
+    /// Sends the merge patch in the fewest requests.
     pub(crate) async fn merge(
         &self,
         object: &Arc<Object>,
         patch: Map<String, Value>,
         outcomes: &Patch,
-        is_patient: bool,
+        may_retry: bool,
         applied: WriteResult,
     ) -> Result<WriteResult, PatchFailure> {
         let has_subresource = self.resource.has_subresource("status");
@@ -265,17 +267,17 @@ impl Patching<'_> {
             let is_status_first =
                 matches!(&requests[..], [first, last] if first.is_status && !last.is_status);
             if !is_status_first {
-                return self.merge_in_order(object, patch, (requests, outcomes), is_patient, applied).await;
+                return self.merge_in_order(object, patch, (requests, outcomes), may_retry, applied).await;
             }
         }
         let mut answer = None;
         let mut written = StatusWritten::default();
-        // The progress is in the body: it is written when all else is, since the operator may die in between.
+        // The progress is in the body. It is written last, since the operator may crash between the requests.
         if let Some(status) = status.filter(|_| !self.compat) {
-            written = self.merge_status(object, status, is_patient).await;
+            written = self.merge_status(object, status, may_retry).await;
             answer = written.answer.take();
         }
-        // There may be no such subresource any more: then the status is a field as all others are.
+        // The subresource may not exist any more: then the status is an ordinary field.
         let is_missing = written.rejection.as_ref().is_some_and(|it| it.error.status() == Some(404));
         let sent = if is_missing { self.merge_body(object, Part(&patch, None)).await } else { Ok(None) };
         let sent = match sent {
@@ -292,10 +294,10 @@ impl Patching<'_> {
         answer = sent.or(answer);
         if let Some(status) = status {
             let may_be_accepted = match &written.rejection {
-                Some(rejection) => is_patient && is_body_written && !is_final(&rejection.error),
+                Some(rejection) => may_retry && is_body_written && !is_final(&rejection.error),
                 None => self.compat,
             };
-            // The server answers again, or the body was to be the first.
+            // The server responds again, or the body had to be written first.
             if may_be_accepted {
                 match self.send_status(object, status, false).await {
                     Ok(last) => (answer, written.rejection) = (Some(last), None),
@@ -309,14 +311,14 @@ impl Patching<'_> {
         self.merged(object, patch, (answer, written), applied)
     }
 
-    /// Merges the parts of a patch if the progress or the last handled state is in the status. Nothing counts as done before
-    /// it is written: the operator may die between two requests.
+    /// Sends the parts of a patch whose progress or diff-base is in the status. Outcomes are written only after the
+    /// changes that they stand for: the operator may crash between two requests.
     async fn merge_in_order(
         &self,
         object: &Arc<Object>,
         patch: Map<String, Value>,
         (requests, outcomes): (Vec<MergeRequest>, &Patch),
-        is_patient: bool,
+        may_retry: bool,
         applied: WriteResult,
     ) -> Result<WriteResult, PatchFailure> {
         let mut answer = None;
@@ -324,14 +326,14 @@ impl Patching<'_> {
         for MergeRequest { is_status, patch: part } in requests {
             if let Some(status) = part.get("status").filter(|_| is_status) {
                 if let Some(rejection) = &mut written.rejection {
-                    // The rest of the status is sent with what was rejected of it.
+                    // The rest of the status is sent together with the rejected part, later.
                     let mut rejected = Patch(std::mem::take(&mut rejection.patch));
                     rejected.merge(part);
                     rejection.patch = rejected.0;
                     continue;
                 }
                 let StatusWritten { answer: last, rejection } =
-                    self.merge_status(object, status, is_patient).await;
+                    self.merge_status(object, status, may_retry).await;
                 answer = last.or(answer);
                 written.rejection = rejection.map(|rejection| Rejection {
                     patch: subtract(rejection.patch, &outcomes.0),
@@ -347,7 +349,7 @@ impl Patching<'_> {
         self.merged(object, patch, (answer, written), applied)
     }
 
-    /// Merges what is in the body; nothing if it is empty.
+    /// Sends the part for the body; nothing if that is empty.
     async fn merge_body(&self, object: &Arc<Object>, body: Part<'_>) -> Result<Option<Bytes>, RequestError> {
         if body.is_empty() && self.resource.has_subresource("status") {
             return Ok(None);
@@ -358,7 +360,7 @@ impl Patching<'_> {
         self.ask(object, None, RequestBody::MergePatch(&body.to_json())).await.map(Some)
     }
 
-    /// The body was not accepted.
+    /// The failure if the body was not accepted.
     fn unmerged(
         &self,
         object: &Object,
@@ -380,7 +382,7 @@ impl Patching<'_> {
         failure(applied, error.into())
     }
 
-    /// All was accepted, but maybe not the status.
+    /// The result if all was accepted, apart from the status perhaps.
     fn merged(
         &self,
         object: &Arc<Object>,
@@ -412,17 +414,17 @@ impl Patching<'_> {
         Ok(applied)
     }
 
-    /// Sends what was rejected before: the status and the rest each in one request, which is not retried.
+    /// Sends the parts rejected before: the status and the rest in one request each, without retries.
     async fn merge_pending(
         &self,
         object: &Arc<Object>,
         pending: Map<String, Value>,
         mut applied: WriteResult,
     ) -> WriteResult {
-        let is_vanishing = |latest: &Arc<Object>| {
+        let is_released = |latest: &Arc<Object>| {
             latest.deletion_timestamp().is_some() && latest.finalizers().next().is_none()
         };
-        if applied.latest.as_ref().is_some_and(is_vanishing) {
+        if applied.latest.as_ref().is_some_and(is_released) {
             return applied;
         }
         let has_subresource = self.resource.has_subresource("status");
@@ -485,7 +487,7 @@ impl Patching<'_> {
         }
     }
 
-    /// The object as the server has answered that it is now.
+    /// Parses the object in a response.
     fn read(&self, object: &Object, answer: &Bytes) -> Result<Arc<Object>, RequestError> {
         let malformed = |error: &dyn std::fmt::Display| {
             let url = self.resource.url(object.namespace(), object.name(), None);
@@ -495,7 +497,7 @@ impl Patching<'_> {
         Object::decode(text).map(Arc::new).map_err(|error| malformed(&error))
     }
 
-    /// Warns if the server did not keep what it was asked to: a schema without the field, a webhook.
+    /// Warns if the server has not kept all of the patch, such as because of a schema without the field, or a webhook.
     fn verify(&self, object: &Arc<Object>, latest: Option<&Object>, merged: &Map<String, Value>) {
         let Some(latest) = latest else { return };
         let lost = documents::lost(latest, merged);

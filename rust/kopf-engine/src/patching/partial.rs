@@ -1,7 +1,7 @@
-//! Partial patches: what can be written of a patch that the server rejects as a whole, again and again.
+//! Partial patches: the acceptable parts of a patch that the server repeatedly rejects as a whole.
 //!
-//! The outcomes of handlers come first: they are in annotations of ours, and no schema is about them. Then, what the server has
-//! not named in its answer. What remains is a [`Rejection`]: it is logged, and sent again later, apart from the rest.
+//! The outcomes of handlers are written first: they are in our annotations, which schemas do not restrict. The fields
+//! not named in the response follow. The rest is a [`Rejection`]: it is logged, and sent again later, separately.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use kopf_core::persistence::{own_annotations, pending_state};
 use crate::error::RequestError;
 use crate::patching::{PatchFailure, Patching, PatchingError, Rejection, WriteResult, named_fields};
 
-/// How many times a patch is sent as it is, before it is taken apart.
+/// How many times a patch is sent as a whole before it is split.
 pub const MAX_REJECTIONS: u32 = 3;
 
 impl Patching<'_> {
-    /// Writes as much of a rejected patch as the server takes.
+    /// Writes those parts of a rejected patch that the server accepts.
     ///
     /// # Errors
-    /// The rejection, if it takes nothing of it; both errors, if it takes a part, but that could not be written.
+    /// The rejection, if the server accepts no part; both errors, if writing a part has failed for another reason.
     pub async fn merge_part(
         &self,
         object: &Arc<Object>,
         PatchFailure { mut applied, error: rejection }: PatchFailure,
         persistence: &Persistence,
     ) -> Result<WriteResult, PatchFailure> {
-        let PatchingError::Request(refusal) = &rejection else {
+        let PatchingError::Request(cause) = &rejection else {
             return Err(PatchFailure { applied, error: rejection });
         };
-        let refusal = refusal.clone();
+        let cause = cause.clone();
         let patch = std::mem::take(&mut applied.unwritten);
         for (kept, rest) in
-            parts(own_annotations::own_annotations(object, &patch, persistence), &patch, &refusal)
+            parts(own_annotations::own_annotations(object, &patch, persistence), &patch, &cause)
         {
             let kept = match self.release_cleanup {
                 Some((plan, persistence)) => {
@@ -50,7 +50,7 @@ impl Patching<'_> {
             match result {
                 Ok(mut applied) => {
                     if !rest.is_empty() {
-                        applied.rejections.push(Rejection { patch: rest, is_status: false, error: refusal });
+                        applied.rejections.push(Rejection { patch: rest, is_status: false, error: cause });
                     }
                     return Ok(applied);
                 }
@@ -68,14 +68,14 @@ impl Patching<'_> {
     }
 }
 
-/// What is to be written of a patch, and what is not then; the best first.
+/// The parts to be written and the respective rest, the largest part first.
 fn parts(
     own: Map<String, Value>,
     patch: &Map<String, Value>,
-    refusal: &RequestError,
+    cause: &RequestError,
 ) -> Vec<(Map<String, Value>, Map<String, Value>)> {
     let rest = merge_patch::subtract(patch.clone(), &own);
-    let named = named_fields(refusal, &rest);
+    let named = named_fields(cause, &rest);
     let unnamed = merge_patch::subtract(rest.clone(), &named);
     let mut parts = Vec::new();
     if !named.is_empty() && !unnamed.is_empty() {

@@ -1,4 +1,4 @@
-//! Rejections: what the server names in its answer, and what the log says about it.
+//! Rejections: the fields named in a response, and the log lines.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -15,24 +15,25 @@ use kopf_core::resource::Resource;
 
 use crate::error::{ApiError, RequestError};
 
-/// A part of a patch that the server has rejected, or could not write, though the rest is written.
+/// A part of a patch that the server has rejected or could not write, while the rest was written.
 #[derive(Debug)]
 pub struct Rejection {
     /// The merge patch.
     pub patch: Map<String, Value>,
-    /// It was sent to the subresource of the status.
+    /// The part was sent to the status subresource.
     pub is_status: bool,
     /// The failure of the request.
     pub error: RequestError,
 }
 
 impl Rejection {
-    /// Whether the permission is missing.
+    /// Whether the permission for the status subresource is missing.
     pub fn is_denied(&self) -> bool {
         self.is_status && self.error.status() == Some(403)
     }
 
-    /// The log line: which fields, why, what follows, what to do. `pause` is in seconds; none if the part is not kept.
+    /// The log line: the fields, the reason, the consequence, the remedy. `pause` is the delay before the next attempt
+    /// in seconds; none if the part is dropped.
     pub fn text(&self, object: &Object, resource: &Resource, pause: Option<f64>) -> String {
         let follows = match pause {
             Some(pause) => format!(
@@ -65,12 +66,12 @@ impl Rejection {
     }
 }
 
-/// The resources for which a missing permission was logged.
+/// The resources for which a missing permission was already logged.
 #[derive(Default)]
 pub struct Denials(Mutex<HashSet<String>>);
 
 impl Denials {
-    /// The level of a line about a missing permission: a warning once for each resource.
+    /// The level of the log line about a missing permission: a warning once per resource, then debug.
     pub fn level(&self, resource: &Resource) -> Level {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = known.insert(format!("{}.{}", resource.plural, resource.group));
@@ -83,10 +84,10 @@ pub(crate) fn named_fields(error: &RequestError, patch: &Map<String, Value>) -> 
     let mut named = Patch::default();
     for cause in causes(error) {
         let field = cause.get("field").and_then(Value::as_str).unwrap_or_default();
-        // Items of lists cannot be left out alone.
+        // Items of lists cannot be left out separately.
         let field = field.split('[').next().unwrap_or_default();
         let keys: Vec<&str> = field.split('.').filter(|key| !key.is_empty()).collect();
-        // The field itself, or the last one above it that the patch is about.
+        // The field itself, or the closest of its parents that the patch contains.
         for end in (1..=keys.len()).rev() {
             let keys = keys.get(..end).unwrap_or_default();
             let (Some(first), Some(rest)) = (keys.first(), keys.get(1..)) else { continue };
@@ -99,7 +100,7 @@ pub(crate) fn named_fields(error: &RequestError, patch: &Map<String, Value>) -> 
     named.0
 }
 
-/// The advice for fields that the schema of a CRD has dropped; empty if there are none.
+/// The advice for fields that the schema of a CRD drops; empty if there are none.
 pub(super) fn advice(resource: &Resource, lost: &[DiffItem]) -> String {
     let keys = |item: &DiffItem| item.path.keys().iter().map(ToString::to_string).collect::<Vec<_>>();
     let dropped = lost.iter().filter(|item| item.op == Op::Remove).map(keys);
@@ -125,23 +126,23 @@ fn causes(error: &RequestError) -> impl Iterator<Item = &Value> {
     causes.into_iter().flatten()
 }
 
-/// The server's words, without the rest of its answer.
+/// The message in the response, without the rest of it.
 fn reason(error: &RequestError) -> String {
     match error {
-        RequestError::Api(refusal) => {
-            let ApiError { message, status, .. } = &**refusal;
+        RequestError::Api(error) => {
+            let ApiError { message, status, .. } = &**error;
             format!("{} (status {status})", message.trim_end_matches('.'))
         }
         other => other.to_string(),
     }
 }
 
-/// The author of the rejection, if it is a schema.
+/// The subject of the log line if the rejection is a validation error.
 fn schema_of(resource: &Resource, error: &RequestError) -> Option<&'static str> {
     (error.status() == Some(422)).then(|| if is_custom(resource) { "The CRD's schema" } else { "The server" })
 }
 
-/// Kinds of Kubernetes itself are in groups without dots, or of `k8s.io`.
+/// Whether the resource is a custom one: built-in groups have no dots or end with `.k8s.io`.
 fn is_custom(resource: &Resource) -> bool {
     resource.group.contains('.') && !resource.group.ends_with(".k8s.io")
 }
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn refusal(code: u16, field: &str) -> RequestError {
+    fn response_with(code: u16, field: &str) -> RequestError {
         let payload = json!({
             "kind": "Status", "message": "it is invalid", "reason": "Invalid",
             "details": {"causes": [{"field": field, "reason": "FieldValueInvalid"}]},
@@ -184,11 +185,11 @@ mod tests {
 
     fn named(field: &str) -> Value {
         let patch = map(json!({"spec": {"size": -1, "name": "x"}, "status": {"list": [1]}}));
-        Value::Object(named_fields(&refusal(422, field), &patch))
+        Value::Object(named_fields(&response_with(422, field), &patch))
     }
 
     #[test]
-    fn the_server_names_what_it_does_not_accept() {
+    fn fields_named_in_the_response_are_found_in_the_patch() {
         assert_eq!(named("spec.size"), json!({"spec": {"size": -1}}));
         assert_eq!(named("status.list[0].deep"), json!({"status": {"list": [1]}}));
         assert_eq!(named("spec.size.deep"), json!({"spec": {"size": -1}}));
@@ -200,7 +201,7 @@ mod tests {
         let resource = crate::testing::resource("example.com", "things", true);
         let object = Object::decode(r#"{"metadata": {"name": "x"}}"#).unwrap();
         let patch = map(json!({"status": {"greet": {"x": 1}, "other": 2}}));
-        Rejection { patch, is_status: true, error: refusal(code, "status.greet") }
+        Rejection { patch, is_status: true, error: response_with(code, "status.greet") }
             .text(&object, &resource, pause)
     }
 
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_fields_are_advised_about_if_they_are_of_a_crd() {
+    fn advice_on_dropped_fields_is_given_for_custom_resources_only() {
         let lost = [DiffItem {
             op: Op::Remove,
             path: kopf_core::json::path::FieldPath::from_keys(["status", "greet"]),

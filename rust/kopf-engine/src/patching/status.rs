@@ -1,8 +1,8 @@
-//! The status subresource: written before the progress, but never in its way.
+//! The status subresource: written before the progress, but a rejection does not block the progress.
 //!
-//! Handlers count as finished when their progress is written: what they have put into the status goes first, so that it is not
-//! lost if the operator dies in between. The progress and the finalizers go next, also if the server rejects it. What was
-//! not written is a [`Rejection`], and is sent again later.
+//! Handlers count as finished when their progress is written. Their status is written first, so that it is not lost if
+//! the operator crashes in between. The progress and the finalizers follow, even if the server rejects the status. The
+//! part that was not written is a [`Rejection`], and is sent again later.
 
 use std::sync::Arc;
 
@@ -21,27 +21,28 @@ use crate::client::RequestBody;
 use crate::error::RequestError;
 use crate::time::duration::seconds;
 
-/// Seconds between attempts to write a status that may be accepted at once, before the progress is written without it.
+/// The delays in seconds before a temporary failure of the status is retried. After that, the progress is written
+/// without it.
 const PAUSES: [f64; 3] = [0.2, 0.8, 2.0];
 
-/// What came of writing a status.
+/// The result of writing a status.
 #[derive(Default)]
 pub(super) struct StatusWritten {
-    /// The last answer of the server.
+    /// The last response of the server.
     pub(super) answer: Option<Bytes>,
-    /// The part that was not written, and why.
+    /// The part that was not written, and the reason.
     pub(super) rejection: Option<Rejection>,
 }
 
 impl Patching<'_> {
-    /// Writes the status; without the fields that the server names as invalid, if it does.
+    /// Writes the status, and if it is invalid, writes it without the fields named in the response.
     pub(super) async fn merge_status(
         &self,
         object: &Arc<Object>,
         status: &Value,
-        is_patient: bool,
+        may_retry: bool,
     ) -> StatusWritten {
-        let error = match self.send_status(object, status, is_patient).await {
+        let error = match self.send_status(object, status, may_retry).await {
             Ok(answer) => return StatusWritten { answer: Some(answer), rejection: None },
             Err(error) => error,
         };
@@ -63,7 +64,7 @@ impl Patching<'_> {
         &self,
         object: &Arc<Object>,
         status: &Value,
-        is_patient: bool,
+        may_retry: bool,
     ) -> Result<Bytes, RequestError> {
         self.debug(object, || {
             let document = json!({ "status": status });
@@ -74,36 +75,38 @@ impl Patching<'_> {
         if self.compat {
             return self.ask(object, Some("status"), payload).await;
         }
-        self.ask_status(object, payload, is_patient).await
+        self.ask_status(object, payload, may_retry).await
     }
 
-    /// Sends a patch of the status. A failure that may pass is retried a few times if there is time for that.
+    /// Sends a patch of the status. Temporary failures are retried only if `may_retry` is set.
     pub(super) async fn ask_status(
         &self,
         object: &Object,
         payload: RequestBody<'_>,
-        is_patient: bool,
+        may_retry: bool,
     ) -> Result<Bytes, RequestError> {
         let url = self.resource.url(object.namespace(), object.name(), Some("status"));
-        let mut pauses = PAUSES.iter().filter(|_| is_patient);
+        let mut pauses = PAUSES.iter().filter(|_| may_retry);
         loop {
             let error = match self.api.request_once(&Method::PATCH, &url, payload).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let Some(pause) = pauses.next().filter(|_| may_pass(&error, payload)) else { return Err(error) };
+            let Some(pause) = pauses.next().filter(|_| is_temporary(&error, payload)) else {
+                return Err(error);
+            };
             self.api.clock().sleep(seconds(*pause)).await;
         }
     }
 }
 
-/// Whether the same request may be accepted a moment later. A server that asks for a long pause will not accept it.
-fn may_pass(error: &RequestError, payload: RequestBody<'_>) -> bool {
+/// Whether the same request may be accepted shortly afterwards. It is not if the server requests a longer delay.
+fn is_temporary(error: &RequestError, payload: RequestBody<'_>) -> bool {
     let longest = PAUSES.iter().sum();
     match error {
-        RequestError::Api(refusal) => match refusal.status {
+        RequestError::Api(error) => match error.status {
             409 => matches!(payload, RequestBody::MergePatch(_)),
-            429 | 500.. => refusal.retry_after.is_none_or(|asked| asked <= longest),
+            429 | 500.. => error.retry_after.is_none_or(|asked| asked <= longest),
             _ => false,
         },
         RequestError::Transport(_) => true,
@@ -111,7 +114,7 @@ fn may_pass(error: &RequestError, payload: RequestBody<'_>) -> bool {
     }
 }
 
-/// Whether the server has decided against the request, and has not only failed to answer.
+/// Whether the server has rejected the request, as opposed to a temporary failure or a missing response.
 pub(super) fn is_final(error: &RequestError) -> bool {
     matches!(error.status(), Some(400..=428 | 430..=499))
 }

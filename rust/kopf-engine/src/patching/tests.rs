@@ -1,4 +1,4 @@
-//! What is sent, in which order, and what comes of refusals: against a server that is a function.
+//! The requests of patching, their order, and the reactions to rejections, against a server that is a function.
 
 use serde_json::json;
 use tokio::time::Instant;
@@ -7,7 +7,7 @@ use super::*;
 use crate::host::HostTask;
 use crate::testing::{Answer, Got, Stage, resource};
 
-/// The other side: transformation functions set `spec.x`, and log lines are collected.
+/// A host whose transformation functions set `spec.x`, and which collects log lines.
 #[derive(Default)]
 struct FakeHost(std::sync::Mutex<Vec<String>>);
 
@@ -96,7 +96,7 @@ async fn apply(
     Outcome { result, requests, seconds, log }
 }
 
-fn refusal(code: u16, field: Option<&str>) -> Answer {
+fn failure_response(code: u16, field: Option<&str>) -> Answer {
     let causes: Vec<_> = field.iter().map(|field| json!({"field": field, "message": "wrong"})).collect();
     (code, Some(json!({"kind": "Status", "message": "no", "code": code, "details": {"causes": causes}})))
 }
@@ -104,13 +104,13 @@ fn refusal(code: u16, field: Option<&str>) -> Answer {
 const CODES: [u16; 10] = [403, 404, 405, 409, 413, 415, 422, 429, 500, 503];
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_status_holds_neither_the_progress_nor_the_finalizer_of_a_deletion() {
+async fn a_rejected_status_blocks_neither_the_progress_nor_the_finalizer_of_a_deletion() {
     for code in CODES {
         let patch = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
         let change = WriteRequest { finalizer: Some(Edit::Allow), deletion_handled: true, ..change(patch) };
         let outcome = apply(body("1", deleting()), change, move |got| {
             if got.path.ends_with("/status") {
-                refusal(code, None)
+                failure_response(code, None)
             } else {
                 (200, Some(body("2", deleting())))
             }
@@ -134,7 +134,7 @@ async fn progress_waits_for_a_status_for_a_few_seconds_at_most() {
         let patch = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
         let outcome = apply(body("1", json!({})), change(patch), move |got| {
             if got.path.ends_with("/status") {
-                refusal(code, None)
+                failure_response(code, None)
             } else {
                 (200, Some(body("2", json!({}))))
             }
@@ -147,11 +147,15 @@ async fn progress_waits_for_a_status_for_a_few_seconds_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_was_rejected_before_is_not_waited_for() {
+async fn a_status_that_was_rejected_before_is_not_retried() {
     let pending = map(json!({"status": {"old": 1}}));
     let change = WriteRequest { pending, ..change(json!({"status": {"a": 1}, "spec": {"b": 1}})) };
     let outcome = apply(body("1", json!({})), change, |got| {
-        if got.path.ends_with("/status") { refusal(503, None) } else { (200, Some(body("2", json!({})))) }
+        if got.path.ends_with("/status") {
+            failure_response(503, None)
+        } else {
+            (200, Some(body("2", json!({}))))
+        }
     })
     .await;
     assert_eq!(outcome.sent(), ["PATCH /status", "PATCH", "PATCH /status"]);
@@ -160,14 +164,14 @@ async fn a_status_that_was_rejected_before_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_goes_first_if_the_server_fails_for_a_moment_and_last_if_for_longer() {
+async fn a_status_is_written_first_after_a_short_failure_of_the_server_and_last_after_a_long_one() {
     for (failures, expected) in [(2, "SSSB"), (4, "SSSSBS")] {
         let left = Arc::new(std::sync::atomic::AtomicI32::new(failures));
         let patch = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
         let outcome = apply(body("1", json!({})), change(patch), move |got| {
             let is_status = got.path.ends_with("/status");
             if is_status && left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 0 {
-                return refusal(503, None);
+                return failure_response(503, None);
             }
             let more = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
             (200, Some(body("2", more)))
@@ -186,7 +190,11 @@ async fn a_status_goes_first_if_the_server_fails_for_a_moment_and_last_if_for_lo
 async fn without_the_subresource_the_status_is_a_field_of_the_body() {
     let patch = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
     let outcome = apply(body("1", json!({})), change(patch.clone()), move |got| {
-        if got.path.ends_with("/status") { refusal(404, None) } else { (200, Some(body("2", patch.clone()))) }
+        if got.path.ends_with("/status") {
+            failure_response(404, None)
+        } else {
+            (200, Some(body("2", patch.clone())))
+        }
     })
     .await;
     let applied = outcome.result.unwrap();
@@ -198,7 +206,8 @@ async fn without_the_subresource_the_status_is_a_field_of_the_body() {
 #[tokio::test(start_paused = true)]
 async fn an_object_that_does_not_exist_is_gone_also_if_only_its_status_was_to_be_written() {
     let outcome =
-        apply(body("1", json!({})), change(json!({"status": {"a": 1}})), |_| refusal(404, None)).await;
+        apply(body("1", json!({})), change(json!({"status": {"a": 1}})), |_| failure_response(404, None))
+            .await;
     assert_eq!(outcome.sent(), ["PATCH /status", "PATCH"]);
     assert!(outcome.result.unwrap().gone);
 }
@@ -207,7 +216,7 @@ async fn an_object_that_does_not_exist_is_gone_also_if_only_its_status_was_to_be
 async fn only_the_fields_that_the_server_names_are_left_out_of_the_status() {
     let patch = json!({"status": {"bad": 1, "good": 2}});
     let outcome = apply(body("1", json!({})), change(patch), |got| match got.body["status"].get("bad") {
-        Some(_) => refusal(422, Some("status.bad")),
+        Some(_) => failure_response(422, Some("status.bad")),
         None => (200, Some(body("2", json!({"status": {"good": 2}})))),
     })
     .await;
@@ -218,11 +227,11 @@ async fn only_the_fields_that_the_server_names_are_left_out_of_the_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_rejected_before_goes_in_requests_of_its_own() {
+async fn parts_rejected_before_are_sent_in_separate_requests() {
     let pending = map(json!({"status": {"old": 1}, "spec": {"old": 1}}));
     let change = WriteRequest { pending, ..change(json!({"spec": {"new": 1}})) };
     let outcome = apply(body("1", json!({})), change, |got| match got.body["spec"].get("old") {
-        Some(_) => refusal(422, Some("spec.old")),
+        Some(_) => failure_response(422, Some("spec.old")),
         None => (200, Some(body("2", json!({"status": {"old": 1}, "spec": {"new": 1}})))),
     })
     .await;
@@ -241,7 +250,7 @@ fn listed(version: &str, more: Value) -> Answer {
 async fn a_result_of_functions_that_is_rejected_is_no_conflict() {
     let change = WriteRequest { functions: true, ..WriteRequest::of(1) };
     let outcome = apply(body("1", json!({})), change, |got| match &*got.method {
-        "PATCH" => refusal(422, Some("spec.x")),
+        "PATCH" => failure_response(422, Some("spec.x")),
         _ => listed("1", json!({})),
     })
     .await;
@@ -253,7 +262,7 @@ async fn a_result_of_functions_that_is_rejected_is_no_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejected_result_of_functions_does_not_hold_the_finalizer() {
+async fn a_rejected_result_of_functions_does_not_block_the_finalizer() {
     let change = WriteRequest {
         functions: true,
         finalizer: Some(Edit::Allow),
@@ -263,7 +272,9 @@ async fn a_rejected_result_of_functions_does_not_hold_the_finalizer() {
     let outcome = apply(body("1", deleting()), change, |got| {
         let is_about_spec = |one: &Value| one["path"].as_str().is_some_and(|path| path.starts_with("/spec"));
         match &*got.method {
-            "PATCH" if got.body.as_array().unwrap().iter().any(is_about_spec) => refusal(422, Some("spec.x")),
+            "PATCH" if got.body.as_array().unwrap().iter().any(is_about_spec) => {
+                failure_response(422, Some("spec.x"))
+            }
             "PATCH" => {
                 (200, Some(body("2", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))))
             }
@@ -273,14 +284,14 @@ async fn a_rejected_result_of_functions_does_not_hold_the_finalizer() {
     .await;
     let PatchFailure { applied, error } = outcome.result.unwrap_err();
     assert!(matches!(error, PatchingError::Functions(_)));
-    assert_eq!(applied.latest.unwrap().finalizers().count(), 0, "it is let go");
+    assert_eq!(applied.latest.unwrap().finalizers().count(), 0, "the object is released");
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_conflict_the_object_is_listed_and_never_got() {
+async fn after_a_conflict_the_object_is_reread_by_a_list_request() {
     let change = WriteRequest { functions: true, ..WriteRequest::of(1) };
     let outcome = apply(body("1", json!({})), change, |got| match &*got.method {
-        "PATCH" if got.body[0]["value"] == "1" => refusal(422, None),
+        "PATCH" if got.body[0]["value"] == "1" => failure_response(422, None),
         "PATCH" => (200, Some(body("3", json!({"spec": {"x": "made"}})))),
         _ => listed("2", json!({})),
     })
@@ -291,11 +302,11 @@ async fn after_a_conflict_the_object_is_listed_and_never_got() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_is_left_to_the_next_event_at_once_if_the_object_may_not_be_read() {
+async fn a_conflict_is_left_to_the_next_event_without_the_permission_to_list() {
     let change = WriteRequest { functions: true, ..WriteRequest::of(1) };
     let outcome = apply(body("1", json!({})), change, |got| match &*got.method {
-        "PATCH" => refusal(422, None),
-        _ => refusal(403, None),
+        "PATCH" => failure_response(422, None),
+        _ => failure_response(403, None),
     })
     .await;
     let applied = outcome.result.unwrap();
@@ -308,7 +319,11 @@ async fn a_conflict_is_left_to_the_next_event_at_once_if_the_object_may_not_be_r
 async fn a_partial_patch_without_an_answer_keeps_both_errors() {
     let object = Arc::new(Object::decode(&body("1", json!({})).to_string()).unwrap());
     let stage = Stage::new(&json!({"networking": {"error_backoffs": []}}), |got| {
-        if got.body.get("spec").is_some() { refusal(422, Some("spec.bad")) } else { refusal(504, None) }
+        if got.body.get("spec").is_some() {
+            failure_response(422, Some("spec.bad"))
+        } else {
+            failure_response(504, None)
+        }
     });
     let (things, fake) = (resource("example.com", "things", true), Arc::new(FakeHost::default()));
     let host: Arc<dyn Host> = fake;
@@ -334,7 +349,7 @@ async fn a_partial_patch_without_an_answer_keeps_both_errors() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_field_that_the_schema_drops_is_named_with_an_advice() {
+async fn a_field_dropped_by_the_schema_is_logged_with_advice() {
     let outcome = apply(body("1", json!({})), change(json!({"status": {"greet": {"x": 1}}})), |_| {
         (200, Some(body("2", json!({"status": {"other": 1}}))))
     })

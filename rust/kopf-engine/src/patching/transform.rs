@@ -1,7 +1,7 @@
-//! What is computed from the freshest state: our finalizer, and transformation functions.
+//! Changes computed from the latest state: our finalizer and the transformation functions.
 //!
-//! It is a JSON patch that fails on a conflict. Then it is recomputed from a fresh state; that is read by listing one
-//! object, since operators have the permission to list, but none to get.
+//! They are sent as a JSON patch, which fails on a conflict. Then it is recomputed from a fresh state. That state is
+//! read by listing one object, since operators have the permission to list, but may lack the permission to get.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use crate::client::RequestBody;
 use crate::error::{ApiError, RequestError};
 use crate::host::{CycleId, HostTask, TransformTask};
 
-/// How many times a change is recomposed from a fresh state after a conflict, before it is left to the next cycle.
+/// How many times a change is recomputed from a fresh state after a conflict, before it is left to the next cycle.
 const CONFLICTS: usize = 3;
 
-/// The part of a write that is computed from the newest state.
+/// The part of a write that is computed from the latest state.
 #[derive(Clone, Copy)]
 pub(super) struct TransformRequest {
     pub(super) cycle: CycleId,
@@ -35,16 +35,16 @@ pub(super) struct TransformRequest {
     pub(super) functions: bool,
 }
 
-/// What came of a JSON patch.
-enum Operated {
+/// The result of a JSON patch.
+enum JsonPatchResult {
     Done,
     /// The server does not apply it to this version of the object.
-    Refused {
+    Rejected {
         document: Value,
         version: Option<String>,
         error: RequestError,
     },
-    /// It is not about versions.
+    /// A failure that is no conflict.
     Failed(PatchingError),
 }
 
@@ -52,15 +52,15 @@ impl Patching<'_> {
     pub(super) async fn transform(
         &self,
         object: &Arc<Object>,
-        wanted: TransformRequest,
+        request: TransformRequest,
         mut applied: WriteResult,
     ) -> Result<WriteResult, PatchFailure> {
-        let TransformRequest { cycle, deletion_handled, mut functions, .. } = wanted;
+        let TransformRequest { cycle, deletion_handled, mut functions, .. } = request;
         let mut base = Arc::clone(applied.latest.as_ref().unwrap_or(object));
         let mut rejection = None;
         for attempt in 0.. {
-            // Otherwise, the next cycle decides, since the newer state is to come.
-            let finalizer = wanted
+            // If the edit is not needed any more, the next cycle decides with the newer state.
+            let finalizer = request
                 .finalizer
                 .filter(|edit| deletion_handled || self.is_still_needed(*edit, object, &base));
             let (operations, changes) = match self.operations(&base, cycle, finalizer, functions).await {
@@ -70,17 +70,17 @@ impl Patching<'_> {
                     return failure(applied, error);
                 }
             };
-            let operated = self.operate(object, &base, &operations, &mut applied.latest).await;
-            let (document, version, error) = match operated {
-                Operated::Done => {
+            let result = self.send_operations(object, &base, &operations, &mut applied.latest).await;
+            let (document, version, error) = match result {
+                JsonPatchResult::Done => {
                     applied.merge(changes);
                     break;
                 }
-                Operated::Failed(error) => {
+                JsonPatchResult::Failed(error) => {
                     applied.functions_rejected = matches!(error, PatchingError::Functions(_));
                     return failure(applied, error);
                 }
-                Operated::Refused { document, version, error } => (document, version, error),
+                JsonPatchResult::Rejected { document, version, error } => (document, version, error),
             };
             let is_last = self.compat || attempt >= CONFLICTS;
             let latest = if is_last { Ok(None) } else { self.reread(object).await };
@@ -89,14 +89,14 @@ impl Patching<'_> {
                 Err(error) => return failure(applied, error.into()),
             };
             match latest {
-                // It is not about versions: nothing will be different at once.
+                // The version is unchanged, so there was no conflict: a retry would fail, too.
                 Some(latest) if latest.resource_version() == version.as_deref() => {
                     let is_rejection = error.status() == Some(422);
                     if functions && is_rejection {
                         rejection = Some(PatchingError::Functions(error));
                         applied.functions_rejected = true;
-                        if wanted.finalizer.is_some() {
-                            // The finalizer does not depend on them.
+                        if request.finalizer.is_some() {
+                            // The finalizer does not depend on the functions.
                             functions = false;
                             base = latest;
                             continue;
@@ -105,7 +105,7 @@ impl Patching<'_> {
                     }
                     return failure(applied, error.into());
                 }
-                // It was applied, and only the answer was lost.
+                // It was applied, and only the response was lost.
                 Some(latest) if holds(&latest, &operations) => {
                     applied.latest = Some(latest);
                     applied.merge(changes);
@@ -116,7 +116,7 @@ impl Patching<'_> {
                     applied.latest = Some(latest);
                 }
                 None => {
-                    applied.carry = wanted.functions;
+                    applied.carry = request.functions;
                     applied.refused = !is_last;
                     self.debug(object, || {
                         format!(
@@ -136,7 +136,7 @@ impl Patching<'_> {
         Ok(applied)
     }
 
-    /// The object as it is now; none if that may not be known.
+    /// The current object; none if the permission to list is missing.
     async fn reread(&self, object: &Object) -> Result<Option<Arc<Object>>, RequestError> {
         let name = object.name().unwrap_or_default();
         let name = name.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
@@ -157,17 +157,17 @@ impl Patching<'_> {
         }
     }
 
-    /// Sends the operations if the object is still the same.
-    async fn operate(
+    /// Sends the operations with a test that the object is unchanged.
+    async fn send_operations(
         &self,
         object: &Arc<Object>,
         base: &Arc<Object>,
         operations: &[Value],
         latest: &mut Option<Arc<Object>>,
-    ) -> Operated {
-        let apart = self.resource.has_subresource("status");
+    ) -> JsonPatchResult {
+        let is_separate = self.resource.has_subresource("status");
         let (status, body): (Vec<_>, Vec<_>) =
-            operations.iter().cloned().partition(|one| apart && is_about_status(one));
+            operations.iter().cloned().partition(|one| is_separate && is_about_status(one));
         for (is_status, what, operations) in [(false, "resource", body), (true, "status", status)] {
             if operations.is_empty() {
                 continue;
@@ -200,21 +200,25 @@ impl Patching<'_> {
                 Err(error) => error,
             };
             if error.status() == Some(422) || (error.status() == Some(409) && !self.compat) {
-                return Operated::Refused { document, version, error };
+                return JsonPatchResult::Rejected { document, version, error };
             }
             if !is_status || self.compat || !is_final(&error) {
-                return Operated::Failed(error.into());
+                return JsonPatchResult::Failed(error.into());
             }
-            // Maybe there is no such subresource; maybe there is no such object.
+            // Either the subresource does not exist, or the object.
             let is_gone = error.status() == Some(404)
                 && matches!(self.reread(object).await, Err(error) if error.status() == Some(404));
-            return Operated::Failed(if is_gone { error.into() } else { PatchingError::Functions(error) });
+            return JsonPatchResult::Failed(if is_gone {
+                error.into()
+            } else {
+                PatchingError::Functions(error)
+            });
         }
-        Operated::Done
+        JsonPatchResult::Done
     }
 
-    /// What is to be changed, as operations and as a merge patch, and nothing more: many objects may wait here for their turn to
-    /// be written.
+    /// The changes as JSON patch operations and as a merge patch. Nothing more is kept, as many objects may be waiting
+    /// for their requests.
     async fn operations(
         &self,
         base: &Arc<Object>,
@@ -224,17 +228,17 @@ impl Patching<'_> {
     ) -> Result<(Vec<Value>, Map<String, Value>), PatchingError> {
         let (before, mut after) = if functions {
             let mut after = self.call_functions(cycle, base).await?;
-            if let Some(leftovers) = self.leftovers(base, finalizer) {
-                json_patch::apply_merge(&mut after, &leftovers.0);
+            if let Some(stale) = self.stale_progress(base, finalizer) {
+                json_patch::apply_merge(&mut after, &stale.0);
             }
             (base.to_value(), after)
-        } else if let Some(leftovers) = self.leftovers(base, finalizer) {
+        } else if let Some(stale) = self.stale_progress(base, finalizer) {
             let before = base.to_value();
             let mut after = before.clone();
-            json_patch::apply_merge(&mut after, &leftovers.0);
+            json_patch::apply_merge(&mut after, &stale.0);
             (before, after)
         } else {
-            // Of the whole object, only the finalizers matter.
+            // Without functions, only the finalizers of the object matter.
             let finalizers: Vec<&str> = base.finalizers().collect();
             let known = if finalizers.is_empty() { json!({}) } else { json!({ "finalizers": finalizers }) };
             let before = json!({ "metadata": known });
@@ -246,20 +250,20 @@ impl Patching<'_> {
         Ok((json_patch::operations(&before, &after), json_patch::merge_patch(&before, &after)))
     }
 
-    /// Whether what was decided of the finalizer for one state holds for another one. The reference does not ask.
+    /// Whether the edit of the finalizer, decided for one state, applies to another one. Kopf 1.45 does not check this.
     fn is_still_needed(&self, edit: Edit, decided: &Object, latest: &Object) -> bool {
         self.release_cleanup.is_none_or(|(plan, persistence)| {
             finalizer::holds(edit, decided, latest, persistence, &plan.extra_fields)
         })
     }
 
-    /// The progress of a deletion that is over; if there is any on the object.
-    fn leftovers(&self, base: &Object, finalizer: Option<Edit>) -> Option<Patch> {
+    /// The removal of the stale progress of a finished deletion; none if the object has no such progress.
+    fn stale_progress(&self, base: &Object, finalizer: Option<Edit>) -> Option<Patch> {
         let (plan, persistence) = self.release_cleanup?;
-        let is_parting = finalizer == Some(Edit::Allow) && base.deletion_timestamp().is_some();
-        is_parting
+        let is_released = finalizer == Some(Edit::Allow) && base.deletion_timestamp().is_some();
+        is_released
             .then(|| pending_state::stale_progress(base, persistence, plan))
-            .filter(|leftovers| !leftovers.is_empty())
+            .filter(|stale| !stale.is_empty())
     }
 
     async fn call_functions(&self, cycle: CycleId, object: &Arc<Object>) -> Result<Value, PatchingError> {

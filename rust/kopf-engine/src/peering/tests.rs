@@ -1,4 +1,4 @@
-//! Signs of life and pauses, in the test's own time.
+//! Keep-alives and pauses, in virtual time.
 
 use serde_json::json;
 use tokio::task::{JoinHandle, yield_now};
@@ -26,7 +26,7 @@ fn watching(peering: &Peering) -> (watch::Sender<Seen>, JoinHandle<Result<(), Re
     (sender, tokio::spawn(async move { peering.watch(receiver).await }))
 }
 
-/// The record of a peer that was seen so many seconds ago.
+/// The record of a peer that was last seen `ago` seconds ago.
 fn peer(peering: &Peering, priority: i64, ago: f64) -> Value {
     let lastseen = peering.shared.clock.now().plus(-ago).to_string();
     json!({"priority": priority, "lifetime": 60, "lastseen": lastseen})
@@ -43,11 +43,11 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn signs_of_life_are_given_before_the_last_one_expires() {
+async fn keep_alives_are_sent_before_the_record_expires() {
     let (stage, peering) = stage(&json!({"lifetime": 60, "priority": 7}), "{}");
-    let life = tokio::spawn(async move { peering.keep_alive().await });
+    let keep_alive = tokio::spawn(async move { peering.keep_alive().await });
     sleep(Duration::from_mins(10)).await;
-    life.abort();
+    keep_alive.abort();
     let requests = stage.requests();
     assert!((11..=13).contains(&requests.len()), "{}", requests.len());
     assert_eq!(requests[0].at, 0);
@@ -66,20 +66,20 @@ async fn signs_of_life_are_given_before_the_last_one_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stealth_is_quiet_and_a_fresh_object_is_greeted_at_once() {
+async fn stealth_mode_logs_nothing_and_a_new_object_gets_a_keep_alive_at_once() {
     let (stage, peering) = stage(&json!({"stealth": true}), "{}");
     let renew = Arc::clone(&peering.renew);
-    let life = tokio::spawn(async move { peering.keep_alive().await });
+    let keep_alive = tokio::spawn(async move { peering.keep_alive().await });
     sleep(Duration::from_secs(10)).await;
     renew.notify_one();
     sleep(Duration::from_secs(10)).await;
-    life.abort();
+    keep_alive.abort();
     assert_eq!(stage.requests().iter().map(|got| got.at).collect::<Vec<_>>(), [0, 10]);
     assert_eq!(stage.lines("Keep-alive"), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_of_signs_of_life_are_outlived() {
+async fn keep_alives_continue_after_errors() {
     let stage =
         Stage::new(&json!({"peering": {"lifetime": 60}, "networking": {"error_backoffs": []}}), |_: &Got| {
             (500, Some(json!({})))
@@ -89,17 +89,17 @@ async fn failures_of_signs_of_life_are_outlived() {
         resource("kopf.dev", "kopfpeerings", true),
         Some("ns".into()),
     );
-    let life = tokio::spawn(async move { peering.keep_alive().await });
+    let keep_alive = tokio::spawn(async move { peering.keep_alive().await });
     sleep(Duration::from_mins(2)).await;
-    assert!(!life.is_finished());
-    life.abort();
+    assert!(!keep_alive.is_finished());
+    keep_alive.abort();
     assert_eq!(stage.requests().len(), 3);
     assert_eq!(stage.requests()[0].path, "/apis/kopf.dev/v1/namespaces/ns/kopfpeerings/default");
     assert_eq!(stage.lines("Cannot keep alive in the peering default@ns").len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_stronger_one_pauses_us_until_it_goes() {
+async fn a_peer_of_higher_priority_pauses_the_operator_until_it_leaves() {
     let (stage, peering) = stage(&json!({}), "{}");
     let (states, task) = watching(&peering);
     let pause = &stage.shared.pause;
@@ -117,7 +117,7 @@ async fn the_stronger_one_pauses_us_until_it_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_the_deadline_of_the_rival_we_look_again_and_resume() {
+async fn when_a_peer_expires_the_records_are_read_again_and_the_operator_resumes() {
     let (stage, peering) = stage(&json!({}), r#"{"me": {}}"#);
     let (states, task) = watching(&peering);
     states.send_replace(seen(json!({"other": peer(&peering, 1, 20.0)})));
@@ -133,7 +133,7 @@ async fn after_the_deadline_of_the_rival_we_look_again_and_resume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_dead_are_buried_and_do_not_pause() {
+async fn expired_records_are_removed_and_do_not_pause() {
     let (stage, peering) = stage(&json!({}), "{}");
     let (states, task) = watching(&peering);
     states.send_replace(seen(json!({"gone": peer(&peering, 9, 61.0), "weak": peer(&peering, -1, 0.0)})));
@@ -145,7 +145,7 @@ async fn the_dead_are_buried_and_do_not_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mandatory_peering_holds_until_the_object_is_seen_and_when_it_is_lost() {
+async fn mandatory_peering_pauses_while_the_object_is_absent() {
     let (stage, peering) = stage(&json!({"mandatory": true}), "{}");
     let pause = &stage.shared.pause;
     let (states, task) = watching(&peering);
@@ -156,15 +156,15 @@ async fn mandatory_peering_holds_until_the_object_is_seen_and_when_it_is_lost() 
         settle().await;
         assert_eq!(pause.is_on(), paused, "{state:?}");
     }
-    let told = stage.lines("WARNING");
+    let warnings = stage.lines("WARNING");
     let expected =
         "WARNING Paused: there is no clusterkopfpeerings \"default\". Create it, or run with --standalone.";
-    assert_eq!(told, [expected]);
+    assert_eq!(warnings, [expected]);
     task.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaving_removes_the_record_and_does_not_insist() {
+async fn leaving_removes_the_record_without_retries() {
     let (stage, peering) = stage(&json!({}), "{}");
     peering.leave().await;
     assert_eq!(stage.requests()[0].body, json!({"status": {"me": null}}));
@@ -180,7 +180,7 @@ async fn leaving_removes_the_record_and_does_not_insist() {
 }
 
 #[test]
-fn only_the_object_of_our_name_counts_and_its_end_is_noticed_in_a_listing_too() {
+fn only_the_object_of_our_name_counts_and_a_listing_without_it_means_absent() {
     let (sender, receiver) = watch::channel(Seen::Nothing);
     let renew: Arc<Notify> = Arc::default();
     let mut sink = PeeringSink { name: "default".to_owned(), seen: sender, present: false, renew };

@@ -1,4 +1,4 @@
-//! What is answered to whom, over real connections; and for how long, in the test's own time.
+//! Responses over real connections, and the lifetime of kept results in paused time.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -60,7 +60,7 @@ async fn only_the_path_is_served_and_only_for_reading() {
 }
 
 #[tokio::test]
-async fn a_taken_port_is_a_failure_that_names_the_place() {
+async fn a_port_in_use_is_a_failure_that_names_the_address() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = taken.local_addr().unwrap().port();
     let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port, path: "/".to_owned() };
@@ -69,9 +69,9 @@ async fn a_taken_port_is_a_failure_that_names_the_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_are_kept_for_a_while_failures_are_not_and_those_who_have_gone_make_no_work() {
+async fn results_are_kept_for_a_while_failures_are_not_and_abandoned_requests_cause_no_collection() {
     let other_side = Arc::new(OtherSide::default());
-    let (askers, receiver) = channel(MOST_ASKERS);
+    let (askers, receiver) = channel(MAX_WAITING);
     let collector = tokio::spawn(collect(Arc::<OtherSide>::clone(&other_side), receiver));
     let ask = || {
         let (asker, results) = oneshot::channel();
@@ -93,7 +93,7 @@ async fn results_are_kept_for_a_while_failures_are_not_and_those_who_have_gone_m
 }
 
 #[tokio::test]
-async fn how_the_streams_are_is_told_beside_the_probes() {
+async fn the_health_of_streams_is_served_next_to_the_probes() {
     let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
     let health = Arc::new(Health::new(crate::time::clock::Clock::start()));
     health.troubled("pods", crate::metrics::StreamFailure::Refused, Some("403".to_owned()));
@@ -113,7 +113,7 @@ async fn how_the_streams_are_is_told_beside_the_probes() {
 }
 
 #[tokio::test]
-async fn idle_connections_make_room_for_the_next_probe() {
+async fn idle_connections_are_evicted_for_the_next_probe() {
     let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port: 0, path: "/healthz".to_owned() };
     let other_side = Arc::new(OtherSide::default());
     let probes = Probes::listen(endpoint, Arc::<OtherSide>::clone(&other_side), None).await.unwrap();
@@ -123,7 +123,7 @@ async fn idle_connections_make_room_for_the_next_probe() {
     for _ in 0..=CONNECTIONS {
         idle.push(TcpStream::connect(address).await.unwrap());
     }
-    // The first one is closed, without a word, for the last one.
+    // The first connection is closed, without any bytes, in favour of the last one.
     assert_eq!(idle[0].read(&mut [0]).await.unwrap(), 0);
     let (healthy, ()) = tokio::join!(ask(address, "GET /healthz"), reply(&other_side, Some("{}")));
     assert!(healthy.starts_with("http/1.1 200 ok\r\n"), "{healthy}");
@@ -131,7 +131,7 @@ async fn idle_connections_make_room_for_the_next_probe() {
     server.abort();
 }
 
-/// Another side that panics.
+/// A host that panics.
 struct Broken;
 
 impl Host for Broken {
@@ -147,7 +147,7 @@ impl Host for Broken {
 }
 
 #[tokio::test]
-async fn a_panic_of_the_server_is_seen() {
+async fn a_panic_of_the_server_is_reported() {
     let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
     let probes = Probes::listen(endpoint, Arc::new(Broken), None).await.unwrap();
     let address = probes.addresses()[0];

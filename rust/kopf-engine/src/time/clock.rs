@@ -1,11 +1,10 @@
-//! The engine's only clock: moments as the core wants them, measured by tokio's time, and waiting for them.
+//! The only clock of the engine: it returns the timestamps for the core, based on tokio's time, and sleeps.
 //!
-//! The wall clock is read once; from then on tokio's monotonic clock counts. So tests can pause time, and a jump of the
-//! system's clock does not make handlers late or early. Only what others compare with their clocks follows such jumps.
+//! The wall clock is read once; from then on tokio's monotonic clock is used. So tests can pause time, and a change of
+//! the system clock does not make handlers late or early. Only timestamps for other machines follow such changes.
 //!
-//! What is waited for here is what an author has declared: delays, intervals, back-offs, pauses. It follows virtual time
-//! ([`crate::time::virtual_time`]), if there is any. Timeouts of the network, and of what runs at the exit, are not the clock's
-//! affair: those are real.
+//! Only delays declared by the operator's author sleep here: initial delays, intervals, back-offs. They follow virtual
+//! time ([`crate::time::virtual_time`]) if it is in use. Timeouts of the network and of the exit use real time.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,11 +14,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::time::virtual_time::{Busy, VirtualTime};
 
-/// By how much the system's clock may differ from ours before it is believed, in seconds: it goes a bit faster or slower than
-/// tokio's all the time, and is set now and then, or goes on while the machine sleeps.
+/// The difference in seconds at which the system clock takes precedence over ours. Smaller ones are normal: the system
+/// clock drifts against tokio's. Larger ones mean that it was set, or that the machine was suspended.
 const JUMP: f64 = 2.0;
 
-/// Tells what time it is, and waits.
+/// Returns the current time, and sleeps.
 #[derive(Debug, Clone)]
 pub struct Clock {
     wall: Timestamp,
@@ -28,23 +27,23 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that goes from now on.
+    /// A clock that starts at the current system time.
     pub fn start() -> Self {
         Self { wall: system_time(), start: Instant::now(), time: None }
     }
 
-    /// A clock that goes from now on, unless and until it is told otherwise.
+    /// A clock that starts at the current system time and follows this virtual time while that is in use.
     pub fn under(time: Arc<VirtualTime>) -> Self {
         Self { time: Some(time), ..Self::start() }
     }
 
-    /// The present moment.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.wall.micros().saturating_add(self.passed()))
     }
 
-    /// The present moment for others, who have clocks of their own: by the system's clock, if that was set meanwhile. Only the
-    /// clock of a running operator knows; in virtual time, there is no other one.
+    /// The current time for comparison with the clocks of other machines: that of the system clock if it was changed.
+    /// Only the clock of a running operator checks for changes; in virtual time, the system clock is ignored.
     pub fn now_for_others(&self) -> Timestamp {
         if self.time.is_none() || self.virtual_time().is_some() {
             return self.now();
@@ -52,7 +51,7 @@ impl Clock {
         believed(self.now(), system_time())
     }
 
-    /// Waits for so long.
+    /// Sleeps for the duration.
     pub async fn sleep(&self, duration: Duration) {
         match self.virtual_time() {
             None => sleep(duration).await,
@@ -63,39 +62,39 @@ impl Clock {
         }
     }
 
-    /// Waits for a moment.
+    /// Sleeps until the time.
     pub async fn sleep_until(&self, moment: Timestamp) {
         let left = moment.micros().saturating_sub(self.now().micros());
         self.sleep(Duration::from_micros(u64::try_from(left).unwrap_or_default())).await;
     }
 
-    /// Stops time where it is.
+    /// Freezes virtual time.
     pub fn freeze(&self) {
         if let Some(time) = &self.time {
             time.freeze(micros(self.start.elapsed()));
         }
     }
 
-    /// Lets time go on from where it is.
+    /// Lets virtual time continue from the current moment.
     pub fn thaw(&self) {
         if let Some(time) = &self.time {
             time.thaw(micros(self.start.elapsed()));
         }
     }
 
-    /// Moves frozen time to the next moment for which somebody waits, but not beyond the limit; whether anybody does.
+    /// Advances frozen time to the next wake-up, but not beyond the limit. Returns whether there is such a wake-up.
     pub fn leap(&self, limit: Timestamp) -> bool {
         let limit = limit.micros().saturating_sub(self.wall.micros());
         self.time.as_ref().is_some_and(|time| time.leap(limit))
     }
 
-    /// The next moment for which somebody waits.
+    /// The time of the next wake-up.
     pub fn next(&self) -> Option<Timestamp> {
         let next = self.time.as_ref()?.next()?;
         Some(Timestamp::from_micros(self.wall.micros().saturating_add(next)))
     }
 
-    /// Tells those who move time, for as long as it is kept, that something is under way which takes real time.
+    /// A guard of an operation that takes real time. Virtual time is not advanced while it exists.
     pub fn busy(&self) -> Option<Busy> {
         self.virtual_time().map(VirtualTime::busy)
     }
@@ -111,7 +110,7 @@ impl Clock {
     }
 }
 
-/// The system's time if it has jumped.
+/// The system time if it differs by more than [`JUMP`], else ours.
 fn believed(ours: Timestamp, system: Timestamp) -> Timestamp {
     if ours.seconds_since(system).abs() > JUMP { system } else { ours }
 }
@@ -131,12 +130,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn others_are_told_the_time_of_the_system_if_that_has_jumped() {
+    async fn timestamps_for_others_follow_jumps_of_the_system_clock() {
         let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
         assert_eq!(believed(at(1000), at(1001)), at(1000));
         assert_eq!(believed(at(1000), at(4600)), at(4600));
         assert_eq!(believed(at(1000), at(10)), at(10));
-        // Time that was moved ahead here looks as if the system's clock had been set back.
+        // Advanced virtual time looks as if the system clock was set back.
         let (plain, running) = (Clock::start(), Clock::under(Arc::default()));
         tokio::time::advance(Duration::from_hours(1)).await;
         assert_eq!(plain.now_for_others(), plain.now());

@@ -1,13 +1,13 @@
-//! The pause of an operator: a set of named reasons, any of which holds it.
+//! The pause of an operator: a set of named reasons, any of which keeps it paused.
 //!
-//! Owns: which reasons there are now, and waiting for them to come and go. Must not know: who sets them, who obeys.
-//! A pause may be shorter than it takes somebody to notice: each is counted, so that nobody misses one.
+//! Components set and remove their reasons, and wait for pauses to begin and end. Pauses are counted, so that waiting
+//! tasks do not miss a short one.
 
 use std::collections::BTreeSet;
 
 use tokio::sync::watch;
 
-/// Whether the operator is paused, and why.
+/// The reasons for the pause; the operator is paused while there are any.
 #[derive(Debug)]
 pub struct Pause {
     state: watch::Sender<State>,
@@ -37,27 +37,27 @@ impl Pause {
         });
     }
 
-    /// Whether there is any reason.
+    /// Whether the operator is paused.
     pub fn is_on(&self) -> bool {
         !self.state.borrow().blockers.is_empty()
     }
 
-    /// Whether this very reason is set.
+    /// Whether this reason is set.
     pub fn has(&self, name: &str) -> bool {
         self.state.borrow().blockers.contains(name)
     }
 
-    /// The reasons, in order.
+    /// The reasons, sorted.
     pub fn blockers(&self) -> Vec<String> {
         self.state.borrow().blockers.iter().cloned().collect()
     }
 
-    /// How many pauses have begun so far.
+    /// The number of pauses begun so far.
     pub fn count(&self) -> u64 {
         self.state.borrow().count
     }
 
-    /// Waits for a pause: for the end of quiet since so many pauses had begun.
+    /// Waits for a pause. Returns at once if one has begun since there were `count` of them, even if it is over.
     pub async fn paused_since(&self, count: u64) {
         self.until(|state| !state.blockers.is_empty() || state.count != count).await;
     }
@@ -68,7 +68,7 @@ impl Pause {
     }
 
     async fn until(&self, condition: impl FnMut(&State) -> bool) {
-        // It cannot fail: the sender is ours.
+        // It cannot fail, as the sender belongs to `self`.
         let _ = self.state.subscribe().wait_for(condition).await;
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_reason_holds_until_the_last_one_is_gone() {
+    fn the_operator_is_paused_until_the_last_reason_is_removed() {
         let pause = Pause::default();
         assert!(pause.over().now_or_never().is_some());
         pause.turn("b", true);

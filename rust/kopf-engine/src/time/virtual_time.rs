@@ -1,7 +1,7 @@
-//! Virtual time: it can stand still, and be moved to the next moment for which somebody waits. For tests of operators.
+//! Virtual time for tests of operators: it can be frozen, and advanced to the next wake-up of a sleeping task.
 //!
-//! As long as it is not in use, it costs one look at a flag. Then it knows all who wait, in the order of their moments, so
-//! that nobody is woken up too late or in a wrong order, however far time is moved. It must not know what they wait for.
+//! While it is not in use, it costs one read of a flag. While it is in use, it knows all sleeping tasks in the order of
+//! their wake-ups. So no task is woken up late or out of order, regardless of how far time is advanced.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,32 +11,32 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// The time of clocks: all moments are in microseconds since their start.
+/// Virtual time. All moments are in microseconds since the start of the clock.
 #[derive(Debug, Default)]
 pub struct VirtualTime {
     in_use: AtomicBool,
-    /// How many do something that takes real time.
+    /// The number of operations that take real time.
     busy: AtomicUsize,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Where time stands still, if it does.
+    /// The moment at which time is frozen, if it is.
     still: Option<i64>,
-    /// How far it is ahead of real time when it goes.
+    /// The offset to real time while it is not frozen.
     ahead: i64,
-    /// Who waits, by their moments and in the order of their coming.
+    /// The sleeping tasks, by their wake-ups and in the order of arrival.
     sleepers: BTreeMap<(i64, u64), Arc<Notify>>,
-    /// How many have come so far.
+    /// The number of sleeping tasks so far.
     count: u64,
 }
 
-/// Something that takes real time, such as a request: until it is over, time is not to be moved.
+/// An operation that takes real time, such as a request: time is not advanced until it is over.
 #[derive(Debug)]
 pub struct Busy(Arc<VirtualTime>);
 
-/// Somebody who waits, for as long as it lives.
+/// A sleeping task, until it is dropped.
 struct Sleeper<'t> {
     time: &'t VirtualTime,
     key: (i64, u64),
@@ -44,17 +44,17 @@ struct Sleeper<'t> {
 }
 
 impl VirtualTime {
-    /// From now on, those who begin to wait can be moved through time. It goes as real time until it is told otherwise.
+    /// Registers all sleeps from now on, so that they follow virtual time. Until it is frozen, it runs like real time.
     pub fn use_it(&self) {
         self.in_use.store(true, Ordering::Release);
     }
 
-    /// Whether somebody may move it.
+    /// Whether it is in use, so that it can be frozen and advanced.
     pub fn is_in_use(&self) -> bool {
         self.in_use.load(Ordering::Acquire)
     }
 
-    /// Whether anything is under way that takes real time.
+    /// Whether any operation that takes real time is in progress.
     pub fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Acquire) > 0
     }
@@ -64,7 +64,7 @@ impl VirtualTime {
         Busy(Arc::clone(self))
     }
 
-    /// Goes with real time again, as if nothing had been.
+    /// Returns to real time, and discards all offsets.
     pub fn reset(&self) {
         let mut state = self.state();
         state.still = None;
@@ -105,7 +105,7 @@ impl VirtualTime {
         self.state().passed(real)
     }
 
-    /// Waits until so much has passed.
+    /// Sleeps until virtual time reaches `due`.
     pub(crate) async fn wait(&self, due: i64, real: impl Fn() -> i64) {
         let sleeper = self.enter(due);
         loop {
@@ -144,7 +144,7 @@ impl State {
         self.still.unwrap_or_else(|| real.saturating_add(self.ahead))
     }
 
-    /// Lets those look at the time again who wait for a moment up to this one.
+    /// Wakes up the tasks whose wake-up is not later than `to`, so that they check the time.
     fn wake(&self, to: i64) {
         for bell in self.sleepers.range(..=(to, u64::MAX)).map(|(_, bell)| bell) {
             bell.notify_one();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_goes_with_real_time_until_it_is_frozen() {
+    async fn it_follows_real_time_until_it_is_frozen() {
         let (_, clock) = clock();
         let (real, before) = (Instant::now(), clock.now());
         clock.sleep(Duration::from_secs(5)).await;
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn sleepers_wake_in_the_order_of_their_moments_and_at_their_moments() {
+    async fn sleepers_wake_up_in_order_and_at_their_moments() {
         let (_, clock) = clock();
         clock.freeze();
         let start = clock.now();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_already_wait_are_frozen_too_and_go_on_with_time() {
+    async fn tasks_that_already_sleep_are_frozen_too_and_continue_with_time() {
         let (time, clock) = clock();
         let sleeper = tokio::spawn({
             let clock = clock.clone();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_gives_up_does_not_hold_the_leaps() {
+    async fn cancelled_sleeps_do_not_block_advancing() {
         let (_, clock) = clock();
         clock.freeze();
         let waiting = clock.sleep(Duration::from_secs(5));

@@ -1,20 +1,20 @@
-//! The lines of a stream, out of the pieces in which they come. It must not know what is in them.
+//! Splitting of a response body, received in chunks, into lines. Their content is not interpreted.
 
 use bytes::Bytes;
 
-/// Puts the lines of a stream together from the pieces in which they come.
+/// Assembles lines from the chunks of a response body.
 #[derive(Default)]
 pub(super) struct Lines {
     rest: Vec<u8>,
 }
 
 impl Lines {
-    /// How many bytes there are of a line whose end has not come yet.
+    /// Bytes of the incomplete last line.
     pub(super) fn pending(&self) -> usize {
         self.rest.len()
     }
 
-    /// Gives the complete lines to the function, until it says that it is enough.
+    /// Passes complete lines to the function until it returns true.
     pub(super) fn feed<E>(
         &mut self,
         data: &Bytes,
@@ -39,7 +39,8 @@ impl Lines {
         Ok(false)
     }
 
-    /// Gives what is left without an end of line. What was cut in the middle is not a record: the stream goes on elsewhere.
+    /// Passes the last line, which has no line end. A line that was cut off is not a record and is dropped: the watch continues
+    /// from the last version.
     pub(super) fn rest<E>(&mut self, mut each: impl FnMut(&[u8]) -> Result<bool, E>) -> Result<(), E> {
         let line = std::mem::take(&mut self.rest);
         if line.trim_ascii().ends_with(b"}") && serde_json::from_slice::<serde::de::IgnoredAny>(&line).is_ok()

@@ -1,4 +1,4 @@
-//! What a stream asks the server for: its selectors, and requests for parts of the same objects.
+//! The requests of a watch: its selectors, pages of listings, and lookups of single objects.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ impl Stream {
         }
     }
 
-    /// One page of a listing: the first one, or the one of the token. Without a limit, it is all of it.
+    /// One page of a listing: the first one, or the one of the token. Without a limit, the whole listing.
     pub(super) async fn page(
         &self,
         selection: Query,
@@ -34,38 +34,38 @@ impl Stream {
         query.extend(selection);
         query.extend(token.map(|token| ("continue", token)));
         let body = self.api.request(&Method::GET, &self.url(&query), payload).await?;
-        decode_page(&body).map_err(|error| self.garbage(&error))
+        decode_page(&body).map_err(|error| self.malformed(&error))
     }
 
-    /// One page of the metadata of all objects that the selectors of the settings fit.
+    /// One page of the metadata of all objects that match the selectors of the settings.
     ///
     /// # Errors
-    /// Of the request, or if the answer cannot be read.
+    /// Of the request, or if the response cannot be decoded.
     pub async fn metadata(&self, token: Option<String>) -> Result<Page, RequestError> {
         let limit = self.settings.watching.chunk_size.unwrap_or(PAGE);
         self.page(self.selectors.clone(), RequestBody::PartialList, token, Some(limit)).await
     }
 
-    /// The objects of that name, if there are any that the selectors of the settings fit.
+    /// The objects of this name, if they match the selectors of the settings.
     ///
-    /// It is a listing, not a reading: it needs no other permissions, and knows of the settings' selectors.
+    /// A list request, not a get: it needs no further permissions, and applies the settings' selectors.
     ///
     /// # Errors
-    /// Of the request, or if the answer cannot be read.
+    /// Of the request, or if the response cannot be decoded.
     pub async fn find(&self, namespace: Option<&str>, name: &str) -> Result<Vec<Object>, RequestError> {
         let name = name.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
         let selection = with(&self.selectors, "fieldSelector", &format!("metadata.name={name}"));
         let url = url(&self.resource, namespace, &selection);
         let body = self.api.request(&Method::GET, &url, self.or_partial(RequestBody::PartialList)).await?;
-        let page = decode_page(&body).map_err(|error| self.garbage(&error))?;
+        let page = decode_page(&body).map_err(|error| self.malformed(&error))?;
         if let Some(rejected) = page.rejected.first() {
-            return Err(self.garbage(&rejected.error));
+            return Err(self.malformed(&rejected.error));
         }
         page.items.into_iter().map(|object| self.restored(object)).collect()
     }
 }
 
-/// The address of the resource's objects, with a query.
+/// The URL of the resource's objects, with a query.
 pub(super) fn url(resource: &Resource, namespace: Option<&str>, query: &[(&str, String)]) -> String {
     let mut url = resource.url(namespace, None, None);
     for (index, (name, value)) in query.iter().enumerate() {
@@ -75,12 +75,12 @@ pub(super) fn url(resource: &Resource, namespace: Option<&str>, query: &[(&str, 
     url
 }
 
-/// The selectors with one more demand.
-fn with(selectors: &[(&'static str, String)], name: &'static str, demand: &str) -> Query {
+/// The selectors with one more requirement.
+fn with(selectors: &[(&'static str, String)], name: &'static str, requirement: &str) -> Query {
     let mut selectors = selectors.to_vec();
     match selectors.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, demands)) => *demands = format!("{demands},{demand}"),
-        None => selectors.push((name, demand.to_owned())),
+        Some((_, demands)) => *demands = format!("{demands},{requirement}"),
+        None => selectors.push((name, requirement.to_owned())),
     }
     selectors
 }

@@ -1,4 +1,4 @@
-//! The objects of one stream that cannot be handled: each of them is reported once, until it can be handled or is gone.
+//! The objects of one watch that cannot be handled: each is reported once, until it can be handled or is gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::object_key::key_of;
 /// The rejected objects of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Rejections {
-    /// By their keys: the number of the last listing that had them.
+    /// The number of the last listing that had the object, by its key.
     known: HashMap<Arc<str>, u32>,
     listing: u32,
 }
@@ -23,22 +23,22 @@ impl Rejections {
 
     /// Removes an object that can be handled now, or is gone; true if it was there.
     pub(super) fn remove(&mut self, object: &Object) -> bool {
-        // Nearly always, there are none, and then nothing is computed.
+        // Usually there are none; the key is not computed then.
         !self.known.is_empty() && self.known.remove(&key_of(object)).is_some()
     }
 
-    /// A listing begins.
+    /// A listing has begun.
     pub(super) fn begin_listing(&mut self) {
         self.listing = self.listing.wrapping_add(1);
     }
 
-    /// A listing is over: objects that it did not have are gone.
+    /// A listing is complete: objects that it did not have are gone.
     pub(super) fn end_listing(&mut self) {
         let listing = self.listing;
         self.known.retain(|_, seen| *seen == listing);
     }
 
-    /// How many there are.
+    /// Number of rejected objects.
     pub(super) fn len(&self) -> usize {
         self.known.len()
     }

@@ -1,4 +1,4 @@
-//! A stream and a server that answers as told, in virtual time.
+//! A watch-stream against a scripted server, in virtual time.
 
 use serde_json::json;
 
@@ -46,7 +46,7 @@ fn stream(stage: &Stage) -> Stream {
     }
 }
 
-/// Follows a stream for so many seconds; what has come.
+/// Follows a watch for `duration` seconds; returns the received events.
 async fn followed(stage: &Stage, duration: f64) -> Vec<&'static str> {
     let mut sink = Counting(vec![]);
     let stream = stream(stage);
@@ -63,16 +63,16 @@ fn empty_list() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_are_closed_at_once_are_not_made_in_a_tight_loop() {
+async fn connections_closed_at_once_are_not_reopened_in_a_tight_loop() {
     let stage = Stage::new(&json!({}), |got: &Got| {
         (200, Some(if is_watch(got) { Value::Null } else { empty_list() }))
     });
     followed(&stage, 60.0).await;
     let watches = stage.requests().iter().filter(|got| is_watch(got)).count();
     assert!((10..30).contains(&watches), "{watches} connections in a minute");
-    let told =
+    let logged =
         stage.lines("ERROR Cannot watch kopfexamples.v1.kopf.dev in 'ns': the connection was closed at once");
-    assert!(told.len() > 5, "{told:?}");
+    assert!(logged.len() > 5, "{logged:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,7 +109,7 @@ fn deep(name: &str, levels: usize) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_that_cannot_be_handled_cost_themselves_only_and_are_reported_once() {
+async fn rejected_objects_do_not_affect_others_and_are_reported_once() {
     let stage = Stage::new(&json!({}), |got: &Got| {
         if !is_watch(got) {
             let items = [deep("poison", 400), deep("good", 200), json!({"metadata": {"uid": "?"}})];
@@ -148,7 +148,7 @@ async fn an_object_is_handled_as_soon_as_it_can_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_of_another_kind_are_refused() {
+async fn objects_of_another_kind_are_rejected() {
     let stage = Stage::new(&json!({}), |got: &Got| {
         if !is_watch(got) {
             return (200, Some(empty_list()));
@@ -162,12 +162,12 @@ async fn objects_of_another_kind_are_refused() {
         )
     });
     assert_eq!(followed(&stage, 0.9).await, ["listing", "listed"]);
-    let [told] = &stage.lines("ERROR")[..] else { panic!("{:?}", stage.lines("ERROR")) };
-    assert!(told.ends_with("it is of another kind: v1 Pod  n."), "{told}");
+    let [logged] = &stage.lines("ERROR")[..] else { panic!("{:?}", stage.lines("ERROR")) };
+    assert!(logged.ends_with("it is of another kind: v1 Pod  n."), "{logged}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn nonsense_in_a_stream_is_answered_with_longer_and_longer_pauses() {
+async fn malformed_data_leads_to_longer_and_longer_pauses() {
     let stage = Stage::new(&json!({}), |got: &Got| {
         (
             200,
@@ -178,7 +178,7 @@ async fn nonsense_in_a_stream_is_answered_with_longer_and_longer_pauses() {
             }),
         )
     });
-    // A nameless object is ignored, and the connection is closed: no nonsense, but very short.
+    // A nameless object is ignored, and the connection is closed: very short, but not malformed.
     followed(&stage, 10.0).await;
     let stage = Stage::new(&json!({}), |got: &Got| {
         (200, Some(if is_watch(got) { json!({"object": {}}) } else { empty_list() }))
@@ -189,7 +189,7 @@ async fn nonsense_in_a_stream_is_answered_with_longer_and_longer_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_stream_asks_for_nothing_and_begins_with_a_listing_afterwards() {
+async fn a_paused_watch_sends_no_requests_and_relists_afterwards() {
     let stage = Stage::new(&json!({}), |got: &Got| {
         let list = json!({"kind": "List", "metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "n"}}]});
         (200, (!got.path.contains("watch=true")).then_some(list))
@@ -201,7 +201,7 @@ async fn a_paused_stream_asks_for_nothing_and_begins_with_a_listing_afterwards()
     pause.turn("a", true);
     let mut sink = Counting(vec![]);
     let script = async {
-        // Never in the moment when the stream itself does something.
+        // Not at the moment when the watch itself acts.
         let minute = || sleep(seconds(59.3));
         minute().await;
         assert_eq!(stage.requests().len(), 0);
@@ -214,7 +214,7 @@ async fn a_paused_stream_asks_for_nothing_and_begins_with_a_listing_afterwards()
         assert_eq!(stage.requests().len(), before);
         pause.turn("a", false);
         sleep(seconds(1.0)).await;
-        // Shorter than anybody needs to notice it.
+        // A pause too short to be observed.
         pause.turn("a", true);
         pause.turn("a", false);
         sleep(seconds(1.0)).await;

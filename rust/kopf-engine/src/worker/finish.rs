@@ -1,4 +1,4 @@
-//! The end of a cycle at work: what it has decided is written, and what the server has made of it is kept for the next one.
+//! The end of a cycle: writes the decision and records the result of the write for the next cycle.
 
 use std::sync::Arc;
 
@@ -19,14 +19,13 @@ use crate::objects::slots::{QueuedEvent, Slot};
 use crate::patching::partial;
 use crate::patching::{PatchFailure, Patching, PatchingError, WriteRequest, WriteResult};
 
-/// Seconds until what has met a conflict is tried again, if the newer state may not be read and may not come as an event.
-const REFUSED_PAUSE: f64 = 1.0;
-/// How many times in a row the result of transformation functions may be rejected, until they are given up: change handlers
-/// wait for them.
+/// Seconds until a retry after a conflict, if the newer state may not be read and may not come as an event.
+const CONFLICT_DELAY: f64 = 1.0;
+/// Number of rejections in a row after which transformation functions are dropped: change handlers wait for them.
 const MOST_REJECTIONS: u8 = 5;
 
 impl Worker {
-    /// Applies what the cycle has decided, and keeps what it has taught.
+    /// Applies the decision of the cycle, and stores its results.
     pub(super) async fn conclude(
         &self,
         of: (CycleId, bool),
@@ -41,7 +40,7 @@ impl Worker {
         };
         if let Some(error) = &decision.error {
             self.throttle(&event, error, Some(id));
-            // Afterwards: with the cycle, its exception is forgotten, which is logged.
+            // After the log line: closing the cycle drops the exception that is logged.
             close(false);
             return CycleOutcome::Rest;
         }
@@ -97,12 +96,12 @@ impl Worker {
         }
         let pause = self.note_rejections(&event.object, &mut applied);
         self.succeed();
-        let delay = if applied.refused { Some(delay.unwrap_or(REFUSED_PAUSE)) } else { delay };
+        let delay = if applied.refused { Some(delay.unwrap_or(CONFLICT_DELAY)) } else { delay };
         let delay = delay.into_iter().chain(pause).min_by(f64::total_cmp);
-        self.what_next(event, &applied, delay)
+        self.next_step(event, &applied, delay)
     }
 
-    /// Applies the change; if the server goes on to refuse it, then as much of it as it accepts.
+    /// Applies the change. If the server rejects it repeatedly, applies the parts that it accepts.
     async fn apply(
         &self,
         rules: &OperatorConfig,
@@ -127,7 +126,7 @@ impl Worker {
         patching.merge_part(object, failure, &self.shared().rules.settings.persistence).await
     }
 
-    /// Gives up the functions whose result is rejected too often, or holds a deletion; what is to be said of that.
+    /// Drops the functions whose result is rejected too often, or holds up a deletion. Returns the sentence for the log line.
     fn count_rejection(&self, object: &Object, applied: &mut WriteResult) -> &'static str {
         let mut slots = self.dispatcher.slots();
         let Some(slot) = slots.get(&self.key).filter(|_| applied.functions_rejected) else { return "" };
@@ -140,7 +139,7 @@ impl Worker {
         " The functions are given up."
     }
 
-    /// Keeps what was rejected apart from the rest, to be sent again later; seconds until then.
+    /// Keeps the rejected parts for a later attempt; returns the delay in seconds.
     fn note_rejections(&self, object: &Arc<Object>, applied: &mut WriteResult) -> Option<f64> {
         let rejections = std::mem::take(&mut applied.rejections);
         let shared = self.shared();
@@ -167,7 +166,7 @@ impl Worker {
         pause
     }
 
-    /// Keeps what could not be written, to be written the next time.
+    /// Keeps the unwritten change for the next cycle.
     fn note_failure(
         &self,
         object: &Object,
@@ -196,8 +195,8 @@ impl Worker {
         }
     }
 
-    /// Whether to rest, or to look again later.
-    fn what_next(&self, event: QueuedEvent, applied: &WriteResult, delay: Option<f64>) -> CycleOutcome {
+    /// Whether the object becomes idle or is handled again after a delay.
+    fn next_step(&self, event: QueuedEvent, applied: &WriteResult, delay: Option<f64>) -> CycleOutcome {
         let changed = applied
             .latest
             .as_ref()
@@ -209,7 +208,7 @@ impl Worker {
             return CycleOutcome::Rest;
         }
         match (changed, delay) {
-            // The write comes back as an event, and that goes on.
+            // The watch event of the write starts the next cycle.
             (Some(_), Some(delay)) if delay > 0.0 => {
                 self.debug(&event.object, || {
                     format!("Sleeping was skipped because of the patch, {delay} seconds left.")
@@ -221,7 +220,7 @@ impl Worker {
         }
     }
 
-    /// Whoever has woken the object up meanwhile, has done that for a state that is no more; the newer one will come.
+    /// Drops requeued states: they are older than the written one, whose watch event will come.
     fn discard_requeues(&self) {
         let mut slots = self.dispatcher.slots();
         if let Some(active) = slots.get(&self.key).and_then(|slot| slot.active.as_mut()) {
@@ -249,30 +248,30 @@ impl Worker {
         }
     }
 
-    /// Notes whether all is done for the object's deletion, except for letting it go.
+    /// Records whether all deletion handlers are done, so that only our finalizer is left to remove.
     fn set_deletion_handled(&self, deletion_handled: bool) {
         if let Some(slot) = self.dispatcher.slots().get(&self.key) {
             slot.memory.deletion_handled = deletion_handled;
         }
     }
 
-    /// A cycle went well, down to its writes: the next error is the first one again.
+    /// A cycle has succeeded, including its writes: resets the error back-off.
     fn succeed(&self) {
         if let Some(slot) = self.dispatcher.slots().get(&self.key) {
             slot.throttle.succeed();
         }
     }
 
-    /// Notes what the server made of our write, so that its echo is recognised.
+    /// Records the result of our write, so that its watch event is recognised.
     pub(super) fn note_write(&self, object: &Object, applied: &WriteResult) {
         let mut slots = self.dispatcher.slots();
         let Some(slot) = slots.get(&self.key) else { return };
         slot.memory.remaining_fns = applied.carry;
-        if slot.place == Membership::Deselected {
-            slot.place = Membership::Stale;
+        if slot.membership == Membership::Deselected {
+            slot.membership = Membership::Stale;
         }
         if applied.gone {
-            // Only its deletion is still to come; until then, nothing that is told of it is true any more.
+            // The object only waits for its deletion; until then, no state of it is reliable.
             self.mark_unknown(slot);
             return;
         }
@@ -292,13 +291,13 @@ impl Worker {
         );
     }
 
-    /// Nothing that is told of the object in the next time is to be trusted.
+    /// Treats the states of the object as outdated until the consistency timeout.
     fn mark_unknown(&self, slot: &mut Slot) {
         let timeout = self.shared().current.get().settings.persistence.consistency_timeout;
         slot.consistency.get_or_insert_default().mark_unknown(timeout, self.shared().clock.now());
     }
 
-    /// Slows the object down after an error that nobody expected; its state is looked at again afterwards.
+    /// Applies the error back-off after an unexpected error; the state is handled again afterwards.
     pub(super) fn throttle(&self, event: &QueuedEvent, error: &str, cycle: Option<CycleId>) {
         let now = self.shared().clock.now();
         let rules = self.shared().current.get();
@@ -306,7 +305,7 @@ impl Worker {
         let mut slots = self.dispatcher.slots();
         let Some(slot) = slots.get(&self.key) else { return };
         let delay = slot.throttle.fail(delays, now);
-        // The reference forgets the event; an object must not wait for its next change to be handled.
+        // Kopf 1.45 drops the event; here, the object must not wait for its next change.
         if event.kind != EventType::Deleted
             && !self.shared().rules.settings.compat
             && let Some(active) = &mut slot.active

@@ -1,7 +1,7 @@
-//! The worker of one object: from an event to its effects, again and again while there is something to do.
+//! The worker of one object: executes the effects of its cycles while there are any.
 //!
-//! Drives the core's cycle: hands its scripts to Python, waits where it says so, and applies its conclusion. Sleeps are cut
-//! short by newer events. Errors that nobody expected slow the object down, never the operator.
+//! It drives the core's cycle: submits its commands to the host, waits for its delays, and applies its decision. Newer events
+//! cut delays short. After unexpected errors, only this object is delayed, never the operator.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::context::OperatorContext;
 use crate::daemons::Reconciled;
 use crate::host::{ActivationTask, CycleId, HostTask, LogRecord, Responder};
-use crate::objects::dispatcher::{Dispatcher, learn};
+use crate::objects::dispatcher::{Dispatcher, record_indexing};
 use crate::objects::membership::Membership;
 use crate::objects::slots::{OpenCycle, QueuedEvent};
 use crate::patching::WriteRequest;
@@ -32,50 +32,50 @@ mod pool;
 pub use pool::Pool;
 
 const LOGGER: &str = "kopf._core.reactor.queueing";
-/// Seconds until a worker that has panicked outside of a cycle goes on.
+/// Seconds until a worker continues after a panic outside of a cycle.
 const PANIC_PAUSE: f64 = 1.0;
 
 /// The worker of one object.
 pub struct Worker {
-    /// Whose object it is.
+    /// The dispatcher of the object.
     pub dispatcher: Arc<Dispatcher>,
-    /// Which object it is.
+    /// The key of the object.
     pub key: Arc<str>,
-    /// Told when something has come for it.
+    /// Notified about new events of the object.
     pub arrived: Arc<Notify>,
-    /// It is of a listing, and others wait for its turn to be over.
+    /// The object is from a listing: the backlog continues when it is done.
     pub is_listed: bool,
 }
 
 /// The next work of a worker.
 enum NextWork {
-    /// A cycle.
+    /// A cycle to run.
     Begun(Box<OpenCycle>),
     /// Events, but the object is held after an error.
     Held,
-    /// Nothing; the object is left alone.
+    /// Nothing: the worker ends.
     Nothing,
 }
 
-/// What the worker does after a cycle.
+/// The next step of the worker after a cycle.
 enum CycleOutcome {
-    /// Nothing: the next event, or rest.
+    /// Takes the next event, or ends.
     Rest,
-    /// Look again at the same state after so many seconds, unless a newer one comes.
+    /// Handles the same state again after so many seconds, unless a newer one comes.
     Again(QueuedEvent, f64),
     /// The operator is exiting.
     Exit,
 }
 
 impl Worker {
-    /// Works until there is nothing to do for the object. A panic costs the object a pause, as any unexpected error.
+    /// Runs until there is no work left for the object. A panic is treated as any unexpected error: the object is delayed.
     pub async fn run(self, open_cycle: Option<Box<OpenCycle>>) {
         let _permit = match &self.dispatcher.limit {
             Some(limit) => limit.acquire().await.ok(),
             None => None,
         };
         let (mut next, mut is_listed) = (open_cycle, self.is_listed);
-        // What panics outside of a cycle, has nothing left to try again with but newer events.
+        // After a panic outside of a cycle, there is no event to retry; the worker continues with newer ones.
         while let Err(panicked) =
             guarded("The worker of the object", self.work(next.take(), &mut is_listed)).await
         {
@@ -113,18 +113,18 @@ impl Worker {
             }
             match after {
                 CycleOutcome::Rest => {}
-                // What is rarely needed is boxed, or every worker would be as large as the largest of its states.
+                // Rarely used futures are boxed, to keep the future of the worker small.
                 CycleOutcome::Again(event, delay) => next = Box::pin(self.wait_until_due(event, delay)).await,
                 CycleOutcome::Exit => break,
             }
         }
     }
 
-    /// The cycle has panicked: the object is slowed down, and looked at again.
+    /// Handles a panic of the cycle: the object is delayed and handled again.
     fn recover(&self, id: CycleId, event: QueuedEvent, panicked: &Panicked) -> CycleOutcome {
         self.dispatcher.with_slots(|slots, effects| {
             let Some(slot) = slots.get(&self.key) else { return };
-            // What it has learnt of its own writes may be half of it; what must survive is on the object.
+            // The record of our writes may be incomplete; the persisted progress is on the object.
             slot.memory.pending_state = None;
             slot.memory.handled = None;
             slot.consistency = None;
@@ -142,7 +142,7 @@ impl Worker {
         &self.dispatcher.shared
     }
 
-    /// Begins the next cycle; or leaves the object alone, if nothing has come for it.
+    /// Starts the next cycle, or ends the work if there is no event.
     fn take(&self) -> NextWork {
         let mut slots = self.dispatcher.slots();
         let Some(slot) = slots.get(&self.key) else { return NextWork::Nothing };
@@ -163,7 +163,7 @@ impl Worker {
         self.opened(open_cycle).map_or(NextWork::Held, NextWork::Begun)
     }
 
-    /// The cycle that has begun; none if that has panicked, and the object is slowed down.
+    /// The opened cycle; none if opening it has panicked, and the object is delayed.
     fn opened(&self, open_cycle: Result<OpenCycle, Box<(QueuedEvent, Panicked)>>) -> Option<Box<OpenCycle>> {
         match open_cycle {
             Ok(mut open_cycle) => {
@@ -187,7 +187,7 @@ impl Worker {
         }
     }
 
-    /// Waits until something has come for the object.
+    /// Waits for the next event of the object.
     async fn arrival(&self) {
         while !self.has_pending() {
             self.arrived.notified().await;
@@ -202,7 +202,7 @@ impl Worker {
             .is_some_and(|active| active.leaving || !active.pending.is_empty())
     }
 
-    /// Waits for the end of the pause after an error; true if there is more to do. Only the last state survives the pause.
+    /// Waits for the end of the error back-off; true if there is more to do. Only the last state is kept.
     async fn wait_backoff(&self) -> bool {
         loop {
             let now = self.shared().clock.now();
@@ -217,7 +217,7 @@ impl Worker {
             let Some(slot) = slots.get(&self.key) else { return false };
             slot.throttle.release();
             if self.shared().pause.is_on() {
-                // Others may work on the object meanwhile; the listing after the pause brings it here again.
+                // During a pause, other operators may handle the object; the listing after the pause delivers it again.
                 slot.active.iter_mut().for_each(|active| active.pending.clear());
                 return true;
             }
@@ -232,8 +232,8 @@ impl Worker {
         }
     }
 
-    /// Sleeps for the delayed handlers; then the same state is looked at again. A pause of the operator ends it: others
-    /// may work on the object meanwhile, and the listing after the pause brings it here again.
+    /// Sleeps for the delayed handlers; then the same state is handled again. A pause of the operator ends the sleep: other
+    /// operators may handle the object meanwhile, and the listing after the pause delivers it again.
     async fn wait_until_due(&self, event: QueuedEvent, delay: f64) -> Option<Box<OpenCycle>> {
         let object = Arc::clone(&event.object);
         let pause = &self.shared().pause;
@@ -261,9 +261,9 @@ impl Worker {
         }
         let mut slots = self.dispatcher.slots();
         let slot = slots.get(&self.key)?;
-        if slot.place != Membership::Selected {
-            // Nobody would tell if it has changed meanwhile: it is to be asked for.
-            slot.place = Membership::Stale;
+        if slot.membership != Membership::Selected {
+            // The watch does not report changes of this object: it has to be looked up.
+            slot.membership = Membership::Stale;
             return None;
         }
         if slot.active.as_ref().is_some_and(|active| active.leaving || !active.pending.is_empty()) {
@@ -275,7 +275,7 @@ impl Worker {
         self.opened(open_cycle)
     }
 
-    /// Wakes the object up as the reference does: by a write whose echo comes as an event. True if there will be one.
+    /// Patches the object with Kopf's touch annotation, as Kopf 1.45 does. True if a watch event of this write will come.
     async fn touch(&self, event: &QueuedEvent) -> bool {
         let now = self.shared().clock.now().to_string();
         let rules = self.shared().current.get();
@@ -284,7 +284,7 @@ impl Worker {
         storage.touch(&event.object, &mut patch, Some(&now));
         let cycle = self.shared().next_cycle();
         let change = WriteRequest { patch, ..WriteRequest::of(cycle) };
-        // If it fails, the cycle is begun without an echo.
+        // If the write fails, the cycle starts without its watch event.
         let applied = match Box::pin(self.patching(&rules).apply(&event.object, change)).await {
             Ok(applied) => applied,
             Err(failure) => *failure.applied,
@@ -294,25 +294,25 @@ impl Worker {
             || applied.latest.is_some_and(|it| it.resource_version() != event.object.resource_version())
     }
 
-    /// One cycle, from its opening to its effects.
+    /// Runs one cycle, from its opening to its effects.
     async fn cycle(&self, mut open_cycle: Box<OpenCycle>) -> CycleOutcome {
         let decision = self.drive(&mut open_cycle).await;
         let OpenCycle { id, event, closed, .. } = *open_cycle;
         let Some(decision) = decision else {
-            // The other side has failed to answer, and has logged why: the next event is to be handled nevertheless.
+            // The host has failed to complete the activation, and has logged why: the next event is handled nevertheless.
             self.shared().host.submit(HostTask::Close { cycle: id, carry: false });
             return CycleOutcome::Rest;
         };
         self.conclude((id, closed), decision, event).await
     }
 
-    /// Does what the core asks for, until it comes to a conclusion; none if there is no answer.
+    /// Executes the effects of the core until its decision; none if the host does not complete an activation.
     async fn drive(&self, open_cycle: &mut OpenCycle) -> Option<Box<Decision>> {
-        let OpenCycle { id, cycle, next, event, round, closed, log_messages: _ } = open_cycle;
+        let OpenCycle { id, cycle, next, event, index_pass, closed, log_messages: _ } = open_cycle;
         let mut answer = None;
-        // The indices come first: if there is nothing else to ask, then alone.
-        if !matches!(next, Some(Effect::Run(_))) && round.is_some() {
-            let reply = self.activate(*id, event, round.take(), Activation::default()).await?;
+        // The index commands come first; without other commands, they are submitted alone.
+        if !matches!(next, Some(Effect::Run(_))) && index_pass.is_some() {
+            let reply = self.activate(*id, event, index_pass.take(), Activation::default()).await?;
             answer = reply.error.is_some().then_some(EffectResult::Completion(reply));
         }
         loop {
@@ -323,9 +323,9 @@ impl Worker {
             answer = Some(match next.take()? {
                 Effect::Done(decision) => return Some(decision),
                 Effect::AwaitConsistency => EffectResult::Consistent(self.await_consistency().await),
-                Effect::Spawn(wanted) => Box::pin(self.reconcile_daemons(&wanted, event)).await,
+                Effect::Spawn(desired) => Box::pin(self.reconcile_daemons(&desired, event)).await,
                 Effect::Run(activation) => {
-                    let reply = self.activate(*id, event, round.take(), activation).await?;
+                    let reply = self.activate(*id, event, index_pass.take(), activation).await?;
                     *closed = reply.closed;
                     EffectResult::Completion(reply)
                 }
@@ -333,16 +333,16 @@ impl Worker {
         }
     }
 
-    /// Has a script run, after what the indices need; none if there is no answer.
+    /// Submits an activation, with the index commands first, and waits for its completion; none if the host drops it.
     async fn activate(
         &self,
         id: CycleId,
         event: &QueuedEvent,
-        round: Option<IndexPass>,
+        index_pass: Option<IndexPass>,
         mut activation: Activation,
     ) -> Option<Completion> {
-        if let Some(round) = &round {
-            activation.steps.insert(0, Command::Index(round.clone()));
+        if let Some(index_pass) = &index_pass {
+            activation.steps.insert(0, Command::Index(index_pass.clone()));
         }
         let (reply, answer) = oneshot::channel();
         self.shared().host.submit(HostTask::Activation(ActivationTask {
@@ -355,23 +355,23 @@ impl Worker {
             reply: Responder::through(reply),
         }));
         let mut reply = answer.await.ok()?;
-        if let Some(round) = &round
+        if let Some(index_pass) = &index_pass
             && let Some(slot) = self.dispatcher.slots().get(&self.key)
         {
-            learn(&self.dispatcher, slot, round, &mut reply);
+            record_indexing(&self.dispatcher, slot, index_pass, &mut reply);
         }
         Some(reply)
     }
 
-    /// Starts and stops daemons and timers; gives those that stop a moment to do so.
-    async fn reconcile_daemons(&self, wanted: &DesiredDaemons, event: &QueuedEvent) -> EffectResult {
+    /// Starts and stops daemons and timers; waits a moment for those that stop.
+    async fn reconcile_daemons(&self, desired: &DesiredDaemons, event: &QueuedEvent) -> EffectResult {
         let staffed = {
             let mut slots = self.dispatcher.slots();
             slots.get(&self.key).map(|slot| {
                 self.dispatcher.reconcile_daemons(
                     slot,
                     event.received.as_ref().unwrap_or(&event.object),
-                    wanted,
+                    desired,
                 )
             })
         };
@@ -385,7 +385,7 @@ impl Worker {
         }
     }
 
-    /// Waits for the time after which we do not wait for our own write any longer; false if something came before.
+    /// Waits for the watch event caused by our write until its timeout; false if another event came before.
     async fn await_consistency(&self) -> bool {
         if self.has_pending() {
             return false;

@@ -1,4 +1,4 @@
-//! Panics of the engine's own tasks, and objects that cannot be handled: what they cost, and what not.
+//! Panics of the engine's tasks, and objects that cannot be handled: their effects, and the limits of these.
 
 use kopf_apiserver::{Fault, Injection};
 use kopf_core::log_level::Level;
@@ -12,7 +12,7 @@ fn make() -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_panic_of_a_worker_costs_its_object_a_pause() {
+async fn a_panic_of_a_worker_delays_its_object_only() {
     let mut world = World::new().await;
     world.serve(make(), |settings| settings.queueing.error_delays = vec![7.0]).await;
     world.stage.explode_on("script", 1);
@@ -31,7 +31,7 @@ async fn a_panic_of_a_worker_costs_its_object_a_pause() {
 }
 
 #[tokio::test]
-async fn a_panic_of_a_stream_costs_a_pause_and_a_listing() {
+async fn a_panic_of_a_watch_is_followed_by_a_pause_and_a_listing() {
     let mut world = World::new().await;
     world.serve(make(), |_| {}).await;
     let lists = world.asked("list").len();
@@ -46,7 +46,7 @@ async fn a_panic_of_a_stream_costs_a_pause_and_a_listing() {
     assert!(world.stage.has_logged(Level::Error, "The watch-stream for widgets.v1.example.com cluster-wide"));
 }
 
-/// How the operator ends.
+/// The message of the failure that ends the operator.
 async fn end_of(world: &World) -> String {
     world.operator().finished().await.expect_err("it must fail").message
 }
@@ -57,7 +57,7 @@ async fn a_panic_of_the_scheduler_of_timers_ends_the_operator() {
     let selector = json!({"group": "example.com", "version": "v1", "plural": "widgets"});
     let timer = json!({"id": "tick", "kind": "timer", "interval": 5, "selector": selector});
     world.serve(vec![timer], |_| {}).await;
-    // Nothing on the other side knows of timers here: it panics.
+    // The host does not support timers here: it panics.
     world.create("ticking", json!({})).await;
     let message = end_of(&world).await;
     assert!(message.starts_with("The scheduler of daemons and timers has panicked: "), "{message}");
@@ -78,7 +78,7 @@ async fn a_panic_of_the_orchestrator_ends_the_operator() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_named_needs_no_listing_of_namespaces() {
+async fn exact_namespaces_need_no_listing_of_namespaces() {
     let mut world = World::new().await;
     world.server.faults().inject(Injection::always(Fault::Code(403)).on_resource("namespaces"));
     world.create("there", json!({})).await;
@@ -95,10 +95,10 @@ async fn a_namespace_that_is_named_needs_no_listing_of_namespaces() {
 }
 
 #[tokio::test]
-async fn the_versions_of_definitions_are_followed_while_a_look_at_their_group_waits() {
+async fn the_watch_of_crds_continues_while_a_scan_of_their_group_waits() {
     let mut world = World::new().await;
     world.serve(make(), |_| {}).await;
-    let definition = |name: &str| {
+    let crd = |name: &str| {
         json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": format!("{name}.example.com")},
@@ -113,7 +113,7 @@ async fn the_versions_of_definitions_are_followed_while_a_look_at_their_group_wa
     };
     world
         .server
-        .create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition("gadgets"))
+        .create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd("gadgets"))
         .await
         .unwrap();
     world.create("meanwhile", json!({})).await;

@@ -1,4 +1,4 @@
-//! Delays, retries and back-offs, as long as they are in production.
+//! Delays, retries and back-offs, of the lengths used in production.
 
 use kopf_core::handling::attempt::CallResult;
 use serde_json::json;
@@ -46,12 +46,12 @@ async fn exceptions_are_retried_after_the_back_off_up_to_the_limit() {
         assert!((40.0..45.0).contains(&(pair[1] - pair[0])), "{times:?}");
     }
     world.pass(100.0).await;
-    assert_eq!(world.stage.called(0), 3, "the limit is the limit");
-    assert!(world.is_handled("stubborn").await, "a failure for good is the end of the handling");
+    assert_eq!(world.stage.called(0), 3, "the limit of retries");
+    assert!(world.is_handled("stubborn").await, "a permanent failure ends the handling");
 }
 
 #[tokio::test]
-async fn a_sleeping_object_costs_no_requests() {
+async fn a_sleeping_object_needs_no_requests() {
     let mut world = World::new().await;
     world.stage.let_raise(0, [temporary(60.0)]);
     world
@@ -80,7 +80,7 @@ async fn a_change_wakes_a_sleeping_object_up() {
     world.patch("sleeper", json!({"spec": {"x": 2}})).await;
     world.until("another cycle", |world| world.stage.closed() > closed).await;
     world.settle().await;
-    assert_eq!(world.stage.called(0), 1, "the handler itself waits for its time");
+    assert_eq!(world.stage.called(0), 1, "the handler waits for its delay");
     world.pass_until("the second attempt", 600.0, 2.0 * DAY, |world| world.stage.called(0) == 2).await;
     assert_eq!(world.stage.calls().last().unwrap().spec.as_deref(), Some("{\"x\":2}"));
 }

@@ -1,4 +1,4 @@
-//! Objects that derived selectors do not let through any longer, and those that are really deleted.
+//! Objects that stop matching the derived selector, and objects that are deleted.
 
 use kopf_apiserver::{Fault, Injection};
 use kopf_core::cause::EventType;
@@ -60,16 +60,16 @@ fn events(world: &World) -> Vec<EventType> {
     calls.iter().filter(|call| call.handler == EVENT).map(|call| call.event).collect()
 }
 
-/// The questions after single objects.
-fn questions(world: &World) -> usize {
+/// The number of lookups of single objects.
+fn lookups(world: &World) -> usize {
     world.asked("list").iter().filter(|entry| entry.query.contains("metadata.name")).count()
 }
 
 #[tokio::test]
-async fn only_what_handlers_could_match_is_asked_for() {
+async fn only_objects_that_handlers_could_match_are_watched() {
     let world = with_one().await;
     let asked = [world.asked("list"), world.asked("watch")].concat();
-    // Some handler holds deletions: whether there are finalizers left, is looked for once.
+    // With handlers that hold deletions, there is one search for orphaned finalizers.
     let (narrow, wide): (Vec<_>, Vec<_>) =
         asked.iter().partition(|entry| entry.query.contains("labelSelector=tier%3Dgold"));
     assert_eq!((narrow.len(), wide.len()), (2, 1), "{asked:?}");
@@ -78,7 +78,7 @@ async fn only_what_handlers_could_match_is_asked_for() {
 }
 
 #[tokio::test]
-async fn nothing_else_is_asked_for_if_no_deletion_is_held() {
+async fn without_finalizers_there_is_no_search_for_orphans() {
     let mut world = World::new().await;
     let mut handlers = golden();
     handlers.remove(DELETE);
@@ -91,7 +91,7 @@ async fn nothing_else_is_asked_for_if_no_deletion_is_held() {
 }
 
 #[tokio::test]
-async fn what_has_lost_its_labels_unseen_is_let_go() {
+async fn orphans_are_released() {
     let mut world = World::new().await;
     let finalizers = |name: &str| json!({"metadata": {"finalizers": [name]}});
     for name in ["ours", "foreign", "gold"] {
@@ -102,7 +102,7 @@ async fn what_has_lost_its_labels_unseen_is_let_go() {
     }
     world.patch("foreign", finalizers("example.com/other")).await;
     world.delete("ours").await;
-    // Pages, too; and failures.
+    // With pages and failures.
     let tune = |settings: &mut Settings| {
         derived(settings);
         settings.watching.chunk_size = Some(1);
@@ -120,7 +120,7 @@ async fn what_has_lost_its_labels_unseen_is_let_go() {
 }
 
 #[tokio::test]
-async fn leaving_is_no_deletion_and_what_has_left_is_let_go_and_forgotten() {
+async fn deselected_objects_are_released_without_deletion_handlers() {
     let world = with_one().await;
     let before = events(&world);
     label(&world, "one", "silver").await;
@@ -128,9 +128,9 @@ async fn leaving_is_no_deletion_and_what_has_left_is_let_go_and_forgotten() {
     world.settle().await;
     assert!(!is_held(&world, "one").await);
     assert_eq!((world.stage.called(DELETE), events(&world)), (0, before.clone()));
-    // Once for the departure, once for what came of our own write.
-    assert_eq!(questions(&world), 2);
-    // Whatever happens outside is not even heard of.
+    // Once for the deselection, once for the result of our write.
+    assert_eq!(lookups(&world), 2);
+    // Changes outside of the selector are not delivered.
     world.patch("one", json!({"spec": {"x": 1}})).await;
     world.settle().await;
     assert_eq!(events(&world), before);
@@ -141,7 +141,7 @@ async fn leaving_is_no_deletion_and_what_has_left_is_let_go_and_forgotten() {
 }
 
 #[tokio::test]
-async fn a_deletion_is_one() {
+async fn a_deletion_is_handled_as_such() {
     let world = with_one().await;
     world.delete("one").await;
     world.until("the oblivion", |world| world.stage.forgotten() == 1).await;
@@ -151,7 +151,7 @@ async fn a_deletion_is_one() {
 }
 
 #[tokio::test]
-async fn what_is_deleted_outside_is_not_handled() {
+async fn deletions_outside_of_the_selector_are_not_handled() {
     let world = with_one().await;
     label(&world, "one", "silver").await;
     world.until("the oblivion", |world| world.stage.forgotten() == 1).await;
@@ -163,7 +163,7 @@ async fn what_is_deleted_outside_is_not_handled() {
 }
 
 #[tokio::test]
-async fn what_has_left_between_two_listings_is_let_go_too() {
+async fn objects_deselected_between_two_listings_are_released() {
     let world = with_one().await;
     create(&world, "other", "gold").await;
     world.until("the handling", |world| world.stage.called(0) == 2).await;
@@ -183,7 +183,7 @@ async fn what_has_left_between_two_listings_is_let_go_too() {
 }
 
 #[tokio::test]
-async fn another_object_of_the_same_name_is_another_one() {
+async fn another_object_of_the_same_name_does_not_continue_the_deleted_one() {
     let world = with_one().await;
     world.server.faults().inject(Injection::always(Fault::Silence).on_resource("widgets"));
     world.patch("one", json!({"metadata": {"finalizers": null}})).await;
@@ -200,7 +200,7 @@ async fn another_object_of_the_same_name_is_another_one() {
 }
 
 #[tokio::test]
-async fn questions_without_an_answer_are_asked_again() {
+async fn failed_lookups_are_retried() {
     let mut world = World::new().await;
     create(&world, "one", "gold").await;
     let tune = |settings: &mut Settings| {
@@ -215,37 +215,37 @@ async fn questions_without_an_answer_are_asked_again() {
     label(&world, "one", "silver").await;
     world.pass_until("the oblivion", 0.5, 120.0, |world| world.stage.forgotten() == 1).await;
     assert!(!is_held(&world, "one").await);
-    assert_eq!(questions(&world), 7 + 2);
+    assert_eq!(lookups(&world), 7 + 2);
 }
 
 #[tokio::test]
-async fn what_comes_back_before_there_is_an_answer_has_not_left() {
+async fn objects_selected_again_before_the_lookup_are_not_deselected() {
     let world = with_one().await;
     world.server.faults().inject(Injection::always(Fault::Code(500)).on_verb("list").on_resource("widgets"));
     label(&world, "one", "silver").await;
-    world.until("the question", |world| questions(world) == 1).await;
+    world.until("the lookup", |world| lookups(world) == 1).await;
     world.patch("one", json!({"metadata": {"labels": {"tier": "gold"}}, "spec": {"x": 1}})).await;
     world.until("the update", |world| world.stage.called(1) == 1).await;
     world.server.faults().clear();
-    let asked = questions(&world);
+    let asked = lookups(&world);
     for _ in 0..120 {
         world.pass(1.0).await;
     }
-    // The attempt that was under way is made, but nobody looks at it.
-    assert!(questions(&world) <= asked + 1);
+    // The attempt in progress is finished, but its result is ignored.
+    assert!(lookups(&world) <= asked + 1);
     assert_eq!((world.stage.forgotten(), world.stage.called(DELETE)), (0, 0));
     assert!(is_held(&world, "one").await);
 }
 
 #[tokio::test]
-async fn what_is_written_to_objects_outside_is_followed() {
+async fn our_writes_to_deselected_objects_are_looked_up() {
     let world = with_one().await;
     world.stage.hold();
     world.patch("one", json!({"spec": {"x": 1}})).await;
     world.until("the update", |world| world.stage.held() > 0).await;
-    // Handlers of events, too.
+    // With event handlers.
     label(&world, "one", "silver").await;
-    world.until("the question", |world| questions(world) == 1).await;
+    world.until("the lookup", |world| lookups(world) == 1).await;
     world.settle().await;
     world.stage.release();
     world.until("the oblivion", |world| world.stage.forgotten() == 1).await;
@@ -254,7 +254,7 @@ async fn what_is_written_to_objects_outside_is_followed() {
 }
 
 #[tokio::test]
-async fn selectors_of_the_settings_mean_what_they_meant() {
+async fn selectors_of_the_settings_are_not_looked_up() {
     let mut world = World::new().await;
     create(&world, "one", "gold").await;
     world.patch("one", json!({"metadata": {"labels": {"zone": "a"}}})).await;
@@ -268,7 +268,7 @@ async fn selectors_of_the_settings_mean_what_they_meant() {
     world.until("the handling", |world| world.stage.called(0) == 1).await;
     world.settle().await;
     assert!(world.asked("watch")[0].query.contains("labelSelector=zone%3Da%2Ctier%3Dgold"));
-    // What leaves such a selector is as good as deleted, as ever.
+    // For such a selector, an object that stops matching is handled as deleted, as in Kopf 1.45.
     world.patch("one", json!({"metadata": {"labels": {"zone": "b"}}})).await;
     world.until("the oblivion", |world| world.stage.forgotten() == 1).await;
     assert_eq!(events(&world).last(), Some(&EventType::Deleted));

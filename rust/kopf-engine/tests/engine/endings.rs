@@ -1,4 +1,4 @@
-//! The end of objects, and the end of the operator.
+//! Deletion of objects, and shutdown of the operator.
 
 use kopf_core::log_level::Level;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn finalizers(object: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_object_that_is_deleted_while_it_is_handled_is_handled_as_deleted_afterwards() {
+async fn an_object_deleted_during_its_handling_is_handled_as_deleted_afterwards() {
     let mut world = World::new().await;
     world.serve(vec![handler("make", "create"), handler("clean", "delete")], |_| {}).await;
     world.stage.hold();
@@ -40,7 +40,7 @@ async fn an_idle_operator_stops_at_once() {
     assert!(start.elapsed().is_zero(), "no virtual time is needed");
 }
 
-/// The operator is to stop, but the handler does not end: it has 30 seconds, and is cancelled then.
+/// The operator is stopped while the handler runs without end: the handler is cancelled after 30 seconds.
 async fn stop_while_it_is_called(endless: Value) -> World {
     let mut world = World::new().await;
     world.serve(vec![endless], |settings| settings.queueing.exit_timeout = 30.0).await;
@@ -58,23 +58,23 @@ async fn stop_while_it_is_called(endless: Value) -> World {
 }
 
 #[tokio::test]
-async fn a_busy_operator_gives_the_handlers_their_time_and_no_more() {
+async fn a_stopping_operator_waits_for_handlers_within_the_grace_period() {
     stop_while_it_is_called(handler("make", "create")).await;
 }
 
 #[tokio::test]
-async fn handlers_that_only_watch_are_given_the_same_time() {
+async fn event_handlers_have_the_same_grace_period() {
     let watching = json!({
         "id": "see", "kind": "watching", "selector": {"group": "example.com", "version": "v1", "plural": "widgets"},
     });
     let world = stop_while_it_is_called(watching).await;
     world.stage.release();
     world.settle().await;
-    assert_eq!(world.stage.closed(), 0, "nobody waits for that reply any more");
+    assert_eq!(world.stage.closed(), 0, "the completion is ignored");
 }
 
 #[tokio::test]
-async fn what_ends_in_the_grace_time_is_written() {
+async fn results_within_the_grace_period_are_written() {
     let mut world = World::new().await;
     world.serve(vec![handler("make", "create")], |settings| settings.queueing.exit_timeout = 30.0).await;
     world.stage.hold();
@@ -89,7 +89,7 @@ async fn what_ends_in_the_grace_time_is_written() {
 }
 
 #[tokio::test]
-async fn delays_are_not_waited_for_at_the_end() {
+async fn a_stopping_operator_does_not_wait_for_delays() {
     let mut world = World::new().await;
     let message = "later".to_owned();
     world
@@ -101,5 +101,5 @@ async fn delays_are_not_waited_for_at_the_end() {
     world.pass(1.0).await;
     world.operator().stop();
     world.operator().finished().await.unwrap();
-    assert!(!world.is_handled("sleeper").await, "it is to be continued by the next operator");
+    assert!(!world.is_handled("sleeper").await, "the next operator continues it");
 }

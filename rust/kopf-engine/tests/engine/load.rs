@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::world::{World, handler};
 
 #[tokio::test]
-async fn the_limit_of_workers_is_kept_and_nobody_starves() {
+async fn the_worker_limit_is_kept_and_all_objects_are_handled() {
     let mut world = World::new().await;
     world.stage.hold();
     world.serve(vec![handler("make", "create")], |settings| settings.queueing.worker_limit = Some(2)).await;
@@ -22,7 +22,7 @@ async fn the_limit_of_workers_is_kept_and_nobody_starves() {
 }
 
 #[tokio::test]
-async fn a_storm_of_changes_ends_with_the_last_state_of_each_object() {
+async fn a_burst_of_changes_ends_with_the_last_state_of_each_object() {
     const OBJECTS: usize = 50;
     const CHANGES: usize = 10;
     let mut world = World::new().await;
@@ -77,7 +77,7 @@ async fn handled_objects_are_not_written_again_by_the_next_operator() {
 }
 
 #[tokio::test]
-async fn what_changes_goes_before_what_was_there() {
+async fn changes_are_handled_before_the_initial_objects() {
     let mut world = World::new().await;
     for index in 0..9 {
         world.create(&format!("w{index}"), json!({"x": 0})).await;
@@ -103,7 +103,7 @@ async fn what_changes_goes_before_what_was_there() {
 }
 
 #[tokio::test]
-async fn what_waited_for_its_turn_and_vanished_is_not_handled() {
+async fn objects_deleted_in_the_backlog_are_not_handled() {
     let mut world = World::new().await;
     for index in 0..5 {
         world.create(&format!("w{index}"), json!({})).await;
@@ -124,7 +124,7 @@ async fn what_waited_for_its_turn_and_vanished_is_not_handled() {
 }
 
 #[tokio::test]
-async fn a_handler_that_waits_for_its_next_attempt_does_not_hold_the_backlog() {
+async fn a_retry_delay_does_not_hold_the_backlog() {
     let mut world = World::new().await;
     for index in 0..4 {
         world.create(&format!("w{index}"), json!({})).await;
@@ -137,7 +137,7 @@ async fn a_handler_that_waits_for_its_next_attempt_does_not_hold_the_backlog() {
 }
 
 #[tokio::test]
-async fn a_hot_object_with_a_slow_handler_delays_nobody_and_is_handled_in_its_newest_state() {
+async fn a_hot_object_delays_no_others_and_is_handled_in_its_newest_state() {
     let mut world = World::new().await;
     world.serve(vec![handler("make", "create"), handler("change", "update")], |_| {}).await;
     world.stage.hold_only("hot");
@@ -160,7 +160,7 @@ async fn a_hot_object_with_a_slow_handler_delays_nobody_and_is_handled_in_its_ne
 }
 
 #[tokio::test]
-async fn of_a_storm_of_events_a_slow_event_handler_sees_a_bounded_number_and_the_newest() {
+async fn a_slow_event_handler_gets_a_bounded_number_of_events_and_the_newest() {
     let mut world = World::new().await;
     let watching = json!({
         "id": "peek", "key": 1, "kind": "watching",

@@ -1,7 +1,7 @@
-//! The whole engine against an API server in memory, in virtual time, with handlers that do as they are told.
+//! The whole engine against the embedded API server, in virtual time, with scripted handlers.
 //!
-//! A test says what happens, lets time pass, and looks at the calls, at the objects, and at the server's journal.
-//! Nothing sleeps: days pass in milliseconds (`world.rs`).
+//! A test changes objects, lets time pass, and asserts on the calls, the objects, and the server's request log. It does not
+//! sleep: days pass in milliseconds (`world.rs`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::field_reassign_with_default, reason = "options of the server cannot be written as literals")]

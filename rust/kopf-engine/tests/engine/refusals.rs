@@ -1,4 +1,4 @@
-//! Parts of patches that the server rejects: they hold neither progress nor deletions, and are not lost.
+//! Parts of patches that the server rejects: they block neither progress nor deletions, and are written later.
 
 use kopf_apiserver::{Fault, Injection};
 use kopf_core::log_level::Level;
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::world::{World, handler};
 
-const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
+const CRD_PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
 
 fn anything() -> Value {
     json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
-fn refuse(world: &World, code: u16) {
+fn reject_status(world: &World, code: u16) {
     let injection = Injection::always(Fault::Code(code)).on_verb("patch").on_resource("widgets/status");
     world.server.faults().inject(injection);
 }
@@ -35,8 +35,8 @@ async fn until_status(world: &World, name: &str, status: &Value, at_most: f64) {
     }
 }
 
-/// Creation, update and deletion while the status is refused; and then it is not refused any more.
-async fn nothing_is_held_by_a_status_that_is_refused_with(code: u16) {
+/// Creation, update and deletion while writes of the status are rejected, and after that.
+async fn nothing_is_blocked_by_a_status_rejected_with(code: u16) {
     let mut world = World::with_status(anything()).await;
     let handlers =
         vec![handler("make", "create"), handler("change", "update"), handler("clean-up", "delete")];
@@ -44,7 +44,7 @@ async fn nothing_is_held_by_a_status_that_is_refused_with(code: u16) {
     for position in 0..3 {
         world.stage.let_report(position, json!({ "by": position }));
     }
-    refuse(&world, code);
+    reject_status(&world, code);
     world.create("going", json!({"x": 1})).await;
     world.create("staying", json!({"x": 1})).await;
     until_handled(&world, "going", 8.0).await;
@@ -64,7 +64,7 @@ macro_rules! codes {
     ($($name:ident: $code:literal,)*) => {$(
         #[tokio::test]
         async fn $name() {
-            nothing_is_held_by_a_status_that_is_refused_with($code).await;
+            nothing_is_blocked_by_a_status_rejected_with($code).await;
         }
     )*};
 }
@@ -87,7 +87,7 @@ async fn a_missing_permission_for_the_status_is_logged_once_for_all_objects() {
     let mut world = World::with_status(anything()).await;
     world.serve(vec![handler("make", "create")], |_| {}).await;
     world.stage.let_report(0, json!({"by": 0}));
-    refuse(&world, 403);
+    reject_status(&world, 403);
     for number in 0..5 {
         world.create(&format!("one-{number}"), json!({})).await;
     }
@@ -99,11 +99,11 @@ async fn a_missing_permission_for_the_status_is_logged_once_for_all_objects() {
     assert_eq!(world.stage.count_logged("status 403"), 1);
     assert!(world.stage.has_logged(Level::Warning, r#"resources: ["widgets/status"], verbs: ["patch"]"#));
     let asked = world.asked("patch").into_iter().filter(|entry| entry.path.ends_with("/status")).count();
-    assert!(asked < 5 * 10, "the pauses grow: {asked}");
+    assert!(asked < 5 * 10, "the delays grow: {asked}");
 }
 
 #[tokio::test]
-async fn a_field_that_the_schema_rejects_is_named_and_written_when_the_schema_accepts_it() {
+async fn a_field_rejected_by_the_schema_is_logged_and_written_when_accepted() {
     let mut status = anything();
     status["properties"] = json!({"greet": {"type": "integer"}});
     let mut world = World::with_status(status).await;
@@ -117,11 +117,11 @@ async fn a_field_that_the_schema_rejects_is_named_and_written_when_the_schema_ac
         world.pass(1.0).await;
     }
     let lines = world.stage.count_logged("The CRD's schema rejects status.greet: ");
-    assert!((4..9).contains(&lines), "the pauses grow: {lines}");
-    // The next patch of the object brings it along.
-    let mut definition = world.server.get(DEFINITION).await.unwrap();
-    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] = anything();
-    world.server.call("PUT", DEFINITION, Some(&definition)).await.unwrap();
+    assert!((4..9).contains(&lines), "the delays grow: {lines}");
+    // The next patch of the object contains it.
+    let mut crd = world.server.get(CRD_PATH).await.unwrap();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] = anything();
+    world.server.call("PUT", CRD_PATH, Some(&crd)).await.unwrap();
     world.settle().await;
     world.patch("one", json!({"spec": {"x": 2}})).await;
     until_status(&world, "one", &json!({"fine": 1, "greet": "hello"}), 3.0).await;
@@ -129,11 +129,11 @@ async fn a_field_that_the_schema_rejects_is_named_and_written_when_the_schema_ac
 }
 
 #[tokio::test]
-async fn what_others_have_written_meanwhile_is_not_overwritten_later() {
+async fn later_writes_of_other_clients_are_not_overwritten() {
     let mut world = World::with_status(anything()).await;
     world.serve(vec![handler("make", "create")], |_| {}).await;
     world.stage.let_report(0, json!({"by": 0}));
-    refuse(&world, 422);
+    reject_status(&world, 422);
     world.create("one", json!({"x": 1})).await;
     until_handled(&world, "one", 8.0).await;
     world.server.faults().clear();
@@ -148,7 +148,7 @@ async fn what_others_have_written_meanwhile_is_not_overwritten_later() {
 }
 
 #[tokio::test]
-async fn functions_whose_result_is_rejected_slow_down_the_object_and_are_given_up() {
+async fn functions_with_rejected_results_are_retried_with_back_off_and_dropped() {
     let mut spec = anything();
     spec["properties"] = json!({"made": {"type": "integer"}});
     let mut world = World::with_spec(spec).await;
@@ -160,7 +160,7 @@ async fn functions_whose_result_is_rejected_slow_down_the_object_and_are_given_u
     }
     assert_eq!(world.stage.transformed(), 5);
     assert_eq!(world.stage.count_logged("The server rejects the result of the transformation functions"), 5);
-    assert!(world.stage.has_logged(Level::Error, "Throttling for 3 seconds"), "the pauses grow");
+    assert!(world.stage.has_logged(Level::Error, "Throttling for 3 seconds"), "the delays grow");
     assert!(world.stage.has_logged(Level::Error, "spec.made"), "the field is named");
     assert!(world.stage.has_logged(Level::Error, "The functions are given up."));
     world.stage.let_transform(None);

@@ -1,4 +1,4 @@
-//! The other side of the border: handlers as scripts of what they raise, and a record of what was asked.
+//! The test's host: handlers scripted by the exceptions that they raise, and a record of their calls.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -16,17 +16,17 @@ use serde_json::Value;
 /// One call of a handler.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    /// Which handler, by its index.
+    /// The index of the handler.
     pub(crate) handler: usize,
     /// The object's name.
     pub(crate) name: String,
-    /// The object's spec, as the handler saw it.
+    /// The object's spec at the call.
     pub(crate) spec: Option<String>,
-    /// How many attempts there were before.
+    /// Number of earlier attempts.
     pub(crate) retry: u64,
-    /// What the server has told.
+    /// The type of the watch event.
     pub(crate) event: EventType,
-    /// When, in virtual seconds.
+    /// The time of the call, in virtual seconds.
     pub(crate) at: f64,
 }
 
@@ -34,25 +34,25 @@ pub(crate) struct Call {
 struct State {
     calls: Vec<Call>,
     scripts: HashMap<usize, VecDeque<CallResult>>,
-    /// What handlers put into the status.
+    /// The values that handlers put into the status.
     statuses: HashMap<usize, Value>,
-    /// Whether handlers leave transformation functions, which set this in the spec.
+    /// The value that the handlers' transformation functions set in the spec; none without such functions.
     function: Option<Value>,
     transformed: usize,
     holding: bool,
-    /// Only the handlers of this object do not end.
+    /// If set, only the handlers of the object of this name are held.
     whose: Option<String>,
     held: Vec<ActivationTask>,
     most_held: usize,
     cancelled: usize,
     forgotten: Vec<String>,
     closed: usize,
-    /// What panics, and how often.
+    /// The names of the steps that panic, with the number of panics left.
     explosive: HashMap<&'static str, usize>,
     log: Vec<(Level, String)>,
 }
 
-/// Where the handlers play.
+/// The scripted host of one test.
 pub(crate) struct Stage {
     clock: Clock,
     start: tokio::time::Instant,
@@ -74,43 +74,43 @@ impl Stage {
         self.state.lock().unwrap()
     }
 
-    /// Lets the handler raise these, one per call; after that, it succeeds.
+    /// Makes the handler raise these exceptions, one per call; after that, it succeeds.
     pub(crate) fn let_raise(&self, handler: usize, activation: impl IntoIterator<Item = CallResult>) {
         self.state().scripts.insert(handler, activation.into_iter().collect());
     }
 
-    /// Lets the handler put this into the status whenever it is called.
+    /// Makes the handler put this into the status at each call.
     pub(crate) fn let_report(&self, handler: usize, status: Value) {
         self.state().statuses.insert(handler, status);
     }
 
-    /// Lets the handlers leave a function that sets `spec.made` to this.
+    /// Makes the handlers add a function that sets `spec.made` to this.
     pub(crate) fn let_transform(&self, made: Option<Value>) {
         self.state().function = made;
     }
 
-    /// How many times functions were called.
+    /// Number of calls of transformation functions.
     pub(crate) fn transformed(&self) -> usize {
         self.state().transformed
     }
 
-    /// How many lines have that text in them.
+    /// Number of log lines that contain the text.
     pub(crate) fn count_logged(&self, text: &str) -> usize {
         self.state().log.iter().filter(|(_, line)| line.contains(text)).count()
     }
 
-    /// From now on, handlers begin, but do not end.
+    /// From now on, handlers start but do not end.
     pub(crate) fn hold(&self) {
         self.state().holding = true;
     }
 
-    /// The same for the handlers of one object only.
+    /// From now on, handlers of this object start but do not end.
     pub(crate) fn hold_only(&self, name: &str) {
         self.state().whose = Some(name.to_owned());
         self.hold();
     }
 
-    /// Lets those end that have begun, and all others from now on.
+    /// Ends the held calls, and holds no further ones.
     pub(crate) fn release(&self) {
         let held = {
             let mut state = self.state();
@@ -122,7 +122,7 @@ impl Stage {
         }
     }
 
-    /// Lets something panic so many times: `activation` of an object named "poison", `stream`, or `select`.
+    /// Makes a step panic so many times: `activation` of an object named "poison", `stream`, or `select`.
     pub(crate) fn explode_on(&self, what: &'static str, times: usize) {
         self.state().explosive.insert(what, times);
     }
@@ -141,7 +141,7 @@ impl Stage {
         self.state().calls.clone()
     }
 
-    /// The calls of one handler.
+    /// Number of calls of the handler.
     pub(crate) fn called(&self, handler: usize) -> usize {
         self.state().calls.iter().filter(|call| call.handler == handler).count()
     }
@@ -150,7 +150,7 @@ impl Stage {
         self.state().held.len()
     }
 
-    /// The most handlers that were held at the same time.
+    /// The maximum number of calls that were held at the same time.
     pub(crate) fn most_held(&self) -> usize {
         self.state().most_held
     }
@@ -167,12 +167,12 @@ impl Stage {
         self.state().closed
     }
 
-    /// Whether a line of that level has that text in it.
+    /// Whether a line of this level contains the text.
     pub(crate) fn has_logged(&self, level: Level, text: &str) -> bool {
         self.state().log.iter().any(|(its, line)| *its == level && line.contains(text))
     }
 
-    /// A number that changes whenever anything happens here.
+    /// A number that changes with every activity of the engine.
     pub(crate) fn beats(&self) -> usize {
         let state = self.state();
         state.calls.len() + state.closed + state.forgotten.len() + state.cancelled + state.log.len()

@@ -1,4 +1,4 @@
-//! Streams that are cut, silent, refused, or too late.
+//! Watches that are closed, inactive, rejected, or too old.
 
 use kopf_apiserver::{Fault, Injection};
 use kopf_core::log_level::Level;
@@ -11,7 +11,7 @@ fn both() -> Vec<serde_json::Value> {
 }
 
 #[tokio::test]
-async fn a_cut_watch_goes_on_from_where_it_was() {
+async fn a_closed_watch_resumes_from_its_last_version() {
     let mut world = World::new().await;
     world.serve(both(), |_| {}).await;
     world.create("first", json!({})).await;
@@ -21,7 +21,7 @@ async fn a_cut_watch_goes_on_from_where_it_was() {
     world.server.faults().cut_watches("widgets");
     world.create("second", json!({})).await;
     world.pass_until("its handling", 0.1, 10.0, |world| world.stage.called(0) == 2).await;
-    assert_eq!(world.asked("list").len(), lists, "nothing was lost: nothing is listed again");
+    assert_eq!(world.asked("list").len(), lists, "no event was lost: no relist");
     assert!(world.asked("watch").last().unwrap().query.contains("resourceVersion="));
 }
 
@@ -48,7 +48,7 @@ async fn a_version_that_is_too_old_leads_to_a_new_listing() {
 }
 
 #[tokio::test]
-async fn a_silent_watch_is_left_after_the_inactivity_timeout() {
+async fn an_inactive_watch_is_closed_after_the_inactivity_timeout() {
     let mut world = World::new().await;
     world.serve(both(), |settings| settings.watching.inactivity_timeout = Some(70.0)).await;
     let watches = world.asked("watch").len();
@@ -59,11 +59,11 @@ async fn a_silent_watch_is_left_after_the_inactivity_timeout() {
     }
     assert_eq!((world.stage.called(0), world.asked("watch").len()), (0, watches));
     world.server.faults().clear();
-    // The broken connection stays broken: only a new one tells.
+    // The broken connection stays broken: only a new one delivers events.
     world.pass_until("the handling", 1.0, 30.0, |world| world.stage.called(0) == 1).await;
 }
 
-/// Three listings are refused before one is answered; how many seconds it took until then.
+/// Rejects three listings before one is answered; returns the seconds until then.
 async fn listings_after(fault: Fault) -> f64 {
     let mut world = World::new().await;
     world.create("waiting", json!({})).await;
@@ -77,19 +77,19 @@ async fn listings_after(fault: Fault) -> f64 {
 }
 
 #[tokio::test]
-async fn listings_are_tried_again_when_the_server_says_so() {
+async fn listings_are_retried_after_the_delay_of_the_server() {
     let passed = listings_after(Fault::TooManyRequests(7)).await;
     assert!(passed >= 3.0 * 7.0, "asked for 7 seconds three times, came back after {passed}");
 }
 
 #[tokio::test]
-async fn listings_are_tried_again_after_errors_of_the_server() {
+async fn listings_are_retried_after_server_errors() {
     let passed = listings_after(Fault::Code(500)).await;
     assert!((3.0..30.0).contains(&passed), "{passed}");
 }
 
 #[tokio::test]
-async fn refused_watches_do_not_end_the_operator() {
+async fn rejected_watches_do_not_end_the_operator() {
     let mut world = World::new().await;
     let injection = Injection::always(Fault::Code(500)).on_verb("watch").on_resource("widgets").times(3);
     world.server.faults().inject(injection);
@@ -105,7 +105,7 @@ async fn refused_watches_do_not_end_the_operator() {
 }
 
 #[tokio::test]
-async fn what_has_vanished_unseen_is_forgotten_after_a_new_listing() {
+async fn objects_missing_in_a_new_listing_are_removed() {
     let mut world = World::new().await;
     world.serve(both(), |_| {}).await;
     world.create("here", json!({})).await;
@@ -118,11 +118,11 @@ async fn what_has_vanished_unseen_is_forgotten_after_a_new_listing() {
     world.server.faults().clear();
     world.server.faults().cut_watches("widgets");
     world.pass_until("the oblivion", 0.1, 10.0, |world| world.stage.forgotten() == 1).await;
-    assert_eq!(world.stage.called(0), 2, "the other one is not created anew");
+    assert_eq!(world.stage.called(0), 2, "the other object is not created again");
 }
 
 #[tokio::test]
-async fn a_version_that_is_always_too_old_does_not_lead_to_listings_without_end() {
+async fn a_version_that_is_always_too_old_does_not_lead_to_endless_listings() {
     let mut world = World::new().await;
     world.serve(both(), |_| {}).await;
     let before = world.asked("list").len();
@@ -139,7 +139,7 @@ async fn a_version_that_is_always_too_old_does_not_lead_to_listings_without_end(
 }
 
 #[tokio::test]
-async fn a_watch_that_is_refused_goes_on_from_where_it_was() {
+async fn a_rejected_watch_resumes_from_its_last_version() {
     let mut world = World::new().await;
     world.serve(both(), |_| {}).await;
     let lists = world.asked("list").len();
@@ -149,5 +149,5 @@ async fn a_watch_that_is_refused_goes_on_from_where_it_was() {
     world.create("meanwhile", json!({})).await;
     let passed = world.pass_until("the handling", 0.5, 60.0, |world| world.stage.called(0) == 1).await;
     assert!((8.0..12.0).contains(&passed), "after 1, 2, and 5 seconds: {passed}");
-    assert_eq!(world.asked("list").len(), lists, "nothing is listed again");
+    assert_eq!(world.asked("list").len(), lists, "no relist");
 }

@@ -1,8 +1,8 @@
-//! A server, an operator, and their time.
+//! The environment of a test: the API server, the operator, and virtual time.
 //!
-//! Sockets do not know of virtual time: left alone, paused time jumps to the next timer while an answer is on its way.
-//! So time stands still here (a blocking task inhibits the jumps), until a test lets it pass; and it passes in steps,
-//! with all that is on its way being delivered in between.
+//! Sockets do not follow virtual time: tokio's paused time would jump to the next timer while a response is on its way. So a
+//! blocking task inhibits the jumps, and time stands still until a test advances it. It advances in steps, and all pending
+//! responses are delivered between the steps.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -22,12 +22,12 @@ use serde_json::{Value, json};
 
 use crate::stage::Stage;
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const CRDS_PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const COLLECTION: &str = "/apis/example.com/v1/namespaces/default/widgets";
-/// In real time. Only a broken engine needs so many looks.
-const LOOKS: usize = 20_000;
+/// Maximum number of polls, in real time. Only a broken engine needs that many.
+const MAX_POLLS: usize = 20_000;
 
-/// One test's world.
+/// The environment of one test.
 pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) stage: Arc<Stage>,
@@ -44,18 +44,18 @@ pub(crate) fn handler(id: &str, reason: &str) -> Value {
 }
 
 impl World {
-    /// A server that knows widgets, and time that stands still.
+    /// A server with the CRD of widgets, and paused time.
     pub(crate) async fn new() -> Self {
         Self::with(json!({"x-kubernetes-preserve-unknown-fields": true}), false).await
     }
 
-    /// The same, where the status of widgets is a subresource, with this schema.
+    /// As `new`, with the status of widgets as a subresource of this schema.
     pub(crate) async fn with_status(status: Value) -> Self {
         let preserved = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         Self::with(json!({"properties": {"spec": preserved, "status": status}}), true).await
     }
 
-    /// The same, where the spec has this schema.
+    /// As `new`, with this schema of the spec.
     pub(crate) async fn with_spec(spec: Value) -> Self {
         Self::with(json!({"properties": {"spec": spec}}), false).await
     }
@@ -70,7 +70,7 @@ impl World {
         let mut options = ServerOptions::default();
         options.tls = false;
         let server = kopf_apiserver::start(options).await.unwrap();
-        let definition = json!({
+        let crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "widgets.example.com"},
             "spec": {
@@ -82,7 +82,7 @@ impl World {
                 }],
             },
         });
-        server.create(DEFINITIONS, &definition).await.unwrap();
+        server.create(CRDS_PATH, &crd).await.unwrap();
         let credentials = Credentials {
             server: server.url(),
             token: Some(server.token().to_owned().into()),
@@ -101,7 +101,7 @@ impl World {
         self.start_in(NamespaceScope::Cluster, handlers, tune).await;
     }
 
-    /// The same for some namespaces.
+    /// As `start`, for some namespaces.
     #[allow(clippy::unused_async, reason = "it is awaited like all other steps of a test")]
     pub(crate) async fn start_in(
         &mut self,
@@ -132,7 +132,7 @@ impl World {
         self.operator = Some(Operator::start(&runtime, config, Arc::clone(&self.stage) as _));
     }
 
-    /// The same, and the operator watches already.
+    /// As `start`, and waits until the operator watches.
     pub(crate) async fn serve(&mut self, handlers: Vec<Value>, tune: impl FnOnce(&mut Settings)) {
         self.start(handlers, tune).await;
         self.until("the watch", |world| !world.asked("watch").is_empty()).await;
@@ -144,7 +144,7 @@ impl World {
 
     // --- Time.
 
-    /// Lets everything be delivered that is on its way. No virtual time passes.
+    /// Waits until all pending requests and tasks are processed. No virtual time passes.
     pub(crate) async fn settle(&self) {
         let mut quiet = 0;
         let mut before = self.state();
@@ -163,16 +163,16 @@ impl World {
         (self.server.resource_version(), self.stage.beats())
     }
 
-    /// Lets virtual time pass at once, and what comes of it happen.
+    /// Advances virtual time at once, and waits until its effects are processed.
     pub(crate) async fn pass(&self, seconds: f64) {
         self.settle().await;
         tokio::time::advance(Duration::from_secs_f64(seconds)).await;
         self.settle().await;
     }
 
-    /// Waits for what needs no virtual time.
+    /// Waits for a condition that needs no virtual time.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_POLLS {
             if holds(self) {
                 return;
             }
@@ -182,7 +182,7 @@ impl World {
         panic!("{what} has not come");
     }
 
-    /// Lets virtual time pass in steps until it holds; how many seconds it took.
+    /// Advances virtual time in steps until the condition holds; returns the seconds that it took.
     pub(crate) async fn pass_until(
         &self,
         what: &str,
@@ -223,7 +223,7 @@ impl World {
         self.server.get(&format!("{COLLECTION}/{name}")).await.ok()
     }
 
-    /// Whether the object's current spec is what was handled last, with nothing left to be done.
+    /// Whether the object's current spec was handled last, with no work left.
     pub(crate) async fn is_handled(&self, name: &str) -> bool {
         let Some(object) = self.find(name).await else { return false };
         let annotations = object["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
@@ -234,7 +234,7 @@ impl World {
         annotations.len() == 1 && last.is_some_and(|last| last["spec"] == object["spec"])
     }
 
-    // --- The journal.
+    // --- The request log.
 
     /// The operator's requests about widgets: `list`, `watch`, `patch`.
     pub(crate) fn asked(&self, verb: &str) -> Vec<LoggedRequest> {
@@ -252,7 +252,7 @@ impl World {
     }
 }
 
-/// A millisecond of real time: the kernel may need it for what is on its way.
+/// Sleeps for a millisecond of real time: the kernel may need it to deliver data.
 #[expect(clippy::disallowed_methods, reason = "virtual time stands still; sockets live in real time")]
 async fn breathe() {
     let pause = || std::thread::sleep(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! Writes that are refused, fail, or whose answers are lost: nobody is called again for what is done.
+//! Writes that are rejected, fail, or whose responses are lost: finished handlers are not called again.
 
 use kopf_apiserver::{Fault, Injection};
 use kopf_core::log_level::Level;
@@ -8,7 +8,7 @@ use crate::world::{World, handler};
 
 const LAST: &str = "kopf.zalando.org/last-handled-configuration";
 
-/// The handlers are called once although so many patches fail; how many seconds it took until all was written.
+/// Creates an object while so many patches fail; returns the seconds until all is written. The handlers are called once.
 async fn handled_in_spite_of(fault: Fault, times: u32) -> f64 {
     let mut world = World::new().await;
     world.serve(vec![handler("make", "create"), handler("change", "update")], |_| {}).await;
@@ -28,31 +28,31 @@ async fn handled_in_spite_of(fault: Fault, times: u32) -> f64 {
 }
 
 #[tokio::test]
-async fn a_conflict_is_made_up_for() {
+async fn a_conflict_is_resolved() {
     let passed = handled_in_spite_of(Fault::Conflict, 1).await;
     assert!(passed < 1.0, "{passed}");
 }
 
 #[tokio::test]
-async fn many_conflicts_are_too() {
+async fn many_conflicts_are_resolved() {
     handled_in_spite_of(Fault::Conflict, 10).await;
 }
 
 #[tokio::test]
-async fn a_refused_patch_is_sent_again() {
+async fn a_rejected_patch_is_sent_again() {
     let passed = handled_in_spite_of(Fault::Code(422), 2).await;
     assert!((1.0..5.0).contains(&passed), "{passed}");
 }
 
 #[tokio::test]
-async fn a_server_that_fails_for_minutes_is_waited_for() {
+async fn writes_are_retried_while_the_server_fails_for_minutes() {
     handled_in_spite_of(Fault::Code(500), 15).await;
 }
 
 #[tokio::test]
-async fn a_deletion_is_let_go_in_spite_of_refusals() {
+async fn a_deletion_is_released_in_spite_of_rejections() {
     let mut world = World::new().await;
-    world.serve(vec![handler("farewell", "delete")], |_| {}).await;
+    world.serve(vec![handler("on_delete", "delete")], |_| {}).await;
     world.create("parting", json!({})).await;
     world.until("the finalizer", |world| !world.asked("patch").is_empty()).await;
     world.settle().await;
@@ -69,7 +69,7 @@ async fn a_deletion_is_let_go_in_spite_of_refusals() {
 }
 
 #[tokio::test]
-async fn what_somebody_removes_is_remembered_and_written_again_when_it_is_quiet() {
+async fn removed_progress_is_kept_in_memory_and_written_again_later() {
     let mut world = World::new().await;
     world.serve(vec![handler("make", "create"), handler("change", "update")], |_| {}).await;
     world.create("stripped", json!({"x": 1})).await;
@@ -78,18 +78,18 @@ async fn what_somebody_removes_is_remembered_and_written_again_when_it_is_quiet(
     for _ in 0..5 {
         world.patch("stripped", json!({"metadata": {"annotations": {LAST: null}}})).await;
         world.pass(1.0).await;
-        assert!(!world.is_handled("stripped").await, "nobody writes against anybody");
+        assert!(!world.is_handled("stripped").await, "no write race between two writers");
     }
     for _ in 0..12 {
         world.pass(0.5).await;
     }
     assert!(world.is_handled("stripped").await);
     assert_eq!((world.stage.called(0), world.stage.called(1)), (1, 0));
-    assert!(world.stage.has_logged(Level::Warning, "Somebody has removed"));
+    assert!(world.stage.has_logged(Level::Warning, "Another client has removed"));
 }
 
 #[tokio::test]
-async fn credentials_that_are_refused_for_a_while_are_tried_again() {
+async fn credentials_rejected_for_a_while_are_tried_again() {
     let mut world = World::new().await;
     world.serve(vec![handler("make", "create")], |_| {}).await;
     world.server.faults().inject(Injection::always(Fault::Code(401)));
@@ -104,7 +104,7 @@ async fn credentials_that_are_refused_for_a_while_are_tried_again() {
 }
 
 #[tokio::test]
-async fn a_release_that_is_outrun_does_not_call_the_deletion_handlers_again() {
+async fn a_conflicting_release_does_not_call_the_deletion_handlers_again() {
     let mut world = World::new().await;
     world.serve(vec![handler("clean", "delete")], |_| {}).await;
     world.create("contended", json!({})).await;
@@ -112,17 +112,17 @@ async fn a_release_that_is_outrun_does_not_call_the_deletion_handlers_again() {
     world.stage.hold();
     world.delete("contended").await;
     world.until("the deletion", |world| world.stage.held() == 1).await;
-    world.patch("contended", json!({"metadata": {"labels": {"somebody": "was-here"}}})).await;
+    world.patch("contended", json!({"metadata": {"labels": {"other": "was-here"}}})).await;
     world.settle().await;
     world.stage.release();
     world.settle().await;
     world.pass(20.0).await;
-    assert!(world.find("contended").await.is_none(), "it is let go nevertheless");
+    assert!(world.find("contended").await.is_none(), "the object is released nevertheless");
     assert_eq!(world.stage.called(0), 1);
 }
 
 #[tokio::test]
-async fn a_finalizer_that_is_needed_again_is_not_taken_off() {
+async fn a_finalizer_that_is_needed_again_is_not_removed() {
     let mut world = World::new().await;
     let mut clean = handler("clean", "delete");
     clean["labels"] = json!([["kept", {"present": true}]]);
@@ -141,12 +141,12 @@ async fn a_finalizer_that_is_needed_again_is_not_taken_off() {
     world.stage.release();
     world.settle().await;
     world.pass(20.0).await;
-    assert!(world.find("contended").await.is_none(), "it is let go in the end");
+    assert!(world.find("contended").await.is_none(), "the object is released in the end");
     assert_eq!(world.stage.called(0), 1);
 }
 
 #[tokio::test]
-async fn a_deletion_whose_write_is_refused_with_others_does_not_call_its_handlers_again() {
+async fn a_deletion_with_a_rejected_write_does_not_call_its_handlers_again() {
     let mut world = World::new().await;
     world.serve(vec![handler("make", "create"), handler("clean", "delete")], |_| {}).await;
     world.stage.hold();
@@ -156,7 +156,7 @@ async fn a_deletion_whose_write_is_refused_with_others_does_not_call_its_handler
     world.server.faults().inject(injection);
     world.stage.release();
     world.settle().await;
-    // What the creation has come to is still to be written when the deletion is done.
+    // The results of the creation are still unwritten when the deletion handlers are done.
     world.delete("short-lived").await;
     let mut passed = 0.0;
     while world.find("short-lived").await.is_some() {

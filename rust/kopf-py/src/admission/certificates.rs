@@ -1,4 +1,4 @@
-//! Certificates for those who want to make or to look at them on their own.
+//! Certificates for users who create or inspect them themselves.
 
 use kopf_engine::admission::tls::certificates::{described, self_signed};
 use pyo3::exceptions::PyValueError;
@@ -7,7 +7,7 @@ use pyo3::types::PyBytes;
 
 use crate::convert::peer_to_python;
 
-/// Makes a certificate that signs itself, and its private key, both in PEM; the key is encrypted if there is a password.
+/// Makes a self-signed certificate and its private key, both in PEM; the key is encrypted if there is a password.
 #[pyfunction]
 #[pyo3(signature = (hostnames, password=None))]
 #[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
@@ -24,5 +24,5 @@ pub(crate) fn build_certificate(
 /// Describes a certificate (DER) as `getpeercert()` does; `None` if it is not one.
 #[pyfunction]
 pub(crate) fn describe_certificate<'py>(py: Python<'py>, der: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
-    described(der).map(|told| peer_to_python(py, &told)).transpose()
+    described(der).map(|peer| peer_to_python(py, &peer)).transpose()
 }

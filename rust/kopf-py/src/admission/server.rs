@@ -1,4 +1,4 @@
-//! `WebhookServer`: the server of webhooks, and the requests to it for those who are not the operator itself.
+//! `WebhookServer`: the webhook server, and its requests, for users outside of the operator.
 
 use std::collections::VecDeque;
 use std::os::fd::{IntoRawFd as _, RawFd};
@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::errors::system;
 use crate::runtime::runtime;
 
-/// The requests that wait for Python.
+/// The requests to be polled by Python.
 struct Inbox {
     calls: Mutex<VecDeque<Arrived>>,
     wake_fd: WakeFd,
@@ -41,7 +41,7 @@ impl Backend for Inbox {
     }
 }
 
-/// A server of webhooks. It listens as soon as it is made.
+/// A webhook server. It listens as soon as it is created.
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct WebhookServer {
     inbox: Option<Arc<Inbox>>,
@@ -49,7 +49,7 @@ pub(crate) struct WebhookServer {
     tls: Option<Arc<Tls>>,
 }
 
-/// One request.
+/// One webhook request.
 #[pyclass(frozen, name = "WebhookRequest", module = "kopf._kopf")]
 pub(crate) struct Call {
     /// The id of the handler, from the path.
@@ -69,8 +69,8 @@ pub(crate) struct Call {
 
 #[pymethods]
 impl WebhookServer {
-    /// Reviews go right to the engine if there is one, else they are polled. Without an address to listen at
-    /// (`listening` is false), connections are to be given to it.
+    /// Reviews go directly to the engine if there is one; otherwise, they are polled. Without an address to listen at
+    /// (`listening` is false), connections are opened by `connect`.
     #[new]
     #[pyo3(signature = (
         *, engine=None, addr=None, port=0, path="", listening=true, insecure=false, certfile=None, pkeyfile=None,
@@ -128,26 +128,26 @@ impl WebhookServer {
         Ok(Self { inbox, server, tls })
     }
 
-    /// Where it listens.
+    /// The port of the server.
     #[getter]
     fn port(&self) -> u16 {
         self.server.port()
     }
 
-    /// The certificates in PEM that clients are to trust; `None` if nothing is encrypted.
+    /// The certificates (PEM) for clients to trust; `None` without encryption.
     #[pyo3(name = "ca_bundle")]
     fn authority<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.tls.as_ref().map(|tls| PyBytes::new(py, &tls.authority()))
     }
 
-    /// Reads the files of certificates again; whether they have changed and are used now.
+    /// Reads the certificate files again; true if they have changed and are used now.
     fn reload(&self, py: Python<'_>) -> PyResult<bool> {
         let Some(tls) = &self.tls else { return Ok(false) };
         py.detach(|| tls.reload()).map_err(|error| PyOSError::new_err(error.to_string()))
     }
 
-    /// Opens a connection to the server for a client that has authenticated as this peer; returns the descriptor of its
-    /// socket, which is the caller's.
+    /// Opens a connection to the server for a client that has authenticated as this peer. Returns the descriptor of its socket,
+    /// which the caller owns.
     #[pyo3(signature = (sslpeer=None))]
     fn connect(&self, sslpeer: Option<&Bound<'_, PyAny>>) -> PyResult<RawFd> {
         let peer = sslpeer.map(python_to_value).transpose()?.map(Arc::new);
@@ -162,7 +162,7 @@ impl WebhookServer {
         self.inbox.as_ref().map_or(-1, |inbox| inbox.wake_fd.fileno())
     }
 
-    /// Takes all requests that have come.
+    /// Takes all requests received so far.
     fn poll(&self, py: Python<'_>) -> PyResult<Vec<Call>> {
         let Some(inbox) = &self.inbox else { return Ok(vec![]) };
         inbox.wake_fd.clear();
@@ -170,7 +170,7 @@ impl WebhookServer {
         arrived.into_iter().map(|call| Call::new(py, call)).collect()
     }
 
-    /// Stops it: what is asked already is still answered.
+    /// Stops the server: requests already received are answered.
     fn stop(&self) {
         self.server.stop();
     }
@@ -202,13 +202,13 @@ impl Call {
 
 #[pymethods]
 impl Call {
-    /// Answers it with JSON.
+    /// Answers the request with JSON.
     fn answer(&self, response: &Bound<'_, PyAny>) -> PyResult<()> {
         self.reply.send(Ok(python_to_value(response)?.to_string().into_bytes()));
         Ok(())
     }
 
-    /// Refuses it with an HTTP status.
+    /// Rejects the request with an HTTP status.
     fn reject(&self, status: u16, reason: String) {
         self.reply.send(Err(Rejection { status, reason }));
     }

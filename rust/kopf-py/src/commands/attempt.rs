@@ -1,6 +1,6 @@
-//! `Attempt` and `AttemptResult`: the rules of one attempt of one handler, asked synchronously.
+//! `Attempt` and `Outcome`: the rules of one attempt of one handler, called synchronously.
 //!
-//! Python calls the function and logs; what an exception means and what is to be said about it, the core decides.
+//! Python calls the function and logs. The core decides how an exception is treated and which line is logged.
 
 use kopf_core::handler::ErrorsMode;
 use kopf_core::handling::attempt::{Attempt, AttemptResult, CallResult, Limit, Outcome};
@@ -17,7 +17,7 @@ pub(crate) struct AttemptView(pub(crate) Attempt);
 
 #[pymethods]
 impl AttemptView {
-    /// An attempt that the engine knows nothing of, such as of an activity's handler.
+    /// An attempt outside of the engine's cycles, such as of an activity's handler.
     #[new]
     #[pyo3(signature = (*, label, errors, backoff, started, retry=0, timeout=None, retries=None, handler=0))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
@@ -42,19 +42,19 @@ impl AttemptView {
         self.0.handler
     }
 
-    /// How the handler is called in logs.
+    /// The label of the handler in log lines.
     #[getter]
     fn label(&self) -> &str {
         &self.0.label
     }
 
-    /// How many attempts there were before.
+    /// Number of earlier attempts.
     #[getter]
     fn retry(&self) -> u64 {
         self.0.retry
     }
 
-    /// When the first attempt was planned, in microseconds since the epoch.
+    /// The start of the first attempt, in microseconds since the epoch.
     #[getter]
     fn started(&self) -> i64 {
         self.0.started.micros()
@@ -66,14 +66,14 @@ impl AttemptView {
         now().micros()
     }
 
-    /// Why the function is not even to be called, if it is not.
+    /// The outcome without calling the function, if it must not be called: after a timeout or too many retries.
     fn precheck(&self) -> Option<SettledView> {
         self.0.precheck(now()).map(SettledView)
     }
 
-    /// What follows from what the function raised, if it did.
+    /// The outcome of the call: after an exception of this kind, or after success.
     ///
-    /// `message` is what is kept on the object; `shown` is what is logged when the message is empty.
+    /// `message` is stored on the object; `shown` is logged if the message is empty.
     #[pyo3(signature = (kind, message="", delay=None, shown=None))]
     fn settle(
         &self,
@@ -99,7 +99,7 @@ impl AttemptView {
     }
 }
 
-/// What arbitrary exceptions mean, by its name.
+/// The error mode of this name.
 pub(crate) fn errors_mode(name: &str) -> PyResult<ErrorsMode> {
     match name {
         "ignored" => Ok(ErrorsMode::Ignored),
@@ -109,14 +109,14 @@ pub(crate) fn errors_mode(name: &str) -> PyResult<ErrorsMode> {
     }
 }
 
-/// The kinds of what a handler raised; `_kopf.pyi` has the same numbers.
+/// The results of calls; `_kopf.pyi` has the same numbers.
 pub(crate) const NOTHING: u8 = 0;
 pub(crate) const TEMPORARY: u8 = 1;
 pub(crate) const PERMANENT: u8 = 2;
 pub(crate) const CHILDREN: u8 = 3;
 pub(crate) const ARBITRARY: u8 = 4;
 
-/// What came of an attempt, and what to log about it.
+/// The outcome of an attempt, with its log line.
 #[pyclass(frozen, name = "Outcome", module = "kopf._kopf")]
 pub(crate) struct SettledView(pub(crate) AttemptResult);
 
@@ -128,14 +128,14 @@ impl SettledView {
 
 #[pymethods]
 impl SettledView {
-    /// The same of a handler with these sub-handlers, at any depth.
+    /// The same outcome, with the ids of sub-handlers at any depth.
     fn with_subrefs(&self, subrefs: Vec<String>) -> Self {
         let mut settled = self.0.clone();
         settled.outcome.subrefs = subrefs;
         Self(settled)
     }
 
-    /// The ids of its sub-handlers, at any depth.
+    /// The ids of the handler's sub-handlers, at any depth.
     #[getter]
     fn subrefs(&self) -> Vec<String> {
         self.0.outcome.subrefs.clone()
@@ -153,13 +153,13 @@ impl SettledView {
         self.0.log.as_ref().map_or("", |line| &line.text)
     }
 
-    /// Whether the exception is logged along.
+    /// Whether the exception is logged with the line.
     #[getter]
     fn traceback(&self) -> bool {
         self.0.log.as_ref().is_some_and(|line| line.traceback)
     }
 
-    /// The limit that ended the attempts: `timeout` or `retries`; none if there will be more, or for other reasons.
+    /// The limit that ended the attempts: `timeout` or `retries`; none if there will be more attempts, or for other reasons.
     #[getter]
     fn limit(&self) -> Option<&'static str> {
         self.0.limit.map(|limit| match limit {
@@ -168,7 +168,7 @@ impl SettledView {
         })
     }
 
-    /// Whether there will be no other attempt.
+    /// Whether there will be no further attempt.
     #[getter(r#final)]
     fn is_final(&self) -> bool {
         self.0.outcome.final_
@@ -180,7 +180,7 @@ impl SettledView {
         self.0.outcome.failed
     }
 
-    /// How long to wait for the next attempt.
+    /// Seconds until the next attempt.
     #[getter]
     fn delay(&self) -> Option<f64> {
         self.0.outcome.delay

@@ -1,4 +1,4 @@
-//! `SubHandlers`: the rules of one batch of sub-handlers, asked synchronously by the parent's call.
+//! `Batch`: the rules of one batch of sub-handlers, called synchronously during the parent's call.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,8 +32,8 @@ impl BatchView {
 
 #[pymethods]
 impl BatchView {
-    /// Begins for a reason, with the records as they are on the object by the ids of the sub-handlers, and with those
-    /// sub-handlers that are for this change.
+    /// Starts a batch: with the reason, the progress records on the object by the ids of the sub-handlers, and the sub-handlers
+    /// selected for this change.
     #[new]
     fn new(reason: &str, records: &Bound<'_, PyDict>, children: Vec<OutcomeTuple>) -> PyResult<Self> {
         let reason = Reason::HANDLED
@@ -57,13 +57,13 @@ impl BatchView {
         Ok(Self { batch: Mutex::new(SubHandlers::open(reason, found, children, now())), malformed })
     }
 
-    /// The records that cannot be read and count as none: the ids with what is wrong.
+    /// The records that cannot be decoded and are ignored: the ids with the errors.
     #[getter]
     fn malformed(&self) -> Vec<(String, String)> {
         self.malformed.clone()
     }
 
-    /// Those who may be called now, by their positions, with the numbers of their attempts.
+    /// The sub-handlers that may be called now: their positions, with the numbers of their attempts.
     fn awakened(&self) -> Vec<(usize, u64)> {
         self.batch().due(now())
     }
@@ -74,25 +74,25 @@ impl BatchView {
         attempt.map(AttemptView).ok_or_else(|| PyIndexError::new_err("There is no such sub-handler."))
     }
 
-    /// Takes what came of an attempt.
+    /// Records the outcome of an attempt.
     fn learn(&self, settled: &Bound<'_, SettledView>) {
         self.batch().record_outcome(&settled.get().outcome());
     }
 
-    /// The records that are to be written, by their ids.
+    /// The progress records to write, by their ids.
     fn changed<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
         let changed: Vec<_> =
             self.batch().changed().map(|(id, record)| (id.to_string(), record.to_map())).collect();
         changed.into_iter().map(|(id, map)| Ok((id, value_to_python(py, &Value::Object(map))?))).collect()
     }
 
-    /// Whether no sub-handler is to be called again.
+    /// Whether all sub-handlers are done.
     #[getter]
     fn done(&self) -> bool {
         self.batch().is_done()
     }
 
-    /// Seconds until the parent is to be called again; none if its sub-handlers are done.
+    /// Seconds until the next call of the parent; none if its sub-handlers are done.
     fn delay(&self) -> Option<f64> {
         self.batch().delay(now())
     }

@@ -1,4 +1,4 @@
-//! `Change`: what happened to the object's essence, with `old`, `new` and `diff` converted when asked for.
+//! `Change`: the change of the object's essence; `old`, `new` and `diff` are converted on access.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::convert::option_to_python;
 
-/// The old value, the new one, and the differences.
+/// The old value, the new value, and the diff.
 type Essences<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyList>);
 
 /// A change of one object.
@@ -44,19 +44,19 @@ impl ChangeView {
         self.change.initial
     }
 
-    /// The essence of the last handling.
+    /// The essence at the last completed handling.
     #[getter]
     fn old<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         lazily(py, &self.old, self.change.old())
     }
 
-    /// The essence of now.
+    /// The current essence.
     #[getter(new)]
     fn new_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         lazily(py, &self.new, self.change.new_())
     }
 
-    /// The differences, as tuples of the operation, the path, the old and the new value.
+    /// The diff, as tuples of the operation, the path, the old and the new value.
     #[getter]
     fn diff<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let diff = self.diff.get_or_try_init(py, || -> PyResult<_> {
@@ -65,7 +65,7 @@ impl ChangeView {
         Ok(diff.bind(py).clone())
     }
 
-    /// The old value, the new one and the differences of one field only.
+    /// The old value, the new value and the diff of one field only.
     fn reduced<'py>(&self, py: Python<'py>, field: Vec<String>) -> PyResult<Essences<'py>> {
         let field = FieldPath::from_keys(field);
         let old = walk(py, self.old(py)?, &field)?;
@@ -74,7 +74,7 @@ impl ChangeView {
         Ok((old, new, diff))
     }
 
-    /// Whether a field is there in the old and in the new essence: its values are told apart from absence.
+    /// Whether the field is present in the old and in the new essence: `None` as a value differs from absence.
     fn presence(&self, field: Vec<String>) -> (bool, bool) {
         let field = FieldPath::from_keys(field);
         let present =
@@ -92,7 +92,7 @@ fn lazily<'py>(
     Ok(value.bind(py).clone())
 }
 
-/// The differences with the very values that `old` and `new` have, rather than with copies of them.
+/// The diff with the same objects that `old` and `new` have, rather than copies of them.
 fn items<'py>(
     py: Python<'py>,
     diff: &[DiffItem],

@@ -1,4 +1,4 @@
-//! The work for Python, as frozen classes: each with what is needed to do it, and with the way to answer it.
+//! The commands to Python, as frozen classes: each with its data, and with its reply.
 
 pub(crate) mod attempt;
 pub(crate) mod batch;

@@ -1,4 +1,4 @@
-//! The rarer kinds of work: transformations of an object, credentials, selectors that are functions, and notices.
+//! Less frequent commands: transformations of an object, credentials, callable selectors, and notifications.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::convert::python_to_value;
 use crate::errors::declaration;
 use crate::views::ObjectView;
 
-/// A one-shot sender of a reply. The receiver may be gone.
+/// A one-shot sender of a reply. The receiver may be dropped.
 pub(crate) struct ReplySender<T>(Mutex<Option<oneshot::Sender<T>>>);
 
 impl<T> ReplySender<T> {
@@ -48,13 +48,13 @@ impl Transform {
 
 #[pymethods]
 impl Transform {
-    /// Gives the object as it should be.
+    /// Replies with the transformed object.
     fn complete(&self, object: &Bound<'_, PyAny>) -> PyResult<()> {
         self.reply.send(Ok(python_to_value(object)?));
         Ok(())
     }
 
-    /// Says what the functions raised.
+    /// Replies with the error of the functions.
     fn fail(&self, error: String) {
         self.reply.send(Err(error));
     }
@@ -74,7 +74,8 @@ impl Login {
 
 #[pymethods]
 impl Login {
-    /// Gives the credentials by the ids of the handlers, or none to fall back to the engine's own ways.
+    /// Replies with the credentials by the ids of the handlers, or none to use the engine's fallbacks (service account,
+    /// kubeconfig).
     fn complete(&self, credentials: Option<Vec<(String, Bound<'_, PyDict>)>>) -> PyResult<()> {
         let Some(credentials) = credentials else {
             self.reply.send(Ok(Provided::Fallback));
@@ -85,7 +86,7 @@ impl Login {
         Ok(())
     }
 
-    /// Says why there are none.
+    /// Replies with the error of the login.
     fn fail(&self, error: String) {
         self.reply.send(Err(error));
     }
@@ -93,13 +94,13 @@ impl Login {
 
 /// Reads the credentials of one login handler.
 pub(crate) fn read_credentials((id, fields): (String, Bound<'_, PyDict>)) -> PyResult<(String, Credentials)> {
-    // The error's own text may quote a secret.
+    // The error's own message may contain a secret.
     let credentials = pythonize::depythonize::<Credentials>(&fields);
     let credentials = credentials.map_err(|_| declaration("credentials", "a field is of a wrong type"))?;
     Ok((id, credentials))
 }
 
-/// Ask the probes how the operator is.
+/// Call the probes.
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct Probe {
     reply: ReplySender<Option<String>>,
@@ -113,18 +114,18 @@ impl Probe {
 
 #[pymethods]
 impl Probe {
-    /// Gives the results of all probes, as JSON.
+    /// Replies with the results of all probes, as JSON.
     fn complete(&self, results: String) {
         self.reply.send(Some(results));
     }
 
-    /// Says that a probe has failed.
+    /// Replies that a probe has failed.
     fn fail(&self) {
         self.reply.send(None);
     }
 }
 
-/// Ask the selectors that are functions.
+/// Call the selectors that are functions.
 #[pyclass(frozen, name = "MatchResources", module = "kopf._kopf")]
 pub(crate) struct Select {
     #[pyo3(get)]
@@ -142,18 +143,18 @@ impl Select {
 
 #[pymethods]
 impl Select {
-    /// Gives an answer for each handler, for each resource.
+    /// Replies with the results: for each handler, whether it selects each resource.
     fn complete(&self, wanted: Vec<Vec<bool>>) {
         self.reply.send(Ok(wanted));
     }
 
-    /// Says what a function raised.
+    /// Replies with the error of a function.
     fn fail(&self, error: String) {
         self.reply.send(Err(error));
     }
 }
 
-/// Ask the patterns of namespaces that are no globs.
+/// Match namespaces with the patterns that are not globs.
 #[pyclass(frozen, name = "MatchNamespaces", module = "kopf._kopf")]
 pub(crate) struct Locate {
     #[pyo3(get)]
@@ -169,13 +170,13 @@ impl Locate {
 
 #[pymethods]
 impl Locate {
-    /// Gives an answer for each name.
+    /// Replies with the results for each name.
     fn complete(&self, served: Vec<bool>) {
         self.reply.send(served);
     }
 }
 
-/// The cycle is over; if the functions of its patch are carried, they go to the object's next cycle.
+/// The cycle has ended; if the functions of its patch are carried, they are kept for the object's next cycle.
 #[pyclass(frozen, get_all, name = "CycleClosed", module = "kopf._kopf")]
 pub(crate) struct Close {
     pub(crate) cycle: u64,
@@ -183,19 +184,19 @@ pub(crate) struct Close {
     pub(crate) carry: bool,
 }
 
-/// The operator does not wait for the cycle any longer: what runs of it is to be cancelled.
+/// The operator does not wait for the cycle any longer: its running handlers are to be cancelled.
 #[pyclass(frozen, get_all, name = "CancelCycle", module = "kopf._kopf")]
 pub(crate) struct Cancel {
     pub(crate) cycle: u64,
 }
 
-/// The object is gone.
+/// The object is deleted.
 #[pyclass(frozen, get_all, name = "ObjectDeleted", module = "kopf._kopf")]
 pub(crate) struct Forget {
     pub(crate) uid: String,
 }
 
-/// The engine has ended: as it was asked to, or by a failure of this kind and with this message.
+/// The engine has ended: after a stop, or by a failure of this kind and with this message.
 #[pyclass(frozen, get_all, name = "EngineStopped", module = "kopf._kopf")]
 pub(crate) struct Finished {
     pub(crate) failure: Option<(&'static str, String)>,

@@ -1,4 +1,4 @@
-//! `Review`: an admission review with its handlers, as Python sees it, and the answer to it.
+//! `AdmissionReview`: an admission review with its handlers, as Python sees it, and its response.
 
 use std::sync::Arc;
 
@@ -19,28 +19,28 @@ use crate::views::ObjectView;
 /// Call the handlers of an admission review.
 #[pyclass(frozen, name = "AdmissionReview", module = "kopf._kopf")]
 pub(crate) struct Review {
-    /// The handlers to be called, each with whether its filters are to be asked before.
+    /// The handlers to call, each with whether its filters are to be called first.
     #[pyo3(get)]
     handlers: Vec<(usize, bool)>,
     /// The key of the object's memo.
     #[pyo3(get)]
     uid: String,
-    /// What kind of object it is.
+    /// The resource of the object.
     #[pyo3(get)]
     resource: Py<PyAny>,
-    /// The object that the review is about.
+    /// The object under review.
     #[pyo3(get)]
     object: Py<ObjectView>,
-    /// The object as it is.
+    /// The old object.
     #[pyo3(get)]
     old: Option<Py<ObjectView>>,
-    /// The object as it will be.
+    /// The new object.
     #[pyo3(get)]
     new: Option<Py<ObjectView>>,
-    /// Who asks.
+    /// The user info of the request.
     #[pyo3(get)]
     userinfo: Py<PyAny>,
-    /// The headers of the request, if it has come with some.
+    /// The headers of the HTTP request, if known.
     #[pyo3(get)]
     headers: Py<PyAny>,
     /// The client's certificate, if it is known.
@@ -51,7 +51,7 @@ pub(crate) struct Review {
 }
 
 impl Review {
-    /// A review that has come to our own server.
+    /// A review that our own webhook server has received.
     pub(crate) fn arrived(py: Python<'_>, job: ReviewTask, resource: Py<PyAny>) -> PyResult<Self> {
         let headers = headers_to_python(py, &job.headers)?.into_any();
         let sslpeer = match &job.peer {
@@ -92,12 +92,12 @@ impl Review {
     }
 }
 
-/// Reads a review that somebody else has received. A problem is given as the pair of its kind and its text.
+/// Decodes a review that the user's own server has received. An error is returned as the pair of its kind and its text.
 pub(crate) fn open<'py>(
     admission_router: &AdmissionRouter,
     request: &Bound<'py, PyAny>,
     (webhook, reason): (Option<&str>, Option<&str>),
-    told: (Bound<'py, PyAny>, Bound<'py, PyAny>),
+    (headers, sslpeer): (Bound<'py, PyAny>, Bound<'py, PyAny>),
     to_python: impl FnOnce(&Arc<kopf_core::resource::Resource>) -> PyResult<Py<PyAny>>,
 ) -> PyResult<Py<PyAny>> {
     let py = request.py();
@@ -105,7 +105,7 @@ pub(crate) fn open<'py>(
     match admission_router.open(text.as_bytes(), ReviewFilter { webhook, reason }) {
         Ok(review) => {
             let resource = to_python(&review.resource)?;
-            Ok(Py::new(py, Review::new(py, review, resource, told, None)?)?.into_any())
+            Ok(Py::new(py, Review::new(py, review, resource, (headers, sslpeer), None)?)?.into_any())
         }
         Err(problem) => Ok((kind(&problem), problem.to_string()).into_pyobject(py)?.into_any().unbind()),
     }
@@ -129,25 +129,25 @@ impl Review {
         self.request.operation.as_deref()
     }
 
-    /// Which part of the object is asked about.
+    /// The subresource of the request.
     #[getter]
     fn subresource(&self) -> Option<&str> {
         self.request.subresource.as_deref()
     }
 
-    /// Whether nothing will come of it.
+    /// Whether the request is a dry run.
     #[getter]
     fn dryrun(&self) -> bool {
         self.request.dry_run
     }
 
-    /// Answers it, to whomever has brought it; the answer is also returned if that was Python.
+    /// Sends the response to the webhook server; returns it instead if Python has opened the review.
     ///
-    /// A refusal is the rank of the error (0: for admission, 1: permanent, 2: temporary, 3: other), its message, its
-    /// code. The changes are either a merge patch or RFC 6902 operations.
+    /// A denial is the rank of the error (0: for admission, 1: permanent, 2: temporary, 3: other), its message, its code. The
+    /// changes are either a merge patch or RFC 6902 operations.
     ///
     /// # Errors
-    /// If the changes are not JSON; it is not answered then.
+    /// If the changes are not JSON; no response is sent then.
     #[pyo3(signature = (refusals, warnings, patch=None, changes=None))]
     #[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
     fn answer<'py>(
@@ -170,13 +170,13 @@ impl Review {
             },
             (None, None) => vec![],
         };
-        let told = answer(&self.request, &refusals, &warnings, &changes);
-        let Some(reply) = &self.reply else { return value_to_python(py, &told).map(Some) };
-        reply.send(Ok(told.to_string().into_bytes()));
+        let response = answer(&self.request, &refusals, &warnings, &changes);
+        let Some(reply) = &self.reply else { return value_to_python(py, &response).map(Some) };
+        reply.send(Ok(response.to_string().into_bytes()));
         Ok(None)
     }
 
-    /// It cannot be answered.
+    /// Reports that the review cannot be handled.
     fn fail(&self, reason: String) {
         if let Some(reply) = &self.reply {
             reply.send(Err(Rejection { status: 500, reason }));

@@ -1,4 +1,4 @@
-//! `Run` and its kin: calls of daemons and timers, their initial delays, and their flags.
+//! `CallDaemon` and related commands: calls of daemons and timers, their initial delays, and their flags.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,19 +17,19 @@ use crate::views::ObjectView;
 /// One call of a daemon or a timer.
 #[pyclass(frozen, name = "CallDaemon", module = "kopf._kopf")]
 pub(crate) struct Run {
-    /// Whose call it is.
+    /// The id of the run.
     #[pyo3(get, name = "run")]
     number: u64,
     /// The handler.
     #[pyo3(get)]
     handler: usize,
-    /// What kind of object it is.
+    /// The resource of the object.
     #[pyo3(get)]
     resource: Py<PyAny>,
-    /// The limits.
+    /// The attempt, with its limits.
     #[pyo3(get)]
     attempt: Py<AttemptView>,
-    /// Keep the transformation functions of the previous call.
+    /// Whether to keep the transformation functions of the previous call.
     #[pyo3(get, name = "keep_fns")]
     carry: bool,
     uid: Arc<str>,
@@ -41,7 +41,7 @@ impl Run {
     /// Converts one call of a daemon or a timer.
     ///
     /// # Errors
-    /// If it cannot be converted. For the engine, the call has failed with that error, and is retried accordingly.
+    /// If it cannot be converted. The engine treats the call as failed with that error, and retries it accordingly.
     pub(crate) fn new(py: Python<'_>, job: RunTask, resource: PyResult<Py<PyAny>>) -> PyResult<Self> {
         let resource = match resource {
             Ok(resource) => resource,
@@ -64,7 +64,7 @@ impl Run {
         })
     }
 
-    /// Takes the prepared reply and the way to send it.
+    /// Takes the prepared reply and its sender.
     pub(crate) fn take(&self) -> Option<(Responder<RunReply>, RunReply)> {
         let mut exchange = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
         let reply = exchange.1.take()?;
@@ -80,7 +80,7 @@ impl Run {
         &self.uid
     }
 
-    /// The object as it is now. It can be had only once: a call may go on for days, and the object is replaced meanwhile.
+    /// The current object. It can be taken only once: a call may run for days, and the object is replaced meanwhile.
     ///
     /// # Errors
     /// If it was taken already.
@@ -111,10 +111,10 @@ impl Run {
     }
 }
 
-/// Ask for the initial delay.
+/// Call the function of the initial delay.
 #[pyclass(frozen, name = "GetInitialDelay", module = "kopf._kopf")]
 pub(crate) struct Delay {
-    /// Who is asked.
+    /// The id of the run.
     #[pyo3(get)]
     run: u64,
     /// The handler.
@@ -123,10 +123,10 @@ pub(crate) struct Delay {
     /// The key of the object.
     #[pyo3(get)]
     uid: String,
-    /// What kind of object it is.
+    /// The resource of the object.
     #[pyo3(get)]
     resource: Py<PyAny>,
-    /// The object as it is now.
+    /// The current object.
     #[pyo3(get)]
     object: Py<ObjectView>,
     reply: Mutex<Option<Responder<Option<f64>>>>,
@@ -147,7 +147,7 @@ impl Delay {
 
 #[pymethods]
 impl Delay {
-    /// Tells the delay; none if there is no way to know it.
+    /// Replies with the delay in seconds; none if the function raised.
     #[pyo3(signature = (delay))]
     fn complete(&self, delay: Option<f64>) {
         if let Some(reply) = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -156,10 +156,10 @@ impl Delay {
     }
 }
 
-/// Raise flags of daemons and timers, and give them a moment.
+/// Set the stop flags of daemons and timers, and give them a moment to stop.
 #[pyclass(frozen, name = "StopDaemons", module = "kopf._kopf")]
 pub(crate) struct Signal {
-    /// Whose flags, what is to be seen on them, and whether they are also to be cancelled.
+    /// The ids of the runs, the reasons for their flags, and whether to cancel them too.
     #[pyo3(get)]
     signals: Vec<(u64, u8, bool)>,
     reply: Mutex<Option<Responder<()>>>,
@@ -171,7 +171,7 @@ impl Signal {
         Self { signals: signals.collect(), reply: Mutex::new(Some(job.reply)) }
     }
 
-    /// Takes the way to tell that the moment is over.
+    /// Takes the sender of the reply, which is sent when the moment is over.
     pub(crate) fn take(&self) -> Option<Responder<()>> {
         self.reply.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -180,7 +180,7 @@ impl Signal {
 /// The object has changed: its live body is to be replaced.
 #[pyclass(frozen, get_all, name = "ObjectUpdated", module = "kopf._kopf")]
 pub(crate) struct Refresh {
-    /// The daemons and timers that share it.
+    /// The runs of daemons and timers that share the object.
     pub(crate) runs: Vec<u64>,
     pub(crate) object: Py<ObjectView>,
 }

@@ -1,4 +1,4 @@
-//! `Script`: the work for one object, its steps in their order, and the reply to it.
+//! `WorkItem`: the commands for one object, in their order, and the completion.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ use crate::convert::{python_to_map, value_to_python};
 use crate::errors::misuse;
 use crate::views::ObjectView;
 
-/// Index functions; and the handlers whose indices the object leaves, unless another one of the same id is called.
+/// Call index functions; `excluded` are handlers whose indices the object leaves, unless another one of the same id is called.
 #[pyclass(frozen, name = "CallIndexers", module = "kopf._kopf")]
 pub(crate) struct Index {
     #[pyo3(get)]
@@ -26,7 +26,7 @@ pub(crate) struct Index {
     excluded: Vec<usize>,
 }
 
-/// One index function. If guarded, its filters are asked first.
+/// A call of an index function. If guarded, its filters are called first.
 #[pyclass(frozen, name = "IndexerCall", module = "kopf._kopf")]
 pub(crate) struct IndexCall {
     #[pyo3(get)]
@@ -37,7 +37,7 @@ pub(crate) struct IndexCall {
     attempt: Py<AttemptView>,
 }
 
-/// An `on.event` handler. If guarded, its filters are asked first.
+/// Call an `on.event` handler. If guarded, its filters are called first.
 #[pyclass(frozen, name = "CallEventHandler", module = "kopf._kopf")]
 pub(crate) struct Watch {
     #[pyo3(get)]
@@ -48,28 +48,28 @@ pub(crate) struct Watch {
     attempt: Py<AttemptView>,
 }
 
-/// The filters of change handlers are asked.
+/// Call the filters of change handlers.
 #[pyclass(frozen, name = "FilterHandlers", module = "kopf._kopf")]
 pub(crate) struct Match {
     #[pyo3(get)]
     handlers: Vec<usize>,
 }
 
-/// The filters of daemons and timers are asked.
+/// Call the filters of daemons and timers.
 #[pyclass(frozen, name = "FilterDaemons", module = "kopf._kopf")]
 pub(crate) struct Spawn {
     #[pyo3(get)]
     handlers: Vec<usize>,
 }
 
-/// The user's lifecycle chooses among handlers, given with the numbers of their attempts.
+/// Call the user's lifecycle to select handlers, which are given with the numbers of their attempts.
 #[pyclass(frozen, name = "SelectHandlers", module = "kopf._kopf")]
 pub(crate) struct Pick {
     #[pyo3(get)]
     handlers: Vec<(usize, u64)>,
 }
 
-/// A change handler.
+/// Call a change handler.
 #[pyclass(frozen, name = "CallChangeHandler", module = "kopf._kopf")]
 pub(crate) struct Handle {
     #[pyo3(get)]
@@ -78,10 +78,10 @@ pub(crate) struct Handle {
     attempt: Py<AttemptView>,
 }
 
-/// The work for one object.
+/// The commands for one object.
 #[pyclass(frozen, name = "WorkItem", module = "kopf._kopf")]
 pub(crate) struct Script {
-    /// The number of the cycle.
+    /// The id of the cycle.
     #[pyo3(get)]
     cycle: u64,
     /// The key of the object's memo.
@@ -93,25 +93,25 @@ pub(crate) struct Script {
     /// The object.
     #[pyo3(get)]
     object: Py<ObjectView>,
-    /// What kind of object it is.
+    /// The resource of the object.
     #[pyo3(get)]
     resource: Py<PyAny>,
-    /// What to do.
+    /// The commands.
     #[pyo3(get)]
     steps: Py<PyTuple>,
-    /// What the change handlers are about.
+    /// The change that the change handlers are called for.
     #[pyo3(get)]
     change: Option<Py<ChangeView>>,
-    /// What the rules have put into the patch before the steps.
+    /// The initial patch, from the rules of the core.
     #[pyo3(get)]
     initial_patch: Option<Py<PyAny>>,
-    /// Nothing more will be asked in this cycle.
+    /// Whether these are the last commands of the cycle.
     #[pyo3(get, name = "is_final")]
     last: bool,
     reply: Mutex<Exchange>,
 }
 
-/// The reply, from being prepared to being sent.
+/// The completion, from its preparation until it is sent.
 #[derive(Default)]
 struct Exchange {
     reporter: Option<Responder<Option<Completion>>>,
@@ -119,10 +119,10 @@ struct Exchange {
 }
 
 impl Script {
-    /// Converts the work for one object.
+    /// Converts the commands for one object.
     ///
     /// # Errors
-    /// If it cannot be converted. The engine gets the error as the reply, and so retries the object later.
+    /// If it cannot be converted. The engine gets the error as the reply, and retries the object later.
     pub(crate) fn new(
         py: Python<'_>,
         mut job: ActivationTask,
@@ -171,7 +171,7 @@ impl Script {
         self.reply.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the prepared reply and the way to send it.
+    /// Takes the prepared reply and its sender.
     pub(crate) fn take(&self) -> Option<(Responder<Option<Completion>>, Completion)> {
         let mut exchange = self.exchange();
         exchange.reporter.take().zip(exchange.reply.take())
@@ -180,11 +180,12 @@ impl Script {
 
 #[pymethods]
 impl Script {
-    /// Prepares the reply, which `Engine.complete()` sends.
+    /// Prepares the completion, which `Engine.complete()` sends.
     ///
-    /// A step's reply is `None` if it was skipped, `AttemptResult` for an attempt, a list of pairs (prematch, full match) for
-    /// `Match`, a list of handlers for `Pick`, a dict of the calls' numbers and `AttemptResult` or `None` for `Index`, a tuple (old,
-    /// new, records) for `Recall`, `None` for `Keep`. The patch is `None` if it is untouched.
+    /// The result of a step is `None` if it was skipped, `Outcome` for an attempt, a list of pairs (prematch, full match) for
+    /// `FilterHandlers` and `FilterDaemons`, a list of handlers for `SelectHandlers`, a dict of the calls' numbers and
+    /// `Outcome` or `None` for `CallIndexers`, a tuple (old, new, records) for `FetchState`, `None` for `StoreState`. The patch
+    /// is `None` if it is untouched.
     ///
     /// # Errors
     /// If the patch is not JSON; nothing is prepared then.
@@ -208,7 +209,7 @@ impl Script {
     }
 }
 
-/// The event's type as the API writes it; none for what a list said.
+/// The event's type as in the API; none for objects of a listing.
 pub(crate) fn event_type(event: EventType) -> Option<&'static str> {
     match event {
         EventType::Listed => None,
@@ -274,7 +275,7 @@ fn step_from_python(reply: &Bound<'_, PyAny>) -> PyResult<CommandResult> {
         return Ok(CommandResult::Loaded(Box::new(recalled(answer)?)));
     }
     if let Ok(picked) = reply.extract::<Vec<usize>>() {
-        // An empty list answers both questions alike.
+        // An empty list is the same result for both commands.
         return Ok(CommandResult::Picked(picked));
     }
     let matched: Vec<(bool, bool)> = reply.extract()?;

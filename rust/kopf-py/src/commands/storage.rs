@@ -1,4 +1,4 @@
-//! `Recall` and `Keep`: what is kept in the user's storages is asked for, and told.
+//! `FetchState` and `StoreState`: commands to the user's storages of progress and diff-bases.
 
 use kopf_core::activation::{self, LoadedState};
 use kopf_core::json::value::Value;
@@ -7,13 +7,13 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::convert::{option_to_python, python_to_value};
 
-/// The user's storages are asked what they keep.
+/// Fetch the stored state from the user's storages.
 #[pyclass(frozen, name = "FetchState", module = "kopf._kopf")]
 pub(crate) struct Recall {
-    /// The handlers whose progress is wanted.
+    /// The handlers whose progress is requested.
     #[pyo3(get)]
     ids: Vec<String>,
-    /// The fields that are to be a part of the essence.
+    /// The additional fields of the essence.
     #[pyo3(get)]
     extra_fields: Vec<Py<PyTuple>>,
 }
@@ -32,16 +32,16 @@ impl Recall {
     }
 }
 
-/// The user's storages are told what they are to keep.
+/// Store the state in the user's storages.
 #[pyclass(frozen, name = "StoreState", module = "kopf._kopf")]
 pub(crate) struct Keep {
-    /// The progress by the ids of handlers; `None` for its removal.
+    /// The progress by the ids of handlers; `None` to remove it.
     #[pyo3(get)]
     records: Vec<(String, Py<PyAny>)>,
-    /// Whether the recalled essence is the last handled one from now on.
+    /// Whether the fetched current essence becomes the last-handled configuration.
     #[pyo3(get)]
     essence: bool,
-    /// Whether something is written even if the patch is empty.
+    /// Whether to write even if the patch is empty.
     #[pyo3(get)]
     written: bool,
 }
@@ -57,7 +57,8 @@ impl Keep {
     }
 }
 
-/// The answer to `Recall`: the last handled essence or `None`, the one of now, and the records by the ids of handlers.
+/// Decodes the reply to `FetchState`: the last-handled configuration or `None`, the current essence, and the records by handler
+/// ids.
 pub(crate) fn recalled(answer: &Bound<'_, PyTuple>) -> PyResult<LoadedState> {
     let (old, new, records): (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyDict>) = answer.extract()?;
     let records = records.iter().map(|(id, record)| Ok((id.extract()?, python_to_value(&record)?)));

@@ -1,4 +1,4 @@
-//! What is derived from which handlers; and that no object is missed which a handler would match.
+//! The derived selectors; and the property that they match every object that a handler matches.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ fn derived(registry: &Arc<Registry>) -> Option<DerivedSelector> {
     DerivedSelector::of(&plan(registry), registry)
 }
 
-/// What is derived from handlers of any kind with these filters of labels.
-fn written(labels: &[Value]) -> Option<String> {
+/// The selector derived from handlers of any kind with these label filters.
+fn selector_of(labels: &[Value]) -> Option<String> {
     let kinds = ["watching", "changing", "indexing", "daemon", "timer"];
     let handlers: Vec<_> = labels
         .iter()
@@ -55,12 +55,12 @@ fn lacks(key: &str) -> Value {
     json!([key, {"absent": true}])
 }
 
-fn asks(key: &str) -> Value {
+fn callable(key: &str) -> Value {
     json!([key, {"callable": true}])
 }
 
 #[test]
-fn what_all_demand_is_demanded() {
+fn shared_requirements_are_selected() {
     let long = "x".repeat(64);
     for (handlers, expected) in [
         (vec![json!([is("a", "b")])], Some("a=b")),
@@ -79,11 +79,11 @@ fn what_all_demand_is_demanded() {
         (vec![json!([is("a", "b")]), json!([])], None),
         (vec![json!([])], None),
         (vec![], None),
-        // Functions may accept anything.
-        (vec![json!([asks("a")])], None),
-        (vec![json!([asks("a"), has("b")])], Some("b")),
-        (vec![json!([asks("a")]), json!([is("a", "b")])], None),
-        // What no server would understand.
+        // Callable filters may match anything.
+        (vec![json!([callable("a")])], None),
+        (vec![json!([callable("a"), has("b")])], Some("b")),
+        (vec![json!([callable("a")]), json!([is("a", "b")])], None),
+        // Requirements that no API server accepts.
         (vec![json!([is("a", "b c"), has("b")])], Some("b")),
         (vec![json!([is("a", &long), has("b")])], Some("b")),
         (vec![json!([["a", {"equal": 1}], has("b")])], Some("b")),
@@ -95,16 +95,16 @@ fn what_all_demand_is_demanded() {
         (vec![json!([is("a", "-b")])], None),
         (vec![json!([is("a", "notin"), has("in")])], None),
     ] {
-        assert_eq!(written(&handlers).as_deref(), expected, "{handlers:?}");
+        assert_eq!(selector_of(&handlers).as_deref(), expected, "{handlers:?}");
     }
 }
 
 #[test]
-fn endless_selectors_are_cut_short() {
+fn long_selectors_are_shortened() {
     let handlers: Vec<_> = (0..=MOST_VALUES).map(|value| json!([is("a", &value.to_string())])).collect();
-    assert_eq!(written(&handlers).as_deref(), Some("a"));
+    assert_eq!(selector_of(&handlers).as_deref(), Some("a"));
     let labels: Vec<_> = (0..=MOST_KEYS).map(|key| has(&format!("a{key:02}"))).collect();
-    let derived = written(&[json!(labels)]).unwrap();
+    let derived = selector_of(&[json!(labels)]).unwrap();
     assert_eq!((derived.split(',').count(), derived.contains("a16")), (MOST_KEYS, false));
 }
 
@@ -122,7 +122,7 @@ fn handlers_that_are_not_called_with_the_objects_do_not_matter() {
 }
 
 #[test]
-fn deletions_are_held_for_daemons_timers_and_deletion_handlers() {
+fn the_finalizer_is_used_for_daemons_timers_and_deletion_handlers() {
     for (handler, expected) in [
         (json!({"kind": "daemon"}), true),
         (json!({"kind": "timer", "interval": 1.0}), true),
@@ -155,7 +155,7 @@ fn any_labels<V: std::fmt::Debug + Clone>(
 
 proptest! {
     #[test]
-    fn no_object_is_missed_that_a_handler_would_match(
+    fn every_object_that_a_handler_matches_is_selected(
         filters in vec(any_labels(any_filter().boxed()), 1..5),
         labels in any_labels(select(vec!["", "x", "y", "z", "in"])),
     ) {
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn of_one_handler_with_plain_filters_nothing_else_is_let_through(
+    fn one_handler_with_plain_filters_selects_nothing_else(
         filters in any_labels(select(vec![json!({"equal": "x"}), json!({"equal": ""}), json!({"present": true}), json!({"absent": true})])),
         labels in any_labels(select(vec!["", "x", "y"])),
     ) {

@@ -1,7 +1,7 @@
-//! Essences that do not fit: an object has room for 256 KiB of annotations, however large it is itself.
+//! Essences that do not fit into annotations: all annotations of an object are limited to 256 KiB, regardless of its size.
 //!
-//! What is large is replaced by its digest: it can be seen then that a field has changed, and which one, but not what it was
-//! before. Payloads of Secrets are never copied here, not even short ones.
+//! Large values are replaced by their digests. A digest shows that a field has changed, but not its old value. Payloads of
+//! Secrets are always replaced, also short ones.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -12,25 +12,26 @@ use serde_json::json;
 use crate::json::value::{Map, Value, to_python_json};
 use crate::object::Object;
 
-/// The server's limit for all annotations of an object, keys and values.
+/// The API server's limit for all annotations of an object, keys and values, in bytes.
 const LIMIT: usize = 256 * 1024;
-/// What is left for the progress of handlers and for others.
+/// Bytes reserved for the progress of handlers and for annotations of other clients.
 const RESERVE: usize = 16 * 1024;
-/// Objects that are shorter as a whole have room for all.
+/// Objects below this size, in bytes, always have space for a full diff-base.
 const SMALL: usize = LIMIT / 4;
-/// The server's limit for an object as a whole, with some reserve.
+/// The API server's limit for a whole object, in bytes, with some reserve.
 const OBJECT_LIMIT: usize = 1_400_000;
-/// What is not longer than this stays as it is.
+/// Values whose JSON is at most this long are not replaced by digests.
 const SHORT: usize = 128;
-/// How long is short enough for what is needed for a short while only.
+/// The target size of an observed essence, in bytes.
 const BRIEF: usize = 1024;
-/// How deep it is looked into what is large; the first that fits.
+/// The depths to which large values are split into digests; the first depth whose result fits is used.
 const DEPTHS: [usize; 4] = [6, 3, 2, 1];
 
 const MARK: &str = "kopf.dev/condensed";
 const DIGEST: &str = "kopf.dev/digest";
 
-/// The text of an essence, as it fits into the annotations of the object, in so many copies of it.
+/// The serialized essence, condensed if necessary so that it fits into the annotations of the object under all keys of
+/// `own`.
 pub(super) fn text(object: &Object, essence: &Value, own: &[String]) -> String {
     let text = to_python_json(essence) + "\n";
     if is_small(object, &text) {
@@ -40,9 +41,9 @@ pub(super) fn text(object: &Object, essence: &Value, own: &[String]) -> String {
     let taken: usize = others.map(|(key, value)| key.len() + value.len()).sum::<usize>() + RESERVE;
     let known: usize = own.iter().filter_map(|key| object.raw_annotation(key)).map(str::len).sum();
     let left = OBJECT_LIMIT.saturating_sub(object.raw().len().saturating_sub(known));
-    // In the request, each quotation mark takes two bytes.
-    let room = LIMIT.saturating_sub(taken).min(left / 2) / own.len().max(1);
-    if text.len() <= room {
+    // Quotation marks are escaped in the request: each takes two bytes.
+    let available = LIMIT.saturating_sub(taken).min(left / 2) / own.len().max(1);
+    if text.len() <= available {
         return text;
     }
     let is_secret = object.kind() == Some("Secret");
@@ -50,19 +51,19 @@ pub(super) fn text(object: &Object, essence: &Value, own: &[String]) -> String {
     for depth in DEPTHS {
         let tree = json!({ MARK: condense(essence, depth, is_secret) });
         condensed = to_python_json(&tree) + "\n";
-        if condensed.len() <= room {
+        if condensed.len() <= available {
             break;
         }
     }
     condensed
 }
 
-/// Whether it fits for sure.
+/// Whether the text certainly fits; a fast check.
 pub(super) fn is_small(object: &Object, text: &str) -> bool {
     object.raw().len() < SMALL && text.len() < SMALL - 1
 }
 
-/// The same as short as it is of use, wherever there is more room.
+/// The serialized essence, condensed to the size of a progress record.
 pub(super) fn compact_text(object: &Object, essence: &Value) -> String {
     let is_secret = object.kind() == Some("Secret");
     let text = to_python_json(essence);
@@ -79,7 +80,8 @@ pub(super) fn compact_text(object: &Object, essence: &Value) -> String {
     condensed
 }
 
-/// The essence of which this was stored, as far as it can be known from the present one: what has changed is not there.
+/// The stored essence, restored with values of the present one. Values that were stored as digests and have changed are
+/// missing.
 pub(crate) fn restored(stored: Value, present: &Value) -> Value {
     match stored {
         Value::Object(mut map) if map.len() == 1 && map.contains_key(MARK) => {
@@ -120,7 +122,7 @@ fn is_digest(value: &Value) -> bool {
     value.as_object().is_some_and(|map| map.len() == 1 && map.contains_key(DIGEST))
 }
 
-/// The order of keys does not matter.
+/// The digest of a value; independent of the order of keys.
 fn digest(value: &Value) -> String {
     let mut hasher = Blake2b::<U16>::new();
     feed(&mut hasher, value);
@@ -184,13 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_kept_as_it_is() {
+    fn an_essence_that_fits_is_stored_as_it_is() {
         let text = stored(&object("K", &json!({"x": "y".repeat(100_000)}), None));
         assert!(text.len() > 100_000 && !text.contains(MARK));
     }
 
     #[test]
-    fn what_does_not_fit_is_recognised_by_its_digest() {
+    fn an_essence_that_does_not_fit_is_compared_by_digests() {
         let spec =
             json!({"name": "short", "blob": "y".repeat(1_200_000), "other": {"list": vec![7; 50_000]}});
         let text = stored(&object("K", &spec, None));
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_it_is_seen_in_its_field() {
+    fn a_change_of_a_digested_field_is_detected() {
         let spec = json!({"name": "short", "blob": "y".repeat(300_000), "rest": "r".repeat(1_000)});
         let text = stored(&object("K", &spec, None));
         let changed = json!({"name": "other", "blob": "z".repeat(300_000), "rest": "r".repeat(1_000)});
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn many_short_fields_do_not_fit_either() {
+    fn many_short_fields_are_digested_together() {
         let spec: Map<_, _> = (0..30_000).map(|n| (format!("key{n}"), json!(n))).collect();
         let spec = Value::Object(spec);
         let text = stored(&object("K", &spec, None));
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_of_secrets_are_never_kept_in_clear_beside_the_object() {
+    fn payloads_of_secrets_are_never_stored_in_plain_text() {
         let spec = json!({"password": "hunter2", "blob": "y".repeat(300_000)});
         let text = stored(&object("Secret", &spec, None));
         assert!(!text.contains("hunter2"));
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_whole_if_that_is_asked_for() {
+    fn store_whole_never_condenses() {
         let large = json!({"spec": {"x": "y".repeat(300_000)}});
         let object = Object::decode(&large.to_string()).unwrap();
         let (mut whole, mut fitting) = (Patch::default(), Patch::default());

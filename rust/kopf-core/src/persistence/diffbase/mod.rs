@@ -1,6 +1,4 @@
-//! The diff-base: the essence of the last completed handling, and where it is kept.
-//!
-//! Owns: building an essence of an object, and its persisted form. Must not know: what follows from differences.
+//! The diff-base (last-handled configuration): the essence at the last completed handling, and its storages.
 
 pub(crate) mod compact;
 pub mod observed;
@@ -19,10 +17,10 @@ use crate::persistence::annotation_keys::{
 };
 use crate::persistence::progress::Malformed;
 
-/// The stanzas that are not the author's intent.
+/// The top-level fields that do not express the author's intent.
 pub(crate) const SYSTEM_STANZAS: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 
-/// A place where the diff-base is kept.
+/// A storage of the diff-base.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(tag = "type")]
 pub enum DiffBaseStorage {
@@ -32,30 +30,30 @@ pub enum DiffBaseStorage {
         prefix: String,
         /// The name of the annotation.
         key: String,
-        /// Fields that are no part of the essence.
+        /// Fields that are excluded from the essence.
         #[serde(default)]
         ignored_fields: Vec<FieldPath>,
-        /// Whether keys of the old scheme are in use too.
+        /// Whether keys of the old scheme (v1) are read and written too.
         v1: bool,
     },
     /// A string in the status.
     Status {
-        /// Where it is.
+        /// The field with the string.
         field: FieldPath,
-        /// Fields that are no part of the essence.
+        /// Fields that are excluded from the essence.
         #[serde(default)]
         ignored_fields: Vec<FieldPath>,
     },
-    /// All of these; the first that has an essence is believed.
+    /// Several storages: the diff-base is written to all of them, and read from the first that has one.
     Multi {
-        /// The places.
+        /// The storages.
         storages: Vec<DiffBaseStorage>,
     },
-    /// A place that only Python knows: it is asked, and told. For the methods here, there is nothing in it.
+    /// A storage implemented in Python, reached by commands. The methods here treat it as empty.
     Foreign,
 }
 
-/// The first of the texts that says anything.
+/// Parses the first text that is not `null`.
 pub(crate) fn parsed(texts: Vec<(StorageLocation<'_>, Cow<'_, str>)>) -> Result<Option<Value>, Malformed> {
     for (place, text) in texts {
         match value::parse(&text) {
@@ -67,12 +65,12 @@ pub(crate) fn parsed(texts: Vec<(StorageLocation<'_>, Cow<'_, str>)>) -> Result<
     Ok(None)
 }
 
-/// The location of a stored essence on the object, for messages.
+/// The location of a stored essence on the object, for error messages.
 #[derive(Debug)]
 pub(crate) enum StorageLocation<'o> {
-    /// Under this key.
+    /// The annotation with this key.
     Annotation(String),
-    /// In this field.
+    /// This field.
     Field(&'o FieldPath),
 }
 
@@ -97,30 +95,30 @@ impl Default for DiffBaseStorage {
 }
 
 impl DiffBaseStorage {
-    /// The essence of an object, with some extra fields that handlers have asked for.
+    /// The essence of an object, with the extra fields that handlers declare.
     pub fn build(&self, object: &Object, extra: &[FieldPath]) -> Value {
         let mut essence = base(object, extra);
         self.strip(object, &mut essence);
         essence
     }
 
-    /// The essence of the last handling, if there is one.
+    /// The diff-base of the object, if there is one.
     pub fn fetch(&self, object: &Object) -> Result<Option<Value>, Malformed> {
         parsed(self.texts(object))
     }
 
-    /// Puts the essence into the patch.
+    /// Adds the essence to the patch, condensed if it does not fit into annotations.
     pub fn store(&self, object: &Object, patch: &mut Patch, essence: &Value) {
         let fitting = |keys: &[String]| compact::text(object, essence, keys);
         self.put(object, patch, &fitting, &|| to_python_json(essence));
     }
 
-    /// The same, but whole, also if it does not fit: the server refuses it then.
+    /// Adds the essence to the patch, never condensed. If it does not fit, the API server rejects the patch.
     pub fn store_whole(&self, object: &Object, patch: &mut Patch, essence: &Value) {
         self.put(object, patch, &|_| to_python_json(essence) + "\n", &|| to_python_json(essence));
     }
 
-    /// The same for an essence that is written down already; false if it has to be looked at whether it fits.
+    /// Adds an essence that is serialized already. Returns false, and adds nothing, if it may be too large to fit.
     pub(crate) fn store_text(&self, object: &Object, patch: &mut Patch, text: &str) -> bool {
         let fits = compact::is_small(object, text);
         if fits {
@@ -129,7 +127,7 @@ impl DiffBaseStorage {
         fits
     }
 
-    /// Puts the text into the patch, as annotations have it and as other places have it.
+    /// Adds the diff-base to the patch: `annotation` serializes it for annotations with these keys, `plain` for fields.
     fn put(
         &self,
         object: &Object,
@@ -159,7 +157,7 @@ impl DiffBaseStorage {
         }
     }
 
-    /// The texts that are kept, the most wanted first, each with its place.
+    /// All stored texts, each with its location, in the order in which they are used.
     pub(crate) fn texts<'o>(&'o self, object: &'o Object) -> Vec<(StorageLocation<'o>, Cow<'o, str>)> {
         match self {
             Self::Annotations { .. } => self
@@ -172,7 +170,7 @@ impl DiffBaseStorage {
             Self::Status { field, .. } => match object.field(field) {
                 None | Some(Value::Null) => Vec::new(),
                 Some(Value::String(text)) => vec![(StorageLocation::Field(field), Cow::Owned(text))],
-                // Not a text that we wrote; it will be told as malformed by whoever reads it.
+                // Not a string, so Kopf did not write it. The empty text makes it malformed when it is parsed.
                 Some(_) => vec![(StorageLocation::Field(field), Cow::Borrowed(""))],
             },
             Self::Foreign => Vec::new(),
@@ -180,7 +178,7 @@ impl DiffBaseStorage {
         }
     }
 
-    /// The text that is wanted most, as the JSON string that it is on the object; if that is an annotation.
+    /// The first stored text as a JSON string literal, if it is in an annotation.
     pub(crate) fn literal<'o>(&self, object: &'o Object) -> Option<&'o str> {
         match self {
             Self::Annotations { .. } => {
@@ -191,7 +189,7 @@ impl DiffBaseStorage {
         }
     }
 
-    /// The keys of all annotations where it is kept.
+    /// The keys of all annotations with the diff-base.
     pub(crate) fn own_keys(&self, object: &Object) -> Vec<String> {
         match self {
             Self::Annotations { prefix, key, v1, .. } => make_keys(prefix, key, *v1, Some(object)),
@@ -202,7 +200,7 @@ impl DiffBaseStorage {
         }
     }
 
-    /// The fields where it is kept.
+    /// The fields with the diff-base.
     pub(crate) fn own_fields(&self) -> Vec<&FieldPath> {
         match self {
             Self::Status { field, .. } => vec![field],
@@ -211,7 +209,7 @@ impl DiffBaseStorage {
         }
     }
 
-    /// Whether `build` leaves out nothing but annotations and parts of the status.
+    /// Whether `build` leaves out only annotations and parts of the status.
     pub(crate) fn is_plain(&self) -> bool {
         match self {
             Self::Annotations { ignored_fields, .. } => ignored_fields.is_empty(),
@@ -247,9 +245,10 @@ fn remove_all(essence: &mut Value, fields: &[FieldPath]) {
     }
 }
 
-/// The order of keys is that of the object, then the metadata, then the extra fields; it is visible in what is stored.
+/// The essence before this storage's own fields are removed. Keys are in the order of the object, then the metadata, then
+/// the extra fields; the stored text has this order.
 fn base(object: &Object, extra: &[FieldPath]) -> Value {
-    // The texts were checked when the object was decoded, so that parsing them does not fail.
+    // The texts were validated when the object was decoded, so parsing cannot fail.
     let parse = |(key, json): (&str, &str)| (key.to_owned(), value::parse_checked(json).unwrap_or_default());
     let ours = IgnoredAnnotations::among(object.raw_annotations().map(|(key, _)| key));
     let labels: Map<_, _> = object.raw_labels().map(parse).collect();
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn extra_fields_come_back() {
+    fn extra_fields_are_included() {
         let extra = ["status.s", "metadata.generation", "status.s.deeper", "nowhere", ""]
             .map(FieldPath::parse)
             .to_vec();
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_fields_and_own_places_go() {
+    fn ignored_fields_and_stored_diffbases_are_excluded() {
         let storage = storage(json!({"type": "Multi", "storages": [
             {"type": "Annotations", "prefix": "my.org", "key": "last", "v1": true, "ignored_fields": [["spec", "n"], ["metadata", "labels", "l"]]},
             {"type": "Status", "field": ["status", "mine", "last"]},
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_fetched() {
+    fn a_stored_diffbase_is_fetched() {
         let storage = storage(json!({"type": "Multi", "storages": [
             {"type": "Annotations", "prefix": "my.org", "key": "last", "v1": true},
             {"type": "Status", "field": ["status", "kopf", "last"]},
@@ -354,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_texts_are_errors_that_name_the_place() {
+    fn malformed_texts_are_errors_that_name_the_annotation() {
         let broken =
             object(r#"{"metadata":{"annotations":{"kopf.zalando.org/last-handled-configuration":"{"}}}"#);
         let error = DiffBaseStorage::default().fetch(&broken).unwrap_err();

@@ -1,19 +1,20 @@
-//! The essence that the first handlers of a sequence have seen, while others are still to be called: with the progress.
+//! The observed essence: the essence with which the first handlers of a handling were called, stored with the progress.
 //!
-//! If the operator dies in between, and the object changes meanwhile, the next operator knows by this that those who have
-//! finished have missed a change. It is short: what is long is replaced by its digest. Whoever removes the progress, the
-//! reference included, removes it, too.
+//! If the operator crashes before the other handlers are called, and the object changes meanwhile, the next operator
+//! recognizes by this record that the finished handlers have missed a change. Long values are replaced by their digests. It
+//! is removed together with the progress, also by Kopf 1.45.
 
 use super::compact::{compact_text, restored};
 use crate::json::value::{self, Value};
 use crate::object::Object;
 
-/// What is kept.
+/// The observed essence in its stored form.
 pub fn seen(object: &Object, essence: &Value) -> String {
     compact_text(object, essence)
 }
 
-/// What was seen, as far as it can be known from the present essence. What cannot be read is none.
+/// The observed essence, restored with values of the present one: fields that changed and were stored as digests are
+/// missing. `None` if the stored text is not JSON.
 pub fn recalled(kept: &str, present: &Value) -> Option<Value> {
     Some(restored(value::parse(kept).ok()?, present))
 }
@@ -29,14 +30,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_is_kept_as_it_is() {
+    fn a_short_essence_is_stored_as_it_is() {
         let essence = json!({"spec": {"x": 1}});
         assert_eq!(recalled(&kept("K", &essence), &json!({"spec": {"x": 2}})), Some(essence));
         assert_eq!(recalled("{", &json!({})), None);
     }
 
     #[test]
-    fn what_is_long_is_short_and_tells_what_has_changed() {
+    fn a_long_essence_is_stored_as_digests_that_identify_changed_fields() {
         let essence = |value: &str, x: u8| json!({"spec": {"long": value.repeat(2000), "same": "s".repeat(2000), "x": x}});
         let text = kept("K", &essence("a", 1));
         assert!(text.len() < 1024);
@@ -47,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_of_secrets_are_not_copied() {
+    fn payloads_of_secrets_are_not_stored() {
         assert!(!kept("Secret", &json!({"data": {"password": "cGxhbnRlZA=="}})).contains("cGxhbnRlZA"));
     }
 }

@@ -1,20 +1,21 @@
-//! A stored JSON text as it stands in its annotation, quoted and escaped: compared byte by byte, with nothing unescaped.
+//! Comparison with a JSON text in the form in which an annotation contains it: quoted and escaped, byte by byte, without
+//! unescaping.
 //!
-//! Owns: the comparison of what we (or another operator of this kind) have written and nobody has rewritten. Anything else
-//! is unlike it here; `walk` finds out whether it still says the same.
+//! It recognizes only text that Kopf (or a compatible operator) wrote and no other client reformatted. Any other text
+//! counts as different here; [`super::visitor::Stored`] then compares it token by token.
 
 use super::visitor::EssenceVisitor;
 use crate::json::scanner::read_as;
 
-/// A comparison with JSON that is escaped inside of a string.
+/// A comparison with JSON text that is escaped inside a JSON string.
 pub(super) struct EscapedComparer<'t> {
     rest: &'t [u8],
-    /// Whether something precedes at this level, so that a comma is due.
+    /// Whether a member precedes at this level, so that a comma is expected.
     comma: bool,
 }
 
 impl<'t> EscapedComparer<'t> {
-    /// The text in this JSON string.
+    /// Starts a comparison with the content of this JSON string literal. `None` if the literal has no quotes.
     pub(super) fn new(literal: &'t str) -> Option<Self> {
         let rest = literal.strip_prefix('"')?.strip_suffix('"')?.as_bytes();
         Some(Self { rest, comma: false })

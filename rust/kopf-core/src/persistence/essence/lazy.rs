@@ -1,13 +1,11 @@
-//! An essence that is built when somebody looks at it: most handlers never do, and it costs more than all the rest of a cycle.
-//!
-//! Owns: building it at most once. Must not know: how.
+//! An essence that is built on first use: most handlers never read it, and building it costs more than the rest of a cycle.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::json::value::Value;
 
-/// An essence that is built when it is first used. Usable from any thread.
+/// An essence that is built on first use, at most once. Usable from any thread.
 pub struct LazyEssence {
     value: OnceLock<Value>,
     build: Option<Build>,
@@ -16,22 +14,22 @@ pub struct LazyEssence {
 type Build = Box<dyn Fn() -> Value + Send + Sync>;
 
 impl LazyEssence {
-    /// One that is yet to be built.
+    /// An essence that is built by this function on first use.
     pub fn new(build: impl Fn() -> Value + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self { value: OnceLock::new(), build: Some(Box::new(build)) })
     }
 
-    /// One that is there already.
+    /// An essence that is built already.
     pub fn of(value: Value) -> Arc<Self> {
         Arc::new(Self { value: OnceLock::from(value), build: None })
     }
 
-    /// The essence.
+    /// The essence; builds it on first use.
     pub fn get(&self) -> &Value {
         self.value.get_or_init(|| self.build.as_ref().map(|build| build()).unwrap_or_default())
     }
 
-    /// Whether it is built.
+    /// Whether the essence is built.
     pub fn is_built(&self) -> bool {
         self.value.get().is_some()
     }

@@ -1,10 +1,8 @@
-//! The essence: what in an object is its author's intent; and whether it is still what was handled.
+//! The essence: the part of an object that expresses its author's intent; and its comparison with the diff-base.
 //!
-//! Owns: the comparison of the essence with the diff-base. Must not know: what follows from it.
-//!
-//! Nearly every object that is seen is already handled. So the comparison walks the texts first, the object's and the
-//! stored one, side by side: byte by byte as it stands in its annotation, then token by token; and builds values only if
-//! the texts differ, or if it is not sure.
+//! Nearly every received object is already handled. So the comparison first walks over both JSON texts in parallel: byte by
+//! byte over the escaped annotation value, then token by token. It builds values only if the texts differ or the walk
+//! cannot decide.
 
 use std::borrow::Cow;
 
@@ -26,32 +24,33 @@ use escaped::EscapedComparer;
 use visitor::{EssenceVisitor, Stored};
 use writer::EssenceWriter;
 
-/// The two storages that say what in an object is ours. The persistence settings convert into it.
+/// The two storages. They define which fields and annotations of an object are Kopf's. The persistence settings convert
+/// into it.
 #[derive(Clone, Copy, Debug)]
 pub struct Storages<'s> {
-    /// Where the last essence is kept.
+    /// The storage of the diff-base.
     pub diffbase: &'s DiffBaseStorage,
-    /// Where progress is kept.
+    /// The storage of handler progress.
     pub progress: &'s ProgressStorage,
 }
 
-/// How the essence of an object relates to the one that was handled last.
+/// The result of comparing the essence of an object with its diff-base.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Comparison {
-    /// Nothing was handled yet.
+    /// The object has no diff-base.
     Absent,
-    /// They are equal.
+    /// The essence equals the diff-base.
     Same,
-    /// They are not equal (though there may be no difference for handlers: `null` is as good as absent there).
+    /// They are not equal. The diff for handlers can still be empty: it treats `null` as absent.
     Different {
-        /// What was handled.
+        /// The diff-base.
         old: Value,
-        /// What it is now.
+        /// The current essence.
         new: Value,
     },
 }
 
-/// The essence of an object, with some extra fields that handlers have asked for.
+/// The essence of an object, with the extra fields that handlers declare.
 pub fn essence<'s>(object: &Object, storages: impl Into<Storages<'s>>, extra: &[FieldPath]) -> Value {
     let Storages { diffbase, progress } = storages.into();
     let mut essence = diffbase.build(object, extra);
@@ -59,18 +58,18 @@ pub fn essence<'s>(object: &Object, storages: impl Into<Storages<'s>>, extra: &[
     essence
 }
 
-/// The text by which an essence is kept, straight from the text of the object; none if it takes the values to write it.
+/// The serialized essence, copied from the JSON text of the object. `None` if it can only be serialized from values.
 pub fn serialize_raw<'s>(
     object: &Object,
     storages: impl Into<Storages<'s>>,
     extra: &[FieldPath],
 ) -> Option<String> {
-    let mut transcript = EssenceWriter::new(object.raw().len());
-    visit(object, storages.into(), extra, &mut transcript)?;
-    Some(transcript.text())
+    let mut writer = EssenceWriter::new(object.raw().len());
+    visit(object, storages.into(), extra, &mut writer)?;
+    Some(writer.text())
 }
 
-/// Compares the essence of an object with the stored one.
+/// Compares the essence of an object with its diff-base. The error is a diff-base that is not valid JSON.
 pub fn compare<'s>(
     object: &Object,
     storages: impl Into<Storages<'s>>,
@@ -102,8 +101,8 @@ fn compare_values(
     Ok(if equal(&old, &new) { Comparison::Same } else { Comparison::Different { old, new } })
 }
 
-/// Whether the stored text is what the essence would be written as, up to escapes and white space. If not, they may
-/// still be equal.
+/// Whether the stored text equals the serialized essence, up to escapes and white space. If not, the values can still be
+/// equal.
 fn equals_raw(
     object: &Object,
     storages: Storages<'_>,
@@ -113,8 +112,8 @@ fn equals_raw(
     visit(object, storages, extra, &mut text).and_then(|()| text.finish()).is_some()
 }
 
-/// Goes through the essence and the text side by side; none if the text is another, or if the essence is not simply a part
-/// of the object.
+/// Passes the parts of the essence to the visitor. `None` if the visitor stops, or if the essence is not simply a part of
+/// the object's text.
 fn visit(
     object: &Object,
     storages: Storages<'_>,
@@ -126,18 +125,18 @@ fn visit(
     }
     let managed = IgnoredAnnotations::among(object.raw_annotations().map(|(key, _)| key));
     let own = storages.diffbase.own_keys(object);
-    let counts = |key: &str| {
+    let is_included = |key: &str| {
         !managed.covers(key) && !own.iter().any(|own| own == key) && !storages.progress.clears_annotation(key)
     };
-    if !extra.iter().all(|field| is_redundant_field(object, field, counts)) {
+    if !extra.iter().all(|field| is_redundant_field(object, field, is_included)) {
         return None;
     }
-    walk(object, counts, text)
+    walk(object, is_included, text)
 }
 
-fn walk(object: &Object, counts: impl Fn(&str) -> bool, stored: &mut impl EssenceVisitor) -> Option<()> {
+fn walk(object: &Object, is_included: impl Fn(&str) -> bool, stored: &mut impl EssenceVisitor) -> Option<()> {
     let labels = || object.raw_labels();
-    let annotations = || object.raw_annotations().filter(|(key, _)| counts(key));
+    let annotations = || object.raw_annotations().filter(|(key, _)| is_included(key));
     let with_labels = labels().next().is_some();
     let with_annotations = annotations().next().is_some();
 
@@ -162,12 +161,12 @@ fn walk(object: &Object, counts: impl Fn(&str) -> bool, stored: &mut impl Essenc
     stored.close()
 }
 
-/// Whether an extra field is in the essence anyway, or is not there at all.
-fn is_redundant_field(object: &Object, field: &FieldPath, counts: impl Fn(&str) -> bool) -> bool {
+/// Whether an extra field changes nothing: it is in the essence anyway, or the object does not have it.
+fn is_redundant_field(object: &Object, field: &FieldPath, is_included: impl Fn(&str) -> bool) -> bool {
     let mut keys = field.keys().iter().map(|key| &**key);
     match (keys.next(), keys.next(), keys.next()) {
         (None, ..) | (Some("metadata"), Some("labels"), _) => true,
-        (Some("metadata"), Some("annotations"), Some(key)) if counts(key) => true,
+        (Some("metadata"), Some("annotations"), Some(key)) if is_included(key) => true,
         (Some(key), ..) if !SYSTEM_STANZAS.contains(&key) => true,
         _ => object.field(field).is_none(),
     }

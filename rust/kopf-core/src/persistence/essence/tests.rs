@@ -1,4 +1,4 @@
-//! What an essence is, and when two of them are the same, as tables.
+//! Tables of essences, and of their comparison with stored texts.
 
 use super::*;
 use serde_json::json;
@@ -15,7 +15,7 @@ fn compare_with(spec: &str, stored: &str, extra: &[FieldPath]) -> (bool, Result<
 }
 
 #[test]
-fn equal_texts_are_seen_without_values() {
+fn equal_texts_are_recognized_without_building_values() {
     for (spec, stored) in [
         (r#"{"x":1}"#, r#"{"spec":{"x":1},"metadata":{"annotations":{"a/b":"c"}}}"#),
         (r#"{ "x" : [1, null] }"#, r#" { "spec":{"x":[1,null]},"metadata":{"annotations":{"a/b":"c"}}} "#),
@@ -30,7 +30,7 @@ fn equal_texts_are_seen_without_values() {
 }
 
 #[test]
-fn what_was_written_and_left_alone_is_seen_without_unescaping() {
+fn an_unmodified_annotation_is_recognized_without_unescaping() {
     let quoted = |spec: &str, stored: &str| {
         let object =
             Object::decode(&format!(r#"{{"metadata":{{"labels":{{"l":"\"1\\n\""}}}},"spec":{spec}}}"#));
@@ -48,7 +48,7 @@ fn what_was_written_and_left_alone_is_seen_without_unescaping() {
         assert!(!quoted(spec, &stored("123")), "{spec}");
         assert!(!quoted(spec, &stored(spec)[..20]), "{spec}");
     }
-    assert!(!quoted(r#"{"\"":1}"#, &stored(r#"{"\"": 1}"#)), "spaces are for the other one");
+    assert!(!quoted(r#"{"\"":1}"#, &stored(r#"{"\"": 1}"#)), "spaces are left to the comparison of tokens");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn equal_values_of_different_texts_are_the_same() {
 }
 
 #[test]
-fn differences_bring_both_values() {
+fn a_difference_has_both_values() {
     for (spec, stored) in [
         ("12", r#"{"spec":123,"metadata":{"annotations":{"a/b":"c"}}}"#),
         ("123", r#"{"spec":12,"metadata":{"annotations":{"a/b":"c"}}}"#),
@@ -82,7 +82,7 @@ fn differences_bring_both_values() {
 }
 
 #[test]
-fn broken_texts_are_errors_even_if_they_begin_well() {
+fn malformed_texts_are_errors_even_if_their_beginning_matches() {
     for stored in
         ["", "{", r#"{"spec":{}"#, r#"{"spec":{},"metadata":{"annotations":{"a/b":"c"}}}}"#, "nonsense"]
     {
@@ -93,7 +93,7 @@ fn broken_texts_are_errors_even_if_they_begin_well() {
 }
 
 #[test]
-fn extra_fields_are_fast_as_long_as_they_add_nothing() {
+fn extra_fields_that_add_nothing_keep_the_fast_path() {
     let stored = r#"{"spec":{},"metadata":{"annotations":{"a/b":"c"}}}"#;
     let harmless =
         ["spec.x", "metadata.labels.x", "status.t", "metadata.generation", ""].map(FieldPath::parse);
@@ -113,7 +113,7 @@ fn extra_fields_are_fast_as_long_as_they_add_nothing() {
 }
 
 #[test]
-fn nothing_stored_is_absence() {
+fn an_object_without_a_diffbase_compares_as_absent() {
     let object = Object::decode(r#"{"spec":1}"#).unwrap();
     let (diffbase, progress) = (DiffBaseStorage::default(), ProgressStorage::default());
     let storages = Storages { diffbase: &diffbase, progress: &progress };

@@ -1,18 +1,16 @@
-//! Walking along a stored JSON text, as long as it says the same as another one.
-//!
-//! Owns: the steps, and how they go token by token. Must not know: what is compared.
+//! Token-by-token comparison of an essence with a stored JSON text.
 
 use crate::json::scanner::{Cursor, Literal};
 
-/// A stored text at the place up to which it is the same. Each step gives nothing if the text says something else.
+/// A consumer of an essence, part by part. A comparer returns `None` at the first difference from the stored text.
 pub(super) trait EssenceVisitor {
-    /// The beginning of a mapping.
+    /// The opening brace of a mapping.
     fn open(&mut self) -> Option<()>;
-    /// The end of a mapping.
+    /// The closing brace of a mapping.
     fn close(&mut self) -> Option<()>;
     /// A key in a mapping.
     fn key(&mut self, key: &str) -> Option<()>;
-    /// A value that is the same as this JSON, which is known to be valid.
+    /// A value, as JSON that is known to be valid.
     fn value(&mut self, json: &str) -> Option<()>;
     /// The end of the text.
     fn finish(self) -> Option<()>;
@@ -28,10 +26,10 @@ pub(super) trait EssenceVisitor {
     }
 }
 
-/// A stored text, of which nothing is known, at the place up to which it is the same.
+/// A comparison with a stored text that may be malformed, and the position up to which it is equal.
 pub(super) struct Stored<'t> {
     cursor: Cursor<'t>,
-    /// Whether something precedes at this level, so that a comma is due.
+    /// Whether a member precedes at this level, so that a comma is expected.
     comma: bool,
 }
 
@@ -40,7 +38,7 @@ impl<'t> Stored<'t> {
         Self { cursor: Cursor::new(text), comma: false }
     }
 
-    /// Token by token. As one of both is valid JSON, so is the other one if they have the same tokens.
+    /// Compares token by token. `json` is valid, so the stored text is valid too if it has the same tokens.
     fn tokens(&mut self, json: &str) -> Option<()> {
         let mut model = Cursor::new(json);
         while let Some(byte) = model.peek() {
@@ -120,7 +118,8 @@ fn inner(text: &str, literal: Literal) -> &str {
     text.get(literal.start..literal.end).unwrap_or_default()
 }
 
-/// Strings, lists and mappings show where they end; numbers and words end where no more of them follows.
+/// Whether the value ends before the next byte. Strings, lists and mappings are delimited; numbers and words end before the
+/// first byte that cannot continue them.
 fn ends_here(json: &str, next: Option<&u8>) -> bool {
     json.starts_with(['{', '[', '"']) || next.is_none_or(|byte| !is_bare(*byte))
 }

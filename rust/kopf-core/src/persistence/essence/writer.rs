@@ -1,18 +1,18 @@
-//! Writing down an essence as its storage wants it, from JSON to JSON, with no values in between.
+//! Serialization of an essence in the format of its storage, from JSON to JSON, without building values.
 //!
-//! Owns: the way of what is simple: names, texts, whole numbers. Anything else is refused, and takes the way over values.
+//! It supports names, strings, and integers. For other numbers it returns `None`, and the caller serializes values instead.
 
 use super::visitor::EssenceVisitor;
 use crate::json::scanner::Cursor;
 use crate::json::value::write_json_string;
 
-/// Numbers of no more digits than this are written as they are read.
+/// Integers with at most this many digits are copied as they are.
 const DIGITS: usize = 18;
 
-/// A writer of essences in the JSON style of Python.
+/// Serializes an essence as `json.dumps()` of Python does.
 pub(super) struct EssenceWriter {
     out: String,
-    /// Whether something precedes at this level, so that a comma is due.
+    /// Whether a member precedes at this level, so that a comma is needed.
     comma: bool,
 }
 
@@ -73,11 +73,10 @@ impl EssenceVisitor for EssenceWriter {
                     let range = cursor.skip_known();
                     let word = json.get(range)?;
                     let digits = word.strip_prefix('-').unwrap_or(word);
-                    let is_whole = (1..=DIGITS).contains(&digits.len())
+                    let is_integer = (1..=DIGITS).contains(&digits.len())
                         && digits.bytes().all(|byte| byte.is_ascii_digit());
-                    let is_written_alike =
-                        matches!(word, "true" | "false" | "null") || (is_whole && word != "-0");
-                    is_written_alike.then(|| self.out.push_str(word))?;
+                    let is_copied = matches!(word, "true" | "false" | "null") || (is_integer && word != "-0");
+                    is_copied.then(|| self.out.push_str(word))?;
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What is remembered of writes, and how the object looks with it.
+//! Pending state over several cycles: failed writes, removed annotations, crashes, and changes between handlers.
 
 use super::super::memory::{Accepted, ObjectMemory};
 use super::*;
@@ -15,20 +15,20 @@ use std::collections::HashMap;
 
 const LAST: &str = "kopf.zalando.org/last-handled-configuration";
 
-/// An operator with two creation and two update handlers, called one by one; its memory, and the object on the server.
+/// An operator with two creation and two update handlers, called one by one; its memory, and the object on the API server.
 struct Scene {
     rules: Arc<OperatorConfig>,
     plan: Arc<ResourceHandlers>,
     memory: ObjectMemory,
     object: Value,
     calls: Vec<String>,
-    notes: Vec<LogMessage>,
+    log: Vec<LogMessage>,
     consistent: bool,
-    /// What handlers put into the patch, by their ids.
+    /// The patches of handlers, by their ids.
     patches: HashMap<&'static str, Value>,
-    /// What handlers write with their own clients, likewise; and who does that.
+    /// The writes of handlers with other clients, by their ids; with the field manager.
     writes: HashMap<&'static str, (&'static str, Value)>,
-    /// Whoever is called fails, and is to be called again after so many seconds.
+    /// Called handlers fail with a temporary error and this delay in seconds.
     fails: Option<f64>,
     now: Timestamp,
 }
@@ -67,7 +67,7 @@ impl Scene {
             memory: ObjectMemory::default(),
             object,
             calls: vec![],
-            notes: vec![],
+            log: vec![],
             consistent: true,
             patches: HashMap::new(),
             writes: HashMap::new(),
@@ -76,7 +76,7 @@ impl Scene {
         }
     }
 
-    /// The progress is in the status, which is written on its own.
+    /// With progress in the status, which is a subresource.
     fn with_progress_in_the_status(mut self) -> Self {
         let storage =
             json!({"type": "Status", "field": ["status", "progress"], "touch_field": ["status", "dummy"]});
@@ -92,7 +92,7 @@ impl Scene {
         self
     }
 
-    /// One cycle, in which all handlers succeed; its conclusion is written, or is not.
+    /// One cycle. Its patch is written, or the write is rejected.
     fn cycle(&mut self, requeued: bool, written: bool) -> Decision {
         let object = Arc::new(Object::decode(&self.object.to_string()).unwrap());
         let now = self.now;
@@ -131,7 +131,7 @@ impl Scene {
                     )
                 }
                 Effect::Done(conclusion) => {
-                    self.notes.extend(cycle.drain_log());
+                    self.log.extend(cycle.drain_log());
                     self.memory.annotations_removed |= conclusion.annotations_removed;
                     let (patch, handling_status) =
                         (conclusion.patch.0.clone(), conclusion.handling_status.clone());
@@ -151,7 +151,7 @@ impl Scene {
         }
     }
 
-    /// Cycles until nothing is written any more.
+    /// Runs cycles until one writes nothing.
     fn settle(&mut self) {
         for _ in 0..20 {
             let conclusion = self.cycle(false, true);
@@ -159,14 +159,14 @@ impl Scene {
                 return;
             }
         }
-        panic!("there is no end: {:?}", self.calls);
+        panic!("cycles do not end: {:?}", self.calls);
     }
 
     fn strip(&mut self) {
         self.object["metadata"].as_object_mut().unwrap().shift_remove("annotations");
     }
 
-    /// An object that is handled, with nobody called since.
+    /// An object whose creation is handled, with an empty list of calls.
     fn handled() -> Self {
         let mut scene = Self::new(false);
         scene.settle();
@@ -178,18 +178,18 @@ impl Scene {
         self.object["spec"]["x"] = json!(x);
     }
 
-    /// The operator dies, and another one takes its place.
-    fn die(&mut self) {
+    /// The operator crashes, and another one takes over.
+    fn restart(&mut self) {
         self.memory = ObjectMemory::default();
     }
 
-    fn die_if(&mut self, dies: bool) {
-        if dies {
-            self.die();
+    fn restart_if(&mut self, restarts: bool) {
+        if restarts {
+            self.restart();
         }
     }
 
-    /// Settles; this was handled last then, and no progress is left.
+    /// Settles, and checks that the diff-base has this value and no progress is left.
     fn settle_with(&mut self, x: u8) {
         self.settle();
         assert_eq!(self.last()["spec"]["x"], json!(x));
@@ -205,12 +205,12 @@ impl Scene {
     }
 
     fn warnings(&self) -> usize {
-        self.notes.iter().filter(|note| matches!(note, LogMessage::Stripped(_))).count()
+        self.log.iter().filter(|message| matches!(message, LogMessage::Stripped(_))).count()
     }
 }
 
 #[test]
-fn nobody_is_called_again_for_what_could_not_be_written() {
+fn handlers_are_not_called_again_when_their_outcomes_could_not_be_written() {
     let mut scene = Scene::new(false);
     scene.cycle(false, false);
     scene.cycle(false, false);
@@ -223,7 +223,7 @@ fn nobody_is_called_again_for_what_could_not_be_written() {
 }
 
 #[test]
-fn a_write_that_was_applied_after_all_is_recognised() {
+fn a_write_that_was_applied_despite_an_error_is_recognized() {
     let mut scene = Scene::new(false);
     let conclusion = scene.cycle(false, false);
     apply_merge(&mut scene.object, &conclusion.patch.0);
@@ -235,7 +235,7 @@ fn a_write_that_was_applied_after_all_is_recognised() {
 }
 
 #[test]
-fn a_last_write_that_was_applied_after_all_is_recognised_for_good() {
+fn a_final_write_that_was_applied_despite_an_error_is_recognized() {
     let mut scene = Scene::new(false);
     scene.cycle(false, true);
     let conclusion = scene.cycle(false, false);
@@ -248,7 +248,7 @@ fn a_last_write_that_was_applied_after_all_is_recognised_for_good() {
 }
 
 #[test]
-fn what_is_removed_while_an_own_write_is_awaited_is_looked_at_again_when_it_is_quiet() {
+fn annotations_removed_while_our_write_is_awaited_are_restored_later() {
     let mut scene = Scene::new(false);
     scene.settle();
     scene.strip();
@@ -262,13 +262,13 @@ fn what_is_removed_while_an_own_write_is_awaited_is_looked_at_again_when_it_is_q
 }
 
 #[test]
-fn what_the_first_have_seen_is_settled_when_it_is_written_as_handled() {
+fn the_first_observed_essence_is_cleared_when_it_becomes_the_diffbase() {
     let mut scene = Scene::new(false);
     scene.settle();
     scene.set(2);
     scene.cycle(false, true);
     assert!(scene.memory.pending_state.as_ref().unwrap().seen.first.is_some());
-    // It is taken back; the others have seen nothing else.
+    // The change is reverted; the other handler was not called with it.
     scene.set(1);
     scene.fails = Some(0.0);
     scene.cycle(true, true);
@@ -278,7 +278,7 @@ fn what_the_first_have_seen_is_settled_when_it_is_written_as_handled() {
 }
 
 #[test]
-fn what_is_handled_while_the_last_write_is_missing_is_compared_with_that_write() {
+fn a_change_is_compared_with_an_unwritten_diffbase() {
     let mut scene = Scene::new(false);
     scene.cycle(false, true);
     scene.cycle(false, false);
@@ -289,10 +289,10 @@ fn what_is_handled_while_the_last_write_is_missing_is_compared_with_that_write()
 
 #[test]
 fn a_change_between_two_handlers_is_followed_by_an_update() {
-    for dies in [false, true] {
+    for restarts in [false, true] {
         let mut scene = Scene::new(false);
         scene.cycle(false, true);
-        scene.die_if(dies);
+        scene.restart_if(restarts);
         scene.set(2);
         scene.settle_with(2);
         assert_eq!(scene.calls, ["c1 x=1", "c02 x=2", "u001 x=2", "u0002 x=2"]);
@@ -300,46 +300,46 @@ fn a_change_between_two_handlers_is_followed_by_an_update() {
 }
 
 #[test]
-fn a_death_between_two_handlers_without_a_change_makes_no_update() {
+fn a_crash_between_two_handlers_without_a_change_causes_no_update() {
     let mut scene = Scene::new(false);
     scene.cycle(false, true);
-    scene.die();
+    scene.restart();
     scene.settle_with(1);
     assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
 }
 
 #[test]
-fn what_the_first_have_seen_in_a_sequence_that_is_over_is_a_relic() {
+fn an_observed_essence_of_a_completed_handling_is_ignored() {
     let mut scene = Scene::new(false);
     scene.settle();
     let record = json!({"purpose": "update", "retries": 0, "seen": "{\"spec\":{\"x\":7}}"});
     scene.object["metadata"]["annotations"]["kopf.zalando.org/u001"] = json!(record.to_string());
-    scene.die();
+    scene.restart();
     scene.set(2);
     scene.settle_with(2);
     assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
 }
 
 #[test]
-fn progress_of_a_sequence_that_is_over_is_removed_before_another_one_begins() {
-    for (reason, dies) in [("update", false), ("update", true), ("delete", false), ("delete", true)] {
+fn progress_of_a_completed_handling_is_removed_before_the_next_one_starts() {
+    for (reason, restarts) in [("update", false), ("update", true), ("delete", false), ("delete", true)] {
         let handlers = [("c1", "create"), ("c02", "create"), ("h001", reason), ("h0002", reason)];
         let mut scene = Scene::of(false, &handlers).with_progress_in_the_status();
         if reason == "delete" {
             scene.object["metadata"]["finalizers"] = json!(["kopf.zalando.org/KopfFinalizerMarker"]);
         }
         scene.cycle(false, true);
-        // The operator dies after the last handled state is written, and before the progress is removed.
+        // The operator crashes after the diff-base is written, and before the progress is removed.
         let status = scene.object["status"].clone();
         scene.cycle(false, true);
         scene.object["status"] = status;
-        scene.die();
+        scene.restart();
         scene.set(2);
         if reason == "delete" {
             scene.object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
         let cycles = [(); 3].map(|()| {
-            scene.die_if(dies);
+            scene.restart_if(restarts);
             scene.cycle(false, true)
         });
         let released = cycles.map(|conclusion| conclusion.finalizer.is_some());
@@ -348,7 +348,7 @@ fn progress_of_a_sequence_that_is_over_is_removed_before_another_one_begins() {
 }
 
 #[test]
-fn in_the_reference_it_is_absorbed() {
+fn in_compatibility_mode_a_change_between_two_handlers_is_absorbed() {
     let mut scene = Scene::new(true);
     scene.cycle(false, true);
     scene.set(2);
@@ -357,12 +357,12 @@ fn in_the_reference_it_is_absorbed() {
 }
 
 #[test]
-fn a_change_that_is_taken_back_between_two_handlers_is_taken_back_for_those_who_saw_it() {
-    for dies in [false, true] {
+fn a_change_reverted_between_two_handlers_calls_the_first_one_again() {
+    for restarts in [false, true] {
         let mut scene = Scene::handled();
         scene.set(2);
         scene.cycle(false, true);
-        scene.die_if(dies);
+        scene.restart_if(restarts);
         scene.set(1);
         scene.settle_with(1);
         assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=1"]);
@@ -370,13 +370,13 @@ fn a_change_that_is_taken_back_between_two_handlers_is_taken_back_for_those_who_
 }
 
 #[test]
-fn who_has_been_shown_the_way_back_is_followed_while_that_is_written_late() {
+fn a_change_after_a_reversal_that_is_written_late_calls_all_handlers() {
     let mut scene = Scene::handled();
     scene.set(2);
     scene.cycle(false, true);
     scene.set(1);
     scene.cycle(false, false);
-    // It is written by a cycle that calls nobody.
+    // It is written by a cycle that calls no handler.
     scene.consistent = false;
     scene.cycle(false, true);
     scene.consistent = true;
@@ -385,8 +385,8 @@ fn who_has_been_shown_the_way_back_is_followed_while_that_is_written_late() {
     assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=3", "u001 x=3", "u0002 x=3"]);
 }
 
-/// The first has seen 2, the last has seen 3, and then it is 2 again.
-fn the_last_has_seen_more() -> Scene {
+/// The first handler was called with 2, the last one with 3, and then the value is 2 again.
+fn the_last_handler_observed_a_newer_essence() -> Scene {
     let mut scene = Scene::handled();
     scene.set(2);
     scene.cycle(false, true);
@@ -401,35 +401,35 @@ fn the_last_has_seen_more() -> Scene {
 }
 
 #[test]
-fn what_only_the_last_has_seen_is_taken_back_too() {
-    for dies in [false, true] {
-        let mut scene = the_last_has_seen_more();
-        scene.die_if(dies);
+fn a_reverted_change_that_only_the_last_handler_observed_calls_all_handlers() {
+    for restarts in [false, true] {
+        let mut scene = the_last_handler_observed_a_newer_essence();
+        scene.restart_if(restarts);
         scene.settle_with(2);
         assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
     }
 }
 
 #[test]
-fn what_only_the_last_has_seen_is_followed_by_an_update_of_all_if_it_stays() {
-    for dies in [false, true] {
-        let mut scene = the_last_has_seen_more();
+fn a_lasting_change_that_only_the_last_handler_observed_calls_all_handlers() {
+    for restarts in [false, true] {
+        let mut scene = the_last_handler_observed_a_newer_essence();
         scene.set(3);
-        scene.die_if(dies);
+        scene.restart_if(restarts);
         scene.settle_with(3);
         assert_eq!(scene.calls[2..], ["u001 x=3", "u0002 x=3"]);
     }
 }
 
 #[test]
-fn what_only_one_in_between_has_seen_is_taken_back_too() {
-    for dies in [false, true] {
+fn a_reverted_change_that_only_the_middle_handler_observed_calls_all_handlers() {
+    for restarts in [false, true] {
         let mut scene = Scene::of(false, &[("u001", "update"), ("u0002", "update"), ("u00003", "update")]);
         scene.settle();
         for x in [2, 3, 2] {
             scene.set(x);
             scene.cycle(false, true);
-            scene.die_if(dies);
+            scene.restart_if(restarts);
         }
         scene.settle_with(2);
         assert_eq!(scene.calls[..3], ["u001 x=2", "u0002 x=3", "u00003 x=2"]);
@@ -438,7 +438,7 @@ fn what_only_one_in_between_has_seen_is_taken_back_too() {
 }
 
 #[test]
-fn a_way_back_that_could_not_be_prepared_is_shown_once() {
+fn a_reversal_whose_restart_could_not_be_written_is_handled_once() {
     let mut scene = Scene::handled();
     scene.set(2);
     scene.cycle(false, true);
@@ -451,7 +451,7 @@ fn a_way_back_that_could_not_be_prepared_is_shown_once() {
 }
 
 #[test]
-fn the_way_back_is_not_forgotten_with_a_last_handled_state_that_somebody_removes() {
+fn a_reversal_is_handled_even_if_the_diffbase_is_removed() {
     let mut scene = Scene::handled();
     scene.set(2);
     scene.cycle(false, true);
@@ -464,7 +464,7 @@ fn the_way_back_is_not_forgotten_with_a_last_handled_state_that_somebody_removes
 }
 
 #[test]
-fn progress_that_somebody_removes_is_known_nevertheless() {
+fn removed_progress_is_restored_from_memory() {
     let mut scene = Scene::new(false);
     scene.cycle(false, true);
     scene.object["metadata"]["managedFields"] = json!([
@@ -474,11 +474,11 @@ fn progress_that_somebody_removes_is_known_nevertheless() {
     scene.settle();
     assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
     assert_eq!(scene.warnings(), 1);
-    assert!(scene.notes.contains(&LogMessage::Stripped(Some("vandal".to_owned()))));
+    assert!(scene.log.contains(&LogMessage::Stripped(Some("vandal".to_owned()))));
 }
 
 #[test]
-fn the_last_handled_state_that_somebody_removes_is_known_and_is_written_again_when_it_is_quiet() {
+fn a_removed_diffbase_is_known_and_is_written_again_when_the_object_is_idle() {
     let mut scene = Scene::new(false);
     scene.settle();
     for _ in 0..3 {
@@ -490,7 +490,7 @@ fn the_last_handled_state_that_somebody_removes_is_known_and_is_written_again_wh
     assert_eq!(scene.warnings(), 1);
     scene.cycle(true, true);
     assert_eq!(scene.last(), json!({"spec": {"x": 1}}));
-    // From now on it is kept as a whole.
+    // From now on, the whole diff-base is kept in memory.
     scene.strip();
     scene.set(2);
     scene.settle();
@@ -498,7 +498,7 @@ fn the_last_handled_state_that_somebody_removes_is_known_and_is_written_again_wh
 }
 
 #[test]
-fn whoever_takes_over_is_believed() {
+fn after_a_takeover_the_object_is_authoritative() {
     let mut scene = Scene::new(false);
     scene.settle();
     scene.strip();
@@ -508,7 +508,7 @@ fn whoever_takes_over_is_believed() {
 }
 
 #[test]
-fn what_was_handled_last_is_known_while_an_update_goes_on() {
+fn a_diffbase_that_is_removed_during_an_update_is_known() {
     for written in [true, false] {
         let mut scene = Scene::new(false);
         scene.settle();
@@ -521,12 +521,12 @@ fn what_was_handled_last_is_known_while_an_update_goes_on() {
 }
 
 #[test]
-fn what_an_operator_before_has_written_is_known_as_well_when_it_goes_on() {
+fn progress_written_by_a_previous_operator_is_known_after_its_removal() {
     let mut scene = Scene::of(false, &[("u001", "update"), ("u0002", "update"), ("u00003", "update")]);
     scene.settle();
     scene.set(2);
     scene.cycle(false, true);
-    scene.die();
+    scene.restart();
     scene.cycle(false, true);
     scene.strip();
     scene.settle();
@@ -534,7 +534,7 @@ fn what_an_operator_before_has_written_is_known_as_well_when_it_goes_on() {
 }
 
 #[test]
-fn what_is_taken_for_new_is_new_also_if_it_becomes_again_as_it_was() {
+fn an_object_without_annotations_stays_new_even_if_it_reverts() {
     let mut scene = Scene::handled();
     scene.strip();
     scene.set(2);
@@ -545,8 +545,8 @@ fn what_is_taken_for_new_is_new_also_if_it_becomes_again_as_it_was() {
 }
 
 #[test]
-fn what_is_taken_back_and_made_again_before_anybody_has_seen_that_is_missed_by_nobody() {
-    for dies in [false, true] {
+fn a_change_that_is_reverted_and_repeated_is_not_missed() {
+    for restarts in [false, true] {
         let mut scene = Scene::handled();
         scene.set(2);
         scene.cycle(false, true);
@@ -554,7 +554,7 @@ fn what_is_taken_back_and_made_again_before_anybody_has_seen_that_is_missed_by_n
         scene.fails = Some(0.0);
         scene.cycle(false, true);
         scene.fails = None;
-        scene.die_if(dies);
+        scene.restart_if(restarts);
         scene.set(2);
         scene.settle_with(2);
         assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u001 x=2", "u0002 x=2"]);
@@ -562,7 +562,7 @@ fn what_is_taken_back_and_made_again_before_anybody_has_seen_that_is_missed_by_n
 }
 
 #[test]
-fn a_state_from_before_an_own_write_takes_nothing_back_but_is_looked_at_again() {
+fn a_state_from_before_our_write_causes_no_reversal_but_another_cycle() {
     let mut scene = Scene::handled();
     scene.set(2);
     scene.cycle(false, true);
@@ -570,7 +570,7 @@ fn a_state_from_before_an_own_write_takes_nothing_back_but_is_looked_at_again() 
     scene.consistent = false;
     let conclusion = scene.cycle(true, true);
     assert_eq!((conclusion.patch.is_empty(), conclusion.delay), (true, Some(5.0)));
-    // It was no news: meanwhile, it is what it was.
+    // The state was outdated: the current one has the same value as before.
     scene.consistent = true;
     scene.set(2);
     scene.settle();
@@ -578,11 +578,11 @@ fn a_state_from_before_an_own_write_takes_nothing_back_but_is_looked_at_again() 
 }
 
 #[test]
-fn what_the_last_have_seen_is_written_again_with_the_rest_of_the_progress() {
+fn the_last_observed_essence_is_restored_with_the_progress() {
     let mut scene = Scene::new(false);
     scene.cycle(false, true);
     scene.set(2);
-    // The creation is over, and the first of the update is done.
+    // The creation is completed, and the first update handler has succeeded.
     scene.cycle(false, true);
     scene.cycle(false, true);
     scene.fails = Some(60.0);
@@ -590,7 +590,7 @@ fn what_the_last_have_seen_is_written_again_with_the_rest_of_the_progress() {
     scene.fails = None;
     scene.strip();
     scene.cycle(true, true);
-    scene.die();
+    scene.restart();
     scene.now = scene.now.plus(60.0);
     scene.set(1);
     scene.settle_with(1);
@@ -602,7 +602,7 @@ fn status(value: Value) -> Map<String, Value> {
 }
 
 impl Scene {
-    /// The server rejects this part of a patch; the rest of it is written.
+    /// The API server rejects this part of a patch; the other part is written.
     fn reject(&mut self, rejected: Map<String, Value>) -> Option<f64> {
         let settings = Arc::clone(&self.rules.settings);
         self.memory.rejected(rejected, self.now, &settings)
@@ -610,13 +610,13 @@ impl Scene {
 }
 
 #[test]
-fn a_rejected_part_waits_for_its_pause_or_for_the_next_patch() {
+fn a_rejected_part_waits_for_its_delay_or_for_the_next_patch() {
     let mut scene = Scene::handled();
     let rejected = status(json!({"c1": 1}));
     assert_eq!(scene.reject(rejected.clone()), Some(1.0));
-    let quiet = scene.cycle(false, true);
-    assert!(quiet.pending.is_none() && quiet.patch.is_empty());
-    assert_eq!(quiet.delay, Some(1.0));
+    let idle = scene.cycle(false, true);
+    assert!(idle.pending.is_none() && idle.patch.is_empty());
+    assert_eq!(idle.delay, Some(1.0));
     scene.now = scene.now.plus(1.0);
     assert_eq!(scene.cycle(true, true).pending.unwrap().0, rejected);
     assert_eq!(scene.reject(rejected.clone()), Some(2.0));
@@ -627,7 +627,7 @@ fn a_rejected_part_waits_for_its_pause_or_for_the_next_patch() {
 }
 
 #[test]
-fn a_rejected_status_is_seen_by_handlers() {
+fn a_rejected_status_is_visible_to_handlers() {
     let mut scene = Scene::handled();
     scene.reject(status(json!({"c1": 1})));
     let object = Arc::new(Object::decode(&scene.object.to_string()).unwrap());
@@ -651,7 +651,7 @@ fn a_rejected_part_is_forgotten_when_it_is_on_the_object_or_replaced() {
 }
 
 #[test]
-fn nothing_is_kept_of_rejections_if_all_is_to_be_as_in_the_reference() {
+fn rejected_parts_are_not_kept_in_compatibility_mode() {
     let mut scene = Scene::new(true);
     let settings = Arc::clone(&scene.rules.settings);
     assert_eq!(scene.memory.rejected(status(json!({"c1": 1})), scene.now, &settings), None);
@@ -659,25 +659,25 @@ fn nothing_is_kept_of_rejections_if_all_is_to_be_as_in_the_reference() {
 }
 
 #[test]
-fn what_the_first_handler_puts_into_the_patch_is_no_update() {
-    for (dies, written) in [(false, true), (true, true), (false, false)] {
+fn the_patch_of_the_first_handler_causes_no_update() {
+    for (restarts, written) in [(false, true), (true, true), (false, false)] {
         let mut scene = Scene::new(false);
         scene.patches.insert("c1", json!({"spec": {"own": 1}, "metadata": {"labels": {"own": "yes"}}}));
         scene.patches.insert("u001", json!({"spec": {"own": 2}}));
         scene.cycle(false, written);
-        scene.die_if(dies);
+        scene.restart_if(restarts);
         scene.settle_with(1);
         assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
         scene.set(2);
         scene.cycle(false, written);
-        scene.die_if(dies);
+        scene.restart_if(restarts);
         scene.settle_with(2);
         assert_eq!(scene.calls[2..], ["u001 x=2", "u0002 x=2"]);
     }
 }
 
 #[test]
-fn what_others_change_besides_is_an_update_with_their_change_only() {
+fn a_concurrent_change_by_others_is_an_update_with_their_change_only() {
     let mut scene = Scene::new(false);
     scene.patches.insert("c1", json!({"spec": {"own": 1}}));
     scene.cycle(false, true);
@@ -689,7 +689,7 @@ fn what_others_change_besides_is_an_update_with_their_change_only() {
 }
 
 #[test]
-fn what_a_handler_writes_with_its_own_client_is_no_update() {
+fn a_write_of_a_handler_with_another_client_causes_no_update() {
     for written in [true, false] {
         let mut scene = Scene::new(false);
         scene.writes.insert("c1", ("OpenAPI-Generator", json!({"spec": {"own": 1}})));
@@ -700,7 +700,7 @@ fn what_a_handler_writes_with_its_own_client_is_no_update() {
 }
 
 #[test]
-fn what_others_change_while_a_handler_runs_is_an_update() {
+fn a_change_by_others_while_a_handler_runs_is_an_update() {
     let mut scene = Scene::new(false);
     scene.writes.insert("c1", ("kubectl-edit", json!({"spec": {"own": 1}})));
     scene.cycle(false, true);
@@ -709,7 +709,7 @@ fn what_others_change_while_a_handler_runs_is_an_update() {
 }
 
 #[test]
-fn what_a_daemon_writes_between_two_handlers_is_no_update() {
+fn a_write_of_a_daemon_between_two_handlers_causes_no_update() {
     let mut scene = Scene::new(false);
     scene.cycle(false, true);
     let Value::Object(patch) = json!({"spec": {"own": 1}}) else { panic!() };
@@ -722,7 +722,7 @@ fn what_a_daemon_writes_between_two_handlers_is_no_update() {
 }
 
 #[test]
-fn what_is_let_go_with_a_finalizer_of_others_is_owed_nothing() {
+fn an_object_held_by_a_finalizer_of_others_is_not_handled_after_the_release() {
     let mut scene = Scene::of(false, &[("d1", "delete")]);
     scene.object["metadata"]["finalizers"] =
         json!(["kopf.zalando.org/KopfFinalizerMarker", "example.com/other"]);
@@ -730,11 +730,11 @@ fn what_is_let_go_with_a_finalizer_of_others_is_owed_nothing() {
     scene.patches.insert("d1", json!({"metadata": {"annotations": {"bye": "1"}}}));
     let conclusion = scene.cycle(false, true);
     assert_eq!((scene.calls.len(), conclusion.finalizer.is_some()), (1, true));
-    // The finalizer and the progress go in one request.
+    // The finalizer and the progress are removed by one request.
     let object = Object::decode(&scene.object.to_string()).unwrap();
-    let leftovers = stale_progress(&object, &scene.rules.settings.persistence, &scene.plan);
-    assert!(!leftovers.is_empty());
-    apply_merge(&mut scene.object, &leftovers.0);
+    let stale = stale_progress(&object, &scene.rules.settings.persistence, &scene.plan);
+    assert!(!stale.is_empty());
+    apply_merge(&mut scene.object, &stale.0);
     scene.object["metadata"]["finalizers"] = json!(["example.com/other"]);
     let conclusion = scene.cycle(true, true);
     assert!(conclusion.patch.is_empty() && conclusion.delay.is_none());
@@ -742,7 +742,7 @@ fn what_is_let_go_with_a_finalizer_of_others_is_owed_nothing() {
 }
 
 #[test]
-fn what_the_server_rejects_is_not_in_the_last_handled_state() {
+fn rejected_fields_are_not_in_the_diffbase() {
     let scene = Scene::handled();
     let object = Object::decode(&scene.object.to_string()).unwrap();
     let persistence = &scene.rules.settings.persistence;

@@ -1,6 +1,4 @@
-//! Progress of handlers: what is persisted with the object between the attempts.
-//!
-//! Owns: the record and the places where it is kept. Must not know: when a handler runs.
+//! Progress of handlers: records of their attempts, persisted with the object, and the storages of these records.
 
 mod record;
 mod storage;

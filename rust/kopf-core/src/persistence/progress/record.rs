@@ -5,43 +5,44 @@ use serde_json::json;
 use crate::json::value::{Map, Value, to_python_json, truthy};
 use crate::time::Timestamp;
 
-/// What is persisted with the object cannot be read: somebody has edited it. Not cured by trying again.
+/// Kopf's state on the object cannot be parsed, because another client edited it. Retrying does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed {place}: {problem}")]
 pub struct Malformed {
-    /// The annotation or field.
+    /// The annotation or field, as in error messages.
     pub place: String,
-    /// What is wrong with it.
+    /// The description of the problem.
     pub problem: String,
 }
 
 /// Progress of one handler in the current handling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// When the handler was selected first.
+    /// The time when the handler was first selected.
     pub started: Option<Timestamp>,
-    /// When it came to its final outcome.
+    /// The time of the final outcome.
     pub stopped: Option<Timestamp>,
-    /// Not to be run before.
+    /// The time before which the handler is not retried.
     pub delayed: Option<Timestamp>,
-    /// The reason of the handling.
+    /// The reason of the handling: `create`, `update`, `delete`, `resume`.
     pub purpose: Option<String>,
-    /// How many attempts are finished.
+    /// The number of finished attempts.
     pub retries: u64,
-    /// Whether it has succeeded for good.
+    /// Whether the handler has succeeded.
     pub success: bool,
-    /// Whether it has failed for good.
+    /// Whether the handler has failed permanently.
     pub failure: bool,
-    /// What the last attempt complained about.
+    /// The error message of the last attempt.
     pub message: Option<String>,
     /// The ids of all its sub-handlers.
     pub subrefs: Vec<String>,
-    /// What of the object was seen by those who have finished first: see `diffbase::seen`. Of one record of a handling.
+    /// The observed essence (see `diffbase::observed`): the essence with which the first finished handlers were called.
+    /// Only one record of a handling has it.
     pub seen: Option<String>,
 }
 
 impl Record {
-    /// All fields in the order of their serialisation; those without a value are `null`.
+    /// All fields in the order of their serialization; those without a value are `null`.
     pub fn to_map(&self) -> Map<String, Value> {
         let moment = |at: Option<Timestamp>| json!(at.map(|at| at.to_string()));
         let mut subrefs = self.subrefs.clone();
@@ -57,19 +58,19 @@ impl Record {
             ("message", json!(self.message)),
             ("subrefs", if subrefs.is_empty() { Value::Null } else { json!(subrefs) }),
         ];
-        // The reference does not know it, and drops it when it takes over.
+        // Kopf 1.45 does not have this field, and drops it when it takes over the object.
         let seen = self.seen.as_ref().map(|seen| ("seen", json!(seen)));
         fields.into_iter().chain(seen).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// The text for an annotation; fields without a value are mentioned in the verbose form only.
+    /// The JSON for an annotation; fields without a value are included in the verbose form only.
     pub fn to_json(&self, verbose: bool) -> String {
         let mut map = self.to_map();
         map.retain(|_, value| verbose || !value.is_null());
         to_python_json(&Value::Object(map))
     }
 
-    /// Reads a record; the error tells the problem.
+    /// Parses a record. The error is a description of the problem.
     pub fn from_value(value: &Value) -> Result<Self, String> {
         let Value::Object(map) = value else { return Err("the record is not a mapping".to_owned()) };
         let field = |key: &str| map.get(key).filter(|value| !value.is_null());
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_ordered_and_brief() {
+    fn the_json_is_ordered_and_compact() {
         let record = Record {
             started: Timestamp::parse("2026-01-01T00:00:00.000001Z"),
             purpose: Some("create".into()),
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_is_tolerant_to_absence_but_not_to_nonsense() {
+    fn missing_fields_are_accepted_and_malformed_fields_are_errors() {
         assert_eq!(Record::from_value(&json!({"purpose": "", "unknown": 1})), Ok(Record::default()));
         for (value, problem) in [
             (json!([]), "the record is not a mapping"),

@@ -1,4 +1,4 @@
-//! Where records are kept: in annotations, in the status, or in several places.
+//! Storages of progress records: annotations, the status, or several of them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -10,11 +10,11 @@ use crate::json::value::Value;
 use crate::object::Object;
 use crate::persistence::annotation_keys::{drop_empty_stanzas, make_keys, retain_annotations, store_marker};
 
-/// A place where progress is kept.
+/// A storage of progress records.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(tag = "type")]
 pub enum ProgressStorage {
-    /// One annotation (or two, under the keys of both schemes) per handler.
+    /// One annotation per handler (or two, under the keys of both schemes).
     Annotations {
         /// The prefix of all keys.
         prefix: String,
@@ -23,30 +23,30 @@ pub enum ProgressStorage {
         verbose: bool,
         /// The name of the annotation by which an object is touched.
         touch_key: String,
-        /// Whether keys of the old scheme are in use too.
+        /// Whether keys of the old scheme (v1) are read and written too.
         v1: bool,
     },
     /// One mapping in the status, with handler ids as keys.
     Status {
-        /// Where the mapping is.
+        /// The field with the mapping.
         field: FieldPath,
-        /// What is written to touch an object.
+        /// The field that is changed to touch an object.
         touch_field: FieldPath,
-        /// Whether nothing is written there any more, only read and removed.
+        /// Whether records are only read and removed there, not written.
         #[serde(default)]
         read_only: bool,
     },
-    /// All of these; the first that has a record is believed.
+    /// Several storages: records are written to all of them, and read from the first that has one.
     Multi {
-        /// The places.
+        /// The storages.
         storages: Vec<ProgressStorage>,
     },
-    /// A place that only Python knows: it is asked, and told. For the methods here, there is nothing in it.
+    /// A storage implemented in Python, reached by commands. The methods here treat it as empty.
     Foreign,
 }
 
 impl Default for ProgressStorage {
-    /// Annotations, and what the status still has from ancient times.
+    /// Annotations; and, only to read and remove them, records in the status, which old versions of Kopf wrote.
     fn default() -> Self {
         let annotations = Self::Annotations {
             prefix: "kopf.zalando.org".to_owned(),
@@ -112,7 +112,7 @@ impl ProgressStorage {
             Self::Status { field, .. } => {
                 let field = field.child(id);
                 let mut map = record.to_map();
-                // It is merged into the record that is there.
+                // The mapping is merged into the existing record, so the field must be removed explicitly.
                 if record.seen.is_none() && object.field(&field.child("seen")).is_some() {
                     map.insert("seen".to_owned(), Value::Null);
                 }
@@ -122,7 +122,7 @@ impl ProgressStorage {
         }
     }
 
-    /// Removes the record of a handler: from the object, or from the patch if it has not got further yet.
+    /// Removes the record of a handler: from the object if it is persisted, or else from the patch.
     pub fn purge(&self, object: &Object, patch: &mut Patch, id: &str) {
         match self {
             Self::Annotations { prefix, v1, .. } => {
@@ -140,7 +140,7 @@ impl ProgressStorage {
         }
     }
 
-    /// Changes something meaningless in the object, to be woken up by the change; `None` removes it.
+    /// Changes a dummy annotation or field of the object, so that the change causes a watch event; `None` removes it.
     pub fn touch(&self, object: &Object, patch: &mut Patch, value: Option<&str>) {
         match self {
             Self::Annotations { prefix, touch_key, v1, .. } => {
@@ -162,7 +162,7 @@ impl ProgressStorage {
         }
     }
 
-    /// The fields with records by ids of handlers, also those that are only read and removed.
+    /// The fields that map handler ids to records, also those that are only read and removed.
     pub(crate) fn fields(&self) -> Vec<&FieldPath> {
         match self {
             Self::Status { field, .. } => vec![field],
@@ -171,7 +171,7 @@ impl ProgressStorage {
         }
     }
 
-    /// Whether records are written to fields.
+    /// Whether records are written to status fields.
     pub(crate) fn writes_fields(&self) -> bool {
         match self {
             Self::Status { read_only, .. } => !read_only,
@@ -180,7 +180,7 @@ impl ProgressStorage {
         }
     }
 
-    /// The fields by which an object is touched.
+    /// The dummy fields that are changed to touch an object.
     pub(crate) fn touch_fields(&self) -> Vec<&FieldPath> {
         match self {
             Self::Status { touch_field, .. } => vec![touch_field],
@@ -189,7 +189,7 @@ impl ProgressStorage {
         }
     }
 
-    /// Removes everything of ours from an essence.
+    /// Removes Kopf's annotations and fields of this storage from an essence.
     pub fn clear(&self, essence: &mut Value) {
         match self {
             Self::Annotations { prefix, .. } => retain_annotations(essence, |key| !is_under(prefix, key)),
@@ -211,7 +211,7 @@ impl ProgressStorage {
         }
     }
 
-    /// Whether `clear` removes nothing but annotations and parts of the status.
+    /// Whether `clear` removes only annotations and parts of the status.
     pub(crate) fn is_plain(&self) -> bool {
         match self {
             Self::Annotations { .. } => true,
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_record_is_believed() {
+    fn the_first_storage_with_a_record_is_used() {
         let text = Record { retries: 1, ..Record::default() }.to_json(false);
         let object = object(&json!({
             "metadata": {"annotations": {"kopf.zalando.org/a": text, "kopf.zalando.org/n": "null"}},
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_records_are_errors_that_name_the_place() {
+    fn malformed_records_are_errors_that_name_the_annotation() {
         let object = object(
             &json!({"metadata": {"annotations": {"kopf.zalando.org/a": "{", "kopf.zalando.org/b": "5"}}}),
         );
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_written_everywhere_but_to_what_is_read_only() {
+    fn records_are_written_to_all_storages_except_read_only_ones() {
         let mut patch = Patch::default();
         both_writable().store(&object(&json!({})), &mut patch, "a/b", &Record::default());
         assert_eq!(
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn purging_undoes_what_is_not_persisted_yet() {
+    fn purging_removes_unpersisted_records_from_the_patch() {
         let storage = both_writable();
         let mut patch = Patch::default();
         let persisted = object(&json!({
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn touching_changes_what_is_different() {
+    fn touching_writes_only_different_values() {
         let storage = both_writable();
         let touched = object(&json!({
             "metadata": {"annotations": {"my.org/touch-dummy": "x"}}, "status": {"kopf": {"dummy": "x"}},
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn clearing_leaves_what_is_not_ours() {
+    fn clearing_keeps_annotations_of_others() {
         let mut essence = json!({
             "spec": {}, "metadata": {"annotations": {"my.org/a": "1", "my.organ/a": "1"}},
             "status": {"kopf": {"progress": {}}},

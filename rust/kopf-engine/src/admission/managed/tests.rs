@@ -1,4 +1,4 @@
-//! Managed configurations, from the first one to the clean-up, against scripted answers.
+//! Managed configurations, from the creation to the clean-up, against scripted responses.
 
 use std::sync::Mutex;
 
@@ -35,13 +35,13 @@ fn publish_endpoint(stage: &Stage, url: &str) {
     stage.admission.publish_endpoint(json!({"url": url}));
 }
 
-/// Keeps the configurations until there is nothing more to do.
+/// Runs until the management is idle or fails.
 async fn run(managed: &mut Managed) -> Option<Failure> {
     timeout(Duration::from_secs(5), managed.run()).await.ok()
 }
 
-/// The methods and the kinds of the requests since the last look.
-fn told(stage: &Stage) -> Vec<String> {
+/// The methods and the paths of the requests since the previous call.
+fn new_requests(stage: &Stage) -> Vec<String> {
     let requests = std::mem::take(&mut *lock(&stage.requests));
     let kind = |got: &Got| got.path.trim_start_matches(COLLECTION).trim_start_matches('/').to_owned();
     requests.iter().map(|got| format!("{} {}", got.method, kind(got))).collect()
@@ -58,13 +58,13 @@ async fn configurations_are_written_when_they_change_and_only_then() {
     let mut managed = managed(&stage);
     publish_endpoint(&stage, "https://one");
     assert!(run(&mut managed).await.is_none());
-    assert!(told(&stage).is_empty(), "the cluster is not known yet");
+    assert!(new_requests(&stage).is_empty(), "the cluster is not known yet");
 
     serve(&stage, "ks");
     assert!(run(&mut managed).await.is_none());
     let [create, write] = ["POST", "PATCH"];
     assert_eq!(
-        told(&stage),
+        new_requests(&stage),
         [
             format!("{create} validatingwebhookconfigurations"),
             format!("{create} mutatingwebhookconfigurations"),
@@ -75,20 +75,20 @@ async fn configurations_are_written_when_they_change_and_only_then() {
     assert_eq!(stage.lines("INFO Reconfiguring the validating webhook a.b.c.").len(), 1);
 
     let writes =
-        |told: Vec<String>| told.into_iter().filter(|line| line.starts_with(write)).collect::<Vec<_>>();
+        |lines: Vec<String>| lines.into_iter().filter(|line| line.starts_with(write)).collect::<Vec<_>>();
     serve(&stage, "ks");
     publish_endpoint(&stage, "https://one");
     assert!(run(&mut managed).await.is_none());
-    assert!(writes(told(&stage)).is_empty());
+    assert!(writes(new_requests(&stage)).is_empty());
 
     publish_endpoint(&stage, "https://two");
     assert!(run(&mut managed).await.is_none());
-    // There are no mutating handlers, so nothing has changed for them.
-    assert_eq!(writes(told(&stage)), ["PATCH validatingwebhookconfigurations/a.b.c"]);
+    // There are no mutating handlers, so the mutating configuration has not changed.
+    assert_eq!(writes(new_requests(&stage)), ["PATCH validatingwebhookconfigurations/a.b.c"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_configuration_that_somebody_has_deleted_is_made_again() {
+async fn a_configuration_deleted_by_another_client_is_created_again() {
     let deleted = Arc::new(Mutex::new(true));
     let stage = stage(move |got| {
         let gone = got.method == "PATCH" && std::mem::take(&mut *lock(&deleted));
@@ -99,7 +99,7 @@ async fn a_configuration_that_somebody_has_deleted_is_made_again() {
     publish_endpoint(&stage, "https://one");
     assert!(run(&mut managed).await.is_none());
     assert_eq!(
-        told(&stage)[2..],
+        new_requests(&stage)[2..],
         [
             "PATCH validatingwebhookconfigurations/a.b.c",
             "POST validatingwebhookconfigurations",
@@ -116,11 +116,11 @@ async fn existing_configurations_are_taken_over() {
     serve(&stage, "ks");
     publish_endpoint(&stage, "https://one");
     assert!(run(&mut managed).await.is_none());
-    assert_eq!(told(&stage).len(), 4);
+    assert_eq!(new_requests(&stage).len(), 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_of_the_server_are_waited_for() {
+async fn temporary_failures_are_retried() {
     let broken = Arc::new(Mutex::new(true));
     let fails = Arc::clone(&broken);
     let stage = stage(move |_| (if *lock(&fails) { 500 } else { 200 }, Some(json!({}))));
@@ -131,11 +131,14 @@ async fn failures_of_the_server_are_waited_for() {
     assert_eq!(stage.lines("Will try again in 10 seconds.").len(), 1);
     *lock(&broken) = false;
     assert!(timeout(RETRY, managed.run()).await.is_err());
-    assert_eq!(told(&stage).last().map(String::as_str), Some("PATCH mutatingwebhookconfigurations/a.b.c"));
+    assert_eq!(
+        new_requests(&stage).last().map(String::as_str),
+        Some("PATCH mutatingwebhookconfigurations/a.b.c")
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_are_fatal_and_told() {
+async fn rejections_are_fatal_and_logged() {
     for (status, line) in [
         (
             403,
@@ -154,17 +157,17 @@ async fn refusals_are_fatal_and_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_persistent_webhooks_are_left_at_the_exit() {
+async fn only_persistent_webhooks_stay_after_the_exit() {
     let stage = stage(fine);
     let mut managed = managed(&stage);
     managed.clean_up().await;
-    assert!(told(&stage).is_empty(), "what was never written is not cleaned up");
+    assert!(new_requests(&stage).is_empty(), "configurations that were never written are not cleaned up");
 
     serve(&stage, "ks");
     publish_endpoint(&stage, "https://one");
     assert!(run(&mut managed).await.is_none());
     assert_eq!(names(&stage.requests()[2]), ["v.a.b.c", "p.a.b.c"]);
-    told(&stage);
+    new_requests(&stage);
     managed.clean_up().await;
     let last: Vec<Got> = stage.requests();
     assert_eq!((names(&last[0]), names(&last[1])), (vec!["p.a.b.c"], vec![]));

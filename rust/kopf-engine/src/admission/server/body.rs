@@ -1,8 +1,9 @@
-//! Request bodies: read within limits of one body, and within one budget for all that are incomplete.
+//! Reading of request bodies, with a limit per body and a shared budget for all incomplete bodies.
 //!
-//! Callers need not authenticate, so incomplete bodies must not fill the memory. The first [`FREE`] bytes of each body are
-//! its own, which is enough for most reviews; the rest comes from a shared budget. When the budget is used up, bodies wait for
-//! each other. The oldest one never waits, so that bodies always complete or time out, one after another.
+//! Clients need not authenticate, so incomplete bodies must not exhaust the memory. The first [`FREE`] bytes of each
+//! body do not count, which is enough for most reviews; the rest is taken from the shared budget. When the budget is
+//! used up, bodies wait for each other. The oldest body never waits, so that bodies always complete or time out, one
+//! after another.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,15 +13,15 @@ use http_body_util::BodyExt as _;
 use hyper::body::Body;
 use tokio::sync::Notify;
 
-/// The bytes of a body that are not taken from the shared budget.
+/// The first bytes of each body, which are not taken from the shared budget.
 pub(super) const FREE: usize = 32 * 1024;
 /// The shared budget, in bytes.
 pub(super) const SHARED_LIMIT: usize = 40 * 1024 * 1024;
 
-/// Why a body was not read.
+/// The reason why a body was not read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError<E> {
-    /// It is longer than allowed.
+    /// The body is longer than the limit.
     #[error("the body is too large")]
     TooLarge,
     /// The connection is broken.
@@ -28,7 +29,7 @@ pub(super) enum BodyError<E> {
     Broken(#[source] E),
 }
 
-/// The bytes that incomplete bodies of a server hold.
+/// The shared budget of incomplete bodies.
 pub(super) struct BodyBudget {
     limit: usize,
     usage: Mutex<Usage>,
@@ -43,7 +44,7 @@ struct Usage {
     bodies: BTreeSet<u64>,
 }
 
-/// The part of one body, until it is dropped.
+/// The bytes that one body has taken from the budget; released on drop.
 struct Share {
     budget: Arc<BodyBudget>,
     number: u64,
@@ -51,7 +52,7 @@ struct Share {
 }
 
 impl BodyBudget {
-    /// A budget of so many bytes.
+    /// A budget of `limit` bytes.
     pub(super) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, usage: Mutex::default(), released: Notify::new() })
     }
@@ -70,12 +71,12 @@ impl BodyBudget {
 }
 
 impl Share {
-    /// Waits until the body may hold so many bytes more.
+    /// Waits until the body may take this many more bytes from the budget.
     async fn grow(&mut self, bytes: usize) {
         let budget = Arc::clone(&self.budget);
         loop {
             let mut released = std::pin::pin!(budget.released.notified());
-            // What is released from here on is not missed.
+            // Releases from here on are not missed.
             released.as_mut().enable();
             {
                 let mut usage = budget.lock();
@@ -120,7 +121,8 @@ where
         if length > FREE {
             share.get_or_insert_with(|| budget.share()).grow(length - buffer.len().max(FREE)).await;
         }
-        // Copied, as a small frame keeps the whole read buffer alive. And not doubled, as the budget counts what is used.
+        // The frame is copied, as even a small one keeps the whole read buffer allocated. The capacity is not doubled,
+        // as the budget counts only used bytes.
         if buffer.capacity() < length {
             buffer.reserve_exact(data.len().max(buffer.len() / 4));
         }
@@ -141,7 +143,7 @@ mod tests {
 
     type Frames = tokio::sync::mpsc::UnboundedSender<Bytes>;
 
-    /// A body that arrives as it is sent.
+    /// A body that receives its frames through a channel.
     fn body() -> (Frames, impl Body<Data = Bytes, Error = Infallible> + Unpin) {
         let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
         let frames = futures::stream::unfold(receiver, |mut receiver| async move {
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_is_given_up_frees_its_part() {
+    async fn an_abandoned_body_releases_its_part_of_the_budget() {
         let budget = BodyBudget::new(1000);
         let (frames, first) = body();
         let mut first = Box::pin(read(first, usize::MAX, &budget));

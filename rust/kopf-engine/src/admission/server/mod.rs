@@ -1,7 +1,7 @@
 //! The HTTP(S) server of admission webhooks.
 //!
-//! Owns connections, routes, limits of size and time. What the requests mean is the [`Backend`]'s affair; certificates are
-//! those of `tls`. Many requests are served at once, and none waits for another one.
+//! Enforces the routes and the limits of size, time, and connections. The [`Backend`] processes the requests;
+//! certificates are those of `tls`. Requests are served concurrently.
 
 use crate::host::admission::Rejection;
 use std::io;
@@ -32,33 +32,33 @@ use crate::http_server::connection_limit::{ConnectionLimit, ConnectionPermit};
 use crate::http_server::write_timeout::WriteTimeout;
 use body::BodyBudget;
 
-/// The API server takes requests of up to 3 MiB, and a review may have two objects, with more around them.
+/// The API server accepts requests of up to 3 MiB, and a review contains up to two objects and some metadata.
 const BODY_LIMIT: usize = 8 * 1024 * 1024;
 /// The read buffer of a connection, which also limits the head of a request.
 const READ_BUFFER: usize = 32 * 1024;
-/// How long a client may take to send a request.
+/// The timeout for receiving the body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a client may take to be let in.
+/// The timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection is kept for another request: longer than the API server keeps its own end (90 s), as whoever
-/// closes first may cut the other's next request.
+/// How long an idle connection is kept open. It is longer than the API server's own limit (90 s): the side that closes
+/// first may break a request that the other side is just sending.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
-/// How long to pause when the system gives no more connections.
+/// The pause after a failed accept, when the system has no resources for more connections.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 128;
-/// How long a client may take to read an answer.
+/// The timeout for sending a response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How many connections there may be. An API server reviews some hundreds of changes at once, each by a connection of its own;
-/// and many systems give a process 1,024 descriptors, of which the operator needs some itself.
+/// The maximum number of connections. An API server sends some hundreds of reviews at once, each over a separate
+/// connection. Many systems limit a process to 1,024 descriptors, some of which the operator needs for other purposes.
 const CONNECTIONS: usize = 800;
-/// The same for connections that Python has accepted and decrypts: each takes three descriptors.
+/// The same for connections that Python has accepted and decrypts: each of them takes three descriptors.
 const ADOPTED_CONNECTIONS: usize = 200;
 
 mod body;
 
-/// Whoever answers the requests.
+/// The processor of the requests.
 pub trait Backend: Send + Sync + 'static {
-    /// Takes a request; it is answered through the channel in it, now or later.
+    /// Takes a request. The response is sent through its channel, now or later.
     fn call(&self, call: Call);
 }
 
@@ -69,11 +69,11 @@ pub struct Call {
     pub webhook: String,
     /// The headers, each name once.
     pub headers: Vec<(String, String)>,
-    /// The client's certificate, if it has shown one and was asked to.
+    /// The client's certificate, if it was requested and sent.
     pub peer: Option<Arc<Value>>,
     /// The body.
     pub body: Bytes,
-    /// Where the answer goes: a JSON text, or what went wrong.
+    /// The channel for the response: a JSON text, or the rejection.
     pub reply: oneshot::Sender<Result<Vec<u8>, Rejection>>,
 }
 
@@ -93,10 +93,11 @@ struct Service {
 }
 
 impl Server {
-    /// Listens and serves, until it is stopped. No address is for all of them, port 0 is for any free one.
+    /// Listens and serves until it is stopped. Without an address, it listens on all interfaces; port 0 is any free
+    /// port.
     ///
     /// # Errors
-    /// It is not possible to listen there.
+    /// The address or the port cannot be used.
     pub fn start(
         runtime: &Handle,
         backend: Arc<dyn Backend>,
@@ -115,18 +116,19 @@ impl Server {
         Ok(server)
     }
 
-    /// Serves only connections that are given to it.
+    /// Serves only connections passed to [`Server::adopt`].
     pub fn without_listener(runtime: &Handle, backend: Arc<dyn Backend>, path: &str, port: u16) -> Self {
         let service = Service::new(backend, path, ADOPTED_CONNECTIONS);
         Self { service, port, runtime: runtime.clone() }
     }
 
-    /// Where it listens.
+    /// The port on which it listens.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Serves a connection that somebody else has accepted and decrypted; or closes it, if all others wait for answers.
+    /// Serves a connection that was accepted and decrypted elsewhere. Closes it if all other connections are waiting
+    /// for responses.
     ///
     /// # Errors
     /// The socket is not usable.
@@ -140,7 +142,7 @@ impl Server {
         Ok(())
     }
 
-    /// No connection is accepted any longer; those that are idle are closed, others after their request.
+    /// Accepts no more connections. Idle connections are closed at once, others after their current request.
     pub fn stop(&self) {
         self.service.stopping.cancel();
     }
@@ -154,7 +156,7 @@ impl Drop for Server {
 
 fn listen(address: Option<&str>, port: u16) -> io::Result<TcpListener> {
     let Some(address) = address else {
-        // Both families by one socket, where the system has both.
+        // One socket serves both address families if the system supports both.
         let everywhere: [SocketAddr; 2] = [([0_u16; 8], port).into(), ([0_u8; 4], port).into()];
         return listen_at(everywhere[0]).or_else(|error| match error.kind() {
             io::ErrorKind::AddrInUse => Err(error),
@@ -174,7 +176,7 @@ fn listen(address: Option<&str>, port: u16) -> io::Result<TcpListener> {
 
 fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restarted operator need not wait for the connections of its predecessor to expire.
+    // A restarted operator can listen at once, although connections of the previous process have not expired.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -194,7 +196,7 @@ async fn accept(listener: TcpListener, service: Arc<Service>, tls: Option<Arc<Tl
                 };
                 drop(tokio::spawn(serve_connection(stream, Arc::clone(&service), tls.clone(), permit)));
             }
-            // Out of descriptors, most likely. Some will be free again.
+            // Most likely, the process is out of descriptors.
             Err(_) => sleep(EXHAUSTED_PAUSE).await,
         }
     }
@@ -206,14 +208,14 @@ async fn serve_connection(
     tls: Option<Arc<Tls>>,
     permit: ConnectionPermit,
 ) {
-    // It only makes answers faster.
+    // Only an optimisation, so errors are ignored.
     let _ignored = stream.set_nodelay(true);
     let Some(tls) = tls else { return serve_http(stream, service, None, permit).await };
     let accepted = tokio::select! {
         accepted = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => accepted,
-        () = permit.sent_away() => return,
+        () = permit.evicted() => return,
     };
-    // Whoever fails here has not come to talk to us: port scanners, load balancers, clients without trust in us.
+    // Port scanners, load balancers, and clients without our CA fail here; logging them would only be noise.
     let Ok(Ok(stream)) = accepted else { return };
     let peer = Tls::peer(&stream).map(Arc::new);
     serve_http(stream, service, peer, permit).await;
@@ -235,22 +237,22 @@ where
     let connection =
         builder.serve_connection(TokioIo::new(WriteTimeout::new(stream, ANSWER_TIMEOUT)), respond);
     tokio::pin!(connection);
-    // A connection that breaks is the client's affair: it knows that it has no answer.
+    // Errors of the connection are ignored: the client observes them itself.
     tokio::select! {
         _ended = connection.as_mut() => return,
-        () = permit.sent_away() => return,
+        () = permit.evicted() => return,
         () = stopping.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     tokio::select! {
         _ended = connection => {}
-        () = permit.sent_away() => {}
+        () = permit.evicted() => {}
     }
 }
 
 impl Service {
-    fn new(backend: Arc<dyn Backend>, path: &str, room: usize) -> Arc<Self> {
+    fn new(backend: Arc<dyn Backend>, path: &str, limit: usize) -> Arc<Self> {
         let prefix = path.trim_end_matches('/').to_owned();
-        let (connection_limit, bodies) = (ConnectionLimit::new(room), BodyBudget::new(body::SHARED_LIMIT));
+        let (connection_limit, bodies) = (ConnectionLimit::new(limit), BodyBudget::new(body::SHARED_LIMIT));
         Arc::new(Self { backend, prefix, stopping: CancellationToken::new(), connection_limit, bodies })
     }
 
@@ -295,11 +297,11 @@ impl Service {
         let (reply, answer) = oneshot::channel();
         let _served = permit.serve();
         self.backend.call(Call { webhook, headers, peer, body, reply });
-        // Nobody answers when the operator is exiting.
+        // The channel is closed without a response when the operator is exiting.
         answer.await.unwrap_or_else(|_| Err(Rejection::of(StatusCode::SERVICE_UNAVAILABLE)))
     }
 
-    /// The id of the handler in a path.
+    /// The handler id in a path.
     fn route(&self, path: &str) -> Result<String, Rejection> {
         let tail = path.strip_prefix(&self.prefix).and_then(|tail| tail.strip_prefix('/'));
         let tail = tail.ok_or_else(|| Rejection::of(StatusCode::NOT_FOUND))?;
@@ -323,7 +325,7 @@ fn rejected(rejection: &Rejection) -> Response<Full<Bytes>> {
     response
 }
 
-/// The headers as clients of Kubernetes write them; of repeated ones, the first counts.
+/// The headers with names in the usual capitalization; the first value of repeated ones.
 fn named(headers: &HeaderMap) -> Vec<(String, String)> {
     let named = headers.keys().filter_map(|name| {
         let value = headers.get(name)?;

@@ -1,4 +1,4 @@
-//! Certificates of our own: made on the spot, and described as Python describes those of TLS peers.
+//! Generated certificates, and descriptions of peer certificates in the format of Python's `ssl`.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -21,14 +21,14 @@ use crate::admission::tls::TlsError;
 use crate::time::clock::Clock;
 
 const DAY: u64 = 24 * 60 * 60;
-/// From yesterday, as clocks differ, for ten years: nobody may have to restart an operator for that.
+/// Valid from yesterday, as clocks differ, for ten years: operators need no restart to renew it.
 const VALID_DAYS: u64 = 3652;
-/// As many as makes guessing slow, but the start of the operator not.
+/// Slow enough against guessing, fast enough for the operator's start.
 const PASSWORD_ROUNDS: u32 = 600_000;
 
 /// A generated certificate with its key and CA, in PEM.
 pub struct GeneratedCertificates {
-    /// What the clients trust.
+    /// The CA certificate, which clients trust.
     pub authority: String,
     /// The server's certificate.
     pub chain: String,
@@ -37,7 +37,7 @@ pub struct GeneratedCertificates {
 }
 
 impl GeneratedCertificates {
-    /// Makes an authority, which is forgotten at once, and a certificate by it.
+    /// Generates a CA and a server certificate signed by it. The CA's private key is not kept.
     pub fn make(hostnames: &[String]) -> Result<Self, TlsError> {
         let authority = signing_params(&["kopf".to_owned()])?;
         let authority_key = new_key()?;
@@ -53,7 +53,7 @@ impl GeneratedCertificates {
     }
 }
 
-/// A certificate that signs itself, and its private key, both in PEM; the key is encrypted if there is a password.
+/// Generates a self-signed certificate and its private key, both in PEM. The key is encrypted if there is a password.
 pub fn self_signed(hostnames: &[String], password: Option<&str>) -> Result<(String, String), TlsError> {
     let key = new_key()?;
     let certificate = signing_params(hostnames)?.self_signed(&key).map_err(unmade)?;
@@ -111,16 +111,16 @@ fn unmade(error: rcgen::Error) -> TlsError {
     TlsError(format!("A certificate cannot be made: {error}"))
 }
 
-/// A certificate in the words of Python's `ssl.SSLSocket.getpeercert()`.
+/// Describes a certificate as Python's `ssl.SSLSocket.getpeercert()` does.
 pub fn described(der: &[u8]) -> Option<Value> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let mut told = Map::new();
-    told.insert("subject".to_owned(), names(certificate.subject()));
-    told.insert("issuer".to_owned(), names(certificate.issuer()));
-    told.insert("version".to_owned(), json!(certificate.version().0 + 1));
-    told.insert("serialNumber".to_owned(), json!(serial(certificate.raw_serial())));
-    told.insert("notBefore".to_owned(), json!(moment(certificate.validity().not_before)));
-    told.insert("notAfter".to_owned(), json!(moment(certificate.validity().not_after)));
+    let mut fields = Map::new();
+    fields.insert("subject".to_owned(), names(certificate.subject()));
+    fields.insert("issuer".to_owned(), names(certificate.issuer()));
+    fields.insert("version".to_owned(), json!(certificate.version().0 + 1));
+    fields.insert("serialNumber".to_owned(), json!(serial(certificate.raw_serial())));
+    fields.insert("notBefore".to_owned(), json!(moment(certificate.validity().not_before)));
+    fields.insert("notAfter".to_owned(), json!(moment(certificate.validity().not_after)));
     let alternatives: Vec<Value> = certificate
         .subject_alternative_name()
         .ok()
@@ -128,9 +128,9 @@ pub fn described(der: &[u8]) -> Option<Value> {
         .map(|extension| extension.value.general_names.iter().filter_map(alternative).collect())
         .unwrap_or_default();
     if !alternatives.is_empty() {
-        told.insert("subjectAltName".to_owned(), Value::Array(alternatives));
+        fields.insert("subjectAltName".to_owned(), Value::Array(alternatives));
     }
-    Some(Value::Object(told))
+    Some(Value::Object(fields))
 }
 
 fn names(name: &X509Name<'_>) -> Value {
@@ -146,7 +146,7 @@ fn names(name: &X509Name<'_>) -> Value {
     Value::Array(parts.collect())
 }
 
-/// OpenSSL's long names, where registries differ.
+/// OpenSSL's long names; the registry has only the short ones.
 fn long_name(short: &str) -> &str {
     match short {
         "CN" => "commonName",
@@ -203,10 +203,10 @@ mod tests {
     fn a_certificate_is_for_its_names_and_signs_itself() {
         let names = ["10.0.0.1".to_owned(), "host.local".to_owned()];
         let (certificate, _) = self_signed(&names, None).unwrap();
-        let told = described(&der(&certificate)).unwrap();
-        assert_eq!(told["subject"], json!([[["commonName", "host.local"]]]));
-        assert_eq!(told["issuer"], told["subject"]);
-        assert_eq!(told["subjectAltName"], json!([["IP Address", "10.0.0.1"], ["DNS", "host.local"]]));
+        let fields = described(&der(&certificate)).unwrap();
+        assert_eq!(fields["subject"], json!([[["commonName", "host.local"]]]));
+        assert_eq!(fields["issuer"], fields["subject"]);
+        assert_eq!(fields["subjectAltName"], json!([["IP Address", "10.0.0.1"], ["DNS", "host.local"]]));
         let text = der(&certificate);
         let (_, parsed) = X509Certificate::from_der(&text).unwrap();
         assert!(parsed.is_ca());
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_told_as_openssl_does() {
+    fn times_are_formatted_as_by_openssl() {
         let time = ASN1Time::from_timestamp(1_767_225_600).unwrap();
         assert_eq!(moment(time), "Jan  1 00:00:00 2026 GMT");
     }

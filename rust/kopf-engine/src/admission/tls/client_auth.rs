@@ -1,4 +1,4 @@
-//! Whether and how certificates of clients are verified.
+//! Verification of client certificates.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,30 +22,30 @@ const WHAT: &str = "The authority of clients";
 /// The policy for client certificates.
 #[derive(Debug, Clone, Default)]
 pub struct ClientAuth {
-    /// Whether they show certificates.
+    /// Whether certificates are requested or required.
     pub demand: ClientAuthMode,
-    /// A file with the authorities of their certificates.
+    /// A file with the CA certificates for client certificates.
     pub cafile: Option<PathBuf>,
     /// A folder with such files.
     pub capath: Option<PathBuf>,
-    /// The same as text (PEM), or as bytes (DER).
+    /// CA certificates as text (PEM) or as bytes (DER).
     pub cadata: Option<Vec<u8>>,
 }
 
 /// Whether client certificates are requested or required.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClientAuthMode {
-    /// They need not, and nobody looks.
+    /// Not requested.
     #[default]
     None,
-    /// They may.
+    /// Requested, but clients without a certificate are accepted, too.
     Optional,
-    /// They must.
+    /// Required.
     Required,
 }
 
 impl ClientAuth {
-    /// Looks at the certificates as demanded.
+    /// The verifier for this mode, which must not be `None`.
     pub(crate) fn verifier(
         &self,
         demand: ClientAuthMode,
@@ -68,7 +68,7 @@ impl ClientAuth {
     }
 }
 
-/// All certificates that are trusted.
+/// All trusted certificates.
 fn trusted(clients: &ClientAuth) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let mut found = vec![];
     if let Some(path) = &clients.cafile {
@@ -78,7 +78,7 @@ fn trusted(clients: &ClientAuth) -> Result<Vec<CertificateDer<'static>>, TlsErro
         let unreadable = |error| TlsError(format!("The folder {} cannot be read: {error}", folder.display()));
         for entry in fs::read_dir(folder).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
-            // Such folders may have anything in them; only certificates count.
+            // Such folders often contain other files, which are ignored.
             if path.is_file() {
                 found.extend(certificates(&read(&path)?, WHAT).unwrap_or_default());
             }
@@ -94,8 +94,8 @@ fn trusted(clients: &ClientAuth) -> Result<Vec<CertificateDer<'static>>, TlsErro
     Ok(found)
 }
 
-/// As usual, but a certificate that is trusted by itself may be shown by a client, too, even if it is an authority's:
-/// such are the certificates that people make for two machines.
+/// Verifies as usual, but also accepts a client certificate that is itself in the list of trusted certificates, even if
+/// it is a CA certificate. Such self-signed certificates are common between two machines.
 #[derive(Debug)]
 struct Verifier {
     strict: Arc<dyn ClientCertVerifier>,

@@ -1,7 +1,7 @@
-//! TLS of the webhook server: the certificates that we show, those that we want to see, and what is told of a client's one.
+//! TLS of the webhook server: its certificate and key, and the verification and description of client certificates.
 //!
-//! Files are read here, and read again when they are asked to be: a changed certificate is used for new connections, with the
-//! listening socket untouched. How certificates are made is in `certificates`.
+//! [`Tls::reload`] reads the files again: new connections use a changed certificate, and the listening socket stays
+//! open. Certificates are generated in `certificates`.
 
 pub mod certificates;
 pub mod client_auth;
@@ -24,22 +24,22 @@ use tokio_rustls::server::TlsStream;
 use crate::admission::tls::certificates::{GeneratedCertificates, described};
 use crate::admission::tls::client_auth::{ClientAuth, ClientAuthMode};
 
-/// Where the certificates come from.
+/// The configuration of TLS: files, generated certificates, client authentication.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// The certificate, with those that lead to its authority.
+    /// The server's certificate chain.
     pub certfile: Option<PathBuf>,
     /// Its private key.
     pub pkeyfile: Option<PathBuf>,
     /// The password of the private key.
     pub password: Option<String>,
-    /// The authority, for the clients.
+    /// The CA certificate for the clients.
     pub cafile: Option<PathBuf>,
-    /// The same as text; it wins over the file.
+    /// The same as text; it takes precedence over the file.
     pub cadata: Option<Vec<u8>>,
-    /// For whom a certificate is made if there is none.
+    /// The names and addresses in the generated certificate, if there are no files.
     pub hostnames: Vec<String>,
-    /// What we want of clients.
+    /// The policy for client certificates.
     pub clients: ClientAuth,
 }
 
@@ -56,13 +56,13 @@ struct Loaded {
 }
 
 impl Tls {
-    /// Reads or makes the certificates.
+    /// Reads or generates the certificates.
     pub fn load(sources: Sources) -> Result<Self, TlsError> {
         let loaded = load(&sources)?;
         Ok(Self { sources, loaded: RwLock::new(loaded) })
     }
 
-    /// Reads the files again. True if their content has changed and is used now.
+    /// Reads the files again. Returns true if their content has changed and is used from now on.
     pub fn reload(&self) -> Result<bool, TlsError> {
         if self.sources.certificate_files().is_none() && self.sources.cafile.is_none() {
             return Ok(false);
@@ -73,25 +73,25 @@ impl Tls {
         }
         let fresh = match self.sources.certificate_files() {
             Some(_) => load(&self.sources)?,
-            // What we made ourselves goes on: it does not depend on the files.
+            // Generated certificates stay in use: they do not depend on the files.
             None => return Ok(false),
         };
         *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(true)
     }
 
-    /// The certificates, in PEM, that clients are to trust.
+    /// The CA certificates, in PEM, that clients have to trust.
     pub fn authority(&self) -> Vec<u8> {
         self.loaded.read().unwrap_or_else(PoisonError::into_inner).authority.clone()
     }
 
-    /// Lets a client in.
+    /// Performs the TLS handshake with a client.
     pub async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
         let config = Arc::clone(&self.loaded.read().unwrap_or_else(PoisonError::into_inner).config);
         TlsAcceptor::from(config).accept(stream).await
     }
 
-    /// What is to be told of the client's certificate, if it has shown one.
+    /// The description of the client's certificate, if the client has sent one.
     pub fn peer(stream: &TlsStream<TcpStream>) -> Option<Value> {
         let (_, connection): (_, &ServerConnection) = stream.get_ref();
         described(connection.peer_certificates()?.first()?)
@@ -105,7 +105,7 @@ impl Sources {
 }
 
 fn load(sources: &Sources) -> Result<Loaded, TlsError> {
-    // Taken before the files are read: if they change in between, they are read once more, and not too rarely.
+    // The hash is taken before the files are read: if they change in between, the next reload reads them again.
     let mark = mark(sources)?;
     let (chain, key, authority) = if let Some((certfile, pkeyfile)) = sources.certificate_files() {
         let chain = read(certfile)?;
@@ -149,7 +149,7 @@ fn configured(
     Ok(config)
 }
 
-/// Tells files as they are now from what they were.
+/// The hash of the files' content, to detect changes.
 fn mark(sources: &Sources) -> Result<u64, TlsError> {
     let mut hasher = DefaultHasher::new();
     for path in [&sources.certfile, &sources.pkeyfile, &sources.cafile].into_iter().flatten() {

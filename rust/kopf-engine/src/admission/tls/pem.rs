@@ -7,7 +7,7 @@ use pkcs8::EncryptedPrivateKeyInfo;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// Why there can be no TLS with what was given.
+/// An error of the TLS configuration.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub struct TlsError(pub String);

@@ -1,4 +1,4 @@
-//! Tokens that are trimmed, checked, and read again.
+//! Tokens from files and plugins: whitespace, validation, renewal.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::*;
 
-/// A file that is removed at the end.
+/// A temporary file, which is removed on drop.
 struct TestFile(PathBuf);
 
 impl TestFile {
@@ -77,7 +77,7 @@ fn characters_that_headers_cannot_have_are_errors_without_the_secret() {
     assert_eq!(basic("u", &"p\n".to_owned().into()).unwrap(), "Basic dTpwCg==");
 }
 
-/// A plugin that counts its runs, and gives tokens for so many seconds; and the file with the count.
+/// A plugin that counts its runs and returns tokens valid for `seconds`, and the file with the count.
 fn plugin(name: &str, seconds: i64, then: &str) -> (ExecConfig, TestFile) {
     let runs = TestFile::new(name, "");
     let script = format!(
@@ -130,7 +130,7 @@ async fn an_expiring_token_is_renewed_once_for_all_requests() {
 }
 
 #[tokio::test]
-async fn a_failing_plugin_is_no_harm_while_its_token_is_valid() {
+async fn a_failing_plugin_is_no_error_while_its_token_is_valid() {
     let (config, runs) = plugin("failing", 1000, "[ $(wc -l < $0) -le 1 ] || exit 1");
     let config = ExecConfig {
         args: config.args.map(|mut args| {

@@ -1,4 +1,4 @@
-//! Credentials that are converted, and requests as they are sent.
+//! Conversion of credentials, and the requests as they are sent.
 
 use std::sync::{Arc, Mutex};
 
@@ -160,7 +160,7 @@ async fn impersonation_is_sent() {
 }
 
 #[tokio::test]
-async fn bodies_are_bounded_and_put_together() {
+async fn bodies_are_limited_and_joined() {
     let connection = Connection::fake("k", connector(|_, _, _| (200, Some(vec![b'x'; 1_000_000]))));
     let head = RequestHead { method: &Method::GET, url: "/x", accept: "a", content_type: None };
     let response = connection.send(head, b"", None, None).await.unwrap();

@@ -1,4 +1,4 @@
-//! Credentials that are chosen, refused, and asked for again.
+//! Credentials: selection, rejection, and new logins.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ fn credentials(token: &str, priority: i64, expiration: Option<f64>) -> Credentia
 }
 
 fn credential_store(given: &[(&str, Credentials)]) -> (Arc<OtherSide>, Arc<CredentialStore>) {
-    vault_with(vault_options(), given)
+    credential_store_with(vault_options(), given)
 }
 
-fn vault_with(
+fn credential_store_with(
     options: CredentialStoreOptions,
     given: &[(&str, Credentials)],
 ) -> (Arc<OtherSide>, Arc<CredentialStore>) {
@@ -28,7 +28,7 @@ fn vault_with(
     (other_side, Arc::new(CredentialStore::new(host, options, &given).unwrap()))
 }
 
-/// Answers the login that is asked for now.
+/// Completes the requested login.
 async fn log_in(other_side: &OtherSide, answer: Result<Vec<(&str, Credentials)>, &str>) {
     loop {
         if let Some(HostTask::Login(job)) = lock(&other_side.jobs).pop() {
@@ -37,13 +37,13 @@ async fn log_in(other_side: &OtherSide, answer: Result<Vec<(&str, Credentials)>,
             let _gone = job.reply.send(items.map(Login::Provided).map_err(str::to_owned));
             return;
         }
-        // Paused time passes only if nothing is ready to run.
+        // Paused time advances only if no task is ready to run.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 #[tokio::test]
-async fn what_was_given_is_used_without_a_login_the_highest_first_and_equals_in_turns() {
+async fn given_credentials_are_used_without_a_login_by_priority_and_in_turns() {
     let (other_side, credential_store) = credential_store(&[
         ("low", credentials("l", 1, None)),
         ("a", credentials("a", 9, None)),
@@ -59,7 +59,7 @@ async fn what_was_given_is_used_without_a_login_the_highest_first_and_equals_in_
 }
 
 #[tokio::test]
-async fn expired_ones_are_passed_over() {
+async fn expired_credentials_are_skipped() {
     let (_, credential_store) = credential_store(&[
         ("old", credentials("o", 9, Some(1.0))),
         ("new", credentials("n", 1, Some(1e12))),
@@ -68,7 +68,7 @@ async fn expired_ones_are_passed_over() {
 }
 
 #[tokio::test]
-async fn refused_ones_are_replaced_and_not_taken_again() {
+async fn rejected_credentials_are_replaced_and_not_reused() {
     let (other_side, credential_store) = credential_store(&[("given", credentials("g", 0, None))]);
     credential_store.invalidate(&credential_store.connection().await.unwrap());
     let (got, ()) = tokio::join!(
@@ -110,32 +110,33 @@ async fn a_login_that_fails_for_good_is_an_error_at_once() {
 }
 
 #[tokio::test]
-async fn requests_go_on_with_others_after_a_401_and_a_403_is_no_matter_of_credentials() {
-    let refusing = |status: u16| move |_: &Got| -> Answer { (status, Some(json!({}))) };
-    let stage = Stage::new(&json!({"networking": {"error_backoffs": []}}), refusing(401));
-    stage.credential_store.admit(Connection::fake("second", client(&stage.requests, refusing(200))));
+async fn other_credentials_are_used_after_a_401_but_not_after_a_403() {
+    let respond_with = |status: u16| move |_: &Got| -> Answer { (status, Some(json!({}))) };
+    let stage = Stage::new(&json!({"networking": {"error_backoffs": []}}), respond_with(401));
+    stage.credential_store.admit(Connection::fake("second", client(&stage.requests, respond_with(200))));
     for _ in 0..3 {
         assert!(stage.shared.api.get("/api").await.is_ok());
     }
-    assert!((3..=4).contains(&stage.requests().len()), "the refused ones are tried once, if at all");
+    assert!((3..=4).contains(&stage.requests().len()), "the rejected credentials are used once, if at all");
 
-    let stage = Stage::new(&json!({"networking": {"error_backoffs": []}}), refusing(403));
+    let stage = Stage::new(&json!({"networking": {"error_backoffs": []}}), respond_with(403));
     assert_eq!(stage.shared.api.get("/api").await.err().and_then(|error| error.status()), Some(403));
     assert!(lock(&stage.other_side.jobs).is_empty());
     assert!(stage.credential_store.connection().await.is_ok());
 }
 
-/// A vault that has let somebody in, with what it uses now.
-async fn renewable(patience: f64) -> (Arc<OtherSide>, Arc<CredentialStore>, Arc<Connection>) {
-    let options = CredentialStoreOptions { login_timeout: patience, ..vault_options() };
-    let (other_side, credential_store) = vault_with(options, &[("given", credentials("g", 0, None))]);
+/// A store whose credentials were accepted once, with its current connection.
+async fn renewable(login_timeout: f64) -> (Arc<OtherSide>, Arc<CredentialStore>, Arc<Connection>) {
+    let options = CredentialStoreOptions { login_timeout, ..vault_options() };
+    let (other_side, credential_store) =
+        credential_store_with(options, &[("given", credentials("g", 0, None))]);
     credential_store.on_authorized();
     let connection = credential_store.connection().await.unwrap();
     (other_side, credential_store, connection)
 }
 
 #[tokio::test(start_paused = true)]
-async fn certificates_that_are_not_accepted_let_log_in_again_but_not_at_once_again() {
+async fn rejected_certificates_start_a_login_but_not_twice_in_a_row() {
     let (other_side, credential_store, old) = renewable(60.0).await;
     tokio::join!(
         credential_store.renew(&old),
@@ -159,7 +160,7 @@ async fn certificates_that_are_not_accepted_let_log_in_again_but_not_at_once_aga
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_trusted_stays_in_use_if_there_is_nothing_else() {
+async fn distrusted_connections_stay_in_use_if_there_are_no_others() {
     let (other_side, credential_store, old) = renewable(60.0).await;
     for answer in [Ok(vec![]), Err("no luck")] {
         tokio::join!(credential_store.renew(&old), log_in(&other_side, answer));
@@ -171,25 +172,25 @@ async fn what_is_not_trusted_stays_in_use_if_there_is_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_patience_certificates_are_read_once_only() {
+async fn without_a_login_timeout_certificates_are_read_only_once() {
     let (other_side, credential_store, old) = renewable(0.0).await;
     credential_store.renew(&old).await;
     assert!(lock(&other_side.jobs).is_empty());
 }
 
-/// The way of requests to a server that is not there, without credentials.
+/// A client of a server that does not exist, without credentials.
 fn api(
     settings: &serde_json::Value,
     options: CredentialStoreOptions,
 ) -> (Arc<OtherSide>, Arc<CredentialStore>, crate::client::Api) {
-    let (other_side, credential_store) = vault_with(options, &[]);
+    let (other_side, credential_store) = credential_store_with(options, &[]);
     let settings = Arc::new(serde_json::from_value(settings.clone()).unwrap());
     let host: Arc<dyn Host> = Arc::<OtherSide>::clone(&other_side);
     let api = crate::client::Api::new(Arc::clone(&credential_store), settings, host, Clock::start());
     (other_side, credential_store, api)
 }
 
-/// Takes the login that is requested, waits, and gives the credentials.
+/// Takes the requested login, waits, and returns credentials.
 async fn log_in_slowly(other_side: &OtherSide, seconds: u64) {
     let job = loop {
         if let Some(HostTask::Login(job)) = lock(&other_side.jobs).pop() {
@@ -269,7 +270,7 @@ async fn credentials_that_cannot_be_used_are_reported_and_the_next_login_is_trie
 async fn a_hanging_login_ends_a_moment_after_the_operator_is_stopped() {
     let options = vault_options();
     let stopping = options.stopping.clone();
-    let (_other_side, credential_store) = vault_with(options, &[]);
+    let (_other_side, credential_store) = credential_store_with(options, &[]);
     stopping.cancel();
     let start = tokio::time::Instant::now();
     assert_eq!(credential_store.connection().await.err().unwrap().0, INTERRUPTED);
@@ -281,7 +282,7 @@ async fn logins_that_fail_for_good_leave_kopf_1_45_without_credentials_until_it_
     let mut options = vault_options();
     options.connections.compat = true;
     let stopping = options.stopping.clone();
-    let (other_side, credential_store) = vault_with(options, &[]);
+    let (other_side, credential_store) = credential_store_with(options, &[]);
     let waiting = tokio::time::timeout(Duration::from_secs(10_000), credential_store.connection());
     let (waited, ()) = tokio::join!(waiting, log_in(&other_side, Err("One or more handlers failed.")));
     assert!(waited.is_err());
@@ -317,7 +318,7 @@ async fn a_watch_without_a_response_ends_with_the_inactivity_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn absurd_waits_are_not_obeyed() {
+async fn too_long_retry_after_delays_are_limited() {
     let status = json!({"kind": "Status", "details": {"retryAfterSeconds": 4_294_967_295_u32}});
     let stage = Stage::new(&json!({"networking": {"error_backoffs": [1]}}), move |_: &Got| -> Answer {
         (429, Some(status.clone()))
@@ -329,7 +330,7 @@ async fn absurd_waits_are_not_obeyed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_requests_are_under_way_than_the_settings_allow() {
+async fn concurrent_requests_are_limited_by_the_settings() {
     let settings = json!({"networking": {"error_backoffs": [], "request_limit": 3, "request_timeout": 10}});
     let stage = Stage::new(&settings, |_: &Got| -> Answer { (0, None) });
     let requests = futures::future::join_all((0..7).map(|_| stage.shared.api.get("/api")));

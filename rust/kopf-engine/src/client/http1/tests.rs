@@ -1,4 +1,4 @@
-//! Servers that do what a test says, byte for byte, behind connections in memory.
+//! Servers scripted by the tests, byte for byte, behind in-memory connections.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,8 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const REPEATABLE: SendOptions = SendOptions { is_repeatable: true, connect_timeout: Duration::from_secs(5) };
 const ONCE: SendOptions = SendOptions { is_repeatable: false, ..REPEATABLE };
 
-/// A client of a server which does this with each connection, by its number; and how many there were.
+/// A client, and the number of connections it has opened. The server handles each connection with `serve`, by its
+/// number.
 fn client<F>(
     serve: impl Fn(usize, DuplexStream) -> F + Clone + Send + Sync + 'static,
 ) -> (Http1Client, Arc<AtomicUsize>)
@@ -42,7 +43,7 @@ async fn get(client: &Http1Client) -> Result<(u16, Bytes), BoxError> {
     Ok((response.status().as_u16(), response.into_body().collect().await?.to_bytes()))
 }
 
-/// The next request: its head and as much of its body as it announces. None at the end of the connection.
+/// The next request: its head, and as much of its body as the head announces. None at the end of the connection.
 async fn next_request(stream: &mut DuplexStream) -> Option<String> {
     let mut got = Vec::new();
     let mut byte = [0];
@@ -98,7 +99,7 @@ async fn idle_connections_are_closed_after_a_while() {
 }
 
 #[tokio::test]
-async fn closed_and_unruly_connections_are_not_reused() {
+async fn closed_connections_and_those_with_unexpected_bytes_are_not_reused() {
     for after in ["", "unasked"] {
         let (client, opened) = client(move |_, mut stream| async move {
             serve_ok(&mut stream).await;
@@ -114,7 +115,7 @@ async fn closed_and_unruly_connections_are_not_reused() {
 
 #[tokio::test]
 async fn a_reused_connection_that_closes_instead_of_answering_is_replaced_at_once() {
-    // Each connection answers one request, and closes on the second one.
+    // Each connection serves one request, and closes on the second one.
     let (client, opened) = client(|_, mut stream| async move {
         serve_ok(&mut stream).await;
         next_request(&mut stream).await;
@@ -127,11 +128,11 @@ async fn a_reused_connection_that_closes_instead_of_answering_is_replaced_at_onc
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reused_connection_that_has_died_silently_is_replaced_in_time() {
+async fn a_reused_connection_without_a_response_is_replaced_after_a_timeout() {
     let (client, opened) = client(|number, mut stream| async move {
         serve_ok(&mut stream).await;
         if number == 0 {
-            // Bytes are swallowed from now on.
+            // Received bytes are ignored from now on.
             while next_request(&mut stream).await.is_some() {}
         }
     });
@@ -154,7 +155,7 @@ async fn an_abandoned_request_on_a_reused_connection_closes_the_other_idle_ones(
     assert!(first.is_ok() && second.is_ok());
     assert!(timeout(Duration::from_secs(1), get(&client)).await.is_err());
     assert_eq!(get(&client).await.unwrap().0, 200);
-    assert_eq!(opened.load(Ordering::Relaxed), 3, "not over the second connection, which is dead as well");
+    assert_eq!(opened.load(Ordering::Relaxed), 3, "not over the second connection, which is broken as well");
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,12 +205,12 @@ async fn lengths_and_heads_are_strict() {
 }
 
 #[tokio::test]
-async fn an_early_response_counts_although_the_request_was_not_read() {
+async fn an_early_response_is_accepted_although_the_request_was_not_read() {
     let (client, opened) = client(|_, mut stream| async move {
-        let refusal = "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n";
+        let rejection = "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n";
         let mut byte = [0];
         stream.read_exact(&mut byte).await.unwrap();
-        stream.write_all(refusal.as_bytes()).await.unwrap();
+        stream.write_all(rejection.as_bytes()).await.unwrap();
         std::future::pending::<()>().await;
     });
     for _ in 0..2 {
@@ -221,7 +222,7 @@ async fn an_early_response_counts_although_the_request_was_not_read() {
 }
 
 #[tokio::test]
-async fn streams_come_piece_by_piece_and_give_their_connection_back_at_the_end() {
+async fn streams_are_read_piece_by_piece_and_return_their_connection_at_the_end() {
     let (client, opened) = client(|_, mut stream| async move {
         next_request(&mut stream).await;
         stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();

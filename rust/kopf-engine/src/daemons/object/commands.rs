@@ -20,24 +20,24 @@ pub(crate) struct ScheduledRun {
 
 /// A command to the scheduler.
 pub(crate) enum SchedulerCommand {
-    /// Somebody sleeps.
+    /// Schedules a run.
     Sleep(ScheduledRun),
-    /// An initial delay was asked for; none if the function raised.
+    /// The result of the initial delay function; none if it raised.
     Delayed { object_daemons: Arc<ObjectDaemons>, run: RunId, delay: Option<f64> },
     /// A call is over.
     Returned { object_daemons: Arc<ObjectDaemons>, run: RunId, reply: RunReply },
-    /// What a call left behind is written.
+    /// The patch of a call was written, or has failed.
     Written {
         object_daemons: Arc<ObjectDaemons>,
         run: RunId,
         outcome: Outcome,
         result: Result<WriteResult, PatchFailure>,
     },
-    /// All that was told before this is done: answer.
+    /// Ordering barrier: replies once all earlier commands are processed.
     Flush(oneshot::Sender<()>),
-    /// The cycles of these objects are to look again.
+    /// Wakes up the cycles of these objects.
     Wake(Vec<Arc<ObjectDaemons>>),
-    /// All this, in this order.
+    /// A batch of commands, in their order.
     Many(Vec<SchedulerCommand>),
 }
 

@@ -1,4 +1,4 @@
-//! What follows from a step of daemons and timers: collected while their state is locked, sent afterwards.
+//! Effects of a step of daemons and timers: collected while their state is locked, sent after the lock is released.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::commands::{ScheduledRun, SchedulerCommand};
 use crate::daemons::DaemonContext;
 use crate::host::{HostTask, LogRecord, Responder, RunId};
 
-/// What is to be sent when the state is not locked any more.
+/// The effects to send.
 #[derive(Default)]
 pub(crate) struct Effects {
     pub(crate) jobs: Vec<HostTask>,
@@ -21,7 +21,7 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    /// Sends everything.
+    /// Sends all effects.
     pub(crate) fn flush(self, shared: &Arc<DaemonContext>) {
         for due in self.sleeps {
             shared.manager.send(SchedulerCommand::Sleep(due));
@@ -37,13 +37,13 @@ impl Effects {
         }
     }
 
-    /// Takes the sleeps out: for the wheel itself.
+    /// Takes the scheduled runs out: the scheduler adds them to its heap itself.
     pub(crate) fn take_sleeps(&mut self) -> Vec<ScheduledRun> {
         std::mem::take(&mut self.sleeps)
     }
 }
 
-/// What is said at the end.
+/// The log messages of an exit.
 pub(crate) fn exit_messages(handler: &Handler, reasons: StopReasons) -> impl Iterator<Item = String> {
     let label = label::label(handler);
     let halted = StopReasons::OPERATOR_EXITING | StopReasons::OPERATOR_PAUSING;
@@ -56,7 +56,7 @@ pub(crate) fn exit_messages(handler: &Handler, reasons: StopReasons) -> impl Ite
     ended.into_iter().chain(is_graceful.then(|| format!("{label} has exited gracefully.")))
 }
 
-/// A way for a reply to the wheel's task.
+/// A reply that is sent to the scheduler as a command.
 pub(crate) fn report<T: Default + Send + 'static>(
     shared: &Arc<DaemonContext>,
     object_daemons: &Arc<ObjectDaemons>,

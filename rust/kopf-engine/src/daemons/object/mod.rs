@@ -1,4 +1,4 @@
-//! The daemons and timers of one object: who runs, where each of them is, and what follows from what comes back.
+//! The daemons and timers of one object: their runs, the states of these, and the next actions.
 
 pub(crate) mod commands;
 pub(crate) mod effects;
@@ -25,27 +25,27 @@ pub struct ObjectDaemons {
     /// The key of the object.
     pub(super) key: Arc<str>,
     state: Mutex<State>,
-    /// Told when somebody has ended.
+    /// Notified when a run has ended.
     pub(super) exited: Notify,
 }
 
-/// What changes of it.
+/// The mutable state of [`ObjectDaemons`].
 pub(super) struct State {
-    /// What kind of object it is.
+    /// The resource of the object.
     pub(super) resource: Arc<Resource>,
-    /// Who handles the object.
+    /// The dispatcher of the object.
     home: Weak<dyn ObjectOwner>,
-    /// The last state that was handled.
+    /// The last handled state.
     pub(super) object: Arc<Object>,
-    /// The state that the last own patch has made, if it is not handled yet.
+    /// The state after our last patch, until it is handled.
     pub(super) patched: Option<Arc<Object>>,
-    /// When the object has last changed in its essence.
+    /// The time of the last change of the object's essence.
     pub(super) idle_since: Timestamp,
-    /// Those that run.
+    /// The running daemons and timers.
     pub(super) runs: Vec<Run>,
-    /// A cycle waits for those that stop: it will see that they have ended.
-    pub(super) pressing: bool,
-    /// The ids of those that have ended by themselves, and are not started any more.
+    /// A cycle is executing a termination step and will observe the exits itself.
+    pub(super) is_terminating: bool,
+    /// The ids of handlers that have exited on their own; they are not started again.
     pub(super) ended: Vec<Arc<str>>,
 }
 
@@ -54,23 +54,23 @@ pub(super) struct Run {
     pub(super) id: RunId,
     pub(super) routine: Schedule,
     pub(super) stopping: Stopping,
-    /// What the other side has been told of the stopping.
-    pub(super) told: StopReasons,
-    pub(super) place: RunState,
-    /// Counts the sleeps, so that outdated entries of the wheel are recognised.
+    /// The stop reasons that were signalled to Python.
+    pub(super) signalled: StopReasons,
+    pub(super) state: RunState,
+    /// Counts the sleeps, so that outdated entries of the scheduler's heap are recognised.
     pub(super) turn: u32,
-    /// The other side keeps something of it.
+    /// Python has state of this run.
     known: bool,
-    /// The functions of its patch are to be kept for the next attempt.
+    /// Whether the functions of its patch are kept for the next attempt.
     pub(super) carry: bool,
 }
 
 /// The state of a daemon or timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunState {
-    /// In the wheel, or parked.
+    /// In the scheduler's heap, or parked.
     Sleeping,
-    /// On the other side.
+    /// Running in Python; its reply is pending.
     Running,
     /// Its patch is being written.
     Writing,
@@ -91,7 +91,7 @@ impl ObjectDaemons {
             patched: None,
             idle_since: now,
             runs: Vec::new(),
-            pressing: false,
+            is_terminating: false,
             ended: Vec::new(),
         };
         Self { key, state: Mutex::new(state), exited: Notify::new() }
@@ -101,14 +101,13 @@ impl ObjectDaemons {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a new state of the object, and gives it back as it is kept if the other side must learn of it: with those that
-    /// it knows of.
+    /// Stores a new state of the object. If Python has runs with a live body, returns their ids and the state to pass on.
     pub(crate) fn replace(&self, object: &Arc<Object>) -> Option<(Vec<RunId>, Arc<Object>)> {
         let mut state = self.state();
         if Arc::ptr_eq(&state.object, object) {
             return None;
         }
-        // Whoever has looked at one state will look at the next one.
+        // If handlers have read one state, they will read the next one too.
         state.object = if state.object.is_plain() { Arc::clone(object) } else { kept(object) };
         if state.patched.as_ref().is_some_and(|patched| is_covered(patched, object)) {
             state.patched = None;
@@ -117,22 +116,22 @@ impl ObjectDaemons {
         (!known.is_empty()).then(|| (known, Arc::clone(&state.object)))
     }
 
-    /// Whether a step of them has panicked halfway: it is not known who runs.
+    /// Whether a panic has interrupted a change of the state, so that it is inconsistent.
     pub(crate) fn is_damaged(&self) -> bool {
         self.state.is_poisoned()
     }
 
-    /// Whether anybody runs.
-    pub(crate) fn is_staffed(&self) -> bool {
+    /// Whether any daemon or timer runs.
+    pub(crate) fn has_runs(&self) -> bool {
         !self.state().runs.is_empty()
     }
 
-    /// Who handles the object now.
+    /// The current dispatcher of the object.
     pub(super) fn home(&self) -> Option<Arc<dyn ObjectOwner>> {
         self.state().home.upgrade()
     }
 
-    /// Lets the object's cycles know that somebody has ended.
+    /// Wakes up the cycles of the object after an exit.
     pub(super) fn wake(&self) {
         let (home, object) = {
             let state = self.state();
@@ -144,12 +143,12 @@ impl ObjectDaemons {
     }
 }
 
-/// The object as it is kept while daemons and timers wait: most of them never look at it.
+/// The object as stored while daemons and timers sleep: compressed, as most of them never read it.
 fn kept(object: &Arc<Object>) -> Arc<Object> {
     object.packed().map_or_else(|| Arc::clone(object), Arc::new)
 }
 
-/// Whether the state contains what was patched.
+/// Whether the state includes our patch.
 fn is_covered(patched: &Object, object: &Object) -> bool {
     match (patched.resource_version(), object.resource_version()) {
         (Some(patched), Some(version)) => consistency::contains(patched, version),
@@ -158,7 +157,7 @@ fn is_covered(patched: &Object, object: &Object) -> bool {
 }
 
 impl State {
-    /// The object is handled by this one now: maybe by another one than before, in another version of its kind.
+    /// Sets the current dispatcher, which may be another one than before, for another version of the resource.
     pub(super) fn move_to(&mut self, home: &Arc<dyn ObjectOwner>) {
         if !std::ptr::addr_eq(self.home.as_ptr(), Arc::as_ptr(home)) {
             self.home = Arc::downgrade(home);
@@ -166,7 +165,7 @@ impl State {
         }
     }
 
-    /// The handlers of those that run.
+    /// The handlers of the running daemons and timers.
     pub(super) fn running(&self) -> Vec<usize> {
         self.runs.iter().map(|run| run.routine.handler()).collect()
     }
@@ -175,19 +174,19 @@ impl State {
         self.runs.iter().position(|one| one.id == run)
     }
 
-    /// Whether somebody is asked to stop and is still waited for.
-    pub(super) fn is_anybody_stopping(&self) -> bool {
+    /// Whether a run is stopping and is still waited for.
+    pub(super) fn has_stopping_runs(&self) -> bool {
         self.runs.iter().any(|run| run.stopping.is_asked())
     }
 
-    /// The server has answered to a patch with this state.
+    /// Stores the state that the server returned for a patch.
     pub(super) fn note_patched(&mut self, latest: Arc<Object>) {
         if !is_covered(&latest, &self.object) {
             self.patched = Some(latest);
         }
     }
 
-    /// The object has changed in its essence.
+    /// Resets the idle time: the object's essence has changed.
     pub(super) fn reset(
         &mut self,
         shared: &Arc<DaemonContext>,
@@ -220,14 +219,14 @@ impl State {
         if self.runs.is_empty() {
             shared.manager.register(object_daemons);
         }
-        // Most objects have one, and there can be many objects.
+        // Most objects have a single run, and there can be many objects.
         self.runs.reserve_exact(1);
         self.runs.push(Run {
             id: shared.next_run(),
             routine,
             stopping: Stopping::default(),
-            told: StopReasons::default(),
-            place: RunState::Sleeping,
+            signalled: StopReasons::default(),
+            state: RunState::Sleeping,
             turn: 0,
             known: false,
             carry: false,
@@ -235,7 +234,7 @@ impl State {
         self.apply_action(shared, object_daemons, self.runs.len() - 1, first, now, out);
     }
 
-    /// Asks some to stop, by their positions. Those that sleep have stopped with that.
+    /// Requests the stop of the runs at these positions. Sleeping ones exit at once.
     pub(super) fn ask_to_stop(
         &mut self,
         shared: &Arc<DaemonContext>,
@@ -247,13 +246,13 @@ impl State {
         for &(position, reason) in which.iter().rev() {
             let Some(run) = self.runs.get_mut(position) else { continue };
             run.stopping.ask(reason, now);
-            if run.place == RunState::Sleeping {
+            if run.state == RunState::Sleeping {
                 self.exit(shared, object_daemons, position, out);
             }
         }
     }
 
-    /// Takes the next step of one of them.
+    /// Executes the next action of a run.
     pub(super) fn apply_action(
         &mut self,
         shared: &Arc<DaemonContext>,
@@ -275,7 +274,7 @@ impl State {
         }
         match next {
             Action::Sleep(until) => {
-                run.place = RunState::Sleeping;
+                run.state = RunState::Sleeping;
                 run.turn = run.turn.wrapping_add(1);
                 out.sleeps.push(ScheduledRun {
                     at: until,
@@ -285,11 +284,11 @@ impl State {
                 });
             }
             Action::Park => {
-                run.place = RunState::Sleeping;
+                run.state = RunState::Sleeping;
                 run.turn = run.turn.wrapping_add(1);
             }
             Action::Ask => {
-                run.place = RunState::Running;
+                run.state = RunState::Running;
                 run.known = true;
                 out.jobs.push(HostTask::Delay(DelayTask {
                     run: run.id,
@@ -303,7 +302,7 @@ impl State {
                 }));
             }
             Action::Attempt(attempt) => {
-                run.place = RunState::Running;
+                run.state = RunState::Running;
                 run.known = true;
                 out.jobs.push(HostTask::Run(RunTask {
                     run: run.id,
@@ -321,7 +320,7 @@ impl State {
         }
     }
 
-    /// What one of them has left behind is written: what is next?
+    /// The patch of a call is written: executes the next action.
     pub(super) fn advance(
         &mut self,
         shared: &Arc<DaemonContext>,
@@ -340,7 +339,7 @@ impl State {
         self.apply_action(shared, object_daemons, position, next, now, out);
     }
 
-    /// One of them has ended. If nobody has asked for that, it is not started again.
+    /// Removes an ended run. If no stop was requested, the handler is not started again.
     pub(super) fn exit(
         &mut self,
         shared: &Arc<DaemonContext>,
@@ -369,9 +368,9 @@ impl State {
             shared.manager.unregister(object_daemons);
         }
         object_daemons.exited.notify_waiters();
-        // Whoever waits for the last one of those that stop, can go on now; so can whoever is not held any more.
+        // A cycle may be waiting for the last stopping run, or for the release of the deletion.
         let is_last = !self.runs.iter().any(|run| run.stopping.is_asked());
-        let is_unseen = run.place != RunState::Sleeping && !self.pressing;
+        let is_unseen = run.state != RunState::Sleeping && !self.is_terminating;
         // Kopf 1.45 takes the finalizer away with the next event of the object.
         let is_awaited = !shared.rules.settings.compat || !reasons.is_empty();
         if is_last && is_unseen && is_awaited && shared.manager.halted().is_none() {

@@ -1,4 +1,4 @@
-//! How much of the server's objects is in our memory at once.
+//! Backpressure of watches.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ use crate::testing::{Stage, resource};
 use crate::watch::EventHandler;
 
 #[tokio::test(start_paused = true)]
-async fn streams_are_not_read_while_enough_waits_for_the_other_side() {
+async fn watches_are_not_read_while_the_host_queue_is_full() {
     let stage = Stage::new(&json!({}), |_| (200, None));
     let plan = stage.shared.rules.registry.plan(&resource("example.com", "things", true), &|_| true);
     let plan: Arc<ResourceHandlers> = Arc::new(plan);
@@ -36,11 +36,14 @@ async fn streams_are_not_read_while_enough_waits_for_the_other_side() {
     assert!(room.is_ok());
     backlog.store(MAX_HOST_BACKLOG + 1, Ordering::Relaxed);
     stage.shared.stopping.cancel();
-    assert!(timeout(Duration::from_mins(1), sink.ready()).await.is_ok(), "nobody waits at the end");
+    assert!(
+        timeout(Duration::from_mins(1), sink.ready()).await.is_ok(),
+        "still waiting after all completions"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_are_not_held_by_those_who_wait_for_the_time() {
+async fn sleeping_workers_do_not_block_watches() {
     let stage = Stage::new(&json!({}), |_| (200, None));
     let plan = stage.shared.rules.registry.plan(&resource("example.com", "things", true), &|_| true);
     let dispatcher = Dispatcher::new(Arc::clone(&stage.shared), &crate::worker::Pool, Arc::new(plan), None);

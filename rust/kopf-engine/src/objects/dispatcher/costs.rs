@@ -1,11 +1,11 @@
-//! What the way of an event through the engine allocates: dispatching, the worker, the script's journey, the patch.
+//! Allocations on the path of an event through the engine: dispatching, the worker, the activation, the patch.
 //!
-//! Time depends on the machine, and this does not: a regression is seen at once. What the core allocates of it has limits of
-//! its own (`kopf-core/tests/costs.rs`): look there first. The server and the handlers are a test's, and are not counted;
-//! the HTTP client is the production client, its connections are in memory. If a count has grown for a good reason, raise its limit and say in the
-//! commit what it is worth.
+//! Time depends on the machine, but allocations do not, so a regression shows at once. The core has its own limits
+//! (`kopf-core/tests/costs.rs`): look there first. The API server and the handlers are test doubles and are not counted. The
+//! HTTP client is the production client; its connections are in memory. If a count has grown for a good reason, raise its limit
+//! and explain that in the commit.
 
-#![allow(clippy::print_stdout, reason = "it tells the counts")]
+#![allow(clippy::print_stdout, reason = "the counts are printed")]
 
 use std::sync::{Arc, Mutex};
 
@@ -30,13 +30,13 @@ use crate::host::{Host, HostTask, LogRecord};
 use crate::testing::{connector, lock, resource, shared, vault_options};
 use crate::time::clock::Clock;
 
-/// How many objects each count is the mean of.
+/// Number of objects per measurement.
 const OBJECTS: usize = 50;
 
 /// Handlers that succeed at once.
-struct Willing(Clock);
+struct SucceedingHost(Clock);
 
-impl Host for Willing {
+impl Host for SucceedingHost {
     fn submit(&self, job: HostTask) {
         let HostTask::Activation(job) = job else { return opt_out(|| drop(job)) };
         let mut reply = Completion::default();
@@ -84,7 +84,7 @@ fn object(number: usize) -> Value {
     })
 }
 
-/// An engine for things, in a runtime without other threads: what it allocates, this thread does.
+/// An engine with handlers for things, in a single-threaded runtime: all its allocations are in this thread.
 struct Bench {
     runtime: Runtime,
     dispatcher: Arc<Dispatcher>,
@@ -106,7 +106,7 @@ impl Bench {
             let plan = Arc::new(registry.plan(&resource("example.com", "things", true), &|_| true));
             let settings: Settings = serde_json::from_value(json!({"posting": {"enabled": false}})).unwrap();
             let rules = OperatorConfig { registry, settings: Arc::new(settings), lifecycle: Lifecycle::AllAtOnce };
-            let host: Arc<dyn Host> = Arc::new(Willing(Clock::start()));
+            let host: Arc<dyn Host> = Arc::new(SucceedingHost(Clock::start()));
             let credential_store = CredentialStore::new(Arc::clone(&host), vault_options(), &[]).unwrap();
             credential_store.admit(Connection::fake("first", server(&objects)));
             Dispatcher::new(shared(rules, Arc::new(credential_store), host), &crate::worker::Pool, plan, None)
@@ -114,12 +114,12 @@ impl Bench {
         Self { runtime, dispatcher, objects }
     }
 
-    /// The objects as they stand in the server.
+    /// The objects as the server stores them.
     fn decoded(&self) -> Vec<Object> {
         lock(&self.objects).iter().map(|object| Object::decode(&object.to_string()).unwrap()).collect()
     }
 
-    /// Lets these events come one after another, and all be done that comes of each.
+    /// Dispatches these events one after another, each until all its work is done.
     fn run(&self, kind: EventType, objects: Vec<Object>) -> AllocationInfo {
         let dispatcher = &self.dispatcher;
         measure(|| {
@@ -153,10 +153,10 @@ fn events_of_handled_objects_allocate_little() {
     let noted = bench.decoded();
     assert!(
         noted.iter().all(|object| object.raw().contains("last-handled-configuration")),
-        "all are handled"
+        "all objects are handled"
     );
     bench.run(EventType::Modified, noted);
-    // Once more, as when something else was written that is none of the handlers' business.
+    // Once more: an update that matches no handler, such as a write of another client.
     let again = bench.decoded();
     let info = bench.run(EventType::Modified, again);
     expect("an event of a handled object", &info, 9, 720);
@@ -171,6 +171,6 @@ fn creations_allocate_little_from_the_event_to_the_patch() {
     assert!(bench.decoded().iter().all(|object| object.raw().contains("last-handled-configuration")));
     // A fifth of the bytes is the read buffer of the connection.
     expect("a creation", &info, 180, 39_000);
-    let echoes = bench.decoded();
-    expect("the echo of our own patch", &bench.run(EventType::Modified, echoes), 9, 720);
+    let own_events = bench.decoded();
+    expect("the watch event caused by our patch", &bench.run(EventType::Modified, own_events), 9, 720);
 }

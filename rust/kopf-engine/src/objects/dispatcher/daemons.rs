@@ -29,7 +29,7 @@ impl ObjectOwner for Dispatcher {
 }
 
 impl Dispatcher {
-    /// A new state of the object is about to be handled: daemons and timers see it at once.
+    /// A new state of the object is about to be handled: passes it to the daemons and timers at once.
     pub(crate) fn refresh(&self, slot: &Slot, object: &Arc<Object>) {
         let Some(object_daemons) = &slot.object_daemons else { return };
         if let Some((runs, object)) = object_daemons.replace(object) {
@@ -37,14 +37,14 @@ impl Dispatcher {
         }
     }
 
-    /// Starts and stops daemons and timers, as far as that can be done at once.
+    /// Starts and stops daemons and timers, as far as possible without waiting.
     pub(crate) fn reconcile_daemons(
         self: &Arc<Self>,
         slot: &mut Slot,
         object: &Arc<Object>,
-        wanted: &DesiredDaemons,
+        desired: &DesiredDaemons,
     ) -> Reconciled {
         let owner: Arc<dyn ObjectOwner> = Arc::<Self>::clone(self);
-        self.shared.daemons.reconcile_daemons(&owner, (&mut slot.object_daemons, slot.gone), object, wanted)
+        self.shared.daemons.reconcile_daemons(&owner, (&mut slot.object_daemons, slot.gone), object, desired)
     }
 }

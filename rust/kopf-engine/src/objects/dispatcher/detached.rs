@@ -31,7 +31,7 @@ impl Dispatcher {
             activation.last && activation.steps.iter().all(|step| matches!(step, Command::Watch { .. }))
         };
         self.limit.is_none()
-            && open_cycle.round.is_none()
+            && open_cycle.index_pass.is_none()
             && matches!(&open_cycle.next, Some(Effect::Run(activation)) if is_watching(activation))
             && !self.shared.killing.is_cancelled()
     }
@@ -69,12 +69,12 @@ impl Dispatcher {
         effects.submit(HostTask::Activation(job));
     }
 
-    /// From any thread.
+    /// Processes the completion of a detached cycle. Called on any thread, so it must not block on the slots.
     fn on_completion(self: Arc<Self>, home: &Handle, key: Arc<str>, id: CycleId, reply: Option<Completion>) {
         match self.slots.try_lock() {
             Ok(slots) => self.end(slots, home, key, id, reply),
             Err(TryLockError::Poisoned(error)) => self.end(error.into_inner(), home, key, id, reply),
-            // The other side is not to wait for us.
+            // The host's thread must not wait for the engine.
             Err(TryLockError::WouldBlock) => {
                 let (dispatcher, again) = (Arc::clone(&self), home.clone());
                 let end = async move { dispatcher.end(dispatcher.slots(), &again, key, id, reply) };
@@ -83,7 +83,7 @@ impl Dispatcher {
         }
     }
 
-    /// Ends the cycle, or lets a worker go on with it.
+    /// Ends the cycle, or starts a worker that continues it.
     fn end(
         self: &Arc<Self>,
         mut slots: MutexGuard<'_, Slots>,
@@ -93,7 +93,7 @@ impl Dispatcher {
         reply: Option<Completion>,
     ) {
         let Some(active) = slots.get(&key).and_then(|slot| slot.active.as_mut()) else { return };
-        // Otherwise, it was given up meanwhile.
+        // Otherwise, the cycle was cancelled meanwhile.
         let Some(detached_cycle) = active.detached_cycle.take_if(|one| one.id() == id) else { return };
         let (arrived, is_alone) = (Arc::clone(&active.arrived), active.pending.is_empty());
         let DetachedCycle { mut open_cycle, _token } = detached_cycle;
@@ -149,7 +149,7 @@ impl Dispatcher {
                 let is_lost = next.is_none();
                 open_cycle.next = next;
                 if is_lost {
-                    // The other side has failed to answer, and has logged why: what comes next is to be handled.
+                    // The host has failed to complete the activation, and has logged why: the next events are handled.
                     self.close(&open_cycle);
                 }
                 let open_cycle = (!is_lost).then_some(open_cycle);
@@ -165,7 +165,7 @@ impl Dispatcher {
         }
     }
 
-    /// The next ones of the backlog have their turn; not in the thread of whoever has brought a reply.
+    /// Starts work on the next objects of the backlog, in a task: the calling thread is the host's.
     fn advance_soon(self: &Arc<Self>, slots: &Slots, home: &Handle) {
         if slots.backlog.is_empty() || self.is_advancing.swap(true, Ordering::AcqRel) {
             return;

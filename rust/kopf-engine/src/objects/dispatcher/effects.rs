@@ -1,10 +1,10 @@
-//! What follows from events: collected while the slots are locked, done when they are not locked any more.
+//! Effects of events, collected while the slots are locked and executed after the lock is released.
 
 use super::Work;
 use crate::context::OperatorContext;
 use crate::host::{HostTask, LogRecord};
 
-/// What is to be done, in this order.
+/// The effects, executed in the order of the fields.
 #[derive(Default)]
 pub(crate) struct Effects(Vec<DispatchEffect>);
 
@@ -25,7 +25,7 @@ impl Effects {
         self.0.extend(entries.into_iter().map(DispatchEffect::Log));
     }
 
-    /// Hands over a piece of work.
+    /// Submits a task to the host.
     pub(super) fn submit(&mut self, job: HostTask) {
         self.0.push(DispatchEffect::Submit(job));
     }
@@ -35,7 +35,7 @@ impl Effects {
         self.0.push(DispatchEffect::Spawn(work));
     }
 
-    /// Does all of it.
+    /// Executes all effects.
     pub(super) fn take_place(self, shared: &OperatorContext) {
         for effect in self.0 {
             match effect {

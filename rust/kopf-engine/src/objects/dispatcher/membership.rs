@@ -1,4 +1,4 @@
-//! Objects that the watch with a derived selector does not deliver any more: what the dispatcher does with them.
+//! Handling of objects that the watch with a derived selector does not deliver any more.
 
 use std::sync::Arc;
 
@@ -11,43 +11,43 @@ use crate::objects::membership::{Membership, PendingLookup};
 use crate::objects::slots::QueuedEvent;
 
 impl Dispatcher {
-    /// Sees whether an event of a stream is what it seems to be; gives the object back if so.
+    /// Tracks the membership of an event's object. Returns the object if the event is to be dispatched.
     pub(crate) fn filter_event(&self, kind: EventType, object: Object) -> Option<Object> {
         if self.derived.is_none() {
             return Some(object);
         }
         let mut slots = self.slots();
-        let Some(departures) = &mut slots.departures else { return Some(object) };
+        let Some(tracker) = &mut slots.tracker else { return Some(object) };
         let key = key_of(&object);
         if kind != EventType::Deleted {
-            departures.arrived(&key, &object);
+            tracker.on_selected(&key, &object);
             return Some(object);
         }
-        departures.note(&key, &object);
-        departures.enqueue_lookup(&key, Some(Arc::new(object)));
+        tracker.record_address(&key, &object);
+        tracker.enqueue_lookup(&key, Some(Arc::new(object)));
         slots.on_deselected(&key);
         None
     }
 
-    /// The server has told what has become of an object.
+    /// The server has responded to a lookup; `found` is none if the object does not exist.
     pub(crate) fn on_found(self: &Arc<Self>, key: &Arc<str>, ticket: u64, found: Option<Object>) {
         let vanished = self.with_slots(|slots, effects| {
-            let departures = slots.departures.as_mut().filter(|it| it.is_looked_up(key, ticket))?;
-            let lookups = departures.lookups.remove(key);
-            let is_back = found.as_ref().is_some_and(|object| departures.selector.matches(object));
+            let tracker = slots.tracker.as_mut().filter(|it| it.is_looked_up(key, ticket))?;
+            let lookups = tracker.lookups.remove(key);
+            let is_back = found.as_ref().is_some_and(|object| tracker.selector.matches(object));
             if found.is_none() {
-                departures.forget(key);
+                tracker.forget(key);
             }
             let event =
                 |kind, object| QueuedEvent { kind, object, requeued: false, indexed: false, received: None };
             match (found, lookups.and_then(|lookups| lookups.last)) {
-                // The stream will tell of that.
+                // The watch will deliver that.
                 (Some(_), _) if is_back => None,
                 (Some(object), _) => {
-                    // What was written after the question, is not in the answer.
-                    let is_stirred = slots.get(key).is_some_and(|slot| slot.place == Membership::Stale);
-                    let place = if is_stirred { Membership::Stale } else { Membership::Deselected };
-                    slots.entry(key, EventType::Modified).place = place;
+                    // The response does not contain writes made after the request.
+                    let is_stale = slots.get(key).is_some_and(|slot| slot.membership == Membership::Stale);
+                    let membership = if is_stale { Membership::Stale } else { Membership::Deselected };
+                    slots.entry(key, EventType::Modified).membership = membership;
                     let event = event(EventType::Modified, Arc::new(object));
                     self.enqueue(slots, Arc::clone(key), event, effects);
                     None
@@ -64,17 +64,17 @@ impl Dispatcher {
         self.shared.freed.notify_waiters();
     }
 
-    /// The stream is over, with all that it could have told of: what seemed to be deleted, is.
-    pub(crate) fn end_departures(self: &Arc<Self>) {
+    /// The watch has ended and cannot deliver the objects of pending lookups any more: those are handled as deleted.
+    pub(crate) fn end_lookups(self: &Arc<Self>) {
         let lookups: Vec<_> = {
             let mut slots = self.slots();
-            let lookups = slots.departures.as_mut().map(|departures| std::mem::take(&mut departures.lookups));
+            let lookups = slots.tracker.as_mut().map(|tracker| std::mem::take(&mut tracker.lookups));
             lookups.into_iter().flatten().collect()
         };
         for (key, PendingLookup { ticket, last }) in lookups {
             if last.is_some() {
-                if let Some(departures) = &mut self.slots().departures {
-                    departures.lookups.insert(Arc::clone(&key), PendingLookup { ticket, last });
+                if let Some(tracker) = &mut self.slots().tracker {
+                    tracker.lookups.insert(Arc::clone(&key), PendingLookup { ticket, last });
                 }
                 self.on_found(&key, ticket, None);
             }

@@ -1,8 +1,8 @@
 //! Dispatching: each event goes to its object's slot, one cycle at a time per object.
 //!
-//! Most events need nothing: no handler matches, or the essence is as it was. Those are decided right here, with no task, no
-//! crossing into Python, no memory that stays. Only if there is something to do, a worker is spawned for the object, and it
-//! lives as long as there is work (`worker.rs`).
+//! Most events need no work: no handler matches, or the essence is unchanged. Those are processed here, without a task, without
+//! calls into Python, without allocations that stay. For other events, a worker is spawned for the object, and it runs as long
+//! as there is work (`worker.rs`).
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -42,40 +42,40 @@ pub use pool::{Work, WorkerPool};
 
 use effects::Effects;
 
-/// How many of the backlog are looked at in one go.
+/// Number of objects of the backlog that are started per lock of the slots.
 const BATCH: usize = 64;
 
-/// The objects of one stream.
+/// The dispatcher of the objects of one watch.
 ///
-/// The order of locks, where several are held at once: the slots of a predecessor; the slots of its successor; the state of an
-/// object's daemons; the registry of all daemons, or the queue of their scheduler; the queue of the border. Handlers are
-/// called, workers are spawned, and lines are logged when the slots are not locked any more (see `Effects`).
+/// Lock order, where several are held at once: the slots of a predecessor; the slots of its successor; the state of an object's
+/// daemons; the registry of all daemons, or the queue of their scheduler; the queue of the Python bindings. Handlers are
+/// called, workers are spawned, and lines are logged after the lock of the slots is released (see `Effects`).
 pub struct Dispatcher {
-    /// What all streams share.
+    /// The context of the operator.
     pub shared: Arc<OperatorContext>,
     /// Starts the workers.
     pool: &'static dyn WorkerPool,
     /// The handlers of the resource.
     pub plan: Arc<ResourceHandlers>,
-    /// The label selector that follows from them, if it is wanted.
+    /// The label selector derived from them, if enabled.
     pub derived: Option<DerivedSelector>,
-    /// Bounds the workers of this stream, if the settings say so.
+    /// Bounds the workers of this watch, if the settings specify a limit.
     pub limit: Option<Arc<Semaphore>>,
     slots: Mutex<Slots>,
-    /// Keeps the barrier closed until the stream takes care of that itself.
+    /// Keeps the index gate closed until the watch takes the guard.
     gate_guard: Mutex<Option<IndexGateGuard>>,
-    /// Whether each event counts, or only the newest state.
+    /// Whether every event is handled, or only the newest state.
     every_event: bool,
-    /// Somebody is about to look at the backlog.
+    /// A task is about to start objects of the backlog.
     is_advancing: AtomicBool,
-    /// The first states of the objects are being indexed.
+    /// The initial indexing is in progress.
     pub(crate) is_filling: AtomicBool,
-    /// Who goes on with the objects, in another version of their kind.
+    /// The dispatcher that continues with the objects, in another version of their resource.
     successor: OnceLock<Arc<Self>>,
 }
 
 impl Dispatcher {
-    /// A dispatcher that knows no objects yet.
+    /// A dispatcher without objects.
     pub fn new(
         shared: Arc<OperatorContext>,
         pool: &'static dyn WorkerPool,
@@ -91,8 +91,8 @@ impl Dispatcher {
         let OperatorConfig { registry, settings, .. } = &*shared.rules;
         let derived =
             settings.watching.derived_selectors.then(|| DerivedSelector::of(&plan, registry)).flatten();
-        let departures = derived.clone().map(|derived| Box::new(MembershipTracker::from(derived)));
-        let slots = Mutex::new(Slots::with(departures, Arc::clone(&shared.parked)));
+        let tracker = derived.clone().map(|derived| Box::new(MembershipTracker::from(derived)));
+        let slots = Mutex::new(Slots::with(tracker, Arc::clone(&shared.parked)));
         let dispatcher = Arc::new(Self {
             shared,
             pool,
@@ -111,7 +111,7 @@ impl Dispatcher {
         dispatcher
     }
 
-    /// Takes a new event of an object.
+    /// Takes a watch event of an object.
     pub fn dispatch(self: &Arc<Self>, kind: EventType, object: Object) {
         let key = key_of(&object);
         let event =
@@ -122,7 +122,7 @@ impl Dispatcher {
         });
     }
 
-    /// Lets the events of an object go that were held until the indices are filled.
+    /// Dispatches the buffered events of an object after the initial indexing.
     pub fn release(self: &Arc<Self>, key: &Arc<str>) {
         self.with_slots(|slots, effects| {
             let held = slots.get(key).and_then(|slot| slot.active.take());
@@ -135,7 +135,7 @@ impl Dispatcher {
         });
     }
 
-    /// Does something with the slots, and what follows from it when they are not locked any more.
+    /// Calls the function with the locked slots, and executes the effects after the lock is released.
     pub(crate) fn with_slots<T>(self: &Arc<Self>, act: impl FnOnce(&mut Slots, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
         let mut slots = self.slots();
@@ -145,7 +145,7 @@ impl Dispatcher {
         done
     }
 
-    /// Puts an event behind those that are worked on, or begins with it.
+    /// Queues the event if the object is busy; otherwise, starts to handle it or adds it to the backlog.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         slots: &mut Slots,
@@ -185,13 +185,13 @@ impl Dispatcher {
         }
     }
 
-    /// How many objects of listings are worked on at once.
+    /// Maximum number of listed objects that are worked on concurrently.
     fn window(&self) -> usize {
         let limit = self.shared.rules.settings.queueing.worker_limit;
         limit.unwrap_or(WINDOW).clamp(1, WINDOW)
     }
 
-    /// It is the turn of an object that waited.
+    /// Starts the work on an object of the backlog.
     fn unpark(self: &Arc<Self>, slots: &mut Slots, key: &Arc<str>, effects: &mut Effects) {
         let pending = slots.unpark(key);
         for event in pending.into_iter().flatten() {
@@ -205,7 +205,7 @@ impl Dispatcher {
         }
     }
 
-    /// One of the backlog has had its turn, the next ones have theirs.
+    /// The work on a listed object is done: starts the next ones of the backlog.
     pub async fn advance(self: &Arc<Self>) {
         self.slots().backlog.ended();
         self.schedule_backlog().await;
@@ -217,11 +217,11 @@ impl Dispatcher {
         }
     }
 
-    /// True if there is more to look at.
+    /// Starts a batch of the backlog; true if more objects can be started.
     fn schedule_batch(self: &Arc<Self>) -> bool {
         self.with_slots(|slots, effects| {
             for _ in 0..BATCH {
-                // While it is paused, others may work on the objects; the listing after the pause brings them here again.
+                // During a pause, other operators may handle the objects; the listing after the pause delivers them again.
                 let is_held = self.shared.stopping.is_cancelled() || self.shared.pause.is_on();
                 if is_held || slots.backlog.is_full(self.window()) {
                     return false;
@@ -233,7 +233,7 @@ impl Dispatcher {
         })
     }
 
-    /// Looks at the object again, though nothing has come from the server.
+    /// Handles the object again without a watch event.
     pub fn wake(self: &Arc<Self>, key: &Arc<str>, object: Arc<Object>) {
         if self.shared.stopping.is_cancelled() {
             return;
@@ -246,7 +246,7 @@ impl Dispatcher {
                 self.start(slots, Arc::clone(key), event, effects);
                 return;
             };
-            // The next event will look at it anyway.
+            // The next event will handle the object anyway.
             if active.pending.is_empty() {
                 active.pending.push_back(event);
                 active.arrived.notify_one();
@@ -254,11 +254,11 @@ impl Dispatcher {
         });
     }
 
-    /// Begins with an event of an object that nobody works on.
+    /// Starts to handle an event of an idle object.
     fn start(self: &Arc<Self>, slots: &mut Slots, key: Arc<str>, event: QueuedEvent, effects: &mut Effects) {
         let Some(slot) = slots.get(&key) else { return };
         if slot.throttle.remaining(self.shared.clock.now()).is_some() {
-            // Held after an error: the worker waits for the rest of the pause.
+            // The object is held after an error: the worker waits for the rest of the back-off.
             self.spawn_waiting(slots, key, event, effects);
             return;
         }
@@ -274,7 +274,7 @@ impl Dispatcher {
         };
         effects.log_all(std::mem::take(&mut open_cycle.log_messages));
         match &open_cycle {
-            OpenCycle { next: Some(Effect::Done(decision)), round: None, event, .. }
+            OpenCycle { next: Some(Effect::Done(decision)), index_pass: None, event, .. }
                 if is_trivial(decision) =>
             {
                 self.apply_trivial(slots, &key, event, decision, effects);
@@ -284,7 +284,7 @@ impl Dispatcher {
         }
     }
 
-    /// Slows an object down after a panic of its cycle; gives the event back if it is to be handled then.
+    /// Applies the error back-off after a panic of a cycle. Returns the event if it is to be handled after the delay.
     pub(crate) fn hold_back(
         &self,
         slot: &mut Slot,
@@ -302,11 +302,11 @@ impl Dispatcher {
         if slot.object_daemons.as_ref().is_some_and(|object_daemons| object_daemons.is_damaged()) {
             self.shared.failing.raise(panicked.clone().into());
         }
-        // Without a pause, it would only panic again, and at once.
+        // Without a delay, the cycle would panic again at once.
         delay.is_some().then_some(event)
     }
 
-    /// Opens a cycle for the event, in the state that the slot is in. If that panics, the slot is as it was before.
+    /// Opens a cycle for the event. If that panics, the slot is unchanged.
     pub fn begin(
         self: &Arc<Self>,
         slot: &mut Slot,
@@ -326,7 +326,7 @@ impl Dispatcher {
         }
         self.refresh(slot, &event.object);
         let now = self.shared.clock.now();
-        let round = self.index_pass(slot, &event);
+        let index_pass = self.index_pass(slot, &event);
         let consistent = is_consistent(slot, &event.object, now);
         let id = self.shared.next_cycle();
         let moment = CycleInput { now, entropy: id, consistent };
@@ -340,25 +340,25 @@ impl Dispatcher {
         if !Arc::ptr_eq(cycle.object(), &event.object) {
             event.received = Some(std::mem::replace(&mut event.object, Arc::clone(cycle.object())));
         }
-        // Daemons and timers may look into the indices: they start when the object is there.
-        if let Effect::Spawn(wanted) = &next
-            && round.is_none()
+        // Daemons and timers may read the indices: they start after the object is indexed.
+        if let Effect::Spawn(desired) = &next
+            && index_pass.is_none()
             && let Reconciled::Done(answer) =
-                self.reconcile_daemons(slot, event.received.as_ref().unwrap_or(&event.object), wanted)
+                self.reconcile_daemons(slot, event.received.as_ref().unwrap_or(&event.object), desired)
         {
             next = cycle.resume(answer, now);
         }
         let log_messages = self.log_records_of(&mut cycle, &event.object);
-        OpenCycle { id, cycle, next: Some(next), event, round, closed: false, log_messages }
+        OpenCycle { id, cycle, next: Some(next), event, index_pass, closed: false, log_messages }
     }
 
-    /// What the indices need for the event, before anything else.
+    /// The index commands for the event, which run before all others.
     pub fn index_pass(&self, slot: &mut Slot, event: &QueuedEvent) -> Option<IndexPass> {
         if self.plan.indexing.is_empty() || event.indexed {
             return None;
         }
         let indexing = slot.indexing.as_deref();
-        // What is only looked at again is in the indices, unless that has failed.
+        // A requeued state is in the indices already, unless indexing has failed.
         if event.requeued && !indexing.is_some_and(Indexing::is_broken) {
             return None;
         }
@@ -374,21 +374,21 @@ impl Dispatcher {
         )
     }
 
-    /// What keeps the barrier closed until the objects of this stream are listed.
+    /// The guard that keeps the index gate closed until the objects of this watch are listed.
     pub fn take_gate_guard(&self) -> Option<IndexGateGuard> {
         self.gate_guard.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The stream is over, but another one goes on with the same objects. Those that are worked on now follow when that is
-    /// done: until then, what the other stream delivers of them waits there.
+    /// The watch has ended, and a successor continues with the same objects. Busy objects are handed over when their work is
+    /// done; until then, their events wait in the successor.
     pub fn hand_over(&self, successor: &Arc<Self>) {
-        // First of all: cycles that end from now on hand over by themselves.
+        // This comes first: cycles that end from now on hand over by themselves.
         let _only = self.successor.set(Arc::clone(successor));
         drop(self.take_gate_guard());
         self.slots().hand_over(&mut successor.slots());
     }
 
-    /// No cycle works on the object any more: it rests here, or is handed over, or is forgotten.
+    /// No cycle works on the object any more: it becomes idle, or is handed over, or its slot is removed.
     pub(crate) fn finish(&self, mut slots: MutexGuard<'_, Slots>, key: &Arc<str>) {
         if let Some(successor) = self.successor.get() {
             let slot = slots.take(key);
@@ -403,7 +403,7 @@ impl Dispatcher {
             slots.remove(key);
             true
         } else {
-            slot.place != Membership::Selected && slots.leave(key)
+            slot.membership != Membership::Selected && slots.leave(key)
         };
         drop(slots);
         if is_over {
@@ -411,7 +411,7 @@ impl Dispatcher {
         }
     }
 
-    /// Goes on with an object that a predecessor has worked on.
+    /// Takes over an object of a predecessor.
     fn adopt(self: &Arc<Self>, key: &Arc<str>, slot: Slot) {
         if let Some(next) = self.successor.get() {
             drop(self.slots().take(key));
@@ -430,28 +430,28 @@ impl Dispatcher {
         self.terminate_daemons(vanished.into_iter().collect());
     }
 
-    /// The stream is over for good: nothing is remembered of its objects.
+    /// The watch has ended for good: all slots are removed.
     pub fn shutdown(&self) {
         drop(self.take_gate_guard());
         let vanished = self.slots().end();
         self.terminate_daemons(vanished);
     }
 
-    /// Logs what the cycle has to say so far.
+    /// Emits the log records of the cycle so far.
     pub fn emit_log(&self, cycle: &mut Cycle, object: &Arc<Object>) {
         for entry in self.log_records_of(cycle, object) {
             self.shared.host.log(entry);
         }
     }
 
-    /// What the cycle has to say so far.
+    /// The log records of the cycle so far.
     fn log_records_of(&self, cycle: &mut Cycle, object: &Arc<Object>) -> Vec<LogRecord> {
         let log_messages =
             cycle.drain_log().into_iter().filter(|note| self.shared.host.enabled(note.level()));
         log_messages.map(|note| LogRecord::posted(note.level(), object, note.text(object))).collect()
     }
 
-    /// Keeps what a cycle that needs no more work has taught about the object.
+    /// Stores the results of a cycle that needs no further work in the slot.
     fn apply_trivial(
         &self,
         slots: &mut Slots,
@@ -473,7 +473,7 @@ impl Dispatcher {
             let accepted = Accepted { patch: &Map::new(), latest: None };
             slot.memory.record_write(&event.object, accepted, handling_status, settings, &self.plan);
             slot.throttle.succeed();
-            if slot.place != Membership::Selected && slots.leave(key) {
+            if slot.membership != Membership::Selected && slots.leave(key) {
                 effects.submit(HostTask::Forget(Arc::clone(key)));
             }
         }
@@ -515,7 +515,7 @@ impl Dispatcher {
         });
     }
 
-    /// Stops the daemons and timers of objects that are gone, and forgets what nobody works on any more.
+    /// Stops the daemons and timers of removed objects. For those without a slot, the host drops its state.
     pub(crate) fn terminate_daemons(&self, vanished: Vec<RemovedObject>) {
         for RemovedObject { key, object_daemons, forgotten } in vanished {
             self.shared
@@ -527,7 +527,7 @@ impl Dispatcher {
         }
     }
 
-    /// All slots, for a short while.
+    /// The lock of all slots; to be held briefly.
     pub fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -542,7 +542,7 @@ fn activate(slots: &mut Slots, key: &Arc<str>) -> Arc<Notify> {
     arrived
 }
 
-/// Notes that the state has come, and tells whether it is the one that our last write has made.
+/// Records the observed state; true if it is the result of our last write.
 fn is_consistent(slot: &mut Slot, object: &Object, now: kopf_core::time::Timestamp) -> bool {
     let Some(consistency) = &mut slot.consistency else { return true };
     consistency.seen(object.resource_version());
@@ -553,7 +553,7 @@ fn is_consistent(slot: &mut Slot, object: &Object, now: kopf_core::time::Timesta
     reached
 }
 
-/// Whether nothing is left to be done after the cycle.
+/// Whether no work is left after the cycle.
 fn is_trivial(decision: &Decision) -> bool {
     decision.patch.is_empty()
         && decision.pending.is_none()
@@ -563,15 +563,20 @@ fn is_trivial(decision: &Decision) -> bool {
         && decision.error.is_none()
 }
 
-/// Takes the outcomes of a round out of the reply of its script; false if it came to no end.
-pub fn learn(dispatcher: &Dispatcher, slot: &mut Slot, round: &IndexPass, reply: &mut Completion) -> bool {
+/// Takes the index outcomes out of the completion; false if indexing is incomplete.
+pub fn record_indexing(
+    dispatcher: &Dispatcher,
+    slot: &mut Slot,
+    index_pass: &IndexPass,
+    reply: &mut Completion,
+) -> bool {
     let indexing = slot.indexing.get_or_insert_default();
     if !matches!(reply.steps.first(), Some(CommandResult::Indexed(_))) {
         indexing.fail();
         return false;
     }
     if let CommandResult::Indexed(outcomes) = reply.steps.remove(0) {
-        indexing.record_outcomes(round, &outcomes, &dispatcher.shared.rules.registry);
+        indexing.record_outcomes(index_pass, &outcomes, &dispatcher.shared.rules.registry);
     }
     true
 }

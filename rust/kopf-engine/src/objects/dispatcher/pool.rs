@@ -1,4 +1,4 @@
-//! The port of the dispatcher to the workers.
+//! The dispatcher's interface to the workers.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use tokio::sync::Notify;
 use super::Dispatcher;
 use crate::objects::slots::OpenCycle;
 
-/// An object that a worker is to be started for.
+/// An object that needs a worker.
 pub struct Work {
     /// The dispatcher of the object.
     pub dispatcher: Arc<Dispatcher>,
     /// The key of the object.
     pub key: Arc<str>,
-    /// Notified when an event of the object has come.
+    /// Notified about events of the object.
     pub arrived: Arc<Notify>,
-    /// Whether it is of a listing: the backlog waits for it.
+    /// Whether the object is from a listing: the backlog continues when it is done.
     pub is_listed: bool,
-    /// The cycle to go on with.
+    /// The cycle to continue with.
     pub open_cycle: Option<Box<OpenCycle>>,
 }
 

@@ -1,6 +1,6 @@
-//! Orchestration: one stream for each served resource in each served namespace, adjusted as they come and go.
+//! Orchestration: one watch for each served resource in each served namespace, adjusted as they come and go.
 //!
-//! The only place that starts and stops streams. Rules: contract/engine 1.5-1.7.
+//! The only module that starts and stops watches. Rules: contract/engine 1.5-1.7.
 
 use crate::admission::AdmissionRouter;
 use crate::worker::Pool;
@@ -25,7 +25,7 @@ use crate::discovery::namespaces::{NamespaceMatches, NamespaceScope};
 use crate::discovery::observers::DiscoveryQueue;
 use crate::discovery::scan::scan;
 use crate::error::{Failure, FailureKind};
-use crate::event_recorder::{EventRecorder, Mail};
+use crate::event_recorder::{EventReceiver, EventRecorder};
 use crate::feed;
 use crate::host::{HostTask, LogRecord, MatchResourcesTask};
 use crate::objects::dispatcher::Dispatcher;
@@ -39,50 +39,50 @@ mod refresh;
 use refresh::Scan;
 
 const LOGGER: &str = "kopf._core.reactor.observation";
-/// What keeps the indices' barrier closed until the first streams are there.
-const SPAWNING: &str = "the first look at the cluster";
-/// A stream that has lived for so many seconds panics for another reason than before.
+/// The name under which the index gate waits for the first watches.
+const SPAWNING: &str = "the first scan of the cluster";
+/// Seconds of running after which a panic of a watch is counted as the first one again.
 const LONG_LIVED: f64 = 600.0;
-/// The key of a stream: a resource and a namespace, or none for all namespaces.
+/// The key of a watch: a resource and a namespace, or none for all namespaces.
 type StreamKey = (Resource, Option<String>);
 
-/// Starts and stops the streams.
+/// Starts and stops the watches.
 pub struct Orchestrator {
     shared: Arc<OperatorContext>,
     admission: Arc<AdmissionRouter>,
     namespace_scope: NamespaceScope,
     scanned: Vec<Arc<Resource>>,
     namespaces: BTreeSet<String>,
-    /// What is known of the names of namespaces.
+    /// The results of matching namespaces with patterns.
     answers: NamespaceMatches,
     streams: HashMap<StreamKey, (AbortHandle, Arc<Dispatcher>)>,
     peerings: HashMap<StreamKey, (Peering, [AbortHandle; 3])>,
     tasks: Tasks,
-    /// Signs of life and the posting of events: they go on until the last worker is done.
+    /// Keep-alives and the posting of events: they run until the last worker is done.
     background_tasks: Tasks,
-    mail: Option<Mail>,
+    event_receiver: Option<EventReceiver>,
     closing: CancellationToken,
     news: Arc<DiscoveryQueue>,
-    told: Vec<String>,
-    /// Who will ask to look at a group later.
-    looking: HashMap<String, AbortHandle>,
-    /// The groups that are looked at now.
+    logged_issues: Vec<String>,
+    /// The tasks of delayed rescans, by group.
+    rescans: HashMap<String, AbortHandle>,
+    /// The running scans, by group.
     scans: HashMap<String, Scan>,
-    /// The names of the streams of our own.
+    /// The names of the watches that the engine itself needs.
     observers: BTreeSet<String>,
-    /// Keeps the indices' barrier closed until the first streams are there.
+    /// Keeps the index gate closed until the first watches are started.
     spawning: Option<IndexGateGuard>,
-    /// Whether it is known which namespaces are served.
+    /// Whether the served namespaces are known.
     is_located: bool,
 }
 
 impl Orchestrator {
-    /// Knows nothing of the cluster yet.
+    /// An orchestrator without any resources yet.
     pub fn new(
         shared: Arc<OperatorContext>,
         admission: Arc<AdmissionRouter>,
         namespace_scope: NamespaceScope,
-        mail: Mail,
+        event_receiver: EventReceiver,
     ) -> Self {
         let is_located = matches!(namespace_scope, NamespaceScope::Cluster);
         let spawning =
@@ -98,11 +98,11 @@ impl Orchestrator {
             peerings: HashMap::new(),
             tasks: JoinSet::new(),
             background_tasks: JoinSet::new(),
-            mail: Some(mail),
+            event_receiver: Some(event_receiver),
             closing: CancellationToken::new(),
             news: Arc::default(),
-            told: vec![],
-            looking: HashMap::new(),
+            logged_issues: vec![],
+            rescans: HashMap::new(),
             scans: HashMap::new(),
             observers: BTreeSet::new(),
             spawning,
@@ -110,7 +110,7 @@ impl Orchestrator {
         }
     }
 
-    /// Serves until something makes it impossible.
+    /// Serves until a fatal failure.
     pub async fn run(&mut self) -> Result<(), Failure> {
         self.scanned = scan(&self.shared.api, &self.scope()).await?;
         self.observe();
@@ -118,10 +118,10 @@ impl Orchestrator {
         loop {
             tokio::select! {
                 news = async { self.news.take().await } => {
-                    self.learn(news).await?;
+                    self.on_discovery(news).await?;
                     self.reconcile_streams().await?;
                 }
-                // Cancelled streams are those that we stopped ourselves.
+                // Watches that we stopped end as cancelled tasks.
                 Some(ended) = self.tasks.join_next() => joined(ended)?,
                 Some(ended) = self.background_tasks.join_next() => joined(ended)?,
             }
@@ -136,7 +136,7 @@ impl Orchestrator {
         busy.collect()
     }
 
-    /// Stops all streams: no events come any longer.
+    /// Stops all watches: no further events arrive.
     pub async fn stop(&mut self) {
         self.shared.health.expect(BTreeSet::new());
         self.tasks.abort_all();
@@ -145,14 +145,14 @@ impl Orchestrator {
         }
     }
 
-    /// Logs the failure of a task that has ended while the operator ends anyway.
+    /// Logs the failure of a task during the shutdown.
     fn report(&self, ended: Result<Result<(), Failure>, JoinError>) {
         if let Err(failure) = joined(ended) {
-            self.say(Level::Error, failure.message);
+            self.log(Level::Error, failure.message);
         }
     }
 
-    /// Posts what is left to be posted, and takes us from among the peers.
+    /// Posts the queued Kubernetes events, and removes our records from the peerings.
     pub async fn leave(&mut self) {
         self.closing.cancel();
         for (_, tasks) in self.peerings.values() {
@@ -163,7 +163,7 @@ impl Orchestrator {
         }
         let mut leaving = JoinSet::new();
         for (_, (peering, _)) in self.peerings.drain() {
-            leaving.spawn(supervised(format!("The farewell to {}", peering.name()), async move {
+            leaving.spawn(supervised(format!("Leaving the peering {}", peering.name()), async move {
                 peering.leave().await;
                 Ok(())
             }));
@@ -182,17 +182,17 @@ impl Orchestrator {
         self.scanned.iter().find(fits).cloned()
     }
 
-    /// Brings the streams in line with the resources and namespaces: what is redundant stops before what is new starts.
+    /// Adjusts the watches to the resources and namespaces: redundant ones are stopped before new ones are started.
     async fn reconcile_streams(&mut self) -> Result<(), Failure> {
         let verdicts = self.ask_selectors().await?;
-        let wanted =
+        let selected =
             |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
-        let chosen = selection::select(self.handlers(), &self.scanned, &wanted);
+        let chosen = selection::select(self.handlers(), &self.scanned, &selected);
         self.log_issues(&chosen);
-        self.admission.serve(AdmissionResources::select(self.handlers(), &self.scanned, &wanted));
+        self.admission.serve(AdmissionResources::select(self.handlers(), &self.scanned, &selected));
         self.start_posting();
         self.adjust_peerings();
-        let keys: Vec<_> = chosen.served.iter().flat_map(|resource| self.places(resource)).collect();
+        let keys: Vec<_> = chosen.served.iter().flat_map(|resource| self.stream_keys(resource)).collect();
         let stale: Vec<_> = self.streams.keys().filter(|known| !keys.contains(known)).cloned().collect();
         let mut leaving = vec![];
         for key in stale {
@@ -206,12 +206,13 @@ impl Orchestrator {
                 continue;
             }
             let shared = Arc::new(resource.clone());
-            let callables = |handler: usize| wanted(handler, &resource);
+            let callables = |handler: usize| selected(handler, &resource);
             let plan = Arc::new(self.shared.rules.registry.plan(&shared, &callables));
             let dispatcher = Dispatcher::new(Arc::clone(&self.shared), &Pool, plan, namespace.as_deref());
-            // Another version of the same objects.
-            let is_same = |((other, place), _): &((Resource, _), _)| {
-                (&other.group, &other.plural) == (&resource.group, &resource.plural) && *place == namespace
+            // Another version of the same resource.
+            let is_same = |((other, other_namespace), _): &((Resource, _), _)| {
+                (&other.group, &other.plural) == (&resource.group, &resource.plural)
+                    && *other_namespace == namespace
             };
             if let Some(position) = leaving.iter().position(is_same) {
                 leaving.swap_remove(position).1.hand_over(&dispatcher);
@@ -224,11 +225,11 @@ impl Orchestrator {
             self.streams.insert((resource, namespace), (task, dispatcher));
         }
         for (_, dispatcher) in leaving {
-            dispatcher.end_departures();
+            dispatcher.end_lookups();
             dispatcher.shutdown();
         }
-        let places = self.streams.keys().chain(self.peerings.keys());
-        let names = places.map(|(resource, namespace)| watch::name_of(resource, namespace.as_deref()));
+        let all_keys = self.streams.keys().chain(self.peerings.keys());
+        let names = all_keys.map(|(resource, namespace)| watch::name_of(resource, namespace.as_deref()));
         self.shared.health.expect(names.chain(self.observers.iter().cloned()).collect());
         if self.is_located {
             self.spawning = None;
@@ -236,8 +237,8 @@ impl Orchestrator {
         Ok(())
     }
 
-    /// Takes part in the peerings that are there now, and in no others. It comes before the streams, so that they are
-    /// paused from the beginning if they are to be.
+    /// Joins the peerings that exist now, and leaves the others. This precedes the start of watches, so that they start paused
+    /// if the operator is paused.
     fn adjust_peerings(&mut self) {
         let settings = &self.shared.rules.settings.peering;
         if settings.standalone {
@@ -250,47 +251,47 @@ impl Orchestrator {
             .filter(|resource| peering::is_peering(resource, clusterwide))
             .cloned()
             .collect();
-        let places: Vec<StreamKey> = resources.iter().flat_map(|resource| self.places(resource)).collect();
-        self.peerings.retain(|place, (peering, tasks)| {
-            let stays = places.contains(place);
-            if !stays {
+        let keys: Vec<StreamKey> = resources.iter().flat_map(|resource| self.stream_keys(resource)).collect();
+        self.peerings.retain(|key, (peering, tasks)| {
+            let is_kept = keys.contains(key);
+            if !is_kept {
                 tasks.iter().for_each(AbortHandle::abort);
                 peering.forget();
             }
-            stays
+            is_kept
         });
-        for place in places {
-            if self.peerings.contains_key(&place) {
+        for key in keys {
+            if self.peerings.contains_key(&key) {
                 continue;
             }
-            let resource = Arc::new(place.0.clone());
-            let stream = self.stream(&resource, place.1.as_deref());
-            let peering = Peering::new(Arc::clone(&self.shared), resource, place.1.clone());
-            let life = peering.spawn_keepalive(&mut self.background_tasks);
-            let [watchman, stream] = peering.spawn_watch(&mut self.tasks, stream);
-            self.peerings.insert(place, (peering, [life, watchman, stream]));
+            let resource = Arc::new(key.0.clone());
+            let stream = self.stream(&resource, key.1.as_deref());
+            let peering = Peering::new(Arc::clone(&self.shared), resource, key.1.clone());
+            let keep_alive = peering.spawn_keepalive(&mut self.background_tasks);
+            let [evaluation, stream] = peering.spawn_watch(&mut self.tasks, stream);
+            self.peerings.insert(key, (peering, [keep_alive, evaluation, stream]));
         }
         let is_missing = mandatory && resources.is_empty();
         if is_missing && !self.shared.pause.has(MISSING) {
-            self.say(Level::Warning, peering::missing_text(clusterwide));
+            self.log(Level::Warning, peering::missing_text(clusterwide));
         }
         self.shared.pause.turn(MISSING, is_missing);
     }
 
-    /// Posts Kubernetes events as soon as it is known where.
+    /// Starts the posting of Kubernetes events as soon as their resource is discovered.
     fn start_posting(&mut self) {
         let Some(resource) = self.own("", "events") else { return };
-        let Some(mail) = self.mail.take() else { return };
+        let Some(event_receiver) = self.event_receiver.take() else { return };
         let poster = EventRecorder::new(Arc::clone(&self.shared), resource);
         let closing = self.closing.clone();
         self.background_tasks.spawn(supervised("The posting of Kubernetes events".to_owned(), async move {
-            poster.run(mail, closing).await;
+            poster.run(event_receiver, closing).await;
             Ok(())
         }));
     }
 
-    /// Where a resource is served.
-    fn places(&self, resource: &Resource) -> Vec<StreamKey> {
+    /// The keys of the watches of a resource.
+    fn stream_keys(&self, resource: &Resource) -> Vec<StreamKey> {
         match &self.namespace_scope {
             NamespaceScope::Namespaces { .. } if resource.namespaced => {
                 self.namespaces.iter().map(|name| (resource.clone(), Some(name.clone()))).collect()
@@ -299,7 +300,7 @@ impl Orchestrator {
         }
     }
 
-    /// The verdicts of selectors that are functions: pairs of handlers and wanted resources.
+    /// The results of callable selectors: pairs of handlers and selected resources.
     async fn ask_selectors(&self) -> Result<BTreeSet<(usize, String)>, Failure> {
         let asks = |handler: &Handler| handler.selector.as_ref().is_some_and(|selector| selector.callable);
         let handlers: Vec<usize> = self
@@ -322,12 +323,12 @@ impl Orchestrator {
         let failed = |message: String| Failure { kind: FailureKind::Other, message };
         let verdicts =
             answer.await.map_err(|_| failed("The operator is exiting.".to_owned()))?.map_err(failed)?;
-        let mut wanted = BTreeSet::new();
+        let mut selected = BTreeSet::new();
         for (handler, verdicts) in handlers.into_iter().zip(verdicts) {
             let yes = self.scanned.iter().zip(verdicts).filter(|(_, verdict)| *verdict);
-            wanted.extend(yes.map(|(resource, _)| (handler, resource.to_string())));
+            selected.extend(yes.map(|(resource, _)| (handler, resource.to_string())));
         }
-        Ok(wanted)
+        Ok(selected)
     }
 
     fn stream(&self, resource: &Arc<Resource>, namespace: Option<&str>) -> Stream {
@@ -358,32 +359,32 @@ impl Orchestrator {
             health: Arc::clone(&self.shared.health),
             pause: None,
         };
-        // From now on, it is known that there is one, though it may have to wait.
+        // The health contains the watch from now on, though its first request may have to wait.
         stream.announce();
         stream
     }
 
-    /// Tells what is wrong with the selection, once for each change of it.
+    /// Logs the issues of the selection, once for each change of them.
     fn log_issues(&mut self, chosen: &Selection) {
-        if self.told != chosen.complaints {
+        if self.logged_issues != chosen.complaints {
             for complaint in &chosen.complaints {
-                self.say(Level::Warning, complaint.clone());
+                self.log(Level::Warning, complaint.clone());
             }
             if chosen.unresolved && !self.shared.rules.settings.compat {
                 for hint in selection::suggestions(self.handlers(), &self.scanned) {
-                    self.say(Level::Warning, hint);
+                    self.log(Level::Warning, hint);
                 }
             }
-            self.told.clone_from(&chosen.complaints);
+            self.logged_issues.clone_from(&chosen.complaints);
         }
     }
 
-    fn say(&self, level: Level, text: String) {
+    fn log(&self, level: Level, text: String) {
         self.shared.host.log(LogRecord::general(level, LOGGER, text));
     }
 }
 
-/// Serves a stream for ever. If its task panics, it begins again after a pause, with a new listing.
+/// Runs a watch. If its task panics, it restarts after a pause, with a new listing.
 async fn serve(stream: Stream, dispatcher: Arc<Dispatcher>) -> Result<(), Failure> {
     let name = stream.task_name();
     let mut panics = 0;
@@ -394,7 +395,7 @@ async fn serve(stream: Stream, dispatcher: Arc<Dispatcher>) -> Result<(), Failur
             Ok(Err(error)) => return Err(error.into()),
             Err(panicked) => panicked,
         };
-        // The objects whose first states were being indexed would wait for ever.
+        // Objects whose initial indexing was in progress would wait without end.
         if dispatcher.is_filling.load(Ordering::Acquire) {
             return Err(panicked.into());
         }

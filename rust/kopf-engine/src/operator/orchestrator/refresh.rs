@@ -1,7 +1,4 @@
-//! What the orchestrator knows of the cluster: which resources and namespaces there are, and how it comes to know of
-//! changes.
-//!
-//! Must not know: what follows from it for the streams. Rules: contract/engine 1.4, 1.6.
+//! Discovery for the orchestrator: the served resources and namespaces, and their changes. Rules: contract/engine 1.4, 1.6.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,32 +22,32 @@ use crate::supervision::{guarded, supervised};
 use crate::time::virtual_time::Busy;
 use crate::watch::{EventHandler, Stream};
 
-/// A new definition is served a moment after it is announced: how often, and how soon, we look again.
-const LOOKS: u32 = 10;
-const LOOK_AGAIN: Duration = Duration::from_millis(300);
+/// A new CRD is served a moment after its watch event: the number of rescans until its resources are found.
+const MAX_RESCANS: u32 = 10;
+const RESCAN_DELAY: Duration = Duration::from_millis(300);
 
-/// How long after each other we look once more after a change, even if nothing is missed.
-const LOOKS_LATER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+/// The delays of further rescans after a change, even if nothing is missing.
+const LATER_RESCANS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
 /// Groups that the engine itself uses.
 const OWN_GROUPS: [&str; 5] =
     ["", "apiextensions.k8s.io", "admissionregistration.k8s.io", "kopf.dev", "zalando.org"];
 
-/// A group that is looked at.
+/// A running scan of a group.
 pub(super) struct Scan {
     task: AbortHandle,
-    /// The number of the present look.
-    look: u64,
-    /// How many looks there were without all that should be there.
-    looks: u32,
-    /// What should be there.
+    /// The number of this scan.
+    number: u64,
+    /// Number of scans without all expected resources.
+    attempts: u32,
+    /// The plural names of the expected resources.
     plurals: BTreeSet<String>,
-    /// It takes real time.
+    /// Keeps virtual time from advancing: the requests take real time.
     _busy: Option<Busy>,
 }
 
 impl Orchestrator {
-    /// Where the resources may be that anybody wants.
+    /// The groups in which handlers may select resources.
     pub(super) fn scope(&self) -> Scope {
         let mut groups: BTreeSet<String> = OWN_GROUPS.iter().map(|&group| group.to_owned()).collect();
         for selector in self.handlers().iter().filter_map(|handler| handler.selector.as_ref()) {
@@ -62,7 +59,7 @@ impl Orchestrator {
         Scope::Groups(groups)
     }
 
-    /// Starts the observers of definitions and of namespaces.
+    /// Starts the observers of CRDs and of namespaces.
     pub(super) fn observe(&mut self) {
         let disabled = self.shared.rules.settings.scanning.disabled;
         if !disabled && let Some(resource) = self.own("apiextensions.k8s.io", "customresourcedefinitions") {
@@ -72,7 +69,7 @@ impl Orchestrator {
                 scanned: self.scanned.iter().map(|one| (one.group.clone(), one.plural.clone())).collect(),
             };
             let mut stream = self.stream(&resource, None);
-            // Definitions are long, and their names say it all.
+            // CRDs are large, and their metadata is sufficient.
             stream.projection = Projection::Metadata;
             self.observe_with(stream, sink, Source::Definitions);
         }
@@ -85,7 +82,7 @@ impl Orchestrator {
             self.is_located = true;
             return;
         };
-        // Names need no look at the cluster. If one of them is not there, that is seen soon.
+        // Exact names need no discovery. If a namespace does not exist, its watch reports that.
         if self.namespace_scope.is_exact() && !self.shared.rules.settings.compat {
             self.namespaces = self.namespace_scope.exact();
             self.is_located = true;
@@ -101,7 +98,7 @@ impl Orchestrator {
         self.observe_with(stream, sink, Source::Namespaces);
     }
 
-    /// Starts an observer. If its task panics, it begins again after a pause, with a new listing.
+    /// Starts an observer. If its task panics, it restarts after a pause, with a new listing.
     fn observe_with<S: EventHandler + 'static>(&mut self, stream: Stream, mut sink: S, observed: Source) {
         self.observers.insert(stream.name());
         let news = Arc::clone(&self.news);
@@ -110,7 +107,9 @@ impl Orchestrator {
             let mut panics = 0;
             loop {
                 match guarded(&name, stream.follow(&mut sink)).await {
-                    Ok(ended) => return refused(ended.map(|never| match never {}), &news, observed),
+                    Ok(ended) => {
+                        return without_permission(ended.map(|never| match never {}), &news, observed);
+                    }
                     Err(panicked) => {
                         panics += 1;
                         stream.recover(&panicked, panics).await;
@@ -120,8 +119,8 @@ impl Orchestrator {
         });
     }
 
-    /// Takes in the news.
-    pub(super) async fn learn(&mut self, news: Waiting) -> Result<(), Failure> {
+    /// Processes the results of discovery.
+    pub(super) async fn on_discovery(&mut self, news: Waiting) -> Result<(), Failure> {
         let scope = self.scope();
         for observed in news.refused {
             self.on_forbidden(observed);
@@ -146,54 +145,55 @@ impl Orchestrator {
         Ok(())
     }
 
-    /// What is served now may still be as it was before the change.
+    /// Schedules later rescans: the discovery documents may still be as before the change.
     fn schedule_rescan(&mut self, group: &str) {
         let (news, name) = (Arc::clone(&self.news), group.to_owned());
-        let task = self.tasks.spawn(supervised(format!("The later look at {group:?}"), async move {
-            for pause in LOOKS_LATER {
-                tokio::time::sleep(pause).await;
-                news.send(DiscoveryEvent::Look(name.clone()));
-            }
-            Ok(())
-        }));
-        if let Some(earlier) = self.looking.insert(group.to_owned(), task) {
+        let task =
+            self.tasks.spawn(supervised(format!("The later scan of the group {group:?}"), async move {
+                for pause in LATER_RESCANS {
+                    tokio::time::sleep(pause).await;
+                    news.send(DiscoveryEvent::Look(name.clone()));
+                }
+                Ok(())
+            }));
+        if let Some(earlier) = self.rescans.insert(group.to_owned(), task) {
             earlier.abort();
         }
     }
 
-    /// Looks at one group, in a task: meanwhile, streams go on to be started and stopped.
+    /// Scans one group, in a task: meanwhile, watches continue to be started and stopped.
     fn rescan(&mut self, group: &str, plurals: BTreeSet<String>) {
         let mut plurals = plurals;
         if let Some(earlier) = self.scans.remove(group) {
-            // What it finds may be from before the change.
+            // Its results may be from before the change.
             earlier.task.abort();
             plurals.extend(earlier.plurals);
         }
-        self.look(group, plurals, 0, None);
+        self.start_scan(group, plurals, 0, None);
     }
 
-    fn look(&mut self, group: &str, plurals: BTreeSet<String>, looks: u32, pause: Option<Duration>) {
-        let look = self.shared.next_cycle();
+    fn start_scan(&mut self, group: &str, plurals: BTreeSet<String>, attempts: u32, pause: Option<Duration>) {
+        let number = self.shared.next_cycle();
         let (api, news, name) = (self.shared.api.clone(), Arc::clone(&self.news), group.to_owned());
-        let task = self.tasks.spawn(supervised(format!("The look at the group {group:?}"), async move {
+        let task = self.tasks.spawn(supervised(format!("The scan of the group {group:?}"), async move {
             if let Some(pause) = pause {
                 tokio::time::sleep(pause).await;
             }
             let found = scan(&api, &Scope::Groups(BTreeSet::from([name.clone()]))).await;
-            news.send(DiscoveryEvent::Scanned(Scanned { group: name, look, found }));
+            news.send(DiscoveryEvent::Scanned(Scanned { group: name, look: number, found }));
             Ok(())
         }));
         let busy = self.shared.clock.busy();
-        self.scans.insert(group.to_owned(), Scan { task, look, looks, plurals, _busy: busy });
+        self.scans.insert(group.to_owned(), Scan { task, number, attempts, plurals, _busy: busy });
     }
 
-    /// A group was looked at. A fresh definition is looked for again, as the server needs a moment to serve it.
+    /// Processes the scan of a group. A new CRD is scanned again, as the server needs a moment to serve it.
     async fn scanned(&mut self, scanned: Scanned) -> Result<(), Failure> {
-        let Scanned { group, look, found } = scanned;
-        let Some(Scan { looks, plurals, .. }) = self
+        let Scanned { group, look: number, found } = scanned;
+        let Some(Scan { attempts, plurals, .. }) = self
             .scans
             .get(&group)
-            .is_some_and(|scan| scan.look == look)
+            .is_some_and(|scan| scan.number == number)
             .then(|| self.scans.remove(&group))
             .flatten()
         else {
@@ -207,18 +207,18 @@ impl Orchestrator {
             Err(RequestError::Login(error)) => return Err(RequestError::Login(error).into()),
             Err(error) => {
                 let text = format!(
-                    "Cannot look for the resources of the group {group:?}: {error}. Will look again."
+                    "Cannot scan the resources of the group {group:?}: {error}. It will be scanned again."
                 );
-                self.say(Level::Warning, text);
+                self.log(Level::Warning, text);
             }
         }
-        if looks + 1 < LOOKS && self.misses(&group, &plurals).await? {
-            self.look(&group, plurals, looks + 1, Some(LOOK_AGAIN));
+        if attempts + 1 < MAX_RESCANS && self.misses(&group, &plurals).await? {
+            self.start_scan(&group, plurals, attempts + 1, Some(RESCAN_DELAY));
         }
         Ok(())
     }
 
-    /// Whether peering or a handler may want something of the group that is announced but not there yet.
+    /// Whether peering or a handler may select a resource of the group that is announced but not served yet.
     async fn misses(&self, group: &str, plurals: &BTreeSet<String>) -> Result<bool, Failure> {
         let is_served =
             |plural: &String| self.scanned.iter().any(|one| one.group == group && one.plural == *plural);
@@ -232,12 +232,12 @@ impl Orchestrator {
             return Ok(true);
         }
         let verdicts = self.ask_selectors().await?;
-        let wanted =
+        let selected =
             |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
         Ok(self.handlers().iter().enumerate().any(|(index, handler)| {
             let of_group = |one: &String| one == group;
             handler.selector.as_ref().is_some_and(|selector| selector.group.as_ref().is_none_or(of_group))
-                && selection::found(handler, index, &self.scanned, &wanted).is_empty()
+                && selection::found(handler, index, &self.scanned, &selected).is_empty()
         }))
     }
 
@@ -246,7 +246,7 @@ impl Orchestrator {
         self.observers.retain(|name| !name.starts_with(plural));
         self.is_located |= observed == Source::Namespaces;
         match observed {
-            Source::Definitions => self.say(
+            Source::Definitions => self.log(
                 Level::Warning,
                 "Not enough permissions to watch for resources: changes (creation/deletion/updates) will not be noticed; \
                  the resources are only refreshed on operator restarts."
@@ -255,7 +255,7 @@ impl Orchestrator {
             Source::Namespaces if self.namespaces.is_empty() => {
                 self.namespaces = self.namespace_scope.exact();
                 let names: Vec<_> = self.namespaces.iter().map(|name| format!("'{name}'")).collect();
-                self.say(
+                self.log(
                     Level::Warning,
                     format!(
                         "Not enough permissions to list namespaces. Falling back to a list of namespaces which are assumed \
@@ -264,7 +264,7 @@ impl Orchestrator {
                     ),
                 );
             }
-            Source::Namespaces => self.say(
+            Source::Namespaces => self.log(
                 Level::Warning,
                 "Not enough permissions to watch for namespaces: changes (deletion/creation) will not be noticed; the \
                  namespaces are only refreshed on operator restarts."
@@ -274,8 +274,12 @@ impl Orchestrator {
     }
 }
 
-/// An observer that is refused is gone without; other failures are fatal.
-fn refused(ended: Result<(), RequestError>, news: &DiscoveryQueue, observed: Source) -> Result<(), Failure> {
+/// Without permissions, the operator continues without this observer; other failures are fatal.
+fn without_permission(
+    ended: Result<(), RequestError>,
+    news: &DiscoveryQueue,
+    observed: Source,
+) -> Result<(), Failure> {
     match ended {
         Err(RequestError::Api(_)) => {
             news.send(DiscoveryEvent::Refused(observed));

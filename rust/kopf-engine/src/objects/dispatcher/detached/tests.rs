@@ -1,4 +1,4 @@
-//! What becomes of cycles that nobody waits for.
+//! Detached cycles.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -35,12 +35,12 @@ impl Scene {
         Self { stage, dispatcher }
     }
 
-    fn tell(&self, kind: EventType, name: &str) {
+    fn dispatch(&self, kind: EventType, name: &str) {
         let text = format!(r#"{{"metadata":{{"name":"{name}","namespace":"ns","uid":"{name}"}}}}"#);
         self.dispatcher.dispatch(kind, Object::decode(&text).unwrap());
     }
 
-    /// What was handed over since the last look: scripts, and a word for each of the others.
+    /// The tasks submitted since the last call: activations, and a word for each of the others.
     fn taken(&self) -> (Vec<ActivationTask>, Vec<&'static str>) {
         let (mut scripts, mut others) = (vec![], vec![]);
         for job in lock(&self.stage.other_side.jobs).drain(..) {
@@ -61,7 +61,7 @@ impl Scene {
         scripts.remove(0)
     }
 
-    fn is_at_rest(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.stage.shared.workers.is_empty() && self.dispatcher.slots().busy().is_empty()
     }
 }
@@ -89,31 +89,31 @@ async fn turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_only_seen_takes_no_task() {
+async fn event_handlers_alone_need_no_task() {
     let scene = Scene::new();
     for (closed, expected) in [(true, vec![]), (false, vec!["close"])] {
         let before = tasks();
-        scene.tell(EventType::Modified, "a");
+        scene.dispatch(EventType::Modified, "a");
         let activation = scene.activation();
-        assert!(!scene.is_at_rest(), "whoever asks is told that there is work");
+        assert!(!scene.is_idle(), "the detached cycle counts as work");
         assert_eq!(tasks(), before);
         answer(activation, Completion { closed, ..Completion::default() });
-        assert!(scene.is_at_rest(), "it ends where the reply comes");
+        assert!(scene.is_idle(), "the cycle ends in the completing thread");
         assert_eq!(tasks(), before);
         assert_eq!(scene.taken().1, expected);
     }
-    scene.tell(EventType::Deleted, "a");
+    scene.dispatch(EventType::Deleted, "a");
     answer(scene.activation(), Completion::default());
     assert_eq!(scene.taken().1, ["close", "forget"]);
     assert!(scene.dispatcher.slots().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_meanwhile_is_seen_afterwards() {
+async fn events_during_a_detached_cycle_are_handled_afterwards() {
     let scene = Scene::new();
-    scene.tell(EventType::Added, "a");
-    scene.tell(EventType::Modified, "a");
-    scene.tell(EventType::Deleted, "a");
+    scene.dispatch(EventType::Added, "a");
+    scene.dispatch(EventType::Modified, "a");
+    scene.dispatch(EventType::Deleted, "a");
     for (kind, others) in [(EventType::Added, 0), (EventType::Modified, 1), (EventType::Deleted, 1)] {
         let (mut scripts, before) = scene.taken();
         assert_eq!((scripts.len(), before.len()), (1, others), "one at a time: {kind:?}");
@@ -122,13 +122,13 @@ async fn what_comes_meanwhile_is_seen_afterwards() {
         turns().await;
     }
     assert_eq!(scene.taken().1, ["close", "forget"]);
-    assert!(scene.is_at_rest());
+    assert!(scene.is_idle());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_to_be_written_is() {
+async fn patches_of_detached_cycles_are_written() {
     let scene = Scene::new();
-    scene.tell(EventType::Modified, "a");
+    scene.dispatch(EventType::Modified, "a");
     let patch = json!({"spec": {"field": "value"}});
     let patch = patch.as_object().cloned();
     answer(scene.activation(), Completion { patch, ..Completion::default() });
@@ -137,20 +137,20 @@ async fn what_is_to_be_written_is() {
     assert_eq!(requests.len(), 1);
     assert_eq!(requests[0].body, json!({"spec": {"field": "value"}}));
     assert_eq!(scene.taken().1, ["close"]);
-    assert!(scene.is_at_rest());
+    assert!(scene.is_idle());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_is_the_end_of_its_cycle_but_not_of_the_object() {
-    // With a limit of workers, each cycle has one.
+async fn a_lost_completion_ends_the_cycle_and_the_next_event_is_handled() {
+    // With a worker limit, each cycle has a worker.
     for settings in [json!({}), json!({"queueing": {"worker_limit": 5}})] {
         let scene = Scene::with(&settings);
         for pending in [0, 1] {
-            scene.tell(EventType::Modified, "a");
+            scene.dispatch(EventType::Modified, "a");
             turns().await;
             let activation = scene.activation();
             for _ in 0..pending {
-                scene.tell(EventType::Modified, "a");
+                scene.dispatch(EventType::Modified, "a");
             }
             drop(activation);
             turns().await;
@@ -160,14 +160,14 @@ async fn a_lost_reply_is_the_end_of_its_cycle_but_not_of_the_object() {
                 answer(activation, Completion::default());
             }
             turns().await;
-            assert!(scene.is_at_rest(), "{settings}");
+            assert!(scene.is_idle(), "{settings}");
             drop(scene.taken());
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn dispatchers_that_are_gone_are_not_remembered() {
+async fn dropped_dispatchers_are_removed_from_the_registry() {
     let scene = Scene::new();
     let shared = &scene.stage.shared;
     for _ in 0..10 {
@@ -182,9 +182,9 @@ async fn dispatchers_that_are_gone_are_not_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_up_is_not_heard_any_more() {
+async fn completions_of_cancelled_cycles_are_ignored() {
     let scene = Scene::new();
-    scene.tell(EventType::Modified, "a");
+    scene.dispatch(EventType::Modified, "a");
     let activation = scene.activation();
     scene.stage.shared.killing.cancel();
     scene.stage.shared.detached.give_up();
@@ -196,10 +196,10 @@ async fn what_is_given_up_is_not_heard_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_in_the_backlog_has_a_turn_when_others_had_theirs() {
+async fn objects_of_the_backlog_start_when_others_are_done() {
     let scene = Scene::new();
     for number in 0..WINDOW + 10 {
-        scene.tell(EventType::Listed, &number.to_string());
+        scene.dispatch(EventType::Listed, &number.to_string());
     }
     let (first, _) = scene.taken();
     assert_eq!(first.len(), WINDOW);
@@ -207,7 +207,7 @@ async fn who_waits_in_the_backlog_has_a_turn_when_others_had_theirs() {
     for activation in first {
         answer(activation, Completion { closed: true, ..Completion::default() });
     }
-    assert_eq!(tasks(), before + 1, "one looks for all of them");
+    assert_eq!(tasks(), before + 1, "one task starts all of them");
     turns().await;
     let (rest, _) = scene.taken();
     assert_eq!(rest.len(), 10);
@@ -215,28 +215,28 @@ async fn who_waits_in_the_backlog_has_a_turn_when_others_had_theirs() {
         answer(activation, Completion { closed: true, ..Completion::default() });
     }
     turns().await;
-    assert!(scene.is_at_rest());
+    assert!(scene.is_idle());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_does_not_wait_for_the_engine() {
+async fn completing_does_not_wait_for_the_engine() {
     let scene = Scene::new();
-    scene.tell(EventType::Modified, "a");
+    scene.dispatch(EventType::Modified, "a");
     let activation = scene.activation();
     let slots = scene.dispatcher.slots();
     answer(activation, Completion::default());
     drop(slots);
     turns().await;
-    assert!(scene.is_at_rest());
+    assert!(scene.is_idle());
     assert_eq!(scene.taken().1, ["close"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn skipped_events_are_reported_once_for_each_burst() {
+async fn skipped_events_are_logged_once_per_burst() {
     let scene = Scene::with(&json!({"queueing": {"max_pending_events": 3}}));
     for _ in 0..2 {
         for _ in 0..10 {
-            scene.tell(EventType::Modified, "a");
+            scene.dispatch(EventType::Modified, "a");
         }
         let mut handled = 0;
         loop {
@@ -251,20 +251,20 @@ async fn skipped_events_are_reported_once_for_each_burst() {
             turns().await;
         }
         assert_eq!(handled, 4);
-        assert!(scene.is_at_rest());
+        assert!(scene.is_idle());
     }
     let received = scene.stage.lines("WARNING More than 3 events of this object wait for its handlers");
     assert_eq!(received.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_object_is_handled_in_another_version_when_it_is_done_in_this_one() {
+async fn a_busy_object_is_handed_over_to_another_version_when_it_is_done() {
     let scene = Scene::new();
     let plan = || Arc::clone(&scene.dispatcher.plan);
     let [second, third] = [(); 2]
         .map(|()| Dispatcher::new(Arc::clone(&scene.stage.shared), &crate::worker::Pool, plan(), None));
-    scene.tell(EventType::Added, "busy");
-    scene.tell(EventType::Added, "idle");
+    scene.dispatch(EventType::Added, "busy");
+    scene.dispatch(EventType::Added, "idle");
     let (mut scripts, _) = scene.taken();
     answer(scripts.pop().unwrap(), Completion::default());
     turns().await;

@@ -1,4 +1,4 @@
-"""The engine is told which log lines are wanted: as often as that changes, and no more often."""
+"""The enabled log levels are sent to the engine only after a change."""
 
 import logging
 
@@ -25,7 +25,7 @@ def root_level():
     root.setLevel(level)
 
 
-def test_levels_are_told_when_they_have_changed(root_level):
+def test_levels_are_sent_after_a_change(root_level):
     engine = Engine()
     bridge = Bridge(engine, {}, loop=object())
     root_level(logging.INFO)
@@ -33,7 +33,7 @@ def test_levels_are_told_when_they_have_changed(root_level):
         bridge.poll()
     assert engine.levels == [logging.INFO]
     root_level(logging.DEBUG)
-    # Whoever logs in between must not hide the change.
+    # Log calls in between must not hide the change.
     logging.getLogger("kopf._core.reactor.running").isEnabledFor(logging.DEBUG)
     bridge.poll()
     bridge.poll()

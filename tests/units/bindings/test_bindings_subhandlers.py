@@ -37,7 +37,7 @@ def test_declared_ones_are_executed_after_the_parent(rig, make_changing, asynchr
 
         @kopf.subhandler(id="sub", param=7)
         async def sub(param, retry, **_):
-            # Whatever the parent is, these functions need a task: time-outs rely on it.
+            # These functions need a task with any kind of parent: timeouts rely on it.
             async with asyncio.timeout(5):
                 await asyncio.sleep(0)
             order.append(("sub", param, retry))
@@ -89,12 +89,12 @@ def test_the_lifecycle_chooses_who_is_called(rig, make_changing):
         return handlers[-1:]
 
     reply = play(rig, make_changing(parent), lifecycle=last)
-    # It is told of nobody too, in those who have no sub-handlers themselves.
+    # It is also called with no handlers, for sub-handlers without sub-handlers.
     assert calls == [[("parent/a", 0), ("parent/b", 0), ("parent/c", 0)], "c", []]
     assert "delay: Some(0.0)" in reply
 
 
-def test_a_lifecycle_that_chooses_nobody_is_not_asked_at_once(rig, make_changing):
+def test_a_lifecycle_that_selects_no_handler_is_not_called_again_at_once(rig, make_changing):
     async def parent(**_):
         kopf.register(lambda **_: None, id="a")
 

@@ -1,4 +1,4 @@
-"""Admission without a cluster: the function that servers are given, and our own server with it."""
+"""Admission without a cluster: the function passed to webhook servers, and the native server."""
 
 # ruff: noqa: E402
 from __future__ import annotations
@@ -44,7 +44,7 @@ RESOURCE: dict[str, Any] = {
 
 
 class Rig:
-    """An operator's admission, with handlers declared in a registry of its own."""
+    """An operator's admission, with handlers in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = OperatorRegistry()
@@ -108,7 +108,7 @@ def ask(rig: Rig, request: Any, **kwargs: Any) -> Any:
     return asyncio.run(main())["response"]
 
 
-def test_a_handler_is_told_everything(rig):
+def test_a_handler_gets_all_arguments(rig):
     seen: dict[str, Any] = {}
 
     @kopf.on.validate("kopfexamples", registry=rig.registry, param="p")
@@ -198,7 +198,7 @@ def test_functions_of_a_patch_are_applied(rig):
         ([kopf.AdmissionError("none", code=None)], {"message": "none", "code": 500}),
     ],
 )
-def test_the_most_telling_error_is_told(rig, errors, status):
+def test_the_most_specific_error_is_returned(rig, errors, status):
     for index, error in enumerate(errors):
 
         @kopf.on.validate("kopfexamples", id=f"fn{index}", registry=rig.registry)

@@ -1,4 +1,4 @@
-"""Index functions, as the scripts have them called: what gets into the indices, and what leaves them."""
+"""Index functions, called by scripted commands: added and removed entries of indices."""
 
 import asyncio
 

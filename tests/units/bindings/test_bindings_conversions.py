@@ -1,4 +1,4 @@
-"""Values over the border."""
+"""Conversion of values between Python and Rust."""
 
 import collections
 import copy

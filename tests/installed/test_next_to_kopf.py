@@ -1,4 +1,4 @@
-"""kopf-rs and the original framework in one environment: installed over each other, and then put in order."""
+"""kopf-rs and Kopf 1.45 in one environment: installed over each other, and then repaired."""
 
 ORIGINAL = "kopf==1.45.2"
 LOOK = (
@@ -23,14 +23,14 @@ def test_the_original_under_kopf_rs_is_noticed_and_not_mixed_in(environment, whe
     assert "pip install --force-reinstall --no-deps kopf_rs-*.whl`" in done.stderr
     assert str(environment.folder) in done.stderr
 
-    # What is advised helps.
+    # The advised command fixes it.
     environment.pip("uninstall", "-y", "kopf")
     environment.pip("install", "--force-reinstall", "--no-deps", wheel)
     done = environment.run("-W", "error", "-c", "import kopf; print(kopf.on.create('x').__name__)")
     assert (done.stdout, done.stderr) == ("decorator\n", "")
 
 
-def test_kopf_rs_alone_says_nothing(environment, wheel):
+def test_kopf_rs_alone_prints_nothing(environment, wheel):
     environment.pip("install", "--no-deps", wheel)
     done = environment.run("-W", "error", "-m", "kopf", "--version")
     assert done.stdout.startswith("kopf, version ")

@@ -1,4 +1,4 @@
-"""An operator that needs no cluster: what happens before the engine starts, and after it ends."""
+"""An operator without a cluster: the phases before the engine starts and after it ends."""
 
 import asyncio
 import concurrent.futures
@@ -109,12 +109,12 @@ def test_credentials_are_described_for_the_engine():
     assert (fields["server"], fields["token"], fields["ca_data"]) == ("https://x", "t", "abc")
 
 
-def test_strange_credentials_are_refused():
+def test_foreign_types_of_credentials_are_rejected():
     with pytest.raises(ValueError, match="Only ConnectionInfo/AiohttpSession instances are accepted"):
         serialize_credentials({"server": "x"})
 
 
-def test_unusable_credentials_are_refused_with_advice():
+def test_unusable_credentials_are_rejected_with_advice():
     with pytest.raises(TypeError, match=r"Return kopf\.ConnectionInfo with the same server"):
         serialize_credentials(kopf.AiohttpSession(server="x", aiohttp_session=object()))
 

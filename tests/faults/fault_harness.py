@@ -1,6 +1,6 @@
-"""One run: an operator with handlers of all kinds, objects, changes, and what has come of them.
+"""One run of a fault: an operator with handlers of all kinds, changes of objects, and the final check.
 
-It owns the common check at the end: nothing lost, nothing doubled, nothing stuck, nothing leaked, no exit.
+The check finds lost and repeated calls, stuck objects, leaks, and an exit of the operator.
 """
 
 import collections
@@ -19,7 +19,7 @@ from typing import Any
 import certificates
 import fault_proxy
 import plugin
-from definitions import ANYTHING, LAST, PREFIX, definition
+from crds import ANYTHING, LAST, PREFIX, make_crd
 from fake_clock import FakeClock
 from kopf.testing import Cluster
 from operator_process import OperatorProcess
@@ -29,7 +29,7 @@ KIND = "parcels"
 NAME = "parcels-api.test"
 SPEC = {"type": "object", **ANYTHING, "properties": {"strict": {"type": "integer"}}}
 SCHEMA = {"properties": {"spec": SPEC, "status": {"type": "object", **ANYTHING}}}
-DEFINITION = definition(GROUP, "Parcel", SCHEMA, status=True)
+CRD = make_crd(GROUP, "Parcel", SCHEMA, status=True)
 CONVERGE = 20.0
 
 
@@ -58,7 +58,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Scenery:
-    """What a fault needs to be there before the operator starts."""
+    """The environment of a fault, prepared before the operator starts."""
 
     tls: bool = False
     """The operator connects by a kubeconfig, and verifies the server's certificate."""
@@ -67,11 +67,12 @@ class Scenery:
     fake_clock: bool = False
     """The operator's clock and names are ours."""
     admission: bool = False
-    crowd: int = 0
+    bulk: int = 0
     """How many more objects there are."""
     converge: float = CONVERGE
     doubles: int = 0
-    """How many calls may be repeated, as the process dies between a call and the write of its outcome."""
+    """The number of calls that may be repeated, since the process is killed between a call and the write of
+    its outcome."""
 
 
 class Harness:
@@ -90,7 +91,7 @@ class Harness:
         self.plugin = plugin.Plugin(self.folder) if scenery.plugin else None
         self.fake_clock = FakeClock(self.folder) if scenery.fake_clock else None
         self.calls: list[tuple[str, str, Any, Any]] = []
-        self.wanted: dict[str, int] = {}
+        self.expected: dict[str, int] = {}
         self.deleted: set[str] = set()
         self.demands: list[tuple[str, Callable[[], Any]]] = []
         """What else must hold at the end."""
@@ -147,16 +148,16 @@ class Harness:
     # --- The objects.
 
     def create(self, name: str, value: int = 1, **more: Any) -> None:
-        self.wanted[name] = value
+        self.expected[name] = value
         body = {"apiVersion": f"{GROUP}/v1", "kind": "Parcel", "metadata": {"name": name}}
         self.cluster.create({**body, "spec": {"value": value, **more}})
 
     def change(self, name: str, value: int) -> None:
-        self.wanted[name] = value
+        self.expected[name] = value
         self.cluster.patch(KIND, name, {"spec": {"value": value}})
 
     def delete(self, name: str) -> None:
-        self.wanted.pop(name, None)
+        self.expected.pop(name, None)
         self.deleted.add(name)
         self.cluster.delete(KIND, name)
 
@@ -165,12 +166,12 @@ class Harness:
 
     def is_converged(self) -> bool:
         bodies = {body["metadata"]["name"]: body for body in self.cluster.list(KIND)}
-        if set(bodies) != set(self.wanted):
+        if set(bodies) != set(self.expected):
             return False
         return all(self.is_handled(body) for body in bodies.values())
 
     def is_handled(self, body: Any) -> bool:
-        value = self.wanted[body["metadata"]["name"]]
+        value = self.expected[body["metadata"]["name"]]
         annotations = body["metadata"].get("annotations") or {}
         ours = [key for key in annotations if key.startswith(PREFIX)]
         status = body.get("status") or {}
@@ -188,7 +189,7 @@ class Harness:
     def wait(self, holds: Callable[[], Any], seconds: float = CONVERGE) -> float:
         """How long it took; more than allowed, if it never came."""
         start = time.monotonic()
-        step = 0.05 if len(self.wanted) < 100 else 0.5
+        step = 0.05 if len(self.expected) < 100 else 0.5
         while not holds() and time.monotonic() - start < seconds:
             time.sleep(step)
         return time.monotonic() - start
@@ -201,7 +202,7 @@ class Harness:
         result.seconds = time.monotonic() - start
         for _, holds in self.demands:
             self.wait(holds)
-        names = set(self.wanted)
+        names = set(self.expected)
         self.wait(lambda: self.leaks(names) == [], 10)
         result.exits = int(not self.operator_process.running)
         leaks = self.leaks(names)
@@ -229,7 +230,7 @@ class Harness:
         with self._lock:
             calls = list(self.calls)
         last = {(who, whom): (new or {}).get("value") for who, whom, _, new in calls}
-        for name, value in self.wanted.items():
+        for name, value in self.expected.items():
             for handler in ("first", "second"):
                 if last.get((handler, name)) != value:
                     result.lost += 1

@@ -1,4 +1,4 @@
-"""What the operators of this folder are for: how a kind is declared, and what they write on its objects."""
+"""The CRDs of the operators in this folder, and the keys of Kopf's annotations."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ LAST = PREFIX + "last-handled-configuration"
 ANYTHING = {"x-kubernetes-preserve-unknown-fields": True}
 
 
-def definition(group: str, kind: str, more: dict[str, Any], *, status: bool = False) -> dict[str, Any]:
+def make_crd(group: str, kind: str, more: dict[str, Any], *, status: bool = False) -> dict[str, Any]:
     """A kind with this schema of its objects."""
     plural, singular = f"{kind.lower()}s", kind.lower()
     version = {

@@ -1,4 +1,4 @@
-"""Scripts of the engine, run with the handlers of an operator."""
+"""Scripted commands of the engine, executed with the handlers of an operator."""
 
 import asyncio
 import contextvars
@@ -164,7 +164,7 @@ def test_limits_are_checked_before_the_call(rig, make_changing):
 
 
 class Model:
-    """What is not JSON, such as a model of some library."""
+    """A value that is not JSON, such as a model of some library."""
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ async def _play(rig, handlers, *steps, lifecycle=None, **kwargs):
     return await made.play(*steps, **kwargs)
 
 
-def test_forks_are_refused_with_a_way_out(rig, make_watching):
+def test_forks_are_rejected_with_advice(rig, make_watching):
     async def main():
         made = rig(make_watching(print))
         reading, writing = os.pipe()

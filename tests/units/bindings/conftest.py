@@ -1,6 +1,6 @@
-"""An operator's side of the border without an engine: scripts are put on the queue by hand.
+"""The Python side of the bindings without an engine: the tests put commands on the queue.
 
-It needs the native module built with the feature `testing`; without it, these tests are skipped.
+The tests need the extension with the feature `testing`, and are skipped without it.
 """
 
 # ruff: noqa: E402
