@@ -263,6 +263,7 @@ lint-python: $(VENV)/.installed
 	$(BIN)/mypy python/kopf
 	cd benches && ../$(BIN)/mypy --strict run.py harness
 	cd python && ../$(BIN)/lint-imports --config ../.importlinter --no-cache
+	$(BIN)/python scripts/words.py
 
 # Typical operators under pyright; the tests include mypy.
 TYPING ?= .venvs/typing

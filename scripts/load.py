@@ -122,7 +122,7 @@ class Burst:
 
     def run(self) -> None:
         start = time.monotonic()
-        known = self.cluster._embedded.journal_count()
+        known = self.cluster._embedded.request_count()
         while (passed := time.monotonic() - start) < self.options.burst:
             due = min(int(passed * self.options.rate) - self.count, BATCH)
             self.cluster._embedded.call_all([self.update() for _ in range(due)])
@@ -131,7 +131,7 @@ class Burst:
                 self.expected[name] = 0
                 self.fresh[name] = time.monotonic()
                 self.cluster._embedded.call_all([("POST", COLLECTION, body(name, handled=False))])
-                known, entries = self.cluster._embedded.journal(known)
+                known, entries = self.cluster._embedded.request_log(known)
                 self.streams += sum(it[1] == "GET" for it in entries)
             if due < BATCH:
                 time.sleep(0.005)

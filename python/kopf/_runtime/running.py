@@ -256,7 +256,7 @@ class OperatorRunner:
             identity=self._identity,
             liveness=_parse_endpoint(self._liveness_endpoint) if self._liveness_endpoint else None,
             credentials=[(str(key), serialize_credentials(info)) for key, info in self._credentials.items()],
-            errand=self._peering_command,
+            command=self._peering_command,
         )
         tracker = work_tracker_var.get()
         if tracker is not None:

@@ -38,7 +38,7 @@ class ApiError(Exception):
 
 
 class Client:
-    """Requests of one user; each thread has its own connection."""
+    """Requests of one user, from any thread; idle connections are reused."""
 
     def __init__(self, kubeconfig: pathlib.Path) -> None:
         super().__init__()
@@ -46,14 +46,15 @@ class Client:
         self._url = urllib.parse.urlsplit(self.info.server)
         self._headers = {"Accept": JSON, "User-Agent": USER_AGENT, **self.info.as_http_headers()}
         self._ssl = _ssl_context(self.info) if self._url.scheme == "https" else None
-        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._is_closed = False
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:
         """Make a request; the decoded response, or `ApiError`."""
         payload = None if body is None else json.dumps(body)
         headers = self._headers | ({"Content-Type": content_type} if payload is not None else {})
-        connection = getattr(self._local, "connection", None) or self._connect(TIMEOUT)
-        self._local.connection = None
+        connection = self._take_idle() or self._connect(TIMEOUT)
         path = self._url.path.rstrip("/") + path
         try:
             try:
@@ -69,7 +70,7 @@ class Client:
         except BaseException:
             connection.close()
             raise
-        self._local.connection = connection
+        self._keep_idle(connection)
         if response.status >= 400:
             raise _api_error(response.status, text)
         return json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
@@ -90,11 +91,23 @@ class Client:
             connection.close()
 
     def close(self) -> None:
-        """Close the connection of this thread; those of others are closed with their threads."""
-        connection = getattr(self._local, "connection", None)
-        if connection is not None:
+        """Close the idle connections; those in use are closed after their requests."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
             connection.close()
-            self._local.connection = None
+
+    def _take_idle(self) -> http.client.HTTPConnection | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _keep_idle(self, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(connection)
+                return
+        connection.close()
 
     def _connect(self, timeout: float) -> http.client.HTTPConnection:
         host, port = self._url.hostname or "localhost", self._url.port

@@ -148,7 +148,7 @@ class EmbeddedFeatures:
 
     def requests_since(self, count: int) -> tuple[int, Requests]:
         """How many requests there have been, and those after the first so many."""
-        total, entries = self._embedded.journal(count)
+        total, entries = self._embedded.request_log(count)
         return total, [item for item in (Request(*entry) for entry in entries) if item.agent != USER_AGENT]
 
     async def wait_until(self, predicate: Callable[[], Any], *, timeout: float | None = 10) -> Any:
@@ -159,14 +159,14 @@ class EmbeddedFeatures:
         """
         async with asyncio.timeout(timeout):
             while True:
-                count = self._embedded.journal_count()
+                count = self._embedded.request_count()
                 if found := predicate():
                     return found
                 await self._embedded.wait_for_request(count)
 
     def clear_requests(self) -> None:
         """Clear the request log."""
-        self._embedded.clear_journal()
+        self._embedded.clear_request_log()
 
     def inject(
         self,
@@ -226,4 +226,4 @@ class EmbeddedFeatures:
     @property
     def activity_marker(self) -> tuple[int, int]:
         """A value that changes with every write and every request to the embedded server."""
-        return self._embedded.resource_version, self._embedded.journal_count()
+        return self._embedded.resource_version, self._embedded.request_count()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 KINDS = ("embedded", "assets", "kubeconfig")
 EMBEDDED_ONLY = "kopf_embedded_only"
-CRDS_KEY = "kopf_definitions"
+CRDS_KEY = "kopf_crds"
 _pending_crds_key = pytest.StashKey[set[str]]()
 _operators = pytest.StashKey[list[Any]]()
 

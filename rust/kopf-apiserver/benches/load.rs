@@ -49,7 +49,7 @@ fn widget(name: &str, size: usize) -> Value {
     let parts: Vec<Value> = (0..4).map(|i| json!({"name": format!("part-{i}"), "weight": 1.5})).collect();
     json!({"apiVersion": "bench.example.com/v1", "kind": "Widget", "metadata": {"name": name,
         "labels": {"app.kubernetes.io/name": "bench", "app.kubernetes.io/instance": name},
-        "annotations": {"example.com/note": "what somebody has noted of this object"}},
+        "annotations": {"example.com/note": "a note about this object"}},
         "spec": {"size": size, "colour": "red", "parts": parts}})
 }
 
@@ -219,8 +219,8 @@ async fn memory(name: &str) {
     let make = |i: usize| if large { map(i) } else { widget(&format!("object-{i}"), 1) };
     let path = if large { MAPS } else { WIDGETS };
     let server = fresh(false).await;
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    server.create(definitions, &crd()).await.expect("declared");
+    let crds_path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    server.create(crds_path, &crd()).await.expect("declared");
     let (before, count) = (resident(), 20_000_u32);
     for i in 0..count {
         server.create(path, &make(i as usize)).await.expect("created");
@@ -298,8 +298,8 @@ fn burst(servers: &Runtime, clients: &Runtime) {
         "spec": {"group": "bench.example.com", "scope": "Namespaced", "names": {"plural": "gusts", "kind": "Gust"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
                 {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    servers.block_on(server.create(definitions, &crd)).expect("declared");
+    let crds_path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    servers.block_on(server.create(crds_path, &crd)).expect("declared");
     clients.block_on(async {
         for i in 0..KEPT {
             server

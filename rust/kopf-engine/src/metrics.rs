@@ -16,7 +16,7 @@ use crate::time::clock::Clock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamFailure {
     /// The server rejects the watch, or responds with malformed data.
-    Refused,
+    Rejected,
     /// The connection cannot be made, or fails.
     Broken,
     /// No data arrives, not even a bookmark: there may be no changes, or the connection may be broken.
@@ -27,7 +27,7 @@ impl StreamFailure {
     /// The name in JSON and in metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Refused => "refused",
+            Self::Rejected => "refused",
             Self::Broken => "broken",
             Self::Silent => "silent",
         }
@@ -204,7 +204,7 @@ mod tests {
         let health = Health::new(Clock::start());
         health.troubled("s", StreamFailure::Broken, Some("no route".to_owned()));
         tokio::time::advance(Duration::from_mins(1)).await;
-        health.troubled("s", StreamFailure::Refused, Some("403".to_owned()));
+        health.troubled("s", StreamFailure::Rejected, Some("403".to_owned()));
         assert_eq!(failure_of(&health), (json!("refused"), json!(60.0)));
         assert!(health.to_metrics().contains("\nkopf_stream_trouble_seconds{stream=\"s\"} 60\n"));
         assert!(health.to_metrics().contains("\nkopf_stream_failures_total{stream=\"s\"} 2\n"));

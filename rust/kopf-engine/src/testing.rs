@@ -122,7 +122,7 @@ impl Stage {
         let other_side = Arc::new(OtherSide::default());
         let host: Arc<dyn Host> = Arc::<OtherSide>::clone(&other_side);
         let credential_store =
-            Arc::new(CredentialStore::new(Arc::clone(&host), vault_options(), &[]).unwrap());
+            Arc::new(CredentialStore::new(Arc::clone(&host), credential_store_options(), &[]).unwrap());
         let requests: Arc<Mutex<Vec<Got>>> = Arc::default();
         credential_store.admit(Connection::fake("first", client(&requests, answer)));
         let registry = Arc::new(Registry { handlers });
@@ -191,7 +191,7 @@ pub(crate) fn shared(
 }
 
 /// The options of credential stores in tests.
-pub(crate) fn vault_options() -> CredentialStoreOptions {
+pub(crate) fn credential_store_options() -> CredentialStoreOptions {
     let connections = ConnectionOptions {
         agent: "test".to_owned(),
         trust_env: false,

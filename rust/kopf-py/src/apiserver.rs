@@ -145,7 +145,7 @@ impl ApiServer {
     }
 
     /// Number of requests received over the network, including those removed from the request log.
-    fn journal_count(&self) -> PyResult<u64> {
+    fn request_count(&self) -> PyResult<u64> {
         Ok(*self.running()?.request_log().subscribe().borrow())
     }
 
@@ -163,7 +163,7 @@ impl ApiServer {
     /// The requests received over the network: time, method, path, query, content type, agent, body, code, user, accepted
     /// types. Returns only those after the first `after` ones, with their total number.
     #[pyo3(signature = (after = 0))]
-    fn journal<'py>(&self, py: Python<'py>, after: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
+    fn request_log<'py>(&self, py: Python<'py>, after: u64) -> PyResult<(u64, Bound<'py, PyList>)> {
         let list = PyList::empty(py);
         let (count, entries) = self.running()?.request_log().since(after);
         for entry in entries {
@@ -186,7 +186,7 @@ impl ApiServer {
     }
 
     /// Removes all requests from the request log.
-    fn clear_journal(&self) -> PyResult<()> {
+    fn clear_request_log(&self) -> PyResult<()> {
         self.running()?.request_log().clear();
         Ok(())
     }

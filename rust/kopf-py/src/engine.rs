@@ -64,13 +64,13 @@ impl Engine {
     /// of all requests.
     ///
     /// `identity` is the operator's identity among its peers; `liveness` is the host, the port and the path of the probes;
-    /// `credentials` are used before any login handler is called; `errand` is a one-shot command to run instead of the
+    /// `credentials` are used before any login handler is called; `command` is a one-shot command to run instead of the
     /// operator.
     ///
     /// `make_resource` converts a dict of a resource's fields to the object that handlers get.
     #[new]
     #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource, foreign=false, identity="",
-                        liveness=None, credentials=None, errand=None))]
+                        liveness=None, credentials=None, command=None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
     fn new(
         handlers: &Bound<'_, PyList>,
@@ -83,7 +83,7 @@ impl Engine {
         identity: &str,
         liveness: Option<(String, u16, String)>,
         credentials: Option<Vec<(String, Bound<'_, PyDict>)>>,
-        errand: Option<&str>,
+        command: Option<&str>,
     ) -> PyResult<Self> {
         let handlers = handlers.iter().map(|declared| read_handler(&declared)).collect::<PyResult<_>>()?;
         let settings: Settings = depythonize(settings).map_err(|error| declaration("settings", error))?;
@@ -92,11 +92,11 @@ impl Engine {
         let liveness = liveness.map(|(host, port, path)| Endpoint { host, port, path });
         let credentials = credentials.unwrap_or_default().into_iter().map(read_credentials);
         let credentials = credentials.collect::<PyResult<_>>()?;
-        let command = match errand {
+        let command = match command {
             None => None,
             Some("freeze") => Some(Command::Freeze),
             Some("resume") => Some(Command::Resume),
-            Some(other) => return Err(declaration("errand", other)),
+            Some(other) => return Err(declaration("command", other)),
         };
         let identity = identity.to_owned();
         let namespace_scope = if namespaces.is_empty() && !foreign {

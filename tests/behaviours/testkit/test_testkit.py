@@ -1,8 +1,12 @@
 """The testing kit itself: clusters, operators, and the runner of the command line."""
 
 import asyncio
+import concurrent.futures
+import gc
 import pathlib
 import sys
+import threading
+import warnings
 
 import kopf
 import pytest
@@ -216,3 +220,19 @@ def test_deprecated_names_of_clusters_and_operators():
         assert not cluster.is_disconnected
         with Operator(cluster) as operator, pytest.warns(DeprecationWarning, match="use wait_until_idle"):
             operator.wait_until_quiet()
+
+
+def test_the_connections_of_all_threads_are_closed():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        with Cluster() as cluster, concurrent.futures.ThreadPoolExecutor(3) as threads:
+            barrier = threading.Barrier(3)
+
+            def request():
+                barrier.wait(10)
+                cluster.list("namespaces")
+
+            for pending in [threads.submit(request) for _ in range(3)]:
+                pending.result(10)
+        gc.collect()
+    assert [str(it.message) for it in caught if issubclass(it.category, ResourceWarning)] == []

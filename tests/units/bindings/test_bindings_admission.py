@@ -289,7 +289,7 @@ def test_memos_are_kept_but_those_of_creations(rig):
 
 
 def test_objects_that_were_only_reviewed_are_forgotten_when_there_are_many(rig, monkeypatch):
-    monkeypatch.setattr("kopf._runtime.handling.MAX_REVIEWED", 2)
+    monkeypatch.setattr("kopf._runtime.memos.MAX_REVIEWED", 2)
     for uid in ("a", "b", "c"):
         rig.memos.get_for_review(uid, ephemeral=False)["mark"] = uid
     assert "mark" not in rig.memos.get_for_review("a", ephemeral=True)

@@ -252,7 +252,7 @@ def test_change_filters_answer_both_questions(rig, make_changing):
     old, new = {"spec": {"x": 1}}, {"spec": {"x": 2}}
     replies = asyncio.run(_play(rig, handlers, ("match", [0, 1, 2, 3]), reason="update", old=old, new=new))
     pairs = [(True, True), (True, True), (True, False), (False, False)]
-    expected = ", ".join(f"Matched {{ prematch: {a}, full: {b} }}".lower() for a, b in pairs)
+    expected = ", ".join(f"FilterResult {{ prematch: {a}, full: {b} }}".lower() for a, b in pairs)
     assert expected in replies[0].lower()
 
 

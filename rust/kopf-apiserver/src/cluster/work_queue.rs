@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 pub(crate) enum WorkItem {
     /// An object with dependents was deleted: its uid.
     OwnerDeleted(Box<str>),
-    /// A dependent was deleted: the uid of its owner.
+    /// A dependent was deleted: the uid of the owner.
     DependentDeleted(Box<str>),
     /// The owner references of an object have changed.
     OwnersChanged(Arc<str>, Box<str>, Box<str>),

@@ -47,7 +47,7 @@ pub(super) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, fi
     }
 }
 
-/// Deletes the dependents of a deleted owner. Those with another existing owner lose the reference only.
+/// Deletes the dependents of a deleted owner. Those with another existing owner lose only the owner reference.
 pub(super) fn collect_dependents(cluster: &Cluster, uid: &str) {
     for (table, object) in cluster.store.dependents(uid) {
         let Some(resource) = cluster.resource_of(&table) else { continue };
@@ -77,7 +77,7 @@ fn remove_owner_reference(cluster: &Cluster, resource: &Resource, object: &Store
     });
 }
 
-/// Deletes an object if none of its owners exist.
+/// Deletes an object if all owners are gone.
 pub(super) fn check_owners(cluster: &Cluster, table: &str, namespace: &str, name: &str) {
     let Some(resource) = cluster.resource_of(table) else { return };
     let Some(object) = cluster.get(&resource, namespace, name) else { return };

@@ -43,8 +43,8 @@ impl Target {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let cluster = Cluster::new(ServerOptions { tls: false, ..ServerOptions::default() });
         runtime.block_on(async {
-            let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-            let code = service::handle(&cluster, "POST", definitions, Some(&test_crd())).await.code;
+            let crds_path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+            let code = service::handle(&cluster, "POST", crds_path, Some(&test_crd())).await.code;
             assert_eq!(code, 201);
         });
         Self { runtime, cluster, seen: 0 }

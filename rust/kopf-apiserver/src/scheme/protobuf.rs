@@ -201,7 +201,7 @@ fn append(
 ) -> Result<(), DecodeError> {
     let Value::Array(list) = list else { return Err(DecodeError::Malformed) };
     match (kind, field_value) {
-        // Repeated numbers may be packed.
+        // Repeated numbers may be in the packed encoding.
         ("i", FieldValue::Bytes(values)) => {
             let mut numbers = FieldReader(values);
             while !numbers.0.is_empty() {

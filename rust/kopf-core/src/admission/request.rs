@@ -82,7 +82,7 @@ pub struct ParsedReview<'t> {
     api_version: Option<Value>,
     payload: Payload<'t>,
     /// The resource of the review.
-    pub wanted: RequestedResource,
+    pub requested: RequestedResource,
 }
 
 impl Request {
@@ -97,7 +97,7 @@ impl Request {
         };
         let (group, version, plural) = (word("group")?, word("version")?, word("resource")?);
         let requested = RequestedResource { group, version, plural, raw: resource };
-        Ok(ParsedReview { api_version: review.api_version, payload, wanted: requested })
+        Ok(ParsedReview { api_version: review.api_version, payload, requested })
     }
 }
 

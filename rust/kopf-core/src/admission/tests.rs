@@ -86,7 +86,9 @@ fn a_resource_is_found_by_its_exact_name() {
         let changed = json!({"resource": {"group": "kopf.dev", "version": version, "resource": "ks"}});
         let text = review(&changed).to_string();
         let review = Request::open(text.as_bytes()).unwrap();
-        served.find(&review.wanted).map(|(resource, handlers)| (resource.version.clone(), handlers.to_vec()))
+        served
+            .find(&review.requested)
+            .map(|(resource, handlers)| (resource.version.clone(), handlers.to_vec()))
     };
     let served = AdmissionResources(vec![(resource("v1"), vec![3]), (resource("v2"), vec![4])]);
     assert_eq!(find(&served, "v2"), Ok(("v2".to_owned(), vec![4])));

@@ -68,7 +68,7 @@ impl Object {
     /// The same object with its text compressed; `None` if that saves too little. Reading more than names, versions, and
     /// times decompresses the text, and keeps it.
     #[must_use]
-    pub fn packed(&self) -> Option<Self> {
+    pub fn to_compressed(&self) -> Option<Self> {
         let text = self.text.get();
         if text.len() < MIN_LENGTH {
             return None;
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_compressed_object_equals_the_plain_one() {
         let object = Object::decode(&long().to_string()).unwrap();
-        let compressed = object.packed().unwrap();
+        let compressed = object.to_compressed().unwrap();
         assert_eq!(compressed.name(), Some("näme"));
         assert_eq!(compressed.namespace(), Some("default"));
         assert_eq!(compressed.uid(), Some("1-2"));
@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn a_compressed_object_can_be_compressed_again_and_get_another_kind() {
         let object = Object::decode(&long().to_string()).unwrap();
-        let twice = object.packed().unwrap().packed().unwrap();
+        let twice = object.to_compressed().unwrap().to_compressed().unwrap();
         assert_eq!(twice, object);
-        let recast = object.packed().unwrap().with_type_meta("v1", "Other").unwrap();
+        let recast = object.to_compressed().unwrap().with_type_meta("v1", "Other").unwrap();
         assert_eq!(recast, object.with_type_meta("v1", "Other").unwrap());
         assert_eq!((recast.name(), recast.kind()), (Some("näme"), Some("Other")));
     }
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn short_texts_are_not_compressed() {
         let object = Object::decode(r#"{"metadata":{"name":"short"}}"#).unwrap();
-        assert!(object.packed().is_none());
+        assert!(object.to_compressed().is_none());
         assert!(object.is_plain());
     }
 
@@ -175,13 +175,13 @@ mod tests {
         };
         let text: String = (0..200).map(|_| noise()).collect();
         let object = Object::decode(&json!({"data": text}).to_string()).unwrap();
-        assert!(object.packed().is_none());
+        assert!(object.to_compressed().is_none());
     }
 
     #[test]
     fn compression_saves_at_least_half_of_the_size() {
         let object = Object::decode(&long().to_string()).unwrap();
-        let ObjectText::Compressed(compressed) = object.packed().unwrap().text else {
+        let ObjectText::Compressed(compressed) = object.to_compressed().unwrap().text else {
             panic!("it is compressed")
         };
         assert!(compressed.bytes.len() + compressed.head.len() < object.raw().len() / 2);

@@ -107,7 +107,7 @@ impl AdmissionRouter {
         }
         let opened = Request::open(text)?;
         let served = self.site.borrow().served.clone().unwrap_or_default();
-        let (resource, handlers) = served.find(&opened.wanted)?;
+        let (resource, handlers) = served.find(&opened.requested)?;
         let request = opened.read()?;
         let candidates = candidates(&self.registry.handlers, handlers, &request, hint);
         Ok(Review { request, resource: Arc::clone(resource), candidates })

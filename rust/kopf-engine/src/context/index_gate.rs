@@ -112,7 +112,7 @@ mod tests {
         let health = Health::new(crate::time::clock::Clock::start());
         health.troubled(
             "things cluster-wide",
-            crate::metrics::StreamFailure::Refused,
+            crate::metrics::StreamFailure::Rejected,
             Some("403".to_owned()),
         );
         let index_gate = Arc::new(IndexGate::default());

@@ -118,8 +118,9 @@ fn stage(handlers: Value) -> Stage {
     });
     let plan = registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true);
     let rules = OperatorConfig { registry, settings: Arc::default(), lifecycle: Lifecycle::default() };
-    let credential_store =
-        Arc::new(CredentialStore::new(Arc::clone(&host), crate::testing::vault_options(), &[]).unwrap());
+    let credential_store = Arc::new(
+        CredentialStore::new(Arc::clone(&host), crate::testing::credential_store_options(), &[]).unwrap(),
+    );
     let shared = crate::testing::shared(rules, credential_store, host);
     tokio::spawn(run_scheduler(Arc::clone(&shared.daemons)));
     let dispatcher = Dispatcher::new(Arc::clone(&shared), &crate::worker::Pool, Arc::new(plan), None);

@@ -33,7 +33,7 @@ pub enum DiscoveryEvent {
     /// All existing namespaces that may match the operator's patterns.
     Namespaces(BTreeSet<String>),
     /// The watch of this observer is rejected permanently; the operator continues without it.
-    Refused(Source),
+    Rejected(Source),
 }
 
 /// The result of a scan of a group.
@@ -67,7 +67,7 @@ pub struct Waiting {
     /// All existing namespaces.
     pub namespaces: Option<BTreeSet<String>>,
     /// The observers whose watches are rejected.
-    pub refused: Vec<Source>,
+    pub rejected: Vec<Source>,
     is_any: bool,
 }
 
@@ -81,7 +81,7 @@ impl DiscoveryQueue {
             DiscoveryEvent::Look(group) => drop(waiting.looks.insert(group)),
             DiscoveryEvent::Scanned(scanned) => drop(waiting.scanned.insert(scanned.group.clone(), scanned)),
             DiscoveryEvent::Namespaces(present) => waiting.namespaces = Some(present),
-            DiscoveryEvent::Refused(observed) => waiting.refused.push(observed),
+            DiscoveryEvent::Rejected(observed) => waiting.rejected.push(observed),
         }
         drop(waiting);
         self.arrived.notify_one();
@@ -103,13 +103,13 @@ impl DiscoveryQueue {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The observer of CRDs.
-    Definitions,
+    Crds,
     /// The observer of namespaces.
     Namespaces,
 }
 
 /// Turns the events of CRDs into discovery events of their groups.
-pub struct DefinitionsSink {
+pub struct CrdSink {
     /// The queue of the orchestrator.
     pub news: Arc<DiscoveryQueue>,
     /// Whether the initial listing is complete. Its CRDs were just scanned, except for those created in between.
@@ -118,7 +118,7 @@ pub struct DefinitionsSink {
     pub scanned: BTreeSet<(String, String)>,
 }
 
-impl EventHandler for DefinitionsSink {
+impl EventHandler for CrdSink {
     fn event(&mut self, kind: EventType, object: Object) {
         // Only the name is needed, so that schemas of any size and depth are accepted.
         let Some((plural, group)) = object.name().and_then(|name| name.split_once('.')) else { return };

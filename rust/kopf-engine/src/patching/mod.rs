@@ -102,7 +102,7 @@ pub struct WriteResult {
     /// The parts of the merge patch that were rejected while the rest was written.
     pub rejections: Vec<Rejection>,
     /// The JSON patch had a conflict, and the latest state cannot be read for lack of permissions.
-    pub refused: bool,
+    pub must_retry: bool,
 }
 
 impl WriteResult {

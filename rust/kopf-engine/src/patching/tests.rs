@@ -310,7 +310,7 @@ async fn a_conflict_is_left_to_the_next_event_without_the_permission_to_list() {
     })
     .await;
     let applied = outcome.result.unwrap();
-    assert!(applied.carry && applied.refused);
+    assert!(applied.carry && applied.must_retry);
     assert_eq!(outcome.requests.len(), 2);
     assert!(outcome.seconds < 0.01);
 }

@@ -117,7 +117,7 @@ impl Patching<'_> {
                 }
                 None => {
                     applied.carry = request.functions;
-                    applied.refused = !is_last;
+                    applied.must_retry = !is_last;
                     self.debug(object, || {
                         format!(
                             "Could not apply the patch in full due to conflicts with newer changes. Will try on the \

@@ -96,7 +96,7 @@ async fn results_are_kept_for_a_while_failures_are_not_and_abandoned_requests_ca
 async fn the_health_of_streams_is_served_next_to_the_probes() {
     let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
     let health = Arc::new(Health::new(crate::time::clock::Clock::start()));
-    health.troubled("pods", crate::metrics::StreamFailure::Refused, Some("403".to_owned()));
+    health.troubled("pods", crate::metrics::StreamFailure::Rejected, Some("403".to_owned()));
     let other_side = Arc::new(OtherSide::default());
     let probes = Probes::listen(endpoint, Arc::<OtherSide>::clone(&other_side), Some(health)).await.unwrap();
     let address = probes.addresses()[0];

@@ -292,7 +292,7 @@ impl Stream {
         let planned = pause_after(error, *failures);
         let pause = RETRIES.delay(*failures, retry_after(error), self.chance()).unwrap_or(planned);
         *failures = failures.saturating_add(1);
-        let failure = if error.status().is_some() { StreamFailure::Refused } else { StreamFailure::Broken };
+        let failure = if error.status().is_some() { StreamFailure::Rejected } else { StreamFailure::Broken };
         self.health.troubled(&self.what(), failure, Some(error.to_string()));
         self.log_failure(error, planned);
         self.api.clock().sleep(seconds(pause)).await;

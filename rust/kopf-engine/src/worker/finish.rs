@@ -96,7 +96,7 @@ impl Worker {
         }
         let pause = self.note_rejections(&event.object, &mut applied);
         self.succeed();
-        let delay = if applied.refused { Some(delay.unwrap_or(CONFLICT_DELAY)) } else { delay };
+        let delay = if applied.must_retry { Some(delay.unwrap_or(CONFLICT_DELAY)) } else { delay };
         let delay = delay.into_iter().chain(pause).min_by(f64::total_cmp);
         self.next_step(event, &applied, delay)
     }

@@ -144,8 +144,8 @@ impl Select {
 #[pymethods]
 impl Select {
     /// Replies with the results: for each handler, whether it selects each resource.
-    fn complete(&self, wanted: Vec<Vec<bool>>) {
-        self.reply.send(Ok(wanted));
+    fn complete(&self, matches: Vec<Vec<bool>>) {
+        self.reply.send(Ok(matches));
     }
 
     /// Replies with the error of a function.

@@ -7,7 +7,7 @@ use tokio::task::yield_now;
 
 use super::*;
 use crate::error::RequestError;
-use crate::testing::{Answer, Got, OtherSide, Stage, client, lock, vault_options};
+use crate::testing::{Answer, Got, OtherSide, Stage, client, credential_store_options, lock};
 
 fn credentials(token: &str, priority: i64, expiration: Option<f64>) -> Credentials {
     let fields = json!({"server": "http://127.0.0.1:1", "token": token, "priority": priority, "expiration": expiration});
@@ -15,7 +15,7 @@ fn credentials(token: &str, priority: i64, expiration: Option<f64>) -> Credentia
 }
 
 fn credential_store(given: &[(&str, Credentials)]) -> (Arc<OtherSide>, Arc<CredentialStore>) {
-    credential_store_with(vault_options(), given)
+    credential_store_with(credential_store_options(), given)
 }
 
 fn credential_store_with(
@@ -127,7 +127,7 @@ async fn other_credentials_are_used_after_a_401_but_not_after_a_403() {
 
 /// A store whose credentials were accepted once, with its current connection.
 async fn renewable(login_timeout: f64) -> (Arc<OtherSide>, Arc<CredentialStore>, Arc<Connection>) {
-    let options = CredentialStoreOptions { login_timeout, ..vault_options() };
+    let options = CredentialStoreOptions { login_timeout, ..credential_store_options() };
     let (other_side, credential_store) =
         credential_store_with(options, &[("given", credentials("g", 0, None))]);
     credential_store.on_authorized();
@@ -206,7 +206,7 @@ async fn log_in_slowly(other_side: &OtherSide, seconds: u64) {
 #[tokio::test(start_paused = true)]
 async fn a_login_may_take_longer_than_requests_and_happens_once_for_all() {
     let settings = json!({"networking": {"request_timeout": 5, "connect_timeout": 5, "error_backoffs": [], "request_limit": 1}});
-    let (other_side, credential_store, api) = api(&settings, vault_options());
+    let (other_side, credential_store, api) = api(&settings, credential_store_options());
     let requests = async {
         let (first, second, stream) =
             tokio::join!(api.get("/x"), api.get("/y"), api.stream("/z", crate::client::RequestBody::None));
@@ -268,7 +268,7 @@ async fn credentials_that_cannot_be_used_are_reported_and_the_next_login_is_trie
 
 #[tokio::test(start_paused = true)]
 async fn a_hanging_login_ends_a_moment_after_the_operator_is_stopped() {
-    let options = vault_options();
+    let options = credential_store_options();
     let stopping = options.stopping.clone();
     let (_other_side, credential_store) = credential_store_with(options, &[]);
     stopping.cancel();
@@ -279,7 +279,7 @@ async fn a_hanging_login_ends_a_moment_after_the_operator_is_stopped() {
 
 #[tokio::test(start_paused = true)]
 async fn logins_that_fail_for_good_leave_kopf_1_45_without_credentials_until_it_is_stopped() {
-    let mut options = vault_options();
+    let mut options = credential_store_options();
     options.connections.compat = true;
     let stopping = options.stopping.clone();
     let (other_side, credential_store) = credential_store_with(options, &[]);

@@ -145,7 +145,7 @@ impl ObjectDaemons {
 
 /// The object as stored while daemons and timers sleep: compressed, as most of them never read it.
 fn kept(object: &Arc<Object>) -> Arc<Object> {
-    object.packed().map_or_else(|| Arc::clone(object), Arc::new)
+    object.to_compressed().map_or_else(|| Arc::clone(object), Arc::new)
 }
 
 /// Whether the state includes our patch.

@@ -27,7 +27,7 @@ use crate::client::connection::Connection;
 use crate::client::credentials::CredentialStore;
 use crate::client::http1::Connector;
 use crate::host::{Host, HostTask, LogRecord};
-use crate::testing::{connector, lock, resource, shared, vault_options};
+use crate::testing::{connector, credential_store_options, lock, resource, shared};
 use crate::time::clock::Clock;
 
 /// Number of objects per measurement.
@@ -107,7 +107,7 @@ impl Bench {
             let settings: Settings = serde_json::from_value(json!({"posting": {"enabled": false}})).unwrap();
             let rules = OperatorConfig { registry, settings: Arc::new(settings), lifecycle: Lifecycle::AllAtOnce };
             let host: Arc<dyn Host> = Arc::new(SucceedingHost(Clock::start()));
-            let credential_store = CredentialStore::new(Arc::clone(&host), vault_options(), &[]).unwrap();
+            let credential_store = CredentialStore::new(Arc::clone(&host), credential_store_options(), &[]).unwrap();
             credential_store.admit(Connection::fake("first", server(&objects)));
             Dispatcher::new(shared(rules, Arc::new(credential_store), host), &crate::worker::Pool, plan, None)
         });

@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 use super::Orchestrator;
 use crate::discovery::namespaces::NamespaceScope;
 use crate::discovery::observers::{
-    DefinitionsSink, DiscoveryEvent, DiscoveryQueue, NamespacesSink, Scanned, Source, Waiting,
+    CrdSink, DiscoveryEvent, DiscoveryQueue, NamespacesSink, Scanned, Source, Waiting,
 };
 use crate::discovery::scan::{Scope, scan};
 use crate::error::{Failure, RequestError};
@@ -63,7 +63,7 @@ impl Orchestrator {
     pub(super) fn observe(&mut self) {
         let disabled = self.shared.rules.settings.scanning.disabled;
         if !disabled && let Some(resource) = self.own("apiextensions.k8s.io", "customresourcedefinitions") {
-            let sink = DefinitionsSink {
+            let sink = CrdSink {
                 news: Arc::clone(&self.news),
                 settled: false,
                 scanned: self.scanned.iter().map(|one| (one.group.clone(), one.plural.clone())).collect(),
@@ -71,7 +71,7 @@ impl Orchestrator {
             let mut stream = self.stream(&resource, None);
             // CRDs are large, and their metadata is sufficient.
             stream.projection = Projection::Metadata;
-            self.observe_with(stream, sink, Source::Definitions);
+            self.observe_with(stream, sink, Source::Crds);
         }
         if matches!(self.namespace_scope, NamespaceScope::Cluster) {
             return;
@@ -122,7 +122,7 @@ impl Orchestrator {
     /// Processes the results of discovery.
     pub(super) async fn on_discovery(&mut self, news: Waiting) -> Result<(), Failure> {
         let scope = self.scope();
-        for observed in news.refused {
+        for observed in news.rejected {
             self.on_forbidden(observed);
         }
         if let Some(present) = news.namespaces {
@@ -246,7 +246,7 @@ impl Orchestrator {
         self.observers.retain(|name| !name.starts_with(plural));
         self.is_located |= observed == Source::Namespaces;
         match observed {
-            Source::Definitions => self.log(
+            Source::Crds => self.log(
                 Level::Warning,
                 "Not enough permissions to watch for resources: changes (creation/deletion/updates) will not be noticed; \
                  the resources are only refreshed on operator restarts."
@@ -282,7 +282,7 @@ fn without_permission(
 ) -> Result<(), Failure> {
     match ended {
         Err(RequestError::Api(_)) => {
-            news.send(DiscoveryEvent::Refused(observed));
+            news.send(DiscoveryEvent::Rejected(observed));
             Ok(())
         }
         other => Ok(other?),
