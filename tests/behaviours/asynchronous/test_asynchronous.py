@@ -27,7 +27,7 @@ ENDINGS = {
         loop = asyncio.new_event_loop()
         cluster = loop.run_until_complete(Cluster().__aenter__())
         async def main():
-            return cluster._embedded.asked(1_000)
+            return cluster._embedded.wait_for_request(1_000)
         pending = loop.run_until_complete(main())
     """,
     "the loop is closed, and the awaitable is ready": """
@@ -45,7 +45,7 @@ ENDINGS = {
                     servers.append(server)
                     if len(servers) == 3:
                         enough.set()
-                    await asyncio.wait([asyncio.ensure_future(server.asked(5))], timeout=0.001)
+                    await asyncio.wait([asyncio.ensure_future(server.wait_for_request(5))], timeout=0.001)
             try:
                 asyncio.run(main())
             except RuntimeError:
