@@ -299,7 +299,8 @@ def test_handlers_that_a_lifecycle_was_not_given_are_errors(rig, make_changing):
     replies = asyncio.run(
         _play(rig, handlers, ("pick", [0, 1]), lifecycle=select_handlers, reason="create", new={})
     )
-    assert "choose has returned Handler 'foreign', which is not one of the handlers that it got" in replies[0]
+    error = "select_handlers has returned Handler 'foreign', which is not one of the handlers that it got"
+    assert error in replies[0]
     assert "('a', 'b')" in replies[0].replace("\\", "")
 
 
