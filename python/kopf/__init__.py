@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from kopf._objects.dicts import FieldPath, FieldSpec
     from kopf._objects.diffs import Diff, DiffItem, DiffOperation
     from kopf._objects.indices import Index, Store
-    from kopf._objects.logging_types import LogFormat, Logger
+    from kopf._objects.log_formats import LogFormat
+    from kopf._objects.logging_types import Logger
     from kopf._objects.memos import Memo
     from kopf._objects.patches import Patch, PatchFn
     from kopf._objects.reasons import Reason
@@ -152,7 +153,8 @@ _NAMES_BY_MODULE = {
     "kopf._objects.dicts": "FieldPath FieldSpec",
     "kopf._objects.diffs": "Diff DiffItem DiffOperation",
     "kopf._objects.indices": "Index Store",
-    "kopf._objects.logging_types": "LogFormat Logger",
+    "kopf._objects.log_formats": "LogFormat",
+    "kopf._objects.logging_types": "Logger",
     "kopf._objects.memos": "Memo",
     "kopf._objects.patches": "Patch PatchFn",
     "kopf._objects.typedefs": (

@@ -172,7 +172,7 @@ ALIASES: dict[str, dict[str, str]] = {
     },
     "kopf._core.actions.loggers": {
         "kopf._runtime.loggers": _LOGS,
-        "kopf._objects.logging_types": "LogFormat",
+        "kopf._objects.log_formats": "LogFormat",
     },
     "kopf._core.actions.lifecycles": {
         "kopf._intents.lifecycles": (

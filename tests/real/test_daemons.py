@@ -33,7 +33,7 @@ def test_a_daemon_runs_as_long_as_its_object_exists(operator, shelf):
     shelf.wait_until_gone("p1")
     assert [call.handler for call in run.calls] == ["started", "stopped"]
     assert "RESOURCE_DELETED" in run.called("stopped")[0].details["reason"]
-    assert "Daemon 'patient' has exited on request and will not be retried or restarted." in run.log
+    run.wait_for_log("Daemon 'patient' has exited on request and will not be retried or restarted.")
     assert run.stop() == 0
 
 

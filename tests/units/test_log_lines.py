@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
-from kopf._objects.logging_types import LogFormat
+from kopf._objects.log_formats import LogFormat
 from kopf._runtime import loggers
 from kopf._runtime.bridge import Object
 from kopf._runtime.framework_lines import log_framework_line

@@ -25,7 +25,7 @@ from kopf._cli.options import (
 if TYPE_CHECKING:
     import pathlib
 
-    from kopf._objects.logging_types import LogFormat
+    from kopf._objects.log_formats import LogFormat
 
 DEV_PRIORITY = 666
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kopf._objects.logging_types import LogFormat
+from kopf._objects.log_formats import LogFormat
 
 if TYPE_CHECKING:
     import asyncio

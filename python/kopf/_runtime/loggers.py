@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from kopf._intents.settings import COMPAT_1_45, OperatorSettings
 from kopf._objects.bodies import Body
-from kopf._objects.logging_types import LogFormat
+from kopf._objects.log_formats import LogFormat
 from kopf._runtime.bridge import Object
 
 DEFAULT_JSON_REFKEY = "object"
