@@ -11,7 +11,7 @@ if not sysconfig.get_config_var("Py_GIL_DISABLED") and sys.version_info.releasel
     print("%d %d %d %s" % (*sys.version_info[:3], sys.executable))
 '
 oldest=$("${1:-python3.11}" -c "$code" 2>/dev/null) || exit 1
-for python in python3.15 python3.14 python3.13 python3.12 "$HOME"/.pyenv/versions/*/bin/python; do
+for python in python3.15 python3.14 python3.13 python3.12 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/*/bin/python; do
   "$python" -c "$code" 2>/dev/null
 done | sort -k1,1n -k2,2n -k3,3n | tail -n 1 | while read -r major minor patch path; do
   # shellcheck disable=SC2086

@@ -12,7 +12,7 @@
 
 use kube::config::{Kubeconfig, KubeconfigError};
 
-use crate::client::connection::config_of;
+use crate::client::config::config_of;
 use crate::client::redact::explained;
 use crate::error::ApiError;
 use crate::host::credentials::Credentials;

@@ -24,6 +24,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tower::{BoxError, Layer as _, ServiceExt as _};
 
 use crate::client::authorization::Authorization;
+use crate::client::config::{CONTRADICTORY, check_server, config_of, header_of, identity_of};
 use crate::client::connector::Proxy;
 use crate::client::http1::{Connector, Http1Client, ResponseBody, SendOptions};
 use crate::client::redact::{explained, is_about_certificates};
@@ -431,111 +432,6 @@ fn fingerprint(parts: &[&[u8]]) -> u64 {
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);
     hasher.finish()
-}
-
-/// All fields that distinguish two sets of credentials.
-fn identity_of(given: &Credentials) -> String {
-    let secret = |value: &Option<SecretString>| value.as_ref().map(|it| it.expose_secret().to_owned());
-    format!(
-        "{:?}",
-        (
-            (&given.server, &given.ca_path, &given.ca_data, given.insecure, &given.proxy_url),
-            (&given.username, secret(&given.password), &given.scheme, secret(&given.token)),
-            (&given.certificate_path, &given.certificate_data),
-            (&given.private_key_path, secret(&given.private_key_data), given.priority),
-        )
-    )
-}
-
-/// The `Authorization` header for the result of a login handler.
-fn header_of(given: &Credentials) -> Result<Option<HeaderValue>, LoginError> {
-    if let (Some(user), Some(password)) = (&given.username, &given.password) {
-        return crate::client::authorization::basic(user, password).map(Some);
-    }
-    match (&given.scheme, &given.token) {
-        (None, None) => Ok(None),
-        (None, Some(token)) => crate::client::authorization::bearer(token.expose_secret()).map(Some),
-        (Some(scheme), None) => crate::client::authorization::sensitive(scheme, "The scheme").map(Some),
-        (Some(scheme), Some(token)) => {
-            let text = format!("{scheme} {}", token.expose_secret().trim());
-            crate::client::authorization::sensitive(&text, "The token or its scheme").map(Some)
-        }
-    }
-}
-
-const CONTRADICTORY: &str = "specifying a root certificates file with the insecure flag is not allowed";
-
-/// The server and TLS for the result of a login handler. Values that HTTP cannot send are rejected here, not when a
-/// request is sent.
-pub(crate) fn config_of(given: &Credentials, compat: bool) -> Result<Config, LoginError> {
-    let url: Uri = given.server.trim().parse().map_err(|error| {
-        // Addresses with a password are not quoted.
-        let shown = Some(&given.server).filter(|server| !server.contains('@'));
-        let shown = shown.map_or_else(String::new, |server| format!(" {server:?}"));
-        LoginError(format!("The server's address{shown} is not a URL: {error}"))
-    })?;
-    check_server(&url)?;
-    header_of(given)?;
-    let mut config = Config::new(url);
-    if let Some(namespace) = &given.default_namespace {
-        config.default_namespace.clone_from(namespace);
-    }
-    config.accept_invalid_certs = given.insecure.unwrap_or(false);
-    config.root_cert = authority_of(given)?;
-    if config.accept_invalid_certs && config.root_cert.is_some() && !compat {
-        return Err(LoginError(format!("The credentials cannot be used: {CONTRADICTORY}.")));
-    }
-    config.auth_info = certificate_of(given)?;
-    Ok(config)
-}
-
-fn check_server(url: &Uri) -> Result<(), LoginError> {
-    match (url.scheme_str(), url.host()) {
-        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(()),
-        _ => Err(LoginError(
-            "The server's address has no scheme, or another one than http and https: write it like \
-             https://host:6443."
-                .to_owned(),
-        )),
-    }
-}
-
-fn authority_of(given: &Credentials) -> Result<Option<Vec<Vec<u8>>>, LoginError> {
-    let text = match (&given.ca_path, &given.ca_data) {
-        (Some(path), _) => std::fs::read(path).map_err(|error| {
-            LoginError(format!("The authority's certificates {path:?} cannot be read: {error}"))
-        })?,
-        (None, Some(data)) => pem_of(data, "The authority's certificates")?,
-        (None, None) => return Ok(None),
-    };
-    let blocks = pem::parse_many(&text).map_err(|error| {
-        LoginError(format!("The authority's certificates are not in the PEM format: {error}"))
-    })?;
-    Ok(Some(blocks.into_iter().map(pem::Pem::into_contents).collect()))
-}
-
-fn certificate_of(given: &Credentials) -> Result<AuthInfo, LoginError> {
-    let mut auth = AuthInfo::default();
-    auth.client_certificate.clone_from(&given.certificate_path);
-    auth.client_key.clone_from(&given.private_key_path);
-    if let Some(data) = &given.certificate_data {
-        auth.client_certificate_data = Some(STANDARD.encode(pem_of(data, "The client's certificate")?));
-    }
-    if let Some(data) = &given.private_key_data {
-        auth.client_key_data = Some(SecretString::from(
-            STANDARD.encode(pem_of(data.expose_secret(), "The client's private key")?),
-        ));
-    }
-    Ok(auth)
-}
-
-/// PEM, either plain or encoded in base64.
-fn pem_of(data: &str, what: &str) -> Result<Vec<u8>, LoginError> {
-    if data.trim_start().starts_with("-----BEGIN ") {
-        return Ok(data.as_bytes().to_vec());
-    }
-    let compact: String = data.split_whitespace().collect();
-    STANDARD.decode(compact).map_err(|_| LoginError(format!("{what}: neither PEM nor base64 of PEM.")))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! contract/engine 1.9. Watches are opened here; `watch` reads and restarts them.
 
 pub(crate) mod authorization;
+pub(crate) mod config;
 pub mod connection;
 pub(crate) mod connector;
 pub mod credentials;

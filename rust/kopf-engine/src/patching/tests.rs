@@ -1,5 +1,6 @@
 //! The requests of patching, their order, and the reactions to rejections, against a server that is a function.
 
+use kopf_core::persistence::finalizer::Edit;
 use serde_json::json;
 use tokio::time::Instant;
 

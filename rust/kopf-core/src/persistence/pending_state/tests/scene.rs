@@ -1,0 +1,209 @@
+//! An operator with its memory and one object, in which writes fail, annotations disappear, and operators restart.
+
+use super::super::*;
+use super::LAST;
+use crate::activation::log::LogMessage;
+use crate::activation::{Command, CommandResult, Completion};
+use crate::cause::EventType;
+use crate::cycle::{Cycle, CycleEvent, CycleInput, Decision, Effect, EffectResult, OperatorConfig};
+use crate::handler::lifecycle::Lifecycle;
+use crate::handler::registry::Registry;
+use crate::handling::attempt::CallResult;
+use crate::persistence::memory::{Accepted, ObjectMemory};
+use crate::settings::Settings;
+use crate::time::Timestamp;
+use std::collections::HashMap;
+
+/// An operator with two creation and two update handlers, called one by one; its memory, and the object on the API server.
+pub(super) struct Scene {
+    pub(super) rules: Arc<OperatorConfig>,
+    pub(super) plan: Arc<ResourceHandlers>,
+    pub(super) memory: ObjectMemory,
+    pub(super) object: Value,
+    pub(super) calls: Vec<String>,
+    pub(super) log: Vec<LogMessage>,
+    pub(super) consistent: bool,
+    /// The patches of handlers, by their ids.
+    pub(super) patches: HashMap<&'static str, Value>,
+    /// The writes of handlers with other clients, by their ids; with the field manager.
+    pub(super) writes: HashMap<&'static str, (&'static str, Value)>,
+    /// Called handlers fail with a temporary error and this delay in seconds.
+    pub(super) fails: Option<f64>,
+    pub(super) now: Timestamp,
+}
+
+impl Scene {
+    pub(super) fn new(compat: bool) -> Self {
+        let handlers = [("c1", "create"), ("c02", "create"), ("u001", "update"), ("u0002", "update")];
+        Self::of(compat, &handlers)
+    }
+
+    pub(super) fn of(compat: bool, handlers: &[(&str, &str)]) -> Self {
+        let handler = |id: &str, reason: &str| {
+            let selector = json!({"group": "kopf.dev", "version": "v1", "plural": "kopfexamples"});
+            let handler = json!({"id": id, "key": id.len(), "kind": "changing", "reason": reason, "selector": selector,
+                                 "requires_finalizer": reason == "delete"});
+            serde_json::from_value(handler).unwrap()
+        };
+        let handlers = handlers.iter().map(|(id, reason)| handler(id, reason)).collect();
+        let registry = Arc::new(Registry { handlers });
+        let resource = json!({
+            "group": "kopf.dev", "version": "v1", "plural": "kopfexamples", "kind": "KopfExample",
+            "singular": "kopfexample", "shortcuts": [], "categories": [], "subresources": [], "verbs": [],
+            "namespaced": true, "preferred": true,
+        });
+        let resource: crate::resource::Resource = serde_json::from_value(resource).unwrap();
+        let plan = Arc::new(registry.plan(&Arc::new(resource), &|_| true));
+        let settings = Arc::new(Settings { compat, ..Settings::default() });
+        let rules = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::OneByOne });
+        let object = json!({
+            "apiVersion": "kopf.dev/v1", "kind": "KopfExample", "spec": {"x": 1},
+            "metadata": {"name": "n", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+        });
+        Self {
+            rules,
+            plan,
+            memory: ObjectMemory::default(),
+            object,
+            calls: vec![],
+            log: vec![],
+            consistent: true,
+            patches: HashMap::new(),
+            writes: HashMap::new(),
+            fails: None,
+            now: Timestamp::from_micros(0),
+        }
+    }
+
+    /// With progress in the status, which is a subresource.
+    pub(super) fn with_progress_in_the_status(mut self) -> Self {
+        let storage =
+            json!({"type": "Status", "field": ["status", "progress"], "touch_field": ["status", "dummy"]});
+        let OperatorConfig { registry, settings, lifecycle } = &*self.rules;
+        let mut settings = Settings::clone(settings);
+        settings.persistence.progress_storage = serde_json::from_value(storage).unwrap();
+        let mut resource = serde_json::to_value(&*self.plan.resource).unwrap();
+        resource["subresources"] = json!(["status"]);
+        let resource: crate::resource::Resource = serde_json::from_value(resource).unwrap();
+        self.plan = Arc::new(registry.plan(&Arc::new(resource), &|_| true));
+        let (registry, settings) = (Arc::clone(registry), Arc::new(settings));
+        self.rules = Arc::new(OperatorConfig { registry, settings, lifecycle: *lifecycle });
+        self
+    }
+
+    /// One cycle. Its patch is written, or the write is rejected.
+    pub(super) fn cycle(&mut self, requeued: bool, written: bool) -> Decision {
+        let object = Arc::new(Object::decode(&self.object.to_string()).unwrap());
+        let now = self.now;
+        let moment = CycleInput { now, entropy: 0, consistent: self.consistent };
+        let observation = CycleEvent { event: EventType::Modified, object: Arc::clone(&object), requeued };
+        let settings = Arc::clone(&self.rules.settings);
+        let temporary = |delay| CallResult::Temporary { message: "boo".to_owned(), delay: Some(delay) };
+        let raised = self.fails.map_or(CallResult::Nothing, temporary);
+        self.memory.observe(&object, &settings, &self.plan);
+        let (plan, rules) = (Arc::clone(&self.plan), Arc::clone(&self.rules));
+        let (mut cycle, mut next) = Cycle::open(observation, &self.memory, plan, rules, moment);
+        let object = Arc::clone(cycle.object());
+        loop {
+            next = match next {
+                Effect::Run(script) => {
+                    let (mut steps, mut patch) = (vec![], Patch::default());
+                    for step in &script.steps {
+                        let Command::Handle { attempt } = step else { panic!("{step:?}") };
+                        let id = &self.rules.registry.handlers[attempt.handler].id;
+                        self.calls.push(format!("{id} x={}", cycle.object().to_value()["spec"]["x"]));
+                        steps.push(CommandResult::Attempted(attempt.evaluate(&raised, now).outcome));
+                        if let Some(Value::Object(more)) = self.patches.get(&**id) {
+                            patch.merge(more.clone());
+                        }
+                        if let Some((manager, Value::Object(more))) = self.writes.get(&**id) {
+                            apply_merge(&mut self.object, more);
+                            let fields = json!({"f:spec": {"f:own": {}}});
+                            self.object["metadata"]["managedFields"] =
+                                json!([{"manager": manager, "fieldsV1": fields}]);
+                        }
+                    }
+                    let patch = (!patch.is_empty()).then_some(patch.0);
+                    cycle.resume(
+                        EffectResult::Completion(Completion { steps, patch, ..Completion::default() }),
+                        now,
+                    )
+                }
+                Effect::Done(conclusion) => {
+                    self.log.extend(cycle.drain_log());
+                    self.memory.annotations_removed |= conclusion.annotations_removed;
+                    let (patch, handling_status) =
+                        (conclusion.patch.0.clone(), conclusion.handling_status.clone());
+                    if written {
+                        apply_merge(&mut self.object, &patch);
+                        let latest = Object::decode(&self.object.to_string()).unwrap();
+                        let accepted = Accepted { patch: &patch, latest: Some(&latest) };
+                        self.memory.record_write(&object, accepted, handling_status, &settings, &self.plan);
+                    } else {
+                        self.memory.failed(&object, (patch, true), handling_status, &settings, &self.plan);
+                    }
+                    return *conclusion;
+                }
+                Effect::AwaitConsistency => cycle.resume(EffectResult::Consistent(false), now),
+                other @ Effect::Spawn(_) => panic!("{other:?}"),
+            };
+        }
+    }
+
+    /// Runs cycles until one writes nothing.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..20 {
+            let conclusion = self.cycle(false, true);
+            if conclusion.patch.is_empty() && conclusion.delay.is_none() {
+                return;
+            }
+        }
+        panic!("cycles do not end: {:?}", self.calls);
+    }
+
+    pub(super) fn strip(&mut self) {
+        self.object["metadata"].as_object_mut().unwrap().shift_remove("annotations");
+    }
+
+    /// An object whose creation is handled, with an empty list of calls.
+    pub(super) fn handled() -> Self {
+        let mut scene = Self::new(false);
+        scene.settle();
+        scene.calls.clear();
+        scene
+    }
+
+    pub(super) fn set(&mut self, x: u8) {
+        self.object["spec"]["x"] = json!(x);
+    }
+
+    /// The operator crashes, and another one takes over.
+    pub(super) fn restart(&mut self) {
+        self.memory = ObjectMemory::default();
+    }
+
+    pub(super) fn restart_if(&mut self, restarts: bool) {
+        if restarts {
+            self.restart();
+        }
+    }
+
+    /// Settles, and checks that the diff-base has this value and no progress is left.
+    pub(super) fn settle_with(&mut self, x: u8) {
+        self.settle();
+        assert_eq!(self.last()["spec"]["x"], json!(x));
+        let object = Object::decode(&self.object.to_string()).unwrap();
+        let persistence = &self.rules.settings.persistence;
+        assert!(equal(&self.last(), &essence(&object, persistence, &self.plan.extra_fields)));
+        assert_eq!(self.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+    }
+
+    pub(super) fn last(&self) -> Value {
+        let text = self.object["metadata"]["annotations"][LAST].as_str().unwrap_or("null");
+        serde_json::from_str(text).unwrap()
+    }
+
+    pub(super) fn warnings(&self) -> usize {
+        self.log.iter().filter(|message| matches!(message, LogMessage::Stripped(_))).count()
+    }
+}
