@@ -36,8 +36,9 @@
 //! - **Tables** have the usual columns of common kinds, and name and age for others. Descriptions are short.
 //! - **`OpenAPI`** documents have types, merge keys and paths, the unchanged schemas of CRDs, and short descriptions of the main
 //!   built-in kinds and fields. Version 2 is empty in protobuf: kubectl uses it only for kinds that version 3 lacks.
-//! - **CEL** rules are evaluated by a CEL library. Costs are counted at run time, with the limits of kube-apiserver but other
-//!   weights, and not estimated for CRDs. Expressions are not type-checked, and quantities are numbers.
+//! - **CEL** rules are evaluated by a CEL library. CRDs are rejected for the estimated costs of their rules as by kube-apiserver.
+//!   Costs at run time have the limits of kube-apiserver but other weights. Expressions are not type-checked, and quantities are
+//!   numbers.
 //! - **Watches** from a version before the start of the server get all events since the start. The history keeps the last 10,000
 //!   events of each resource (or 32 MB), not five minutes.
 //! - **Nesting**: objects may have 127 levels, and results of JSON patches 120; kube-apiserver allows thousands.

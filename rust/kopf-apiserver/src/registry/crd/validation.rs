@@ -4,7 +4,9 @@ use serde_json::Value;
 
 use crate::base::json::member_text;
 use crate::error::status::Cause;
+use crate::schema::Schema;
 use crate::schema::cel;
+use crate::schema::cel::budget::{Budget, Position};
 
 /// Field errors of a CRD.
 pub(crate) fn validate(crd: &Value) -> Vec<Cause> {
@@ -68,44 +70,58 @@ fn validate_version(version: &Value, path: &str, alone: bool, out: &mut Vec<Caus
     } else if member_text(schema, "type") != "object" {
         out.push(Cause::invalid(format!("{path}.type"), &schema["type"], "must be object at the root"));
     }
-    validate_structural(schema, &path, out);
+    let mut walk = Walk { budget: Budget::default(), out };
+    walk.validate(schema, Position::ROOT, &path);
+    walk.budget.finish(&path, out);
 }
 
-/// Checks that the schema is structural.
-fn validate_structural(schema: &Value, path: &str, out: &mut Vec<Cause>) {
-    let flag = |key: &str| schema.get(key).and_then(Value::as_bool).unwrap_or(false);
-    if let Some(error) =
-        schema.get("pattern").and_then(Value::as_str).and_then(|p| regex::Regex::new(p).err())
-    {
-        let detail = format!("must be a valid regular expression, but isn't: {error}");
-        out.push(Cause::invalid(format!("{path}.pattern"), &schema["pattern"], &detail));
-    }
-    for (i, rule) in
-        schema.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten().enumerate()
-    {
-        if let Some((rule, error)) = cel::Rule::from_json(rule).compile_error() {
-            let detail = format!("compilation failed: {error}");
-            out.push(Cause::invalid(
-                format!("{path}.x-kubernetes-validations[{i}].rule"),
-                &rule.into(),
-                &detail,
-            ));
+/// Checks that a schema is structural, and that its rules can be compiled and are not too expensive.
+struct Walk<'o> {
+    budget: Budget,
+    out: &'o mut Vec<Cause>,
+}
+
+impl Walk<'_> {
+    fn validate(&mut self, schema: &Value, position: Position, path: &str) {
+        let flag = |key: &str| schema.get(key).and_then(Value::as_bool).unwrap_or(false);
+        let limit = |key: &str| schema.get(key).and_then(Value::as_u64);
+        if let Some(error) =
+            schema.get("pattern").and_then(Value::as_str).and_then(|p| regex::Regex::new(p).err())
+        {
+            let detail = format!("must be a valid regular expression, but isn't: {error}");
+            self.out.push(Cause::invalid(format!("{path}.pattern"), &schema["pattern"], &detail));
         }
+        for (name, child) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            let below = format!("{path}.properties[{name}]");
+            require_type(child, &below, self.out);
+            self.validate(child, position.property(), &below);
+        }
+        if let Some(items) = schema.get("items") {
+            let below = format!("{path}.items");
+            require_type(items, &below, self.out);
+            self.validate(items, position.items(limit("maxItems")), &below);
+        } else if member_text(schema, "type") == "array" && !flag("x-kubernetes-preserve-unknown-fields") {
+            self.out.push(Cause::required(format!("{path}.items"), "must be specified"));
+        }
+        if let Some(additional @ Value::Object(_)) = schema.get("additionalProperties") {
+            let below = format!("{path}.additionalProperties");
+            require_type(additional, &below, self.out);
+            self.validate(additional, position.items(limit("maxProperties")), &below);
+        }
+        self.validate_rules(schema, position, path);
     }
-    for (name, child) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        let below = format!("{path}.properties[{name}]");
-        require_type(child, &below, out);
-        validate_structural(child, &below, out);
-    }
-    if let Some(items) = schema.get("items") {
-        require_type(items, &format!("{path}.items"), out);
-        validate_structural(items, &format!("{path}.items"), out);
-    } else if member_text(schema, "type") == "array" && !flag("x-kubernetes-preserve-unknown-fields") {
-        out.push(Cause::required(format!("{path}.items"), "must be specified"));
-    }
-    if let Some(additional @ Value::Object(_)) = schema.get("additionalProperties") {
-        require_type(additional, &format!("{path}.additionalProperties"), out);
-        validate_structural(additional, &format!("{path}.additionalProperties"), out);
+
+    fn validate_rules(&mut self, schema: &Value, position: Position, path: &str) {
+        let Some(rules) = schema.get("x-kubernetes-validations").and_then(Value::as_array) else { return };
+        let known = Schema::from_json(schema);
+        for (i, rule) in rules.iter().enumerate() {
+            let path = format!("{path}.x-kubernetes-validations[{i}]");
+            if let Some((rule, error)) = cel::Rule::from_json(rule).compile_error() {
+                let detail = format!("compilation failed: {error}");
+                self.out.push(Cause::invalid(format!("{path}.rule"), &rule.into(), &detail));
+            }
+            self.budget.count(rule, &known, position, &path, self.out);
+        }
     }
 }
 

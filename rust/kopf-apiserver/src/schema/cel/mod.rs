@@ -15,7 +15,10 @@ use crate::error::status::Cause;
 
 use cost::{Exceeded, LIMITS, Limits, Meter};
 
+pub(crate) mod budget;
 mod cost;
+mod estimate;
+mod sizes;
 
 type Cel = cel::Value;
 type Text = Arc<String>;

@@ -1,0 +1,178 @@
+//! Limits of the estimated costs of a CRD's rules: for each expression, and for all expressions of a version.
+
+use serde_json::Value;
+
+use super::super::Schema;
+use super::estimate;
+use super::sizes::{MAX_REQUEST, min_size};
+use crate::error::status::Cause;
+
+/// Limit of one expression, for all values of an object.
+const EXPRESSION_LIMIT: u64 = 10_000_000;
+/// Limit of all expressions of a version.
+const TOTAL_LIMIT: u64 = 100_000_000;
+/// If the total is exceeded, so many of the most expensive expressions are named, but none that costs less than this.
+const MAX_NAMED: usize = 4;
+const NAMED_FROM: u64 = TOTAL_LIMIT / 100;
+const ADVICE: &str = "try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared";
+
+/// Estimated costs of the rules of a version's schema.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    total: u64,
+    /// The most expensive expressions first.
+    expensive: Vec<(u64, String)>,
+}
+
+/// The position of a schema in the version's schema.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
+    is_root: bool,
+    /// How many values of the schema an object can have; `None` without a limit.
+    count: Option<u64>,
+}
+
+impl Position {
+    pub(crate) const ROOT: Self = Self { is_root: true, count: Some(1) };
+
+    /// The position of a property.
+    pub(crate) fn property(self) -> Self {
+        Self { is_root: false, ..self }
+    }
+
+    /// The position of items, or of additional properties, which may be so many.
+    pub(crate) fn items(self, limit: Option<u64>) -> Self {
+        let count = self.count.zip(limit).map(|(outer, inner)| outer.saturating_mul(inner));
+        Self { is_root: false, count }
+    }
+}
+
+impl Budget {
+    /// Counts the expressions of a rule, and reports those that are too expensive.
+    pub(crate) fn count(
+        &mut self,
+        rule: &Value,
+        schema: &Schema,
+        position: Position,
+        path: &str,
+        out: &mut Vec<Cause>,
+    ) {
+        for (key, name) in
+            [("rule", "estimated rule cost"), ("messageExpression", "estimated messageExpression cost")]
+        {
+            let Some(text) = rule.get(key).and_then(Value::as_str) else { continue };
+            let Some(cost) = estimate::cost(text, schema, position.is_root) else { continue };
+            // Without a limit, as many as fit into a request, with a comma each.
+            let count = position.count.unwrap_or_else(|| MAX_REQUEST / (min_size(schema).unwrap_or(0) + 1));
+            let cost = cost.saturating_mul(count);
+            let path = format!("{path}.{key}");
+            if cost > EXPRESSION_LIMIT {
+                out.push(Cause::forbidden(path.clone(), &exceeded(name, cost, EXPRESSION_LIMIT)));
+            }
+            self.total = self.total.saturating_add(cost);
+            if cost >= NAMED_FROM {
+                let place = self.expensive.partition_point(|(other, _)| *other >= cost);
+                self.expensive.insert(place, (cost, path));
+                self.expensive.truncate(MAX_NAMED);
+            }
+        }
+    }
+
+    /// Reports an exceeded total.
+    pub(crate) fn finish(self, path: &str, out: &mut Vec<Cause>) {
+        if self.total <= TOTAL_LIMIT {
+            return;
+        }
+        for (_, path) in self.expensive {
+            let detail =
+                "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+            out.push(Cause::forbidden(path, detail));
+        }
+        let name = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        out.push(Cause::forbidden(path.to_owned(), &exceeded(name, self.total, TOTAL_LIMIT)));
+    }
+}
+
+fn exceeded(name: &str, cost: u64, limit: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "a factor for people")]
+    let factor = cost as f64 / limit as f64;
+    let factor = if factor > 100.0 {
+        "more than 100x".to_owned()
+    } else if factor < 1.5 {
+        format!("{factor:.6}x")
+    } else {
+        format!("{factor:.1}x")
+    };
+    format!("{name} exceeds budget by factor of {factor} ({ADVICE})")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::registry::crd::validation::validate;
+
+    use super::*;
+
+    /// The causes of a rejected CRD whose `spec` has these properties and rules, as field and message.
+    fn causes(properties: &Value, rules: &[&str]) -> Vec<(String, String)> {
+        let rules: Vec<Value> = rules.iter().map(|rule| json!({"rule": rule})).collect();
+        let spec = json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules});
+        let schema = json!({"type": "object", "properties": {"spec": spec}});
+        let version =
+            json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+        let names =
+            json!({"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"});
+        let spec =
+            json!({"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]});
+        let causes = validate(&json!({"metadata": {"name": "things.example.com"}, "spec": spec}));
+        causes.into_iter().map(|cause| (cause.field, cause.message)).collect()
+    }
+
+    /// The factors of the exceeded limits: of the first rule, and of all rules.
+    fn factors(properties: &Value, rules: &[&str]) -> Vec<String> {
+        let exceeded = causes(properties, rules).into_iter().filter_map(|(_, message)| {
+            let (_, rest) = message.split_once("by factor of ")?;
+            Some(rest.split_once(" (")?.0.to_owned())
+        });
+        exceeded.collect()
+    }
+
+    // The expected factors are those of kube-apiserver 1.36; tests/real/test_rule_costs.py compares both servers.
+    #[test]
+    fn costs_are_those_of_kube_apiserver() {
+        let numbers =
+            |limit: u64| json!({"l": {"type": "array", "maxItems": limit, "items": {"type": "integer"}}});
+        let texts =
+            |limit: u64| json!({"l": {"type": "array", "maxItems": limit, "items": {"type": "string"}}});
+        let names =
+            json!({"l": {"type": "array", "maxItems": 2000, "items": {"type": "string", "maxLength": 64}}});
+        let free = json!({"l": {"type": "array", "items": {"type": "integer"}}, "t": {"type": "string"}});
+        let more = "more than 100x";
+        for (properties, rule, expected) in [
+            (&free, "self.l.all(x, x > 0)", &[][..]),
+            (&free, "self.l.all(x, self.l.all(y, x == y))", &[more, more]),
+            (&free, "self.t.split(',').all(x, x == 'a')", &["1.321205x"]),
+            (&free, "self.t.matches('^[a-z]+$')", &[]),
+            (&numbers(100), "self.l.all(x, self.l.all(y, x == y))", &[]),
+            (&numbers(3000), "self.l.all(x, self.l.all(y, x > y))", &["5.4x"]),
+            (&numbers(300), "self.l.all(x, self.l.all(y, self.l.all(z, x+y+z>0)))", &["24.4x", "2.4x"]),
+            (&texts(10), "self.l.all(x, x.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))", &["2.5x"]),
+            (&names, "self.l.all(x, self.l.exists_one(y, x == y))", &["12.0x", "1.200140x"]),
+        ] {
+            assert_eq!(factors(properties, &[rule]), expected, "{rule}");
+        }
+    }
+
+    #[test]
+    fn the_total_names_the_most_expensive_rules() {
+        let list = |limit: u64| json!({"type": "array", "maxItems": limit, "items": {"type": "integer"}});
+        let properties = json!({"small": list(190_000), "l": list(300_000), "u": list(1_000_000)});
+        let cheap = "self.small.all(x, x > 0)";
+        let rules = [cheap, "self.l.all(x, x > 0)", "self.u.all(x, self.u.all(y, x == y))"];
+        let path = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations";
+        let fields: Vec<String> = causes(&properties, &rules).into_iter().map(|(field, _)| field).collect();
+        let rule = |number: usize| format!("{path}[{number}].rule");
+        assert_eq!(fields, [rule(2), rule(2), rule(1), "spec.validation.openAPIV3Schema".to_owned()]);
+    }
+}
