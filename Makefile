@@ -135,7 +135,7 @@ test-rust: | $(BIN)/python
 	$(LIMITED) cargo test $(CARGO_TESTS) --quiet
 
 test-bindings: $(TESTING)/.installed
-	$(TESTING)/bin/python -m pytest -ra tests/units/bindings $(PYTEST_ARGS)
+	$(TESTING)/bin/python -m pytest -ra tests/units/bindings tests/faults/test_panics.py $(PYTEST_ARGS)
 
 # The tests that need neither a cluster nor an optimised build. The first build takes some minutes.
 .PHONY: test-fast

@@ -584,7 +584,7 @@ class ApiServer:
 class InjectedWork:
     """Injected work items, with their replies; only in builds for tests."""
 
-    def replies(self) -> list[str]: ...
+    def replies(self) -> list[dict[str, Any]]: ...
     def transformed(self) -> str | None: ...
 
 def inject(
@@ -601,6 +601,12 @@ def inject(
     retry: int = 0,
 ) -> InjectedWork:
     """Inject work items as if they came from the engine; only in builds for tests."""
+
+def inject_panics(step: str, *, name: str | None = None, times: int = 1) -> None:
+    """Make tasks of the engine panic at their next steps; only in builds for tests.
+
+    The steps: `watch`, `handle`, `index`, `transform`, `run`, `forget`.
+    """
 
 def inject_review(engine: Engine, resource: dict[str, Any]) -> None:
     """Register a resource for admission reviews as if it were discovered; only in builds for tests."""

@@ -20,7 +20,7 @@ OURS = "ours.py"
 # Kopf 1.45 accepts functions by id, but has no type for them.
 UNTYPED_IN_ORIGINAL = "handlers.py"
 # Names that only the testing extension has.
-UNSHIPPED = ["InjectedWork", "inject_review", "inject"]
+UNSHIPPED = ["InjectedWork", "inject_panics", "inject_review", "inject"]
 
 
 def mypy(python: str, name: str, tmp_path: pathlib.Path) -> subprocess.CompletedProcess[str]:

@@ -67,6 +67,8 @@ class Scenery:
     fake_clock: bool = False
     """The operator's clock and names are ours."""
     admission: bool = False
+    liveness: bool = False
+    """The operator serves probes at `Harness.liveness`."""
     bulk: int = 0
     """How many more objects there are."""
     converge: float = CONVERGE
@@ -97,9 +99,11 @@ class Harness:
         """What else must hold at the end."""
         self._lock = threading.Lock()
         own = cluster.kind == "embedded"
+        self.liveness = f"http://127.0.0.1:{fault_proxy.free_port()}" if scenery.liveness else None
+        probes = ["--liveness", f"{self.liveness}/healthz"] if self.liveness else []
         self.operator_process = OperatorProcess(
             python,
-            ["--all-namespaces"] if own else ["--namespace", cluster.namespace],
+            [*probes, *(["--all-namespaces"] if own else ["--namespace", cluster.namespace])],
             self._options(),
             self._environment(),
             self._called,

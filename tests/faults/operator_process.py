@@ -37,13 +37,15 @@ class OperatorProcess:
         self._socket: socket.socket | None = None
         self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
         self._loaded = threading.Event()
+        self._obeyed = threading.Event()
         self._log = folder / "operator.log"
 
     def start(self) -> None:
         ours, theirs = socket.socketpair()
         environment = {key: it for key, it in os.environ.items() if not key.startswith(("KOPF_", "KUBE"))}
         environment |= {"PARCELS_OPTIONS": json.dumps(self._options), "PARCELS_SOCKET": str(theirs.fileno())}
-        environment |= self._environment
+        # The backtraces of panics would fill the log.
+        environment |= self._environment | {"RUST_BACKTRACE": "0"}
         # The sources of this repository are importable for our interpreter only.
         folders = [path for path in sys.path if pathlib.Path(path, "kopf").is_dir()]
         sources = [path for path in folders if "site-packages" not in path]
@@ -72,6 +74,8 @@ class OperatorProcess:
                     self._called(news["call"])
                 if "look" in news:
                     self._answers.put(news["look"])
+                if "ordered" in news:
+                    self._obeyed.set()
                 if "loaded" in news:
                     loaded.set()
 
@@ -79,6 +83,25 @@ class OperatorProcess:
         """Set something in the process, and in those after it."""
         self._options.update(what)
         self._send(what)
+
+    def panic(self, step: str, name: str | None = None, *, times: int = 1) -> None:
+        """Make tasks of the engine panic at their next steps of this sort (feature `testing`)."""
+        self._obeyed.clear()
+        self._send({"panic": step, "name": name, "times": times})
+        if not self._obeyed.wait(TIMEOUT):
+            raise AssertionError(f"The operator does not react:\n{self.log}")
+
+    def exit_code(self) -> int:
+        """Wait for the end of a process that ends by itself."""
+        if self._process is None:
+            raise AssertionError("There is no process.")
+        try:
+            return self._process.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"The operator has not ended:\n{self.log}") from None
+        finally:
+            if self._socket is not None:
+                self._socket.close()
 
     def look(self) -> dict[str, Any]:
         """The state of the process; empty if it does not run."""

@@ -72,6 +72,11 @@ def obey():
             order = json.loads(line)
             if order.get("look"):
                 report(look=look())
+            if "panic" in order:
+                from kopf._kopf import inject_panics
+
+                inject_panics(order["panic"], name=order["name"], times=order["times"])
+                report(ordered=True)
             for key in ("slowness", "token", "login_seconds"):
                 if key in order:
                     setattr(state, key, order[key])
@@ -118,6 +123,8 @@ def first(name, memo, old, new, patch, spec, **_):
     patch.status["first"] = spec.get("value")
     if name == "picky":
         patch.spec["strict"] = "not a number"
+    if name == "transformed":
+        patch.fns.append(lambda body: body["spec"].update(made=spec.get("value")))
     time.sleep(state.slowness)
 
 

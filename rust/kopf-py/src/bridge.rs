@@ -131,10 +131,14 @@ impl HostQueue {
 
 impl Host for HostQueue {
     fn submit(&self, job: HostTask) {
+        #[cfg(feature = "testing")]
+        crate::panics::on_submit(&job);
         self.put(Item::Job(job));
     }
 
     fn submit_all(&self, jobs: Vec<HostTask>) {
+        #[cfg(feature = "testing")]
+        jobs.iter().for_each(crate::panics::on_submit);
         let prompt = self.prompt.load(Ordering::Relaxed);
         let wakes = {
             let mut queue = self.lock();
@@ -156,6 +160,8 @@ impl Host for HostQueue {
     }
 
     fn backlog(&self) -> usize {
+        #[cfg(feature = "testing")]
+        crate::panics::on_watch_event();
         self.pending()
     }
 

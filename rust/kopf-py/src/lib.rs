@@ -15,6 +15,8 @@ mod convert;
 mod engine;
 mod errors;
 mod logging;
+#[cfg(feature = "testing")]
+mod panics;
 mod runtime;
 #[cfg(feature = "testing")]
 mod testing;
@@ -56,7 +58,10 @@ mod _kopf {
     use crate::logging::Log;
     #[cfg(feature = "testing")]
     #[pymodule_export]
-    use crate::testing::{Rehearsal, admit, rehearse};
+    use crate::panics::order;
+    #[cfg(feature = "testing")]
+    #[pymodule_export]
+    use crate::testing::inject::{InjectedWork, inject, inject_review};
     #[pymodule_export]
     use crate::time::VirtualTime;
     #[pymodule_export]

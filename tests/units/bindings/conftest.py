@@ -107,16 +107,17 @@ class Rig:
     async def _login(self) -> None:
         return None
 
-    async def play(self, *steps: tuple[str, list[int]], **kwargs: Any) -> list[str]:
-        rehearsal = native.inject(self.engine, kwargs.pop("text", TEXT), list(steps), **kwargs)
-        replies: list[str] = []
+    async def play(self, *steps: tuple[str, list[int]], **kwargs: Any) -> list[Any]:
+        """The replies as dicts; or, for a transformation, the object or the error as text."""
+        work = native.inject(self.engine, kwargs.pop("text", TEXT), list(steps), **kwargs)
+        replies: list[Any] = []
         with self.open():
             for _ in range(500):
                 await asyncio.sleep(0.001)
-                replies += rehearsal.replies()
+                replies += work.replies()
                 if len(replies) >= kwargs.get("count", 1):
                     break
-        transformed = rehearsal.transformed()
+        transformed = work.transformed()
         return replies if transformed is None else [transformed]
 
     @contextlib.contextmanager
@@ -131,6 +132,17 @@ class Rig:
 @pytest.fixture
 def rig() -> type[Rig]:
     return Rig
+
+
+@pytest.fixture
+def outcome() -> Any:
+    """Get the outcome of the only attempt of a reply."""
+
+    def get(reply: dict[str, Any]) -> dict[str, Any]:
+        [attempted] = [step["attempted"] for step in reply["steps"] if "attempted" in step]
+        return attempted
+
+    return get
 
 
 @pytest.fixture

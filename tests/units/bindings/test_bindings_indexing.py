@@ -44,7 +44,8 @@ def test_functions_get_what_handlers_get_and_their_patch_goes_nowhere(rig, is_as
         return fn(**kwargs)
 
     replies, indexers = play(rig, [indexing(async_fn if is_async else fn, id="i")], [("index", [0])])
-    assert "Indexed([Some(" in replies[0] and "patch: None" in replies[0]
+    [[settled]] = [step["indexed"] for step in replies[0]["steps"]]
+    assert settled["final"] and not settled["failed"] and replies[0]["patch"] is None
     assert repr(indexers["i"]) == "{'obj1': ['value']}"
     assert seen["i"] is indexers["i"] and "type" not in seen and "reason" not in seen
     assert type(seen["logger"]).__name__ == "TerseObjectLogger"
@@ -84,11 +85,11 @@ def test_filters_decide_and_their_errors_change_nothing(rig):
 
     handlers = [indexing(fn, id="i", when=when)]
     replies, indexers = play(rig, handlers, [("index", [0])], [("index", [0])])
-    assert "ValueError('no idea')" in replies[1] and "steps: []" in replies[1]
+    assert replies[1]["error"] == "ValueError('no idea')" and replies[1]["steps"] == []
     assert repr(indexers["i"]) == "{None: [1]}"
     answers[:] = [True, False]
     replies, indexers = play(rig, handlers, [("index", [0])], [("index", [0])])
-    assert "Indexed([None])" in replies[1]
+    assert replies[1]["steps"] == [{"indexed": [None]}]
     assert not indexers["i"]
 
 

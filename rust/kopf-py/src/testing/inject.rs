@@ -1,0 +1,235 @@
+//! Injection of work in the engine's place: without a cluster or cycles.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kopf_core::activation::{Activation, Command, Completion};
+use kopf_core::admission::AdmissionResources;
+use kopf_core::cause::{EventType, Reason};
+use kopf_core::handler::ErrorsMode;
+use kopf_core::handling::attempt::Attempt;
+use kopf_core::handling::change::Change;
+use kopf_core::indexing::{Call, IndexPass};
+use kopf_core::json::value::Value;
+use kopf_core::log_level::Level;
+use kopf_core::object::Object;
+use kopf_core::persistence::essence::LazyEssence;
+use kopf_core::resource::Resource;
+use kopf_engine::host::{ActivationTask, Host as _, HostTask, LogRecord, Responder, TransformTask};
+use pyo3::prelude::*;
+use tokio::sync::oneshot;
+
+use super::completion::to_value;
+use crate::bridge::HostQueue;
+use crate::convert::{python_to_value, value_to_python};
+use crate::engine::Engine;
+use crate::errors::{declaration, decoding};
+use crate::time::now;
+
+/// The completions of injected activations.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct InjectedWork {
+    completions: Mutex<Vec<oneshot::Receiver<Completion>>>,
+    transform: Mutex<Option<TransformReply>>,
+}
+
+type TransformReply = oneshot::Receiver<Result<Value, String>>;
+
+#[pymethods]
+impl InjectedWork {
+    /// The new completions as dicts.
+    fn replies<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let mut completions = self.completions.lock().unwrap_or_else(PoisonError::into_inner);
+        let replies = completions.iter_mut().filter_map(|reply| reply.try_recv().ok());
+        replies.map(|reply| value_to_python(py, &to_value(&reply))).collect()
+    }
+
+    /// The transformed object, as JSON; or the error.
+    fn transformed(&self) -> Option<String> {
+        let mut receiver = self.transform.lock().unwrap_or_else(PoisonError::into_inner);
+        let reply = receiver.as_mut()?.try_recv().ok()?;
+        Some(reply.map_or_else(|error| error, |value| value.to_string()))
+    }
+}
+
+/// Puts `count` activations into the queue of an engine, each with the same steps.
+///
+/// Steps are pairs of a word and handlers: `watch`, `guarded`, `handle`, `match`, `pick`, `index`, `exclude`; `log`, `transform`, `close`,
+/// `carry`, `cancel`, `forget` put that instead.
+#[pyfunction]
+#[pyo3(signature = (engine, object, steps, *, cycle=1, count=1, reason=None, old=None, new=None, retries=None, retry=0))]
+#[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
+#[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
+pub(crate) fn inject(
+    engine: &Engine,
+    object: &str,
+    steps: Vec<(String, Vec<usize>)>,
+    cycle: u64,
+    count: u64,
+    reason: Option<&str>,
+    old: Option<&Bound<'_, PyAny>>,
+    new: Option<&Bound<'_, PyAny>>,
+    retries: Option<u64>,
+    retry: u64,
+) -> PyResult<InjectedWork> {
+    let mut injection = Injection {
+        host_queue: engine.host_queue(),
+        object: Arc::new(Object::decode(object).map_err(decoding)?),
+        cycle,
+        limits: Limits { retries, retry },
+        transform: None,
+    };
+    let change = change(reason, old, new)?;
+    let mut completions = Vec::new();
+    for index in 0..count {
+        let commands: Vec<Command> =
+            steps.iter().flat_map(|(word, handlers)| injection.step(word, handlers)).collect();
+        if !commands.is_empty() {
+            let activation = Activation { change: change.clone(), steps: commands, ..Activation::default() };
+            completions.push(injection.activate(cycle + index, activation));
+        }
+    }
+    Ok(InjectedWork { completions: Mutex::new(completions), transform: Mutex::new(injection.transform) })
+}
+
+fn change(
+    reason: Option<&str>,
+    old: Option<&Bound<'_, PyAny>>,
+    new: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<Arc<Change>>> {
+    let old = old.map(python_to_value).transpose()?.map(LazyEssence::of);
+    let new = new.map(python_to_value).transpose()?.map(LazyEssence::of);
+    let reason = match reason {
+        Some("update") => Reason::Update,
+        Some("delete") => Reason::Delete,
+        Some("resume") => Reason::Resume,
+        Some(_) => Reason::Create,
+        None => return Ok(None),
+    };
+    Ok(Some(Arc::new(Change::new((reason, false), old, new, None))))
+}
+
+/// The data that all steps of one call share.
+struct Injection<'e> {
+    host_queue: &'e Arc<HostQueue>,
+    object: Arc<Object>,
+    cycle: u64,
+    limits: Limits,
+    transform: Option<TransformReply>,
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
+    retries: Option<u64>,
+    retry: u64,
+}
+
+impl Injection<'_> {
+    /// The commands of one step; none if the step is another item, which is put into the queue.
+    fn step(&mut self, word: &str, handlers: &[usize]) -> Vec<Command> {
+        let limits = self.limits;
+        let each = handlers.iter().copied();
+        match word {
+            "watch" | "guarded" => each
+                .map(|handler| Command::Watch {
+                    handler,
+                    guarded: word == "guarded",
+                    attempt: limits.attempt(handler, ErrorsMode::Ignored),
+                })
+                .collect(),
+            "handle" => each
+                .map(|handler| Command::Handle { attempt: limits.attempt(handler, ErrorsMode::Temporary) })
+                .collect(),
+            "index" => {
+                let calls = each
+                    .map(|handler| Call {
+                        guarded: true,
+                        attempt: limits.attempt(handler, ErrorsMode::Ignored),
+                    })
+                    .collect();
+                vec![Command::Index(IndexPass { calls, excluded: vec![] })]
+            }
+            "exclude" => vec![Command::Index(IndexPass { calls: vec![], excluded: handlers.to_vec() })],
+            "match" => vec![Command::Match { handlers: handlers.to_vec() }],
+            "pick" => vec![Command::Pick { handlers: each.map(|handler| (handler, 0)).collect() }],
+            other => {
+                self.submit(other);
+                vec![]
+            }
+        }
+    }
+
+    /// Puts an item without commands into the queue.
+    fn submit(&mut self, word: &str) {
+        let cycle = self.cycle;
+        self.host_queue.submit(match word {
+            "log" => {
+                let record = LogRecord::posted(Level::Info, &self.object, "A line.");
+                return self.host_queue.log(record.with_exception_of(cycle));
+            }
+            "close" | "carry" => HostTask::Close { cycle, carry: word == "carry" },
+            "cancel" => HostTask::Cancel(cycle),
+            "forget" => HostTask::Forget(self.object.uid().unwrap_or_default().into()),
+            _ => {
+                let (reply, receiver) = oneshot::channel();
+                self.transform = Some(receiver);
+                HostTask::Transform(TransformTask { cycle, object: Arc::clone(&self.object), reply })
+            }
+        });
+    }
+
+    fn activate(&self, cycle: u64, activation: Activation) -> oneshot::Receiver<Completion> {
+        let (reply, receiver) = oneshot::channel();
+        self.host_queue.submit(HostTask::Activation(ActivationTask {
+            cycle,
+            uid: self.object.uid().unwrap_or_default().into(),
+            resource: resource(),
+            event: EventType::Modified,
+            object: Arc::clone(&self.object),
+            activation,
+            reply: Responder::through(reply),
+        }));
+        receiver
+    }
+}
+
+impl Limits {
+    fn attempt(self, handler: usize, errors: ErrorsMode) -> Attempt {
+        let Self { retries, retry } = self;
+        let label = format!("Handler 'h{handler}'").into();
+        Attempt { handler, label, errors, timeout: None, retries, backoff: 60.0, started: now(), retry }
+    }
+}
+
+/// Makes an engine review admission requests for this resource, as if it were discovered in a cluster.
+#[pyfunction]
+pub(crate) fn inject_review(engine: &Engine, resource: &Bound<'_, PyAny>) -> PyResult<()> {
+    let resource: Resource =
+        pythonize::depythonize(resource).map_err(|error| declaration("resource", error))?;
+    let admission_router = engine.admission_router();
+    admission_router.serve(AdmissionResources::select(
+        admission_router.handlers(),
+        &[Arc::new(resource)],
+        &|_, _| true,
+    ));
+    Ok(())
+}
+
+fn resource() -> Arc<Resource> {
+    use std::sync::OnceLock;
+    static RESOURCE: OnceLock<Arc<Resource>> = OnceLock::new();
+    Arc::clone(RESOURCE.get_or_init(|| {
+        Arc::new(Resource {
+            group: "kopf.dev".to_owned(),
+            version: "v1".to_owned(),
+            plural: "kopfexamples".to_owned(),
+            kind: Some("KopfExample".to_owned()),
+            singular: Some("kopfexample".to_owned()),
+            shortcuts: ["kex".to_owned()].into(),
+            categories: [].into(),
+            subresources: ["status".to_owned()].into(),
+            verbs: ["list".to_owned(), "watch".to_owned(), "patch".to_owned()].into(),
+            namespaced: true,
+            preferred: true,
+        })
+    }))
+}
