@@ -85,7 +85,7 @@ $(LICENCES): Cargo.lock scripts/licences.py | $(BIN)/python
 dist/.built: pyproject.toml $(RUST) $(PACKAGE) $(LICENCES) | $(VENV)/.tools
 	rm -f dist/kopf_rs-*.whl
 	@echo 'Building the wheel, optimised: for the first time, 5 to 10 minutes on two cores.'
-	RUSTFLAGS="$${RUSTFLAGS:-} $(REMAP)" $(BIN)/maturin build --release $$([ -t 2 ] || echo --quiet) \
+	RUSTFLAGS="$${RUSTFLAGS:-} $(REMAP)" $(BIN)/maturin build --release --locked $$([ -t 2 ] || echo --quiet) \
 	    --interpreter $(BIN)/python --out dist
 	@touch $@
 

@@ -108,6 +108,45 @@ def test_python_packages_come_from_the_index():
     assert odd == [], "neither addresses nor options"
 
 
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PINNED = re.compile(r"uses: [\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+
+
+def unpinned(text: str) -> list[str]:
+    """Actions that could be exchanged unnoticed: tags can be moved, commits cannot."""
+    uses = [line.strip().removeprefix("- ") for line in text.splitlines() if "uses:" in line]
+    return [line for line in uses if not PINNED.fullmatch(line)]
+
+
+def test_actions_are_pinned_by_the_hashes_of_commits():
+    assert len(WORKFLOWS) >= 2
+    texts = [path.read_text() for path in WORKFLOWS]
+    assert sum(text.count("uses:") for text in texts) > 10
+    assert [line for text in texts for line in unpinned(text)] == []
+    moving = ["uses: actions/checkout@v5", "uses: actions/checkout@main # v5.0.0"]
+    assert unpinned("\n".join(f"      - {line}" for line in moving)) == moving
+
+
+def test_what_is_released_is_attested():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "wheels.yml").read_text())["jobs"]
+    uploading = {
+        name: job for name, job in jobs.items() if "actions/upload-artifact@" in json.dumps(job["steps"])
+    }
+    assert set(uploading) >= {"wheel", "sdist", "metadata"}
+    for name, job in uploading.items():
+        assert job["permissions"] == {"contents": "read", "id-token": "write", "attestations": "write"}, name
+        assert "actions/attest-build-provenance@" in json.dumps(job["steps"]), name
+
+
+def test_the_compiler_and_the_dependencies_of_wheels_are_pinned():
+    channel = tomllib.loads((ROOT / "rust-toolchain.toml").read_text())["toolchain"]["channel"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", channel)
+    workflow = (ROOT / ".github" / "workflows" / "wheels.yml").read_text()
+    assert f'rust-toolchain: "{channel}"' in workflow and f'RUSTUP_TOOLCHAIN: "{channel}"' in workflow
+    assert "--release --locked" in workflow and "MATURIN_PEP517_ARGS: --locked" in workflow
+    assert "maturin build --release --locked" in (ROOT / "Makefile").read_text()
+
+
 def test_advisories_are_looked_up_on_a_schedule():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "advisories.yml").read_text())
     # YAML takes the key for a boolean.
