@@ -102,6 +102,9 @@ pub enum Conflict {
     Equal(Vec<Peer>),
 }
 
+const EQUAL_PRIORITIES_HINT: &str =
+    "None of these operators handles objects. Give them different priorities with --priority.";
+
 /// The evaluation of the records of a peering object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluation {
@@ -136,6 +139,7 @@ impl Evaluation {
                 if !for_peers {
                     let text = format!("Pausing all operators, including self: {}", listed(&self.others));
                     texts.push((Level::Warning, text));
+                    texts.push((Level::Warning, EQUAL_PRIORITIES_HINT.to_owned()));
                 }
             }
             Conflict::None if paused => texts.push((
@@ -311,6 +315,7 @@ mod tests {
             "{texts:?}"
         );
         assert!(texts[1].contains("<Peer b:"));
+        assert_eq!(texts[2..], [format!("Warning {EQUAL_PRIORITIES_HINT}")]);
         assert_eq!(logged(json!({"a": peer(0)}), true).len(), 1);
         assert!(logged(json!({}), true)[0].starts_with("Info Resuming operations after the pause."));
         assert_eq!(logged(json!({}), false), Vec::<String>::new());
