@@ -43,6 +43,7 @@ ADDED_TO_TESTING = {
     "Request",
     "ClusterUnavailableError",
     "UnexpectedError",
+    "UnknownKindError",
 }
 
 
