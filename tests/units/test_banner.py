@@ -35,6 +35,7 @@ def test_handlers_and_kinds(selectors, text):
     [
         ([], "all namespaces"),
         (["default"], "namespace default"),
+        (["team-*"], "namespaces team-*"),
         (["a-*,!a-b", re.compile("x.*")], "namespaces a-*,!a-b, x.*"),
     ],
 )

@@ -14,7 +14,7 @@ import click
 from kopf._cli import api_discovery
 from kopf._intents.handlers import ChangingHandler, ResourceHandler, SpawningHandler, WebhookHandler
 from kopf._intents.registries import OperatorRegistry
-from kopf._intents.selectors import is_exact_namespace
+from kopf._intents.selectors import is_exact_namespace, match_namespace
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.credentials import ConnectionInfo, LoginError
 from kopf._objects.resources import Resource
@@ -91,6 +91,7 @@ def _check_cluster(
         resources = api_discovery.discover(client.call)
         resolved = resolve(handlers, resources)
         problems = list(_check_selectors(resolved, resources))
+        problems += _check_namespaces(client, namespaces)
         permissions = required_permissions(resolved, namespaces)
         problems += [f"The permission to {item} is missing." for item in _missing(client, permissions)]
         return problems, None
@@ -152,6 +153,22 @@ def _check_selectors(resolved: Resolved, resources: Collection[Resource]) -> Ite
         elif len(selected) > 1:
             names = ", ".join(sorted(map(repr, selected)))
             yield f"{name!r} of {where} is ambiguous: {names}. Specify the group; none of them is served."
+
+
+def _check_namespaces(client: Client, patterns: Collection[str]) -> Iterator[str]:
+    if not patterns:
+        return
+    try:
+        found = client.call("GET", "/api/v1/namespaces")["items"]
+    except ApiError as error:
+        if error.code != 403:  # the missing permission is reported
+            raise
+        return
+    names = [item["metadata"]["name"] for item in found]
+    for pattern in patterns:
+        if not any(match_namespace(name, pattern) for name in names):
+            hint = did_you_mean(pattern, names) if is_exact_namespace(pattern) else "."
+            yield f"No namespace matches {pattern!r}{hint}"
 
 
 def required_permissions(resolved: Resolved, namespaces: Collection[str]) -> list[Permission]:

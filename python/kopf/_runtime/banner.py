@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kopf._intents.handlers import ResourceHandler
-from kopf._intents.selectors import NamespacePattern, Selector
+from kopf._intents.selectors import NamespacePattern, Selector, is_exact_namespace
 
 SHOWN = 5
 
@@ -26,8 +26,9 @@ def describe_namespaces(namespaces: Collection[NamespacePattern]) -> str:
     """The namespaces of the operator; all of them if there are no patterns."""
     if not namespaces:
         return "all namespaces"
+    is_one = len(namespaces) == 1 and all(map(is_exact_namespace, namespaces))
     patterns = [pattern if isinstance(pattern, str) else pattern.pattern for pattern in namespaces]
-    return f"namespace{'' if len(patterns) == 1 else 's'} {_list(patterns)}"
+    return f"namespace{'' if is_one else 's'} {_list(patterns)}"
 
 
 def _list(names: Collection[str]) -> str:

@@ -190,6 +190,18 @@ def test_problems_are_found_in_a_cluster(kopf_cluster, tmp_path, name):
     assert done.returncode == 1
 
 
+def test_namespaces_without_a_match_are_found(kopf_cluster, tmp_path):
+    (tmp_path / "handlers.py").write_text(GOOD.format("configmaps"))
+    args = ("check", "handlers.py", "-n", "default", "-n", "defautl", "-n", "team-*")
+    done = kopf(tmp_path, *args, KUBECONFIG=str(kopf_cluster.kubeconfig))
+    assert done.stdout == (
+        "- No namespace matches 'defautl'; did you mean 'default'?\n"
+        "- No namespace matches 'team-*'.\n"
+        "2 handlers of 1 kind (configmaps): 2 problems.\n"
+    )
+    assert done.returncode == 1
+
+
 def test_clusters_that_cannot_be_checked(kopf_cluster, tmp_path):
     (tmp_path / "handlers.py").write_text(GOOD.format("configmaps"))
     done = kopf(tmp_path, "check", "handlers.py")
